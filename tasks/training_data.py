@@ -18,7 +18,7 @@ from tasks.run.processes import alive
 from xformer_kit.data import Examples, Prepared, collate
 from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
 from xformer_kit.data.order import GlobalBatches
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 Batches = GlobalBatches | LengthBatches
 
@@ -88,12 +88,10 @@ class TrainingData:
     def _by_length(self, train: Any, tokens: int) -> LengthBatches:
         if not hasattr(train, "lengths"):
             name = self.config["data"]["name"]
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    f"is about examples of several lengths; data={name} has one",
-                    fix="Leave it null.",
-                )
+            raise refused(
+                "data.batch_tokens",
+                f"is about examples of several lengths; data={name} has one",
+                fix="Leave it null.",
             )
         return LengthBatches(
             train.lengths,
@@ -270,11 +268,9 @@ def speaking(objective: Any, prepared: Any) -> Any:
 def check_fingerprint(before: str | None, now: str) -> None:
     """Raises ConfigError if a resumed run would use other data than before."""
     if before is not None and before != now:
-        raise ConfigError(
-            Fault(
-                "data",
-                "the text must be the one that the run began with; its fingerprint was"
-                f" {before[:12]} and is {now[:12]}",
-                fix="Bring the old text back, or start a new run.",
-            )
+        raise refused(
+            "data",
+            "the text must be the one that the run began with; its fingerprint was"
+            f" {before[:12]} and is {now[:12]}",
+            fix="Bring the old text back, or start a new run.",
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from xformer_kit.data.mixing import Mixed
 from xformer_kit.data.order import StepBatches, example_at
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 # a batch has a multiple of so many rows where that many fit, so that devices and micro-batches
 # share it evenly
@@ -79,13 +79,11 @@ class LengthBatches(StepBatches):
         self.mixed = mixed
         longest = int(self.sizes.max())
         if longest > batch_tokens:
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    f"must hold the longest example, {longest:,} tokens",
-                    got=f"{batch_tokens:,}",
-                    fix=f"Try {ROWS * longest}, or a smaller data.seq_len with data.too_long=drop.",
-                )
+            raise refused(
+                "data.batch_tokens",
+                f"must hold the longest example, {longest:,} tokens",
+                f"{batch_tokens:,}",
+                f"Try {ROWS * longest}, or a smaller data.seq_len with data.too_long=drop.",
             )
         # one integer for (size, length of each side): equal sizes go by the sides
         self._keys = self.sizes
@@ -96,19 +94,11 @@ class LengthBatches(StepBatches):
         self.count = len(self._cuts) - 1  # batches
         self.steps_per_epoch = self.count  # may be fewer, see tasks/training_data.py
         if not self.count:
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    "must be at most what the training data hold",
-                    got=(
-                        f"{batch_tokens:,}, and its {self.n:,} examples have up to {longest:,}"
-                        " tokens"
-                    ),
-                    fix=(
-                        f"Use {self.n // ROWS * ROWS * longest or longest:,} or less, or"
-                        " data.batch_size."
-                    ),
-                )
+            raise refused(
+                "data.batch_tokens",
+                "must be at most what the training data hold",
+                f"{batch_tokens:,}, and its {self.n:,} examples have up to {longest:,} tokens",
+                f"Use {self.n // ROWS * ROWS * longest or longest:,} or less, or data.batch_size.",
             )
         self.dropped = self.n - int(self._cuts[-1])
         self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
@@ -137,14 +127,12 @@ class LengthBatches(StepBatches):
                 if ROWS % parts == 0
                 else "Use 2, 4 or 8 parts."
             )
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    "must give every batch rows in a multiple of accumulation times devices,"
-                    f" {accumulate} x {world} = {parts}",
-                    got=f"{self.batch_tokens:,}, and a batch of {bad[0]} rows",
-                    fix=f"{way[:-1]}, or data.batch_size.",
-                )
+            raise refused(
+                "data.batch_tokens",
+                "must give every batch rows in a multiple of accumulation times devices,"
+                f" {accumulate} x {world} = {parts}",
+                f"{self.batch_tokens:,}, and a batch of {bad[0]} rows",
+                f"{way[:-1]}, or data.batch_size.",
             )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 try:
     import fcntl
@@ -75,7 +75,7 @@ def remembered(base: Path, stamp: Any, find: Callable[[], Any]) -> Any:
         content = find()
     with suppress(OSError):  # a cache that is complete may be read-only
         entry.parent.mkdir(parents=True, exist_ok=True)
-        _write(entry, json.dumps({"content": content}))
+        write(entry, json.dumps({"content": content}))
     return content
 
 
@@ -132,12 +132,10 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
             shutil.rmtree(fresh, ignore_errors=True)
     meta = opened(folder)
     if meta is None:
-        raise ConfigError(
-            Fault(
-                "data.cache",
-                f"must keep what is written; '{folder}' is incomplete",
-                fix="Set data.cache elsewhere.",
-            )
+        raise refused(
+            "data.cache",
+            f"must keep what is written; '{folder}' is incomplete",
+            fix="Set data.cache elsewhere.",
         )
     return meta
 
@@ -149,7 +147,7 @@ def _seal(fresh: Path, meta: dict[str, Any]) -> None:
     files = sorted(fresh.iterdir())
     sums = {file.name: _sum(file) for file in files}
     sizes = {file.name: file.stat().st_size for file in files}
-    _write(fresh / "meta.json", json.dumps(meta | {"files": sizes, "sums": sums}, indent=1))
+    write(fresh / "meta.json", json.dumps(meta | {"files": sizes, "sums": sums}, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
 
@@ -180,13 +178,11 @@ def writing(base: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(
-            Fault(
-                "data.cache",
-                "must be a directory with room for the prepared tokens",
-                got=f"'{base}' ({reason_of(error)})",
-                fix="Set data.cache to another directory.",
-            )
+        raise refused(
+            "data.cache",
+            "must be a directory with room for the prepared tokens",
+            f"'{base}' ({reason_of(error)})",
+            "Set data.cache to another directory.",
         ) from error
 
 
@@ -261,9 +257,10 @@ def _sum(path: Path) -> str:
     return f"{found:08x}"
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a file, complete or not at all."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text)
+    beside.write_text(text, encoding="utf-8")
     _flush(beside)
     os.replace(beside, path)
 

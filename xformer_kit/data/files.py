@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data.cache import reason_of
+from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError, Fault, listed, nearest
 
 PIECE = 1 << 20  # bytes read at a time
@@ -60,10 +61,6 @@ def one(path: str, at: str) -> Path:
         got = f"'{path}', which means {len(found)}"
         raise refused(at, "must be one file", got, "Name one of them.")
     return found[0]
-
-
-def refused(at: str, rule: str, got: str, fix: str = "") -> ConfigError:
-    return ConfigError(Fault(at, rule, got, fix))
 
 
 def _inside(folder: str, at: str, suffixes: tuple[str, ...]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data.order import example_at, hash64
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 
 class Joined:
@@ -72,13 +72,11 @@ class Mixed(Joined):
         sizes = {name: len(part) for name, part in self.parts.items()}
         self.counts = shares(sizes if weights is None else weights, temperature, len(self))
         if absent := [name for name, count in self.counts.items() if not count]:
-            raise ConfigError(
-                Fault(
-                    "data.weights",
-                    f"must give each corpus an example in the {len(self):,} of an epoch;"
-                    f" {absent[0]} gets none",
-                    fix="Give it a larger weight, or leave it out.",
-                )
+            raise refused(
+                "data.weights",
+                f"must give each corpus an example in the {len(self):,} of an epoch;"
+                f" {absent[0]} gets none",
+                fix="Give it a larger weight, or leave it out.",
             )
 
     def rows(self, seed: int, epoch: int, places: "int | np.ndarray") -> Any:

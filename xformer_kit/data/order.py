@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 ROUNDS = 8
 # values of a half: with fewer, some orders of a handful of examples come up visibly too often
@@ -115,22 +115,15 @@ class GlobalBatches(StepBatches):
 
     def __init__(self, n: int, batch_size: int, seed: int):
         if batch_size < 1:
-            raise ConfigError(
-                Fault(
-                    "data.batch_size",
-                    "must be at least 1 sequence",
-                    got=f"{batch_size}",
-                    fix="Try 16.",
-                )
+            raise refused(
+                "data.batch_size", "must be at least 1 sequence", f"{batch_size}", "Try 16."
             )
         if batch_size > n:
-            raise ConfigError(
-                Fault(
-                    "data.batch_size",
-                    f"must be at most the {n:,} examples of the training data",
-                    got=f"{batch_size:,}",
-                    fix=f"Use {n} or less, a shorter data.seq_len, or a longer text.",
-                )
+            raise refused(
+                "data.batch_size",
+                f"must be at most the {n:,} examples of the training data",
+                f"{batch_size:,}",
+                f"Use {n} or less, a shorter data.seq_len, or a longer text.",
             )
         self.n = n
         self.batch_size = batch_size
@@ -168,13 +161,10 @@ def micro_size(batch_size: int, accumulate: int, world: int) -> int:
     if batch_size % parts:
         lower = batch_size - batch_size % parts
         near = f"{lower} or {lower + parts}" if lower else f"{parts}"
-        raise ConfigError(
-            Fault(
-                "data.batch_size",
-                f"must be a multiple of accumulation times devices, {accumulate} x {world} ="
-                f" {parts}",
-                got=f"{batch_size}",
-                fix=f"Try {near}.",
-            )
+        raise refused(
+            "data.batch_size",
+            f"must be a multiple of accumulation times devices, {accumulate} x {world} = {parts}",
+            f"{batch_size}",
+            f"Try {near}.",
         )
     return batch_size // parts

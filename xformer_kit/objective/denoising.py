@@ -1,6 +1,6 @@
 """Denoising: sentinels for spans (T5), text infilling (BART), a mixture of denoisers (UL2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from xformer_kit.objective import OBJECTIVES, between
+from xformer_kit.objective import OBJECTIVES, Example, between
 from xformer_kit.objective.seq2seq import END, START, SourceTarget
 from xformer_kit.registry import ConfigError, Fault, at_least
 
@@ -33,21 +33,15 @@ class Denoiser(SourceTarget):
         """Ids (n,), n at least 1 -> the corrupted text and its repair, without start and end."""
         raise NotImplementedError
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         """A window of seq_len + 1 tokens -> {source, target}, of which the model reads at most
         seq_len each.
         """
         window = example["tokens"]
         room = len(window) - 1 - self.taken
         if room < 1:
-            least = self.taken + 1
-            raise ConfigError(
-                Fault(
-                    "data.seq_len",
-                    f"must be at least {least} tokens, {self.taken} of them special",
-                    got=f"{len(window) - 1}",
-                )
-            )
+            rule = f"must be at least {self.taken + 1} tokens, {self.taken} of them special"
+            raise ConfigError(Fault("data.seq_len", rule, f"{len(window) - 1}"))
         text = window[example["tokens.real"]] if "tokens.real" in example else window
         return self.pair(*self.corrupt(text[:room], draw))
 
@@ -61,21 +55,22 @@ class Denoiser(SourceTarget):
     ) -> Pair:
         """Random spans, each replaced by a sentinel."""
         where = spans(len(text), rate, span, self.sentinels, draw)
-        return behind_sentinels(text, where, list(map(self.tokenizer.special, self.holes)))
+        return behind_sentinels(text, where, self._special(self.holes))
 
     def blanked(self, pieces: Sequence[np.ndarray], opening: str | None = None) -> np.ndarray:
         """Ids (t,) of a text in pieces, with a span between each two that is not known; at most as
         many as `holes`.
         """
-        return between(
-            pieces, [self.tokenizer.special(name) for name in self.holes[: len(pieces) - 1]]
-        )
+        return between(pieces, self._special(self.holes[: len(pieces) - 1]))
+
+    def _special(self, names: Sequence[str]) -> list[int]:
+        return [self.tokenizer.special(name) for name in names]
 
     def restored(self, source: np.ndarray, repair: np.ndarray) -> np.ndarray:
         """The repaired text: each sentinel of the source is replaced by the tokens after it in the
         repair, if there are any.
         """
-        holes, known = set(map(self.tokenizer.special, self.holes)), self.tokenizer.vocab_size
+        holes, known = {*self._special(self.holes)}, self.tokenizer.vocab_size
         spans: dict[int, list[int]] = {}
         span: list[int] = []  # what comes before the first sentinel belongs nowhere
         for i in repair.tolist():
@@ -185,7 +180,7 @@ class TextInfilling(Denoiser):
         return np.where(order >= kept, self.tokenizer.special(MASK), padded[starts]), text
 
     def blanked(self, pieces, opening=None):
-        return between(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
+        return between(pieces, self._special([MASK] * (len(pieces) - 1)))
 
     def restored(self, source, repair):
         return repair[repair < self.tokenizer.vocab_size]

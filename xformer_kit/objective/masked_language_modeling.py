@@ -1,7 +1,7 @@
 """Masked language modelling: hidden tokens are predicted from both sides."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, between, blank_ids
+from xformer_kit.objective import OBJECTIVES, Batch, Example, Loss, between, blank_ids, no_prefix
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, Fault, Options, at_least
 
@@ -62,16 +62,10 @@ class MaskedLanguageModeling(CrossEntropy):
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        if not context.mask.sees_prefix:
-            return
-        yield Fault(
-            "",
-            f"mask '{context.names['mask']}' is for a prefix, which masked_language_modeling does"
-            " not have",
-            fix="Use mask=full.",
-        )
+        if context.mask.sees_prefix:
+            yield no_prefix(context, "masked_language_modeling", "mask=full")
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         """{tokens (n + 1,)} -> {tokens, labels: (n,)}: the last token of a window is the first of
         the next.
         """
@@ -119,8 +113,6 @@ class MaskedLanguageModeling(CrossEntropy):
         labels = torch.where(torch.arange(length, device=device) < asked, ids, -1)
         return {"tokens": Tokens(ids=ids), "labels": labels}
 
-    def loss(
-        self, model: Any, batch: Mapping[str, Any]
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def loss(self, model: Any, batch: Batch) -> Loss:
         hidden, report = model.hidden(batch["tokens"])
         return *self.asked(model, hidden, batch["labels"]), report

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, blank_ids, hiding
+from xformer_kit.objective import OBJECTIVES, Example, blank_ids, hiding, reads_ahead
 from xformer_kit.objective.language_modeling import NextToken
 from xformer_kit.registry import Context, Fault, Options
 
@@ -26,16 +26,10 @@ class PrefixLanguageModeling(NextToken):
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        if not context.mask.sees_future:
-            return
-        yield Fault(
-            "",
-            f"mask '{context.names['mask']}' sees the future, so prefix_language_modeling would"
-            " read the token that it has to predict",
-            fix=f"Use {hiding(context, 'prefix')}.",
-        )
+        if context.mask.sees_future:
+            yield reads_ahead(context, "prefix_language_modeling", hiding(context, "prefix"))
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         tokens = example["tokens"]
         at = np.arange(len(tokens))
         real = example.get("tokens.real", np.ones(len(tokens), dtype=bool))

@@ -8,6 +8,7 @@ from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus
+from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError
 
 FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
@@ -67,13 +68,13 @@ def _file(path: str, at: str, split: str) -> Path:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         rule = "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv"
-        raise files.refused(at, rule, f"'{path}', which is no directory", f"Get them from {HOME}.")
+        raise refused(at, rule, f"'{path}', which is no directory", f"Get them from {HOME}.")
     names = [f"{name}.tsv{packed}" for name in FILES[split] for packed in ("", ".gz")]
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
         there = ", ".join(sorted(file.name for file in folder.iterdir())[:4]) or "nothing"
         rule = f"must hold {' or '.join(names)}"
-        raise files.refused(at, rule, f"'{path}' with {there}", f"Get it from {HOME}.")
+        raise refused(at, rule, f"'{path}' with {there}", f"Get it from {HOME}.")
     return found[0]
 
 
@@ -84,8 +85,8 @@ def _rows(file: Path, at: str, at_most: int | None = None) -> Iterator[list[str]
         fields = line.split("\t")
         if len(fields) != 3:
             got = f"{len(fields)} in '{file}', line {number:,}"
-            raise files.refused(at, f"each line must hold {FIELDS}", got)
+            raise refused(at, f"each line must hold {FIELDS}", got)
         yield fields
     if not number:
         got = f"'{file}', which is empty"
-        raise files.refused(at, "must hold pairs", got, "Get the file again.")
+        raise refused(at, "must hold pairs", got, "Get the file again.")

@@ -16,6 +16,7 @@ from typing import Any
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.divided import Divided, DividedFiles
+from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.registry.messages import one_line
 
@@ -215,4 +216,4 @@ def _table(file: Path, at: str, read: Callable[[], str] = str) -> Iterator[Any]:
             yield table
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         got = f"'{file}'{read()} ({one_line(error, 120)})"
-        raise files.refused(at, "must be a whole parquet file", got, "Write it again.") from None
+        raise refused(at, "must be a whole parquet file", got, "Write it again.") from None

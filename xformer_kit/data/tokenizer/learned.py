@@ -3,15 +3,16 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Literal
 
-from xformer_kit.data.tokenizer.base import TOKENIZERS
+from xformer_kit.data.refused import refused
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Plain
 from xformer_kit.data.tokenizer.library import Library, library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
-from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry import Fault, at_least
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
@@ -59,7 +60,7 @@ class BPE(Library):
         self.adopt(made)
 
     @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
+    def recognises(cls, data: Plain) -> bool:
         if not super().recognises(data):
             return False
         level = data["pre_tokenizer"]
@@ -140,7 +141,7 @@ class Unigram(Library):
         self.adopt(_without_added(made))
 
     @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
+    def recognises(cls, data: Plain) -> bool:
         if not super().recognises(data):
             return False
         pattern = data["pre_tokenizer"].get("pattern") or {}
@@ -208,13 +209,11 @@ class WordPiece(Library):
         words = sorted(
             {word for t in texts for word in _words(self.library, t) if not self._known(word)}
         )
-        return ConfigError(
-            Fault(
-                "tokenizer",
-                f"the {self.vocab_size} tokens of 'wordpiece' must spell every word",
-                got=f"{first_few(map(repr, words))}",
-                fix="Leave them out of the text, or train with tokenizer.unknown=token.",
-            )
+        return refused(
+            "tokenizer",
+            f"the {self.vocab_size} tokens of 'wordpiece' must spell every word",
+            f"{first_few(map(repr, words))}",
+            "Leave them out of the text, or train with tokenizer.unknown=token.",
         )
 
     def _known(self, word: str) -> bool:
@@ -237,13 +236,11 @@ def _sampling(options: Any) -> Any:
 
 def _room(wanted: int, needed: int, what: str) -> None:
     if wanted < needed:
-        raise ConfigError(
-            Fault(
-                "tokenizer.vocab_size",
-                f"must hold {what}, {needed} tokens",
-                got=f"{wanted}",
-                fix=f"Try {max(2 * needed, 1024)}, or a smaller tokenizer.coverage.",
-            )
+        raise refused(
+            "tokenizer.vocab_size",
+            f"must hold {what}, {needed} tokens",
+            f"{wanted}",
+            f"Try {max(2 * needed, 1024)}, or a smaller tokenizer.coverage.",
         )
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.tokenizer.base import Stream, Tokenizer, flat
+from xformer_kit.data import cache
+from xformer_kit.data.refused import refused
+from xformer_kit.data.tokenizer.base import Ids, Plain, Stream, Tokenizer, flat
 from xformer_kit.data.tokenizer.pieces import Rule, rule_of, without_prefix
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
-from xformer_kit.registry import ConfigError, Fault
 
 
 class Library(Tokenizer):
@@ -95,12 +96,8 @@ class Library(Tokenizer):
 
     def _cannot(self, texts: list[str], error: Exception) -> Exception:
         """The error for texts that the library cannot encode."""
-        return ConfigError(
-            Fault(
-                "tokenizer",
-                "the text must be one that it can encode",
-                got=f"{texts[0][:40]!r} ({error})",
-            )
+        return refused(
+            "tokenizer", "the text must be one that it can encode", f"{texts[0][:40]!r} ({error})"
         )
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
@@ -141,7 +138,7 @@ class Library(Tokenizer):
             return (name.replace(suffix, " ") if suffix else self.library.decode([i])).encode()
         return self.rule.spell(name)
 
-    def word_starts(self, ids: Iterable[int]) -> np.ndarray:
+    def word_starts(self, ids: Ids) -> np.ndarray:
         if self.rule is None or not self.rule.continues:
             return super().word_starts(ids)
         return self._begins[np.minimum(flat(ids), self.vocab_size)]
@@ -152,14 +149,14 @@ class Library(Tokenizer):
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
         return np.array([not name.startswith(self.rule.continues) for name in names] + [True])
 
-    def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
+    def to_bytes(self, ids: Ids, goes_on: bool = False) -> bytes:
         if self.rule is not None:
             return super().to_bytes(ids, goes_on)
         hidden = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
         shown = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in hidden]
         return self.library.decode(shown, skip_special_tokens=False).encode()
 
-    def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
+    def count_bytes(self, ids: Ids, goes_on: bool = False) -> int:
         return len(self.to_bytes(ids)) if self.rule is None else super().count_bytes(ids, goes_on)
 
     def stream(self, goes_on: bool = False) -> Stream:
@@ -179,11 +176,11 @@ class Library(Tokenizer):
         if self.library is not None:
             self.adopt(library().Tokenizer.from_str(self.library))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        self._write(path, self.library.to_str(pretty=True))
+    def save(self, path: Path) -> None:
+        cache.write(path, self.library.to_str(pretty=True) + "\n")
 
     @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
+    def recognises(cls, data: Plain) -> bool:
         steps = (data.get(key) for key in ("normalizer", "pre_tokenizer", "model", "decoder"))
         types = tuple(None if step is None else step.get("type") for step in steps)
         return types == cls.types and not data.get("added_tokens")
@@ -211,7 +208,7 @@ class Whole(Stream):
         self.text = ""
         self.given = 0
 
-    def __call__(self, ids: int | Iterable[int]) -> str:
+    def __call__(self, ids: Ids) -> str:
         self.ids += flat(ids).tolist()
         before, self.text = self.text, self.tokenizer.decode(self.ids)
         shared = len(commonprefix([before, self.text]).rstrip("\ufffd"))  # noqa: RUF071, of texts
@@ -242,17 +239,15 @@ def parsed(text: str, at: str, file: object) -> Any:
     try:
         return library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific
-        raise ConfigError(
-            Fault(
-                at,
-                "must be a tokenizer.json of the library tokenizers",
-                got=f"'{file}' ({error})",
-                fix="Save it again with a version of today.",
-            )
+        raise refused(
+            at,
+            "must be a tokenizer.json of the library tokenizers",
+            f"'{file}' ({error})",
+            "Save it again with a version of today.",
         ) from None
 
 
-def _made(data: Mapping[str, Any]) -> Any:
+def _made(data: Plain) -> Any:
     made = library().Tokenizer.from_str(json.dumps(data))
     made.encode_special_tokens = True
     return made

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, parsed
 from xformer_kit.registry import ConfigError, Fault
@@ -108,12 +109,8 @@ def _read(path: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            Fault(
-                "tokenizer.path",
-                "must be a file in utf-8 that can be read",
-                got=f"'{file}' ({error})",
-            )
+        raise refused(
+            "tokenizer.path", "must be a file in utf-8 that can be read", f"'{file}' ({error})"
         ) from None
 
 
@@ -144,9 +141,7 @@ def _download(name: str) -> str:
         )
     except Exception as error:  # of the network or of the name, by several libraries
         reason = f"the hub did not give it ({one_line(error)}). Download {FILE}, and give its path"
-    raise ConfigError(
-        Fault("tokenizer.path", f"must be a {FILE} or a name on the hub", got=f"'{name}': {reason}")
-    )
+    raise refused("tokenizer.path", f"must be a {FILE} or a name on the hub", f"'{name}': {reason}")
 
 
 def _no_network(name: str, reason: str) -> str:

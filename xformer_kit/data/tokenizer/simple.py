@@ -1,14 +1,15 @@
 """Tokenizers without a library: bytes, characters, words."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
+from xformer_kit.data.refused import refused
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Plain, Tokenizer
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
-from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry import Fault, at_least
 
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
@@ -63,13 +64,11 @@ class Char(Tokenizer):
         if (ids < 0).any():
             unknown = {text[i] for i in np.flatnonzero(ids < 0).tolist()}
             named = first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown))
-            raise ConfigError(
-                Fault(
-                    "tokenizer",
-                    f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
-                    got=f"{named}",
-                    fix="Leave them out of the text, or train with tokenizer=byte.",
-                )
+            raise refused(
+                "tokenizer",
+                f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
+                f"{named}",
+                "Leave them out of the text, or train with tokenizer=byte.",
             )
         return ids.astype(self.dtype)
 
@@ -80,7 +79,7 @@ class Char(Tokenizer):
         return {"alphabet": self.alphabet}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "Char":
+    def restore(cls, state: Plain) -> "Char":
         made = cls()
         made._learn(state["alphabet"])
         return made
@@ -138,13 +137,11 @@ class Word(Tokenizer):
                 or word in seen
                 or (word, unknown) == (UNKNOWN, "token")
             ):
-                raise ConfigError(
-                    Fault(
-                        "tokenizer",
-                        "words must be texts without white space, each once",
-                        got=f"{word!r}",
-                        fix="Change it in the list.",
-                    )
+                raise refused(
+                    "tokenizer",
+                    "words must be texts without white space, each once",
+                    f"{word!r}",
+                    "Change it in the list.",
                 )
             seen.add(word)
         return cls.restore({"words": words, "unknown": unknown})
@@ -179,13 +176,11 @@ class Word(Tokenizer):
         ids = np.array([self._id_of.get(word, other) for word in words], dtype=np.int64)
         if (ids < 0).any():
             named = first_few(map(repr, sorted({*words} - self._id_of.keys())))
-            raise ConfigError(
-                Fault(
-                    "tokenizer",
-                    f"the words of 'word' are the {self.vocab_size} of its list",
-                    got=f"{named}",
-                    fix="Leave them out of the text, or train with tokenizer.unknown=token.",
-                )
+            raise refused(
+                "tokenizer",
+                f"the words of 'word' are the {self.vocab_size} of its list",
+                f"{named}",
+                "Leave them out of the text, or train with tokenizer.unknown=token.",
             )
         return ids.astype(self.dtype)
 
@@ -196,7 +191,7 @@ class Word(Tokenizer):
         return {"words": self.words[self.unknown == "token" :], "unknown": self.unknown}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "Word":
+    def restore(cls, state: Plain) -> "Word":
         made = cls(unknown=state["unknown"])
         made._learn(list(state["words"]))
         return made
