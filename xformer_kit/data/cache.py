@@ -71,7 +71,7 @@ def remembered(base: Path, stamp: Any, find: Callable[[], Any]) -> Any:
     entry = base / "index" / f"{digest(stamp)[:32]}.json"
     try:
         return json.loads(entry.read_text())["content"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         content = find()
     with suppress(OSError):  # a cache that is complete may be read-only
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -81,14 +81,13 @@ def remembered(base: Path, stamp: Any, find: Callable[[], Any]) -> Any:
 
 def opened(folder: Path) -> dict[str, Any] | None:
     """The contents of `meta.json` of a prepared directory; None if there is none, or if a file has
-    another size or checksum than was written. Reads all files, at the speed of the disk.
+    another checksum than was written. Reads all files, at the speed of the disk.
     """
     try:
         meta = json.loads((folder / "meta.json").read_text())
-        sizes = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
-        sums = sizes and all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
-        return meta if sums else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        whole = all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
+        return meta if whole else None
+    except (OSError, ValueError):
         return None
 
 
@@ -106,16 +105,19 @@ def reading(file: Path) -> Iterator[None]:
 def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """The prepared directory's meta data, made by `make(empty directory)` if it does not exist.
 
-    Safe with any number of processes, and when killed at any moment. Raises ConfigError if it
-    cannot be written.
+    Safe with any number of processes, which take turns, and when killed at any moment. Raises
+    ConfigError if it cannot be written.
     """
     if meta := opened(folder):
         return meta
     base = folder.parent
     with writing(base):
         base.mkdir(parents=True, exist_ok=True)
-        lock = _Lock(folder.with_name(folder.name + ".lock"))
+        lock = open(folder.with_name(folder.name + ".lock"), "a")  # noqa: SIM115, closed below
     with lock:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks, where the rename is still safe
+                fcntl.flock(lock, fcntl.LOCK_EX)  # freed when it is closed
         if meta := opened(folder):
             return meta
         if folder.exists():
@@ -141,13 +143,9 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
 
 
 def _seal(fresh: Path, meta: dict[str, Any]) -> None:
-    """Write meta.json with the size and the checksum of every file, and flush all of it to the
-    disk.
-    """
-    files = sorted(fresh.iterdir())
-    sums = {file.name: _sum(file) for file in files}
-    sizes = {file.name: file.stat().st_size for file in files}
-    write(fresh / "meta.json", json.dumps(meta | {"files": sizes, "sums": sums}, indent=1))
+    """Write meta.json with the checksum of every file, and flush all of it to the disk."""
+    sums = {file.name: _sum(file) for file in sorted(fresh.iterdir())}
+    write(fresh / "meta.json", json.dumps(meta | {"sums": sums}, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
 
@@ -221,23 +219,6 @@ class MapsFiles:
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if not isinstance(v, np.ndarray)}
-
-
-class _Lock:
-    """A lock between processes, freed when its process is killed. On a system without locks the
-    rename keeps the cache safe.
-    """
-
-    def __init__(self, path: Path):
-        self.file = open(path, "a")  # noqa: SIM115, closed on exit
-
-    def __enter__(self) -> None:
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(self.file, fcntl.LOCK_EX)
-
-    def __exit__(self, *error: object) -> None:
-        self.file.close()
 
 
 def _sweep(base: Path) -> None:

@@ -6,6 +6,7 @@ same global batch.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -80,6 +81,7 @@ def example_generator(seed: int, epoch: int, index: int) -> torch.Generator:
 class StepBatches:
     """The examples of every optimizer step, all devices and accumulation together."""
 
+    n: int  # examples of an epoch
     steps_per_epoch: int
 
     def epoch(self, step: int) -> int:
@@ -105,6 +107,7 @@ class StepBatches:
         return batch[start : start + size].tolist()
 
 
+@dataclass(eq=False)
 class GlobalBatches(StepBatches):
     """Batches of `batch_size` examples.
 
@@ -113,22 +116,19 @@ class GlobalBatches(StepBatches):
     epoch, other ones each time. Raises ConfigError where a batch is larger than the data.
     """
 
-    def __init__(self, n: int, batch_size: int, seed: int):
-        if batch_size < 1:
-            raise refused(
-                "data.batch_size", "must be at least 1 sequence", f"{batch_size}", "Try 16."
-            )
-        if batch_size > n:
+    n: int
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.batch_size > self.n:
             raise refused(
                 "data.batch_size",
-                f"must be at most the {n:,} examples of the training data",
-                f"{batch_size:,}",
-                f"Use {n} or less, a shorter data.seq_len, or a longer text.",
+                f"must be at most the {self.n:,} examples of the training data",
+                f"{self.batch_size:,}",
+                f"Use {self.n} or less, a shorter data.seq_len, or a longer text.",
             )
-        self.n = n
-        self.batch_size = batch_size
-        self.seed = seed
-        self.steps_per_epoch, self.dropped = divmod(n, batch_size)
+        self.steps_per_epoch, self.dropped = divmod(self.n, self.batch_size)
         self._block: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __getitem__(self, step: int) -> np.ndarray:
@@ -145,12 +145,6 @@ class GlobalBatches(StepBatches):
 
     def fits(self, accumulate: int, world: int) -> None:
         micro_size(self.batch_size, accumulate, world)
-
-    def micro(
-        self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
-    ) -> list[int]:
-        self.fits(accumulate, world)
-        return super().micro(step, micro, accumulate, rank, world)
 
 
 def micro_size(batch_size: int, accumulate: int, world: int) -> int:

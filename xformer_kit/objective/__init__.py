@@ -18,7 +18,7 @@ Sums, not means: micro-batches and ranks add up, and the trainer divides by the 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,17 +52,17 @@ class Objective:
     `source_tokenizer`, of the source where that has another.
     """
 
-    needs: ClassVar[tuple[tuple[str, ...], ...]] = (("decoder",),)
-    reads: ClassVar[tuple[str, ...]] = ("text",)
-    documents: ClassVar[bool] = False
-    further: ClassVar[bool] = False
-    laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
+    needs: tuple[tuple[str, ...], ...] = (("decoder",),)
+    reads: tuple[str, ...] = ("text",)
+    documents: bool = False
+    further: bool = False
+    laws: tuple[str, ...] = ()  # names of `xformer_kit.laws`
     # model -> its mask if the command line names none
-    masks: ClassVar[Mapping[str, str]] = {}
+    masks: Mapping[str, str] = {}
     # "goes on", "answers", "fills" one token a hole, "restores" spans; "": nothing
-    speaks: ClassVar[str] = ""
+    speaks: str = ""
     # whether every token is predicted once, so that bits per byte are defined
-    covers: ClassVar[bool] = False
+    covers: bool = False
     # share of the tokens for which the head is computed in training, on average
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # an instance may have more, by its options
@@ -70,7 +70,7 @@ class Objective:
     tokenizer: Any = None
     source_tokenizer: Any = None
     # streams that are predicted, so that their last token is not read
-    predicted: ClassVar[tuple[str, ...]] = ()
+    predicted: tuple[str, ...] = ()
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:

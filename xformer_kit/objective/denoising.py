@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ class Denoiser(SourceTarget):
     speaks = "restores"
     taken = 1
     sentinels: int = 100
-    openings: ClassVar[tuple[str, ...]] = ()  # special tokens one of which a source begins with
+    openings: tuple[str, ...] = ()  # special tokens one of which a source begins with
 
     def corrupt(self, text: np.ndarray, draw: torch.Generator) -> Pair:
         """Ids (n,), n at least 1 -> the corrupted text and its repair, without start and end."""

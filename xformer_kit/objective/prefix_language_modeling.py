@@ -1,7 +1,7 @@
 """Prefix language modelling: the rest of a text is predicted from a prefix that is seen whole."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ class PrefixLanguageModeling(NextToken):
     epoch.
     """
 
-    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
+    masks = {"decoder": "prefix"}
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:

@@ -1,8 +1,8 @@
 """Sequence to sequence: a target is predicted from its source."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ START, END = "<s>", "</s>"
 class SourceTarget(CrossEntropy):
     """Base: a target is predicted from its source."""
 
-    needs: ClassVar[tuple[tuple[str, ...], ...]] = (("encoder", "decoder"), ("decoder",))
+    needs: tuple[tuple[str, ...], ...] = (("encoder", "decoder"), ("decoder",))
     laws = ("causality", "cache", "padding")
     predicted = ("tokens", "target")
     specials: tuple[str, ...] = (START, END)
@@ -89,7 +89,7 @@ class Seq2Seq(SourceTarget):
 
     reads = ("pairs",)
     speaks = "answers"
-    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
+    masks = {"decoder": "prefix"}
 
     decoded: int = 256  # validation examples that are answered and compared at each validation
     test: bool = True  # whether all of the test split is answered and compared at the end
