@@ -38,19 +38,23 @@ def find(path: str, at: str, suffixes: tuple[str, ...] = SUFFIXES) -> list[Path]
     elif os.path.isfile(where):
         found, reason = [where], "the file is empty"
     elif os.path.exists(where):
-        rule = "must be a file, a directory or a glob"
-        raise refused(at, rule, f"'{path}'", "Give a text file.")
+        raise refused(at, "must be a file, a directory or a glob", f"'{path}'", "Give a text file.")
     elif glob.has_magic(where):
         found = [file for file in glob.glob(where, recursive=True) if os.path.isfile(file)]
         reason = "no file matches it"
     else:
-        fix = f"{_neighbour(where)}Give a text file."
-        raise refused(at, "no file or directory has this name", f"'{path}'", fix)
+        raise refused(
+            at,
+            "no file or directory has this name",
+            f"'{path}'",
+            f"{_neighbour(where)}Give a text file.",
+        )
     full = sorted(Path(file) for file in found if os.path.getsize(file))
     if not full:
         reason = "all its files are empty" if found and found != [where] else reason
-        got = f"'{path}', but {reason}"
-        raise refused(at, "must lead to text", got, "Give a file with utf-8 text.")
+        raise refused(
+            at, "must lead to text", f"'{path}', but {reason}", "Give a file with utf-8 text."
+        )
     return full
 
 
@@ -58,8 +62,9 @@ def one(path: str, at: str) -> Path:
     """The one file that a path means. Raises ConfigError for none and for several."""
     found = find(path, at)
     if len(found) > 1:
-        got = f"'{path}', which means {len(found)}"
-        raise refused(at, "must be one file", got, "Name one of them.")
+        raise refused(
+            at, "must be one file", f"'{path}', which means {len(found)}", "Name one of them."
+        )
     return found[0]
 
 
@@ -107,24 +112,18 @@ def stamp(files: Iterable[Path]) -> list[Any]:
     return [[str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats]
 
 
-def equal(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """File -> others with the same bytes: links, and copies. Only files of the same size are
-    read.
+def equal(files: Iterable[Path]) -> list[list[Path]]:
+    """Files with the same bytes, which are links or copies: those of each content that several
+    have. Only files of the same size are read.
     """
     sizes: dict[int, list[Path]] = {}
     for file in files:
         sizes.setdefault(file.stat().st_size, []).append(file)
     found: dict[bytes, list[Path]] = {}
-    for some in sizes.values():
-        for file in some if len(some) > 1 else ():
-            with open(file, "rb") as source:
-                found.setdefault(hashlib.file_digest(source, "sha256").digest(), []).append(file)
-    return {
-        file: [other for other in some if other != file]
-        for some in found.values()
-        if len(some) > 1
-        for file in some
-    }
+    for file in (file for some in sizes.values() if len(some) > 1 for file in some):
+        with open(file, "rb") as source:
+            found.setdefault(hashlib.file_digest(source, "sha256").digest(), []).append(file)
+    return [some for some in found.values() if len(some) > 1]
 
 
 def named_twice(named: Mapping[str, str], place: str) -> Iterator[Fault]:
@@ -162,8 +161,12 @@ def lines(file: Path, at: str = "data.path", at_most: int | None = None) -> Iter
         *whole, held = (held + piece).split("\n")
         yield from (line.removesuffix("\r") for line in whole)
         if len(held) > LONGEST:
-            got = f"'{file}' with one of more than {LONGEST:,} characters"
-            raise refused(at, "must have lines", got, "Break it up.")
+            raise refused(
+                at,
+                "must have lines",
+                f"'{file}' with one of more than {LONGEST:,} characters",
+                "Break it up.",
+            )
     if held and at_most is None:
         yield held.removesuffix("\r")
 
@@ -217,9 +220,12 @@ def _zstandard(file: Path, at: str, size: int) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError:
-        rule = f"needs the package zstandard to read '{file}'"
-        fix = "Use pip install zstandard, or unpack it."
-        raise refused(at, rule, "none", fix) from None
+        raise refused(
+            at,
+            f"needs the package zstandard to read '{file}'",
+            "none",
+            "Use pip install zstandard, or unpack it.",
+        ) from None
     decoder = zstandard.ZstdDecompressor()
     frame = None
     with open(file, "rb") as packed:
@@ -242,6 +248,9 @@ def _damaged(file: Path, at: str, kind: str, reason: object) -> ConfigError:
 
 def _binary(file: Path, at: str, byte: int, position: int) -> ConfigError:
     what = "a NUL byte" if byte == 0 else f"byte 0x{byte:02X}"
-    got = f"'{file}' with {what} at position {position:,}"
-    fix = "Convert the file, for instance with iconv, or leave it out."
-    return refused(at, "must be utf-8 text", got, fix)
+    return refused(
+        at,
+        "must be utf-8 text",
+        f"'{file}' with {what} at position {position:,}",
+        "Convert the file, for instance with iconv, or leave it out.",
+    )

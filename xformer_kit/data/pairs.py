@@ -157,8 +157,12 @@ class Pairs:
 
     def _none(self, pairs: int, long: int) -> Fault:
         if not pairs:
-            rule = f"the split {self.split} must hold a pair"
-            return Fault(self.place, rule, "none", "Give more pairs, or a larger share of them.")
+            return Fault(
+                self.place,
+                f"the split {self.split} must hold a pair",
+                "none",
+                "Give more pairs, or a larger share of them.",
+            )
         return Fault(
             "data.seq_len",
             "must hold a pair, special tokens included",

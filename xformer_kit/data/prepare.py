@@ -93,8 +93,11 @@ def _one(config: Mapping[str, Any], corpus: Corpus, learned: Learned | None = No
             made = tokenizers.save(folder, tokenizers.load(learned.folder))
         meta = _make(folder, corpus, made, apart)
         if corpus.stamp() != stamp[-1]:
-            rule = "the text must stay as it is while it is read; it was changed"
-            raise corpus.refused("", rule, fix="Start again.")
+            raise corpus.refused(
+                "",
+                "the text must stay as it is while it is read; it was changed",
+                fix="Start again.",
+            )
         known = {"corpus": stamp[1], "tokenizer": tokenizers.node}
         return meta | {"format": FORMAT, "fingerprint": fingerprint} | known
 

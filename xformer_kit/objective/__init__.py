@@ -115,17 +115,21 @@ class Objective:
 
 def no_prefix(context: Context, reader: str, way: str) -> Fault:
     """The fault of a mask for a prefix where `reader`, an objective or a stack, has none."""
-    rule = f"mask '{context.names['mask']}' is for a prefix, which {reader} does not have"
-    return Fault("", rule, fix=f"Use {way}.")
+    return Fault(
+        "",
+        f"mask '{context.names['mask']}' is for a prefix, which {reader} does not have",
+        fix=f"Use {way}.",
+    )
 
 
 def reads_ahead(context: Context, reader: str, way: str) -> Fault:
     """The fault of a mask by which `reader` sees what it has to predict."""
-    rule = (
+    return Fault(
+        "",
         f"mask '{context.names['mask']}' sees the future, so {reader} would read the token that it"
-        " has to predict"
+        " has to predict",
+        fix=f"Use {way}.",
     )
-    return Fault("", rule, fix=f"Use {way}.")
 
 
 def hiding(context: Context, *masks: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from xformer_kit.objective import OBJECTIVES, Example, between
 from xformer_kit.objective.seq2seq import END, START, SourceTarget
 from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry.messages import inside
 
 MASK = "<mask>"
 MODES = ("[R]", "[S]", "[X]")
@@ -40,8 +41,13 @@ class Denoiser(SourceTarget):
         window = example["tokens"]
         room = len(window) - 1 - self.taken
         if room < 1:
-            rule = f"must be at least {self.taken + 1} tokens, {self.taken} of them special"
-            raise ConfigError(Fault("data.seq_len", rule, f"{len(window) - 1}"))
+            raise ConfigError(
+                Fault(
+                    "data.seq_len",
+                    f"must be at least {self.taken + 1} tokens, {self.taken} of them special",
+                    f"{len(window) - 1}",
+                )
+            )
         text = window[example["tokens.real"]] if "tokens.real" in example else window
         return self.pair(*self.corrupt(text[:room], draw))
 
@@ -84,10 +90,7 @@ class Denoiser(SourceTarget):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        if options.rate is not None and not 0 < options.rate < 1:
-            yield Fault(
-                "rate", "must be above 0 and below 1", got=f"{options.rate}", fix="Try 0.15."
-            )
+        yield from inside(options, "Try 0.15.", rate=(0, 1))
         yield from at_least(options, "token", span=1)
         yield from at_least(options, sentinels=1)
 

@@ -13,6 +13,7 @@ from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Batch, Example, Loss, between, blank_ids, no_prefix
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, Fault, Options, at_least
+from xformer_kit.registry.messages import inside
 
 MASK = "<mask>"
 
@@ -47,10 +48,7 @@ class MaskedLanguageModeling(CrossEntropy):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        if not 0 < options.rate <= 1:
-            yield Fault(
-                "rate", "must be above 0 and at most 1", got=f"{options.rate}", fix="Try 0.15."
-            )
+        yield from inside(options, "Try 0.15.", closed=True, rate=(0, 1))
         yield from at_least(options, mask=0, random=0)
         if options.mask + options.random > 1:
             yield Fault(

@@ -39,8 +39,9 @@ class SourceTarget(CrossEntropy):
         encoder = context.stack == "encoder"
         if context.mask.sees_prefix and (encoder or context.has_source):
             reader = "an encoder" if encoder else "a decoder beside an encoder"
-            way = f"mask={'full' if encoder else 'causal'}, or a decoder alone"
-            yield no_prefix(context, reader, way)
+            yield no_prefix(
+                context, reader, f"mask={'full' if encoder else 'causal'}, or a decoder alone"
+            )
         elif context.mask.sees_future and not encoder:
             masks = ["causal"] if context.has_source else ["prefix", "causal"]
             yield reads_ahead(context, "the decoder", hiding(context, *masks))

@@ -5,6 +5,7 @@ the seed.
 """
 
 import hashlib
+import importlib.util
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -108,6 +109,17 @@ class PairCorpus(Corpus):
 
     def items(self, split: str) -> Iterator[Any]:
         return self.pairs(split) if self.form == "pairs" else self.texts(split)
+
+
+def absent(corpus: Any, package: str, extra: str) -> Iterator[Fault]:
+    """The fault of a corpus whose package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        yield Fault(
+            "name",
+            f"corpus '{CORPORA.name_of(corpus)}' needs the package {package}",
+            got="none",
+            fix=f"Use pip install 'xformer_kit[{extra}]'.",
+        )
 
 
 def name_hash(name: str) -> int:

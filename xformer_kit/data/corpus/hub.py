@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records, absent
+from xformer_kit.data.corpus.base import CORPORA, absent
+from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records
 from xformer_kit.registry import Fault, choices
 from xformer_kit.registry.messages import one_line
 
@@ -37,13 +37,17 @@ class Hub(Records):
 
     @classmethod
     def check(cls, options, context):
-        yield from absent("hub", "datasets", "hub")
+        yield from absent(cls, "datasets", "hub")
         yield from super().check(options, context)
         splits = (options.train_split, options.valid_split, options.test_split)
         names = [name for name in splits if name is not None]
         if len(set(names)) < len(names):
-            rule = "must be other examples than the other splits"
-            yield Fault("valid_split", rule, ", ".join(names), f"Use {context.path}.valid=0.05.")
+            yield Fault(
+                "valid_split",
+                "must be other examples than the other splits",
+                ", ".join(names),
+                f"Use {context.path}.valid=0.05.",
+            )
         if not options.dataset:
             yield Fault("dataset", "must name a data set or a directory", got="''")
 
@@ -68,8 +72,11 @@ class Hub(Records):
         for split in ("train", *self.own):
             (option,) = self.named[split]
             if (name := getattr(self, option)) not in loaded:
-                rule = f"the data set '{self.dataset}' has no split '{name}'"
-                raise self.refused(option, rule, fix=choices(name, loaded, "It has"))
+                raise self.refused(
+                    option,
+                    f"the data set '{self.dataset}' has no split '{name}'",
+                    fix=choices(name, loaded, "It has"),
+                )
             found[split] = loaded[name]
         return found
 
@@ -87,7 +94,10 @@ class Hub(Records):
                 name = str(where) if where.is_dir() else self.dataset
                 found = datasets.load_dataset(name, self.subset)
         except Exception as error:  # of the library, the network or the file system
-            got = f"'{self.dataset}' ({one_line(error, 300)})"
-            fix = "Name another, or a directory."
-            raise self.refused("dataset", "cannot be loaded", got, fix) from None
+            raise self.refused(
+                "dataset",
+                "cannot be loaded",
+                f"'{self.dataset}' ({one_line(error, 300)})",
+                "Name another, or a directory.",
+            ) from None
         return found if isinstance(found, Mapping) else {"train": found}

@@ -45,8 +45,11 @@ class Parallel(DividedFiles):
         for names in cls.named.values():
             for name, other in (names, names[::-1]):
                 if getattr(options, other) is None is not getattr(options, name):
-                    rule = f"needs {context.path}.{other} beside it, line by line"
-                    yield Fault(name, rule, fix="Give both or none.")
+                    yield Fault(
+                        name,
+                        f"needs {context.path}.{other} beside it, line by line",
+                        fix="Give both or none.",
+                    )
         yield from super().check(options, context)
 
     def rows(self, split: str) -> Iterator[tuple[str, str]]:
@@ -132,7 +135,9 @@ class Tabs(DividedFiles):
     def _named(self, file: Path, names: list[str]) -> Iterator[int]:
         for column in self.columns:
             if column not in names:
-                rule = f"no column of '{file}' is called '{column}'"
-                fix = f"{choices(column, names, 'It has')} A number from 1 also names one."
-                raise self.refused("columns", rule, fix=fix)
+                raise self.refused(
+                    "columns",
+                    f"no column of '{file}' is called '{column}'",
+                    fix=f"{choices(column, names, 'It has')} A number from 1 also names one.",
+                )
             yield names.index(str(column))

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA
+from xformer_kit.data.corpus.base import CORPORA, absent
 from xformer_kit.data.corpus.divided import Divided, DividedFiles
 from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError, Fault, choices
@@ -96,8 +95,11 @@ class Records(Divided):
             has = value if isinstance(value, Mapping) else {}
             if part not in has:
                 way = f"Name one with {self.at(option)}=FIELD."
-                rule = f"no field is called '{name}' in {where}"
-                raise self.refused(option, rule, fix=f"{choices(part, has, 'It has')} {way}")
+                raise self.refused(
+                    option,
+                    f"no field is called '{name}' in {where}",
+                    fix=f"{choices(part, has, 'It has')} {way}",
+                )
             value = has[part]
         if value is None:
             return ""  # counted as empty
@@ -110,16 +112,6 @@ class Records(Divided):
             got = f"half a surrogate pair at character {error.start} of '{name}' in {where}"
             raise self.refused(option, "must be Unicode", got, "Leave it out.") from None
         return value
-
-
-def absent(name: str, package: str, extra: str) -> Iterator[Fault]:
-    if find_spec(package) is None:
-        yield Fault(
-            "name",
-            f"corpus '{name}' needs the package {package}",
-            got="none",
-            fix=f"Use pip install 'xformer_kit[{extra}]'.",
-        )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -157,9 +149,11 @@ class JSONLines(RecordFiles):
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            why = f"{rule}; {where} cannot be read ({' '.join(str(error).split())})"
-            way = "A file that was cut off ends so; write it again."
-            raise self.refused(option, why, fix=way) from None
+            raise self.refused(
+                option,
+                f"{rule}; {where} cannot be read ({' '.join(str(error).split())})",
+                fix="A file that was cut off ends so; write it again.",
+            ) from None
         if not isinstance(found, dict):
             raise self.refused(option, rule, f"{line[:40]} in {where}", "Use {...}.")
         return found
@@ -175,7 +169,7 @@ class Parquet(RecordFiles):
 
     @classmethod
     def check(cls, options, context):
-        missing = list(absent("parquet", "pyarrow", "data"))
+        missing = list(absent(cls, "pyarrow", "data"))
         yield from missing or super().check(options, context)
 
     @classmethod
@@ -215,5 +209,9 @@ def _table(file: Path, at: str, read: Callable[[], str] = str) -> Iterator[Any]:
         with ParquetFile(file) as table:
             yield table
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        got = f"'{file}'{read()} ({one_line(error, 120)})"
-        raise refused(at, "must be a whole parquet file", got, "Write it again.") from None
+        raise refused(
+            at,
+            "must be a whole parquet file",
+            f"'{file}'{read()} ({one_line(error, 120)})",
+            "Write it again.",
+        ) from None

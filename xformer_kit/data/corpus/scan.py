@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, share
-from xformer_kit.registry import Fault
+from xformer_kit.registry.messages import inside
 
 TURN = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
 ACT = {"walk": ["I_WALK"], "look": ["I_LOOK"], "run": ["I_RUN"], "jump": ["I_JUMP"], "turn": []}
@@ -44,10 +44,7 @@ class Scan(PairCorpus):
 
     @classmethod
     def check(cls, options, context):
-        if not 0 < options.valid < 1:
-            yield Fault(
-                "valid", "must be above 0 and below 1", got=f"{options.valid}", fix="Try 0.05."
-            )
+        yield from inside(options, "Try 0.05.", valid=(0, 1))
 
     def size(self) -> int:
         return 4_000_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.registry import Fault
+from xformer_kit.registry.messages import inside
 
 
 @CORPORA.register("text", also_called=("file", "files", "txt"))
@@ -37,10 +37,7 @@ class Text(Corpus):
 
     @classmethod
     def check(cls, options, context):
-        if not 0 < options.valid < 1:
-            yield Fault(
-                "valid", "must be above 0 and below 1", got=f"{options.valid}", fix="Try 0.1."
-            )
+        yield from inside(options, "Try 0.1.", valid=(0, 1))
         yield from files.faults(options.path, "path")
 
     def stamp(self) -> list[Any]:
@@ -77,10 +74,11 @@ class Text(Corpus):
             return {}
         ends = list(accumulate(sum(map(len, files.read(file))) for file in self.files))
         cut = int(ends[-1] * (1 - self.valid))
-        starts = dict(zip(self.files, [0, *ends], strict=False))
         valid = [file for file, end in zip(self.files, ends, strict=True) if end > cut]
+        starts = zip(self.files, [0, *ends], strict=False)
+        training = {file for file, start in starts if start < cut}
         copied = [
-            file for file in valid if any(starts[other] < cut for other in same.get(file, ()))
+            file for some in same for file in some if file in valid and {*some} & training - {file}
         ]
         return {"valid": [len(copied), len(valid), "files"]} if copied else {}
 

@@ -13,6 +13,7 @@ from xformer_kit.data.tokenizer.base import TOKENIZERS, Plain
 from xformer_kit.data.tokenizer.library import Library, library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry.messages import inside
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
@@ -212,7 +213,7 @@ class WordPiece(Library):
         return refused(
             "tokenizer",
             f"the {self.vocab_size} tokens of 'wordpiece' must spell every word",
-            f"{first_few(map(repr, words))}",
+            first_few(map(repr, words)),
             "Leave them out of the text, or train with tokenizer.unknown=token.",
         )
 
@@ -224,13 +225,7 @@ class WordPiece(Library):
 
 
 def _sampling(options: Any) -> Any:
-    if not 0 < options.coverage <= 1:
-        yield Fault(
-            "coverage",
-            "must be above 0 and at most 1",
-            got=f"{options.coverage}",
-            fix="Try 0.9995.",
-        )
+    yield from inside(options, "Try 0.9995.", closed=True, coverage=(0, 1))
     yield from at_least(options, "characters", sample=1000)
 
 

@@ -67,7 +67,7 @@ class Char(Tokenizer):
             raise refused(
                 "tokenizer",
                 f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
-                f"{named}",
+                named,
                 "Leave them out of the text, or train with tokenizer=byte.",
             )
         return ids.astype(self.dtype)
@@ -125,18 +125,11 @@ class Word(Tokenizer):
         yield from at_least(options, "time", min_count=1)
 
     @classmethod
-    def of(cls, words: Sequence[str], unknown: Literal["error", "token"] = "error") -> "Word":
-        """From a list of all words: word i has id i, or i + 1 after `<unk>`. Raises ConfigError for
-        one that is no word.
-        """
+    def of(cls, words: Sequence[str]) -> "Word":
+        """From a list of all words: word i has id i. Raises ConfigError for one that is no word."""
         seen: set[str] = set()
         for word in words:
-            if (
-                not isinstance(word, str)
-                or word.split() != [word]
-                or word in seen
-                or (word, unknown) == (UNKNOWN, "token")
-            ):
+            if not isinstance(word, str) or word.split() != [word] or word in seen:
                 raise refused(
                     "tokenizer",
                     "words must be texts without white space, each once",
@@ -144,7 +137,7 @@ class Word(Tokenizer):
                     "Change it in the list.",
                 )
             seen.add(word)
-        return cls.restore({"words": words, "unknown": unknown})
+        return cls.restore({"words": words, "unknown": "error"})
 
     def fit(self, texts: Iterable[str]) -> None:
         counts: Counter[str] = Counter()
@@ -179,7 +172,7 @@ class Word(Tokenizer):
             raise refused(
                 "tokenizer",
                 f"the words of 'word' are the {self.vocab_size} of its list",
-                f"{named}",
+                named,
                 "Leave them out of the text, or train with tokenizer.unknown=token.",
             )
         return ids.astype(self.dtype)
