@@ -17,11 +17,9 @@ from torch.utils.data import DataLoader
 from tasks.run.processes import alive
 from xformer_kit.data import Examples, Prepared, collate
 from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
-from xformer_kit.data.order import GlobalBatches
+from xformer_kit.data.order import GlobalBatches, StepBatches
 from xformer_kit.data.refused import refused
 from xformer_kit.objective import Objective
-
-Batches = GlobalBatches | LengthBatches
 
 
 @dataclass(eq=False)
@@ -34,7 +32,7 @@ class StepSampler:
     not a multiple of accumulation times devices.
     """
 
-    batches: Batches
+    batches: StepBatches
     _: KW_ONLY
     stop: int
     accumulate: int = 1
@@ -75,7 +73,7 @@ class TrainingData:
         trainer = config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
         self.together = "encoder" not in config["model"]  # both sides of a pair are one stream
-        self.batches: Batches = (
+        self.batches: StepBatches = (
             GlobalBatches(len(prepared.train), data["batch_size"], seed)
             if data.get("batch_tokens") is None
             else self._by_length(prepared.train, data["batch_tokens"])

@@ -1,12 +1,12 @@
 """Tokenizers that are fitted on a corpus, once, and saved next to the ids that they encode."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import Corpus
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import ReadingProgress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
 
@@ -21,7 +21,7 @@ class Tokenizers:
     files: tuple[str, ...]
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], corpus: Corpus) -> "Tokenizers":
+    def of(cls, config: Plain, corpus: Corpus) -> "Tokenizers":
         node = TOKENIZERS.complete(config["tokenizer"])
         one = node.pop("shared", True) or corpus.form != "pairs"
         return cls(node, ("tokenizer.json", "source_tokenizer.json")[: 1 if one else 2])

@@ -85,12 +85,15 @@ class Mixed(Joined):
         found = np.empty_like(asked)
         first = 0
         for (name, count), span in zip(self.counts.items(), self.spans().values(), strict=True):
+            own = hash64(
+                f"part {seed} {name}".encode()
+            )  # another part changes nothing of its order
             mine = (asked >= first) & (asked < first + count)
             turns, at = np.divmod(epoch * count + asked[mine] - first, len(span))
             order = np.empty(len(at), dtype=np.int64)
             for turn in np.unique(turns):
                 now = turns == turn
-                order[now] = example_at(_seed(seed, name), int(turn), at[now], len(span))
+                order[now] = example_at(own, int(turn), at[now], len(span))
             found[mine] = span.start + order
             first += count
         return int(found) if np.ndim(places) == 0 else found
@@ -130,11 +133,6 @@ def shares(weights: Mapping[str, float], temperature: float, n: int) -> dict[str
     found = {name: int(quota) for name, quota in quotas.items()}
     rest = sorted(quotas, key=lambda name: found[name] - quotas[name])  # of equal ones the first
     return found | {name: found[name] + 1 for name in rest[: n - sum(found.values())]}
-
-
-def _seed(seed: int, name: str) -> int:
-    """Of the order of a part: its own, so that another part changes nothing of it."""
-    return hash64(f"part {seed} {name}".encode())
 
 
 def joined(parts: Mapping[str, Any]) -> Any:

@@ -83,6 +83,7 @@ class StepBatches:
 
     n: int  # examples of an epoch
     steps_per_epoch: int
+    dropped: int  # examples that an epoch leaves out
 
     def epoch(self, step: int) -> int:
         return step // self.steps_per_epoch

@@ -170,19 +170,15 @@ class Pairs:
             fix="Raise it.",
         )
 
-    @property
+    @cached_property
     def bytes_per_token(self) -> float:
         """UTF-8 bytes of the targets per token that is predicted: bits per byte = nats per token /
         ln 2 / it.
         """
-        return self._bytes / self.predicted
-
-    @cached_property
-    def _bytes(self) -> int:
-        """UTF-8 bytes of all targets."""
+        count = self.tokenizer.count_bytes
         if self.whole:
-            return self.tokenizer.count_bytes(self.sides[1].ids)
-        return sum(self.tokenizer.count_bytes(self._ids(1, i)) for i in range(len(self)))
+            return count(self.sides[1].ids) / self.predicted
+        return sum(count(self._ids(1, i)) for i in range(len(self))) / self.predicted
 
     @property
     def predicted(self) -> int:

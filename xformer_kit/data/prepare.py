@@ -19,6 +19,7 @@ from xformer_kit.data.labelled import labelled
 from xformer_kit.data.mixing import Mixed, joined
 from xformer_kit.data.overlap import Overlap, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import ReadingProgress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.data.windows import Windows
@@ -38,7 +39,7 @@ class Prepared:
     valid: Any
     folder: Path | None  # in the cache
     test: Any = None  # if the corpus has such a split
-    others: Mapping[str, Any] = field(default_factory=dict)  # further splits, such as COGS' gen
+    others: Plain = field(default_factory=dict)  # further splits, such as COGS' gen
     # of the sources of pairs: the same object if it is shared
     source_tokenizer: Tokenizer | None = None
     # "train/too_long", "valid/empty", ... -> pairs
@@ -46,7 +47,7 @@ class Prepared:
     # "valid", "train/source", ... -> tokens that stand for unknown text
     unknown: Mapping[str, int] = field(default_factory=dict)
     # "valid", ... -> [examples that are in training too, all examples, "pairs" or ...]
-    overlap: Mapping[str, Any] = field(default_factory=dict)
+    overlap: Plain = field(default_factory=dict)
 
 
 class Learned(NamedTuple):
@@ -56,7 +57,7 @@ class Learned(NamedTuple):
     fingerprint: str
 
 
-def prepare(config: Mapping[str, Any]) -> Prepared:
+def prepare(config: Plain) -> Prepared:
     """The tokens of a config's corpus: from the cache, else prepared now, in bounded memory.
 
     Reads config["data"] (the corpus with its options; seq_len, valid_len, too_long, cache),
@@ -75,7 +76,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     return _mixed(config, corpus) if isinstance(corpus, Mixture) else _one(config, corpus)
 
 
-def _one(config: Mapping[str, Any], corpus: Corpus, learned: Learned | None = None) -> Prepared:
+def _one(config: Plain, corpus: Corpus, learned: Learned | None = None) -> Prepared:
     """A corpus that is no mixture, with a tokenizer of its own, or one learned from several
     corpora.
     """
@@ -124,10 +125,10 @@ def _one(config: Mapping[str, Any], corpus: Corpus, learned: Learned | None = No
 
 
 def _splits(
-    config: Mapping[str, Any],
+    config: Plain,
     corpus: Corpus,
     folder: Path,
-    meta: Mapping[str, Any],
+    meta: Plain,
     tokenizer: Tokenizer,
 ) -> dict[str, Any]:
     """The examples of every split. Raises ConfigError for one that is empty or too short."""
@@ -153,7 +154,7 @@ def _splits(
     return found
 
 
-def _mixed(config: Mapping[str, Any], corpus: Mixture) -> Prepared:
+def _mixed(config: Plain, corpus: Mixture) -> Prepared:
     """The parts of a mixture, each prepared by itself, with one tokenizer that is learned from all
     of them.
     """
@@ -200,7 +201,7 @@ def _of_part(place: str, fault: Fault) -> Fault:
     return fault if of_part else fault.with_fix(f"[{place}]")
 
 
-def _learned(config: Mapping[str, Any], corpus: Mixture) -> Learned | None:
+def _learned(config: Plain, corpus: Mixture) -> Learned | None:
     """The tokenizer that is learned from all parts of a mixture, kept in the cache; None if there
     is nothing to learn.
     """
@@ -220,7 +221,7 @@ def _learned(config: Mapping[str, Any], corpus: Mixture) -> Learned | None:
     return Learned(folder, fingerprint)
 
 
-def _content(config: Mapping[str, Any], corpus: Corpus) -> tuple[Path, list[Any], str]:
+def _content(config: Plain, corpus: Corpus) -> tuple[Path, list[Any], str]:
     """(directory of prepared data, stamp of the corpus and its code, fingerprint of the corpus)."""
     base, part = cache.home(config["data"].get("cache")), type(corpus)
     stamp = [FORMAT, CORPORA.name_of(part), cache.code_of(part), corpus.stamp()]

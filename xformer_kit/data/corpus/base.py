@@ -6,10 +6,13 @@ the seed.
 
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from xformer_kit.data.plain import Plain
 from xformer_kit.registry import ConfigError, Fault, Registry
+
+TextPairs = Iterator[tuple[str, str]]  # (source, target) each
 
 
 class Corpus:
@@ -32,12 +35,12 @@ class Corpus:
         return {cls.form: ""}
 
     @classmethod
-    def form_of(cls, options: Mapping[str, Any]) -> str:
+    def form_of(cls, options: Plain) -> str:
         """The form with these options."""
         return cls.form
 
     @classmethod
-    def documents_of(cls, options: Mapping[str, Any]) -> bool:
+    def documents_of(cls, options: Plain) -> bool:
         """Whether it is a text of documents with these options."""
         return cls.documents and cls.form_of(options) == "text"
 
@@ -93,7 +96,7 @@ class PairCorpus(Corpus):
 
     form = "pairs"
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         """(source, target) of a split, in order. Raises ConfigError if it cannot be read."""
         raise NotImplementedError
 

@@ -2,7 +2,6 @@
 Babel.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xformer_kit.data.corpus.base import CORPORA, PairCorpus, absent, share
+from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs, absent, share
 from xformer_kit.data.order import mix
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault, at_least
@@ -93,7 +92,7 @@ class Dates(_Babel):
             if (share(f"dates {name}") < self.held_out) == (split == "test")
         ]
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         from babel.dates import format_date
 
         days = np.arange(
@@ -142,7 +141,7 @@ class Names(_Babel):
     def size(self) -> int:
         return 3_500_000
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         for name, english in _named(tuple(self.kinds)):
             at = share(f"names {name}") / self.held_out
             if split == ("valid" if at < 1 else "test" if at < 2 else "train"):

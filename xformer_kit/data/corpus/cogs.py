@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA, PairCorpus
+from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs
 from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError
 
@@ -52,7 +52,7 @@ class Cogs(PairCorpus):
     def size(self) -> int:
         return files.size(self.files.values())
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         for sentence, form, _ in _rows(self.files[split], self.at("path")):
             yield sentence, form
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import PairCorpus, share
+from xformer_kit.data.corpus.base import PairCorpus, TextPairs, share
 from xformer_kit.registry import Context, Fault, Options
 
 FEW = 1000  # different sources at most, if they are given as the reason for an empty split
@@ -62,13 +62,13 @@ class Divided(PairCorpus):
                 got=f"{options.valid} and {options.test}",
             )
 
-    def rows(self, split: str) -> Iterator[tuple[str, str]]:
+    def rows(self, split: str) -> TextPairs:
         """(source, target) of what is given for a split. Raises ConfigError if it cannot be
         read.
         """
         raise NotImplementedError
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         if split in self.own:
             return self.rows(split)
         return (row for row in self.rows("train") if self._split(row[0]) == split)

@@ -1,13 +1,13 @@
 """Several corpora as one, mixed by weight."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.registry import Fault, choices, listed
+from xformer_kit.data.plain import Plain
+from xformer_kit.registry import Fault, above, choices, listed
 
 
 @CORPORA.register("mixture", also_called=("mix", "mixed", "blend", "blended", "interleave"))
@@ -46,12 +46,12 @@ class Mixture(Corpus):
         return {form: f" data.of={{...}} of {form}" for form in ("text", "pairs")}
 
     @classmethod
-    def form_of(cls, options: Mapping[str, Any]) -> str:
+    def form_of(cls, options: Plain) -> str:
         forms = map(_form, _nodes(options.get("of")).values())
         return next(filter(None, forms), cls.form)
 
     @classmethod
-    def documents_of(cls, options: Mapping[str, Any]) -> bool:
+    def documents_of(cls, options: Plain) -> bool:
         return all(
             node.get("name") in CORPORA
             and CORPORA[node["name"]].documents_of(CORPORA.complete(node))
@@ -68,14 +68,16 @@ class Mixture(Corpus):
                 fix="Try {prose: {name: pydoc}, code: {name: stdlib_code}}.",
             )
             return
-        if options.temperature <= 0:
-            yield Fault(
-                "temperature",
-                "must be above 0",
-                got=f"{options.temperature}",
-                fix="1 takes the weights as they are.",
-            )
-        yield from _name_faults(options.of)
+        yield from above(options, "1 takes the weights as they are.", temperature=0)
+        for name in options.of:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+                yield Fault(
+                    "of",
+                    "must give each corpus a name of letters, digits and _, which names its"
+                    " figures",
+                    got=f"{name!r}",
+                    fix="Try part_1.",
+                )
         yield from _form_faults(options.of)
         if options.weights is not None:
             yield from _weight_faults(options.of, options.weights)
@@ -105,18 +107,7 @@ def _form(node: Any) -> str | None:
     return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if known else None
 
 
-def _name_faults(of: Mapping[Any, Any]) -> Iterator[Fault]:
-    for name in of:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-            yield Fault(
-                "of",
-                "must give each corpus a name of letters, digits and _, which names its figures",
-                got=f"{name!r}",
-                fix="Try part_1.",
-            )
-
-
-def _form_faults(of: Mapping[str, Any]) -> Iterator[Fault]:
+def _form_faults(of: Plain) -> Iterator[Fault]:
     nodes = _nodes(of)
     forms = {name: _form(node) for name, node in nodes.items()}
     for name, node in nodes.items():
@@ -138,21 +129,18 @@ def _form_faults(of: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(
             "of",
             "must be texts or pairs",
-            got=(
-                f"text from {' and '.join(found['text'])}, and pairs from"
-                f" {' and '.join(found['pairs'])}"
-            ),
+            got=", and ".join(f"{form} from {' and '.join(some)}" for form, some in found.items()),
             fix="Leave one of the two out.",
         )
 
 
-def _weight_faults(of: Mapping[str, Any], weights: Mapping[str, Any]) -> Iterator[Fault]:
+def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
     for name, weight in weights.items():
         if name not in of:
             yield Fault(
                 f"weights.{name}", "data.of names no such corpus", fix=choices(name, of, "It has")
             )
-        elif not (weight > 0 and math.isfinite(weight)):
+        elif weight <= 0:
             yield Fault(
                 f"weights.{name}",
                 "must be above 0",

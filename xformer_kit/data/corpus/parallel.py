@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA
+from xformer_kit.data.corpus.base import CORPORA, TextPairs
 from xformer_kit.data.corpus.divided import DividedFiles
 from xformer_kit.registry import ConfigError, Fault, choices
 
@@ -52,7 +52,7 @@ class Parallel(DividedFiles):
                     )
         yield from super().check(options, context)
 
-    def rows(self, split: str) -> Iterator[tuple[str, str]]:
+    def rows(self, split: str) -> TextPairs:
         sides = zip(self.files[split], map(self.at, self.named[split]), strict=True)
         both = zip_longest(*(files.lines(file, at) for file, at in sides))
         for number, (source, target) in enumerate(both, 1):
@@ -109,7 +109,7 @@ class Tabs(DividedFiles):
             yield Fault("columns", rule, got, "Try [1,2].")
         yield from super().check(options, context)
 
-    def rows(self, split: str) -> Iterator[tuple[str, str]]:
+    def rows(self, split: str) -> TextPairs:
         (option,) = self.named[split]
         for file in self.files[split]:
             lines = enumerate(files.lines(file, self.at(option)), 1)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA, absent
+from xformer_kit.data.corpus.base import CORPORA, TextPairs, absent
 from xformer_kit.data.corpus.divided import Divided, DividedFiles
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.registry.messages import one_line
@@ -47,7 +48,7 @@ class Records(Divided):
         return {"pairs": "", "text": " data.text=FIELD"}
 
     @classmethod
-    def form_of(cls, options: Mapping[str, Any]) -> str:
+    def form_of(cls, options: Plain) -> str:
         return "pairs" if options.get("text") is None else "text"
 
     @classmethod
@@ -76,7 +77,7 @@ class Records(Divided):
         names = [name if name in known else name.partition(".")[0] for _, name in self.fields]
         return list(dict.fromkeys(names)) if set(names) <= set(known) else known
 
-    def rows(self, split: str) -> Iterator[tuple[str, str]]:
+    def rows(self, split: str) -> TextPairs:
         for entry, where in self.entries(split):
             # one text, or a source and a target
             yield tuple(self._field(entry, *field, where) for field in self.fields)  # type: ignore[misc]

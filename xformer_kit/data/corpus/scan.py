@@ -1,14 +1,13 @@
 """SCAN as a corpus: commands in a small English, and their actions."""
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from xformer_kit.data.corpus.base import CORPORA, PairCorpus, share
+from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs, share
 from xformer_kit.registry.messages import inside
 
 TURN = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
@@ -49,7 +48,7 @@ class Scan(PairCorpus):
     def size(self) -> int:
         return 4_000_000
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         commands = grammar()
         alone, copies = ALONE.get(self.split, ("", 1))
         tested = self._tested(commands)
@@ -71,7 +70,7 @@ class Scan(PairCorpus):
         if self.split in CUTOFF:
             return [len(actions) > CUTOFF[self.split] for actions in commands.values()]
         alone = ALONE[self.split][0]
-        return [command != alone and _uses(command, alone) for command in commands]
+        return [command != alone and f" {alone} " in f" {command} " for command in commands]
 
 
 def grammar() -> dict[str, list[str]]:
@@ -100,8 +99,3 @@ def _verbs() -> dict[str, list[str]]:
             verbs[f"{verb} opposite {way}"] = [turn, turn, *acts]
             verbs[f"{verb} around {way}"] = [turn, *acts] * 4
     return verbs
-
-
-def _uses(command: str, words: str) -> bool:
-    """Whether the words stand in a command, next to each other."""
-    return f" {words} " in f" {command} "

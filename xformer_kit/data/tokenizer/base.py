@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data import cache
-from xformer_kit.data.tokenizer.pieces import Plain
+from xformer_kit.data.plain import Plain
 from xformer_kit.registry import Registry
 
 Ids = int | Iterable[int]  # one id, or a sequence of them: a list, an array, a tensor

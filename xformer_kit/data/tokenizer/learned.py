@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Literal
 
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.refused import refused
-from xformer_kit.data.tokenizer.base import TOKENIZERS, Plain
+from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
 from xformer_kit.registry import Fault, at_least

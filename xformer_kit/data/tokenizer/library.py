@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data import cache
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.refused import refused
-from xformer_kit.data.tokenizer.base import Ids, Plain, Stream, Tokenizer, flat
+from xformer_kit.data.tokenizer.base import Ids, Stream, Tokenizer, flat
 from xformer_kit.data.tokenizer.pieces import Rule, rule_of, without_prefix
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
 
@@ -162,19 +163,9 @@ class Library(Tokenizer):
     def stream(self, goes_on: bool = False) -> Stream:
         return Stream(self, goes_on) if self.rule is not None else Whole(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: the options, and the library's tokenizer as text."""
-        kept = {
-            key: value
-            for key, value in vars(self).items()
-            if key not in _ADOPTED and not key.startswith("_")
-        }
-        return kept | {"library": self.library and self.library.to_str()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self.library is not None:
-            self.adopt(library().Tokenizer.from_str(self.library))
+    def __reduce__(self) -> Any:
+        """For another process: the library's tokenizer as text."""
+        return _unpickled, (type(self), self.library.to_str(), self.specials)
 
     def save(self, path: Path) -> None:
         cache.write(path, self.library.to_str(pretty=True) + "\n")
@@ -193,8 +184,10 @@ class Library(Tokenizer):
         return made
 
 
-# set by `adopt` from the library's tokenizer
-_ADOPTED = ("library", "model", "added", "rule", "bytes")
+def _unpickled(part: type[Library], text: str, specials: tuple[str, ...]) -> Library:
+    made = part.read(text, Path())
+    made.specials = specials
+    return made
 
 
 class Whole(Stream):

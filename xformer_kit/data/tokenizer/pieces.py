@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Plain = Mapping[str, Any]  # plain values by name, as in a JSON file
+from xformer_kit.data.plain import Plain
+
 Spell = Callable[[str], bytes]
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 

@@ -103,7 +103,7 @@ def _read(path: str) -> str:
     fetch it.
     """
     if fault := _fault(path):
-        raise ConfigError(f"tokenizer.{fault}")
+        raise ConfigError(fault.at("tokenizer"))
     place = Path(path).expanduser()
     file = place / FILE if place.is_dir() else place if place.exists() else Path(_download(path))
     try:
@@ -126,14 +126,16 @@ def _download(name: str) -> str:
             return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
         with _quiet():
             if failure := _unreachable(name):
-                raise ConfigError(_no_network(name, failure))
+                raise errors.LocalEntryNotFoundError(failure)
             return huggingface_hub.hf_hub_download(name, FILE)
-    except ConfigError:
-        raise
     except errors.RepositoryNotFoundError:
         reason = "the hub has no such model, or it asks you to log in. It is no file here either"
     except errors.LocalEntryNotFoundError as error:
-        raise ConfigError(_no_network(name, one_line(error))) from None
+        reason = (
+            f"it is no file here, the hub's cache on this machine has no {FILE} of it, and the hub"
+            f" cannot be reached ({one_line(error)}). Start once with a network, or copy the"
+            f" model's {FILE} here and set tokenizer.path to it"
+        )
     except errors.EntryNotFoundError:
         reason = (
             f"the hub has this model, but no {FILE} in it. Convert it with transformers'"
@@ -142,15 +144,6 @@ def _download(name: str) -> str:
     except Exception as error:  # of the network or of the name, by several libraries
         reason = f"the hub did not give it ({one_line(error)}). Download {FILE}, and give its path"
     raise refused("tokenizer.path", f"must be a {FILE} or a name on the hub", f"'{name}': {reason}")
-
-
-def _no_network(name: str, reason: str) -> str:
-    return (
-        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': it is no file here,"
-        f" the hub's cache on this machine has no {FILE} of it, and the hub cannot be reached"
-        f" ({reason}). Start once with a network, or copy the model's {FILE} here and set"
-        " tokenizer.path to it."
-    )
 
 
 def _unreachable(name: str) -> str | None:

@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.refused import refused
-from xformer_kit.data.tokenizer.base import TOKENIZERS, Plain, Tokenizer
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.messages import one_line
 

@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.refused import refused
-from xformer_kit.data.tokenizer.base import TOKENIZERS, Plain, Tokenizer
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
 from xformer_kit.registry import Fault, at_least
 
