@@ -68,13 +68,11 @@ def write_pairs(
             for side, tokenizer in zip(SIDES, (source, target), strict=True)
         ]
         for some in batches(pairs, AT_ONCE):
-            full = [pair for pair in some if pair[0].strip() and pair[1].strip()]
-            sides = [
-                list(writer.tokenizer.encode_each([pair[k] for pair in full]))
-                for k, writer in enumerate(writers)
-            ]
+            full = [pair for pair in some if all(text.strip() for text in pair)]
+            both = zip(writers, zip(*full, strict=True), strict=False)
+            sides = [writer.tokenizer.encode_each(texts) for writer, texts in both]
             # a tokenizer may have no token for a text
-            kept = [both for both in zip(*sides, strict=True) if all(map(len, both))]
+            kept = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
             empty += len(some) - len(kept)
             for writer, ids in zip(writers, zip(*kept, strict=True), strict=False):
                 writer.add(ids)

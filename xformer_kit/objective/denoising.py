@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from xformer_kit.registry import ConfigError, Fault, at_least
 from xformer_kit.registry.messages import inside
 
 MASK = "<mask>"
-MODES = ("[R]", "[S]", "[X]")
 Pair = tuple[np.ndarray, np.ndarray]  # the corrupted text, and its repair
 
 
@@ -221,9 +221,17 @@ class Mode(NamedTuple):
     rate: float  # share of the tokens
 
 
-REGULAR = (Mode("[R]", 3, 0.15), Mode("[R]", 8, 0.15))
-SEQUENTIAL = (Mode("[S]", float("inf"), 0.25),)  # one span, which is the end of the text
-EXTREME = (Mode("[X]", 3, 0.5), Mode("[X]", 8, 0.5), Mode("[X]", 64, 0.15), Mode("[X]", 64, 0.5))
+# option, the weight of a kind -> its denoisers
+MODES = {
+    "regular": (Mode("[R]", 3, 0.15), Mode("[R]", 8, 0.15)),
+    "sequential": (Mode("[S]", float("inf"), 0.25),),  # one span, which is the end of the text
+    "extreme": (
+        Mode("[X]", 3, 0.5),
+        Mode("[X]", 8, 0.5),
+        Mode("[X]", 64, 0.15),
+        Mode("[X]", 64, 0.5),
+    ),
+}
 
 
 @OBJECTIVES.register("mixture_of_denoisers", also_called=("ul2", "mod"))
@@ -238,7 +246,7 @@ class MixtureOfDenoisers(Denoiser):
     """
 
     taken = 2
-    openings = MODES
+    openings = ("[R]", "[S]", "[X]")
 
     regular: float = 2.0  # weight of the R-denoisers
     sequential: float = 1.0  # weight of the S-denoiser
@@ -246,16 +254,13 @@ class MixtureOfDenoisers(Denoiser):
     sentinels: int = 100  # special tokens that stand for spans; the most spans of an example
 
     def __post_init__(self) -> None:
-        weights = (self.regular, self.sequential, self.extreme)
-        kinds = zip(weights, (REGULAR, SEQUENTIAL, EXTREME), strict=True)
-        self.modes = [(weight / len(modes), mode) for weight, modes in kinds for mode in modes]
-        self.specials = (START, END, *MODES, *self.holes)
+        self.specials = (START, END, *self.openings, *self.holes)
 
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        yield from at_least(options, regular=0, sequential=0, extreme=0)
-        if not options.regular + options.sequential + options.extreme > 0:
+        yield from at_least(options, **dict.fromkeys(MODES, 0))
+        if not any(getattr(options, kind) for kind in MODES):
             yield Fault(
                 "regular",
                 "some denoiser must have a weight",
@@ -272,7 +277,8 @@ class MixtureOfDenoisers(Denoiser):
         return np.concatenate([[self.tokenizer.special(mode)], super().blanked(pieces)])
 
     def corrupt(self, text, draw):
-        weights = torch.tensor([weight for weight, _ in self.modes], dtype=torch.float64)
-        mode = self.modes[int(torch.multinomial(weights, 1, generator=draw))][1]
+        weights = [getattr(self, kind) / len(modes) for kind, modes in MODES.items() for _ in modes]
+        drawn = torch.tensor(weights, dtype=torch.float64).multinomial(1, generator=draw)
+        mode = [*chain.from_iterable(MODES.values())][int(drawn)]
         source, target = self.spans_hidden(text, mode.rate, mode.span, draw)
         return np.concatenate([[self.tokenizer.special(mode.token)], source]), target

@@ -1,6 +1,6 @@
 """Language modelling: the next token of a text is predicted."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Batch, Loss, blank_ids, hiding, no_prefix, reads_ahead
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, Fault, Options
 
 
 class NextToken(CrossEntropy):
@@ -55,7 +54,7 @@ class LanguageModeling(NextToken):
     further = True
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+    def cannot(cls, options, context):
         mask = context.mask
         if mask.sees_prefix:
             way = "mask=causal, or task=prefix_language_modeling"

@@ -1,7 +1,7 @@
 """Masked language modelling: hidden tokens are predicted from both sides."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Batch, Example, Loss, between, blank_ids, no_prefix
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, Fault, Options, at_least
+from xformer_kit.registry import Fault, at_least
 from xformer_kit.registry.messages import inside
 
 MASK = "<mask>"
@@ -59,7 +59,7 @@ class MaskedLanguageModeling(CrossEntropy):
             )
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+    def cannot(cls, options, context):
         if context.mask.sees_prefix:
             yield no_prefix(context, "masked_language_modeling", "mask=full")
 

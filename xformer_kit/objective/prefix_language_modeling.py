@@ -1,6 +1,5 @@
 """Prefix language modelling: the rest of a text is predicted from a prefix that is seen whole."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Example, blank_ids, hiding, reads_ahead
 from xformer_kit.objective.language_modeling import NextToken
-from xformer_kit.registry import Context, Fault, Options
 
 
 @OBJECTIVES.register("prefix_language_modeling", also_called=("prefix_lm", "plm"))
@@ -25,7 +23,7 @@ class PrefixLanguageModeling(NextToken):
     masks = {"decoder": "prefix"}
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+    def cannot(cls, options, context):
         if context.mask.sees_future:
             yield reads_ahead(context, "prefix_language_modeling", hiding(context, "prefix"))
 

@@ -1,6 +1,5 @@
 """Sequence to sequence: a target is predicted from its source."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from xformer_kit.objective import (
     reads_ahead,
 )
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, Fault, Options, at_least
+from xformer_kit.registry import Fault, at_least
 
 START, END = "<s>", "</s>"
 
@@ -33,7 +32,7 @@ class SourceTarget(CrossEntropy):
     specials: tuple[str, ...] = (START, END)
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+    def cannot(cls, options, context):
         if context.cross:
             return
         encoder = context.stack == "encoder"

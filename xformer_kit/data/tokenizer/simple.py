@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -46,10 +47,7 @@ class Char(Tokenizer):
         self._learn("")
 
     def fit(self, texts: Iterable[str]) -> None:
-        alphabet: set[str] = set()
-        for text in texts:
-            alphabet.update(text)
-        self._learn("".join(sorted(alphabet)))
+        self._learn("".join(sorted(set[str]().union(*texts))))
 
     def _learn(self, alphabet: str) -> None:
         self.alphabet = alphabet
@@ -112,6 +110,8 @@ class Word(Tokenizer):
         self.most = vocab_size
         self.min_count = min_count
         self.unknown = unknown
+        self.extra = [UNKNOWN] if unknown == "token" else []
+        self.unknown_id = 0 if self.extra else None
         self._learn([])
 
     @classmethod
@@ -141,21 +141,15 @@ class Word(Tokenizer):
         return cls.restore({"words": words, "unknown": "error"})
 
     def fit(self, texts: Iterable[str]) -> None:
-        counts: Counter[str] = Counter()
-        for words in _words(texts):
-            counts.update(words)
-        if self.unknown == "token":
-            del counts[UNKNOWN]
-        often = sorted(
-            (word for word, count in counts.items() if count >= self.min_count),
-            key=lambda w: (-counts[w], w),
-        )
-        room = None if self.most is None else self.most - (self.unknown == "token")
-        self._learn(often[:room])
+        counts = Counter(chain.from_iterable(_words(texts)))
+        for word in self.extra:
+            del counts[word]
+        often = (word for word, count in counts.items() if count >= self.min_count)
+        words = sorted(often, key=lambda word: (-counts[word], word))
+        self._learn(words if self.most is None else words[: self.most - len(self.extra)])
 
     def _learn(self, words: list[str]) -> None:
-        self.unknown_id = 0 if self.unknown == "token" else None
-        self.words = [UNKNOWN, *words] if self.unknown == "token" else words
+        self.words = [*self.extra, *words]
         self.vocab_size = len(self.words)
         self._id_of = {word: i for i, word in enumerate(self.words)}
 
@@ -182,7 +176,7 @@ class Word(Tokenizer):
         return [b" " + word.encode() for word in self.words]
 
     def state(self) -> dict[str, Any]:
-        return {"words": self.words[self.unknown == "token" :], "unknown": self.unknown}
+        return {"words": self.words[len(self.extra) :], "unknown": self.unknown}
 
     @classmethod
     def restore(cls, state: Plain) -> "Word":
