@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from tasks.run.processes import alive
 from xformer_kit.data import Examples, Prepared, collate
 from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
+from xformer_kit.data.mixing import Mixed
 from xformer_kit.data.order import GlobalBatches, StepBatches
 from xformer_kit.data.refused import refused
 from xformer_kit.objective import Objective
@@ -73,32 +74,24 @@ class TrainingData:
         trainer = config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
         self.together = "encoder" not in config["model"]  # both sides of a pair are one stream
-        self.batches: StepBatches = (
-            GlobalBatches(len(prepared.train), data["batch_size"], seed)
-            if data.get("batch_tokens") is None
-            else self._by_length(prepared.train, data["batch_tokens"])
-        )
+        self.batches: StepBatches
+        train, tokens = prepared.train, data.get("batch_tokens")
+        if tokens is None:
+            self.batches = GlobalBatches(len(train), data["batch_size"], seed)
+        elif hasattr(train, "lengths"):
+            mixed = train if isinstance(train, Mixed) else None
+            self.batches = LengthBatches(train.lengths, tokens, seed, self.together, mixed)
+        else:
+            raise refused(
+                "data.batch_tokens",
+                f"is about examples of several lengths; data={data['name']} has one",
+                fix="Leave it null.",
+            )
         limit = trainer.get("limit_train_batches")
         if limit is not None:
             steps = limit if isinstance(limit, int) else int(limit * self.batches.steps_per_epoch)
             self.batches.steps_per_epoch = min(self.batches.steps_per_epoch, max(1, steps))
         self.only = min(trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch)
-
-    def _by_length(self, train: Any, tokens: int) -> LengthBatches:
-        if not hasattr(train, "lengths"):
-            name = self.config["data"]["name"]
-            raise refused(
-                "data.batch_tokens",
-                f"is about examples of several lengths; data={name} has one",
-                fix="Leave it null.",
-            )
-        return LengthBatches(
-            train.lengths,
-            tokens,
-            self.seed,
-            self.together,
-            train if hasattr(train, "rows") else None,
-        )
 
     @property
     def rows(self) -> int:

@@ -85,9 +85,8 @@ class Mixed(Joined):
         found = np.empty_like(asked)
         first = 0
         for (name, count), span in zip(self.counts.items(), self.spans().values(), strict=True):
-            own = hash64(
-                f"part {seed} {name}".encode()
-            )  # another part changes nothing of its order
+            # its own order, which another part does not change
+            own = hash64(f"part {seed} {name}".encode())
             mine = (asked >= first) & (asked < first + count)
             turns, at = np.divmod(epoch * count + asked[mine] - first, len(span))
             order = np.empty(len(at), dtype=np.int64)

@@ -43,12 +43,12 @@ def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | n
     return int(found[0]) if np.ndim(i) == 0 else found.reshape(np.shape(i))
 
 
-def _feistel(values: Any, a: int, b: int, keys: tuple[int, ...]) -> np.ndarray:
+def _feistel(values: Any, a: int, b: int, keys: np.ndarray) -> np.ndarray:
     sizes = np.uint64(a), np.uint64(b)
     left, right = values // sizes[1], values % sizes[1]
     for turn in range(0, ROUNDS, 2):
-        left = (left + mix(right ^ np.uint64(keys[turn])) % sizes[0]) % sizes[0]
-        right = (right + mix(left ^ np.uint64(keys[turn + 1])) % sizes[1]) % sizes[1]
+        left = (left + mix(right ^ keys[turn]) % sizes[0]) % sizes[0]
+        right = (right + mix(left ^ keys[turn + 1]) % sizes[1]) % sizes[1]
     return left * sizes[1] + right
 
 
@@ -60,9 +60,9 @@ def mix(x: Any) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _round_keys(seed: int, epoch: int) -> tuple[int, ...]:
+def _round_keys(seed: int, epoch: int) -> np.ndarray:
     digest = blake2b(f"order {seed} {epoch}".encode(), digest_size=8 * ROUNDS).digest()
-    return tuple(int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(ROUNDS))
+    return np.frombuffer(digest, dtype="<u8")
 
 
 def hash64(key: bytes) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data.cache import MapsFiles, appending, mapped
+from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.data.tokenizer.texts import batches
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError
 
 SIDES = ("source", "target")
 AT_ONCE = 1024  # pairs that are tokenized at once
@@ -127,45 +128,43 @@ class Pairs:
         count = int(long.sum())
         self.kept: np.ndarray | None = None  # indices of the pairs that are kept; None: all
         if count and self.too_long == "error":
-            raise ConfigError(self._first(lengths, sizes))
+            raise self._first(lengths, sizes)
         if count and self.too_long == "drop":
             self.kept = np.flatnonzero(~long)
             lengths = lengths[self.kept]
         lengths = _fitted(lengths, self.seq_len, self.together)
         self.lengths = lengths  # (n, 2) int32: source, target
-        if not len(lengths) or (lengths <= SPECIAL).any():
-            raise ConfigError(self._none(len(long), count))
-        reason = "too_long" if self.too_long == "drop" else "truncated"
-        self.whole = not count
-        self.dropped = {k: n for k, n in (("empty", self.empty), (reason, count)) if n}
-
-    def _first(self, lengths: np.ndarray, sizes: np.ndarray) -> Fault:
-        long = sizes > self.seq_len
-        i = int(long.argmax())
-        side = f"the {SIDES[int(lengths[i].argmax())]}"
-        what, has = ("both sides", "have") if self.together else (side, "has")
-        start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
-        return Fault(
-            "data.seq_len",
-            "must hold every pair, special tokens included",
-            got=f"{self.seq_len}, and {what} of pair {i + 1:,} of {self.split} (target"
-            f" {start!r}...) {has} {sizes[i]:,} tokens; {long.sum():,} are longer",
-            fix=f"Try {sizes.max():,}, or data.too_long=drop or truncate.",
-        )
-
-    def _none(self, pairs: int, long: int) -> Fault:
-        if not pairs:
-            return Fault(
+        if not len(long):
+            raise refused(
                 self.place,
                 f"the split {self.split} must hold a pair",
                 "none",
                 "Give more pairs, or a larger share of them.",
             )
-        return Fault(
+        if not len(lengths) or (lengths <= SPECIAL).any():
+            raise refused(
+                "data.seq_len",
+                "must hold a pair, special tokens included",
+                f"{self.seq_len}, and {count:,} of the {len(long):,} pairs of {self.split} are"
+                " longer",
+                "Raise it.",
+            )
+        reason = "too_long" if self.too_long == "drop" else "truncated"
+        self.whole = not count
+        self.dropped = {k: n for k, n in (("empty", self.empty), (reason, count)) if n}
+
+    def _first(self, lengths: np.ndarray, sizes: np.ndarray) -> ConfigError:
+        long = sizes > self.seq_len
+        i = int(long.argmax())
+        side = f"the {SIDES[int(lengths[i].argmax())]}"
+        what, has = ("both sides", "have") if self.together else (side, "has")
+        start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
+        return refused(
             "data.seq_len",
-            "must hold a pair, special tokens included",
-            got=f"{self.seq_len}, and {long:,} of the {pairs:,} pairs of {self.split} are longer",
-            fix="Raise it.",
+            "must hold every pair, special tokens included",
+            got=f"{self.seq_len}, and {what} of pair {i + 1:,} of {self.split} (target"
+            f" {start!r}...) {has} {sizes[i]:,} tokens; {long.sum():,} are longer",
+            fix=f"Try {sizes.max():,}, or data.too_long=drop or truncate.",
         )
 
     @cached_property

@@ -9,7 +9,7 @@ import numpy as np
 
 from xformer_kit.data.cache import MapsFiles, mapped, reading
 from xformer_kit.data.documents import numbered, read_starts
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 
 @dataclass(eq=False)
@@ -36,28 +36,25 @@ class Windows(MapsFiles):
     place: str = "data"  # config path of the corpus
 
     def __post_init__(self) -> None:
-        if self.tokens < (2 if self.whole else self.seq_len + 1):
-            raise ConfigError(self._too_short())
+        if self.whole and self.tokens < 2:
+            raise refused(
+                self.place,
+                "the validation text must have at least 2 tokens",
+                f"{self.tokens}",
+                f"Give a longer text, or a larger {self.place}.valid.",
+            )
+        if not self.whole and self.tokens <= self.seq_len:
+            fewer = f"Try {self.tokens - 1} or less, or give" if self.tokens > 1 else "Give"
+            raise refused(
+                "data.seq_len",
+                f"one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training"
+                " text",
+                f"a text of {self.tokens:,} tokens",
+                f"{fewer} a longer text.",
+            )
         predicted = self.tokens - 1
         self.length = -(-predicted // self.seq_len) if self.whole else predicted // self.seq_len
         _ = self.ids  # a map that is open outlives its file
-
-    def _too_short(self) -> Fault:
-        if self.whole:
-            return Fault(
-                self.place,
-                "the validation text must have at least 2 tokens",
-                got=f"{self.tokens}",
-                fix=f"Give a longer text, or a larger {self.place}.valid.",
-            )
-        fewer = f"Try {self.tokens - 1} or less, or give" if self.tokens > 1 else "Give"
-        return Fault(
-            "data.seq_len",
-            f"one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training"
-            " text",
-            got=f"a text of {self.tokens:,} tokens",
-            fix=f"{fewer} a longer text.",
-        )
 
     @property
     def predicted(self) -> int:

@@ -67,14 +67,22 @@ def _file(path: str, at: str, split: str) -> Path:
     """The file of a split. Raises ConfigError, at the config path `at`, if there is none."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        rule = "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv"
-        raise refused(at, rule, f"'{path}', which is no directory", f"Get them from {HOME}.")
+        raise refused(
+            at,
+            "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
+            f"'{path}', which is no directory",
+            f"Get them from {HOME}.",
+        )
     names = [f"{name}.tsv{packed}" for name in FILES[split] for packed in ("", ".gz")]
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
-        there = ", ".join(sorted(file.name for file in folder.iterdir())[:4]) or "nothing"
-        rule = f"must hold {' or '.join(names)}"
-        raise refused(at, rule, f"'{path}' with {there}", f"Get it from {HOME}.")
+        there = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
+        raise refused(
+            at,
+            f"must hold {' or '.join(names)}",
+            f"'{path}' with {there or 'nothing'}",
+            f"Get it from {HOME}.",
+        )
     return found[0]
 
 
@@ -84,9 +92,9 @@ def _rows(file: Path, at: str, at_most: int | None = None) -> Iterator[list[str]
     for number, line in enumerate(files.lines(file, at, at_most), 1):
         fields = line.split("\t")
         if len(fields) != 3:
-            got = f"{len(fields)} in '{file}', line {number:,}"
-            raise refused(at, f"each line must hold {FIELDS}", got)
+            raise refused(
+                at, f"each line must hold {FIELDS}", f"{len(fields)} in '{file}', line {number:,}"
+            )
         yield fields
     if not number:
-        got = f"'{file}', which is empty"
-        raise refused(at, "must hold pairs", got, "Get the file again.")
+        raise refused(at, "must hold pairs", f"'{file}', which is empty", "Get the file again.")
