@@ -28,7 +28,7 @@ class Tokenizers:
 
     def known(self) -> list[Any]:
         """Values that the ids of a text depend on, besides the text."""
-        content = TOKENIZERS.create(self.node).content()  # of a file that the options name
+        content = TOKENIZERS.create(self.node).content
         each = ["each"] * (len(self.files) - 1)
         code = cache.code_of(TOKENIZERS[self.node["name"]])
         return [self.node, code, *each, *([] if content is None else [content])]

@@ -37,6 +37,7 @@ class Tokenizer:
     # words begin with a space of their own, which is left out at the beginning of a text
     spaced: bool = False
     unknown_id: int | None = None  # the token for unknown text, if there is one
+    content: str | None = None  # sha256 of a file that the options name
 
     def fit(self, texts: Iterable[str]) -> None:
         """Fit on pieces of one text, cut anywhere."""
@@ -121,10 +122,6 @@ class Tokenizer:
         starts = ids >= known
         starts[holds] = True
         return starts
-
-    def content(self) -> str | None:
-        """sha256 of a file that the options name; None if they name none."""
-        return None
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of pieces of one text; concatenated they are the ids of the whole."""

@@ -37,7 +37,6 @@ class Pretrained(Library):
     run keeps its own copy of the file.
     """
 
-    sha256: str | None = None  # of the file that `path` named
     cut = re.compile(r"(?<=\S) ")  # a mark and the line end after it may be one token
 
     def __init__(
@@ -48,16 +47,13 @@ class Pretrained(Library):
         path: str,
     ):
         text = _read(path)
-        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self.content = hashlib.sha256(text.encode()).hexdigest()
         self.adopt(parsed(text, "tokenizer.path", path))
 
     @classmethod
     def check(cls, options, context):
         if fault := _fault(options.path):
             yield fault
-
-    def content(self) -> str | None:
-        return self.sha256
 
 
 TOKENIZERS.mistaken |= {
