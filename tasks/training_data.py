@@ -17,10 +17,10 @@ from torch.utils.data import DataLoader
 from tasks.run.processes import alive
 from xformer_kit.data import Examples, Prepared, collate
 from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
-from xformer_kit.data.order import GlobalBatches
-from xformer_kit.registry import ConfigError, Fault
-
-Batches = GlobalBatches | LengthBatches
+from xformer_kit.data.mixing import Mixed
+from xformer_kit.data.order import GlobalBatches, StepBatches
+from xformer_kit.data.refused import refused
+from xformer_kit.objective import Objective
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class StepSampler:
     not a multiple of accumulation times devices.
     """
 
-    batches: Batches
+    batches: StepBatches
     _: KW_ONLY
     stop: int
     accumulate: int = 1
@@ -69,39 +69,29 @@ class TrainingData:
     def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any = None):
         self.config = config
         self.prepared = prepared
-        self.objective = objective
+        self.objective = objective or Objective()
         data = config["data"]
         trainer = config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
         self.together = "encoder" not in config["model"]  # both sides of a pair are one stream
-        self.batches: Batches = (
-            GlobalBatches(len(prepared.train), data["batch_size"], seed)
-            if data.get("batch_tokens") is None
-            else self._by_length(prepared.train, data["batch_tokens"])
-        )
+        self.batches: StepBatches
+        train, tokens = prepared.train, data.get("batch_tokens")
+        if tokens is None:
+            self.batches = GlobalBatches(len(train), data["batch_size"], seed)
+        elif hasattr(train, "lengths"):
+            mixed = train if isinstance(train, Mixed) else None
+            self.batches = LengthBatches(train.lengths, tokens, seed, self.together, mixed)
+        else:
+            raise refused(
+                "data.batch_tokens",
+                f"is about examples of several lengths; data={data['name']} has one",
+                fix="Leave it null.",
+            )
         limit = trainer.get("limit_train_batches")
         if limit is not None:
             steps = limit if isinstance(limit, int) else int(limit * self.batches.steps_per_epoch)
             self.batches.steps_per_epoch = min(self.batches.steps_per_epoch, max(1, steps))
         self.only = min(trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch)
-
-    def _by_length(self, train: Any, tokens: int) -> LengthBatches:
-        if not hasattr(train, "lengths"):
-            name = self.config["data"]["name"]
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    f"is about examples of several lengths; data={name} has one",
-                    fix="Leave it null.",
-                )
-            )
-        return LengthBatches(
-            train.lengths,
-            tokens,
-            self.seed,
-            self.together,
-            train if hasattr(train, "rows") else None,
-        )
 
     @property
     def rows(self) -> int:
@@ -119,9 +109,8 @@ class TrainingData:
         return min(bound for bound in bounds if bound)
 
     def steps(self, accumulate: int, rank: int, world: int, start: int = 0) -> StepSampler:
-        batches = self.batches
         return StepSampler(
-            batches,
+            self.batches,
             stop=self.total_steps,
             accumulate=accumulate,
             rank=rank,
@@ -131,8 +120,7 @@ class TrainingData:
         )
 
     def train(self, steps: StepSampler, device: torch.device) -> DataLoader:
-        dataset: Any = self.examples("train")
-        return DataLoader(dataset, batch_sampler=steps, collate_fn=collate, **self._workers(device))
+        return self._loader("train", steps, device)
 
     def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
         """Every example of the validation split once over all ranks, `rows` at a time.
@@ -140,9 +128,8 @@ class TrainingData:
         With data.batch_tokens or data.valid_len, as many as fit into `rows` rows of data.seq_len
         tokens.
         """
-        split: Any = self.examples("train" if self.only else "valid")
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
-        return DataLoader(split, batch_sampler=batches, collate_fn=collate, **self._workers(device))
+        return self._loader("train" if self.only else "valid", batches, device)
 
     def valid_batches(
         self, rows: int, rank: int = 0, world: int = 1
@@ -152,8 +139,9 @@ class TrainingData:
         them; else part is None.
         """
         valid = self.prepared.valid
-        if self.only:
-            return [(None, batch) for batch in _cut(self._seen()[rank::world], rows)]
+        if self.only:  # over what the run trains on
+            seen = [int(i) for step in range(self.only) for i in self.batches[step]]
+            return [(None, batch) for batch in _cut(seen[rank::world], rows)]
         spans = valid.spans() if hasattr(valid, "spans") else {None: range(len(valid))}
         found = []
         for part, span in spans.items():
@@ -175,11 +163,7 @@ class TrainingData:
         valid = self.prepared.valid
         if self.only or not hasattr(valid, "spans"):
             return {}
-        covers = getattr(self.objective, "covers", False)
-        return {
-            name: getattr(part, "bytes_per_token", None) if covers else None
-            for name, part in valid.parts.items()
-        }
+        return {name: self._bytes_per_token(part) for name, part in valid.parts.items()}
 
     def counts(self, steps: int) -> dict[str, int]:
         """Number of examples of each part of a mixture in the first steps; empty if there are no
@@ -201,41 +185,41 @@ class TrainingData:
         """A split as the objective sees it. That of validation is always the same: it has one
         epoch.
         """
-        make = None if self.objective is None else self.objective.example
-        return Examples(getattr(self.prepared, split), make, self.seed)
-
-    def _seen(self) -> list[int]:
-        """With overfit_batches, validation is over what the run trains on."""
-        return [int(i) for step in range(self.only) for i in self.batches[step]]
+        return Examples(getattr(self.prepared, split), self.objective.example, self.seed)
 
     @property
     def bytes_per_token(self) -> float | None:
         """Of the split that is validated on; None if it is not text, or not all of it is
         predicted.
         """
-        split = self.prepared.train if self.only else self.prepared.valid
-        return (
-            getattr(split, "bytes_per_token", None)
-            if getattr(self.objective, "covers", False)
-            else None
-        )
+        return self._bytes_per_token(self.prepared.train if self.only else self.prepared.valid)
 
-    def _workers(self, device: torch.device) -> dict[str, Any]:
-        workers = self.config["data"].get("num_workers") or 0
-        # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was
-        # forked of it would inherit.
-        context = multiprocessing.get_context("forkserver") if workers else None
-        # Elsewhere libraries do not outlive a fork.
-        if context is not None and sys.platform == "linux":
-            # Imported once, not by every worker.
-            context.set_forkserver_preload(["__main__", __name__])
-        return {
-            "num_workers": workers,
-            "pin_memory": device.type == "cuda",
-            "persistent_workers": bool(workers),
-            "multiprocessing_context": context,
-            "worker_init_fn": partial(end_with, os.getpid()) if workers else None,
-        }
+    def _bytes_per_token(self, split: Any) -> float | None:
+        return getattr(split, "bytes_per_token", None) if self.objective.covers else None
+
+    def _loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
+        workers, more = self.config["data"].get("num_workers") or 0, dict[str, Any]()
+        if workers:
+            # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was
+            # forked of it would inherit.
+            context = multiprocessing.get_context("forkserver")
+            if sys.platform == "linux":  # elsewhere libraries do not outlive a fork
+                # Imported once, not by every worker.
+                context.set_forkserver_preload(["__main__", __name__])
+            more = {
+                "persistent_workers": True,
+                "multiprocessing_context": context,
+                "worker_init_fn": partial(end_with, os.getpid()),
+            }
+        dataset: Any = self.examples(split)
+        return DataLoader(
+            dataset,
+            batch_sampler=batches,
+            collate_fn=collate,
+            num_workers=workers,
+            pin_memory=device.type == "cuda",
+            **more,
+        )
 
 
 def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
@@ -270,11 +254,9 @@ def speaking(objective: Any, prepared: Any) -> Any:
 def check_fingerprint(before: str | None, now: str) -> None:
     """Raises ConfigError if a resumed run would use other data than before."""
     if before is not None and before != now:
-        raise ConfigError(
-            Fault(
-                "data",
-                "the text must be the one that the run began with; its fingerprint was"
-                f" {before[:12]} and is {now[:12]}",
-                fix="Bring the old text back, or start a new run.",
-            )
+        raise refused(
+            "data",
+            "the text must be the one that the run began with; its fingerprint was"
+            f" {before[:12]} and is {now[:12]}",
+            fix="Bring the old text back, or start a new run.",
         )

@@ -141,6 +141,6 @@ def test_faults():
 def test_a_missing_library_is_said(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     assert faults(name) == [
-        "data.name: needs the library Babel, which is not installed. Run pip install"
+        f"data.name: corpus '{name}' needs the package babel; got none. Use pip install"
         " 'xformer_kit[data]'."
     ]

@@ -246,10 +246,10 @@ def test_faults_of_a_path_by_eye(tmp_path):
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("text")
 
-    def refuse(file, option):
+    def refuse(file, at, size):
         raise PermissionError(13, "Permission denied", str(file))
 
-    monkeypatch.setattr(files, "_open", refuse)
+    monkeypatch.setattr(files, "_pieces", refuse)
     assert faults(tmp_path / "a.txt") == [
         f"data.path: must be readable; got '{tmp_path}/a.txt' (permission denied). "
         "Change its permissions, or give another path."

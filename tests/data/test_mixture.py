@@ -374,6 +374,19 @@ def test_faults_of_a_part_that_only_reading_finds_have_its_path(files):
     )
 
 
+def test_what_a_fault_of_a_part_mentions_has_its_path_too(files):
+    (files / "code.tsv").write_text("the same\tand the same\n" * 50)
+    words = [*text_words(files, "tsv", "tsv"), "task=seq2seq", "model=encoder_decoder"]
+    with pytest.raises(ConfigError) as error:
+        prepare(read(files, [*words, "tokenizer=byte"]))
+    assert (
+        str(error.value)
+        == "data.of.code: the split valid must hold an example; got none: all 50 sources are equal,"
+        " and equal sources go to the same split, by a hash. Give sources that differ, or a"
+        " validation set in data.of.code.valid_path."
+    )
+
+
 def corpora():
     from xformer_kit.data.corpus import CORPORA
 

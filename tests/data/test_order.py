@@ -96,10 +96,6 @@ def test_batches_that_do_not_fit():
         == "data.batch_size: must be at most the 12 examples of the training data; got 64. "
         "Use 12 or less, a shorter data.seq_len, or a longer text."
     )
-    with pytest.raises(
-        ConfigError, match=r"^data.batch_size: must be at least 1 sequence; got 0\. Try 16\.$"
-    ):
-        GlobalBatches(12, 0, seed=0)
     with pytest.raises(ConfigError) as error:
         micro_size(10, 2, 2)
     assert (

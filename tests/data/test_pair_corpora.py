@@ -3,6 +3,7 @@ one sentence.
 """
 
 import gzip
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -374,10 +375,8 @@ def test_faults_of_parquet_by_eye(tmp_path):
 
 
 def test_a_package_that_is_not_there(tmp_path, monkeypatch):
-    from xformer_kit.data.corpus import records
-
     node = write(tmp_path, "parquet")
-    monkeypatch.setattr(records, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert faults(node) == [
         "data.name: corpus 'parquet' needs the package pyarrow; got none. Use pip install"
         " 'xformer_kit[data]'."

@@ -222,10 +222,14 @@ def test_a_digest_does_not_depend_on_the_order_of_options():
 
 def test_a_lock_keeps_others_out_until_it_is_left(tmp_path):
     fcntl = pytest.importorskip("fcntl")
-    lock = cache._Lock(tmp_path / "lock")  # which lives on after it is left
-    with open(tmp_path / "lock", "a") as other:
-        with lock, pytest.raises(BlockingIOError):
+
+    def make(folder):
+        with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return {}
+
+    with open(tmp_path / "data.lock", "a") as other:
+        assert cache.obtain(tmp_path / "data", make) == {"sums": {}}
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

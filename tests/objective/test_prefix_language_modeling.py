@@ -77,6 +77,6 @@ def test_masks_without_a_meaning_are_refused_with_the_way_out():
         " has to predict. Use mask=prefix."
     ]
     assert messages(OBJECTIVES.cannot("language_modeling", meeting("prefix"))) == [
-        "mask 'prefix' lets the tokens of a prefix see each other, and language_modeling has no"
-        " prefix. Use mask=causal, or task=prefix_language_modeling."
+        "mask 'prefix' is for a prefix, which language_modeling does not have. Use mask=causal, or"
+        " task=prefix_language_modeling."
     ]

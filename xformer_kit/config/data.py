@@ -5,7 +5,6 @@ from typing import Any
 
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.data.corpus import CORPORA
-from xformer_kit.data.corpus.mixture import located
 from xformer_kit.data.labelled import too_short
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import as_node, max_len
@@ -23,18 +22,7 @@ def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterat
     settings = {key: value for key, value in node.items() if key in common}
     yield from SETTINGS.faults({"name": name} | settings, name, context)
     own = {key: value for key, value in node.items() if key not in common}
-    for fault in registry.faults(own, name, context, beside=common):
-        yield _nested(fault, own)
-
-
-def _nested(fault: Fault, node: Mapping[str, Any]) -> Fault:
-    """A fault of a corpus of a mixture, with the paths that its options have there."""
-    first, *rest = fault.path.removeprefix("data.of.").split(".")
-    of = node.get("of")
-    if not rest or not fault.path.startswith("data.of.") or not isinstance(of, Mapping):
-        return fault  # of the mixture itself
-    inner = as_node(of.get(first)).get("name")
-    return located(fault, first, inner) if inner in CORPORA else fault
+    yield from registry.faults(own, name, context, beside=common)
 
 
 def form_of(data: Mapping[str, Any]) -> str:

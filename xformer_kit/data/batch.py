@@ -28,10 +28,10 @@ def collate(examples: Sequence[Example]) -> Batch:
             batch[name] = _stacked([e[name] for e in examples], -1)
             continue
         lengths = [len(e[name]) for e in examples]
-        fields = {n.partition(".")[2]: n for n in names if n.startswith(f"{name}.")}
         made = {
-            field: _stacked([_field(e, key, name) for e in examples], 0)
-            for field, key in fields.items()
+            key.partition(".")[2]: _stacked([_field(e, key, name) for e in examples], 0)
+            for key in names
+            if key.startswith(f"{name}.")
         }
         if "real" not in made and min(lengths) < max(lengths):
             made["real"] = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]

@@ -5,13 +5,14 @@ the data.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from xformer_kit.data.mixing import Mixed
 from xformer_kit.data.order import StepBatches, example_at
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 # a batch has a multiple of so many rows where that many fit, so that devices and micro-batches
 # share it evenly
@@ -46,6 +47,7 @@ def cuts(lengths: np.ndarray, tokens: int) -> np.ndarray:
     return np.array(found, dtype=np.int64)
 
 
+@dataclass(eq=False)
 class LengthBatches(StepBatches):
     """Batches of at most `batch_tokens` tokens.
 
@@ -64,51 +66,37 @@ class LengthBatches(StepBatches):
     Raises ConfigError where one example has more tokens, and where the data are less than a batch.
     """
 
-    def __init__(
-        self,
-        lengths: np.ndarray,
-        batch_tokens: int,
-        seed: int,
-        together: bool = False,
-        mixed: Mixed | None = None,
-    ):
-        sides, self.sizes = _sizes(lengths, together)
+    lengths: np.ndarray
+    batch_tokens: int
+    seed: int
+    together: bool = False
+    mixed: Mixed | None = None
+
+    def __post_init__(self) -> None:
+        sides, self.sizes = _sizes(self.lengths, self.together)
         self.n = len(sides)
-        self.batch_tokens = batch_tokens
-        self.seed = seed
-        self.mixed = mixed
-        longest = int(self.sizes.max())
-        if longest > batch_tokens:
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    f"must hold the longest example, {longest:,} tokens",
-                    got=f"{batch_tokens:,}",
-                    fix=f"Try {ROWS * longest}, or a smaller data.seq_len with data.too_long=drop.",
-                )
+        self.longest = longest = int(self.sizes.max())
+        if longest > self.batch_tokens:
+            raise refused(
+                "data.batch_tokens",
+                f"must hold the longest example, {longest:,} tokens",
+                f"{self.batch_tokens:,}",
+                f"Try {ROWS * longest}, or a smaller data.seq_len with data.too_long=drop.",
             )
         # one integer for (size, length of each side): equal sizes go by the sides
         self._keys = self.sizes
         for side in sides.T:
             self._keys = self._keys * (longest + 1) + side
-        largest = self.sizes if mixed is None else mixed.most(self.sizes)
-        self._cuts = cuts(np.sort(largest)[::-1], batch_tokens)
+        largest = self.sizes if self.mixed is None else self.mixed.most(self.sizes)
+        self._cuts = cuts(np.sort(largest)[::-1], self.batch_tokens)
         self.count = len(self._cuts) - 1  # batches
         self.steps_per_epoch = self.count  # may be fewer, see tasks/training_data.py
         if not self.count:
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    "must be at most what the training data hold",
-                    got=(
-                        f"{batch_tokens:,}, and its {self.n:,} examples have up to {longest:,}"
-                        " tokens"
-                    ),
-                    fix=(
-                        f"Use {self.n // ROWS * ROWS * longest or longest:,} or less, or"
-                        " data.batch_size."
-                    ),
-                )
+            raise refused(
+                "data.batch_tokens",
+                "must be at most what the training data hold",
+                f"{self.batch_tokens:,}, and its {self.n:,} examples have up to {longest:,} tokens",
+                f"Use {self.n // ROWS * ROWS * longest or longest:,} or less, or data.batch_size.",
             )
         self.dropped = self.n - int(self._cuts[-1])
         self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
@@ -131,20 +119,13 @@ class LengthBatches(StepBatches):
         parts, rows = accumulate * world, np.diff(self._cuts)
         bad = rows[rows % parts > 0]
         if len(bad):
-            longest = int(self.sizes.max())
-            way = (
-                f"Try {longest * ROWS} or more, or fewer parts."
-                if ROWS % parts == 0
-                else "Use 2, 4 or 8 parts."
-            )
-            raise ConfigError(
-                Fault(
-                    "data.batch_tokens",
-                    "must give every batch rows in a multiple of accumulation times devices,"
-                    f" {accumulate} x {world} = {parts}",
-                    got=f"{self.batch_tokens:,}, and a batch of {bad[0]} rows",
-                    fix=f"{way[:-1]}, or data.batch_size.",
-                )
+            way = f"Try {self.longest * ROWS} or more, or fewer parts"
+            raise refused(
+                "data.batch_tokens",
+                "must give every batch rows in a multiple of accumulation times devices,"
+                f" {accumulate} x {world} = {parts}",
+                f"{self.batch_tokens:,}, and a batch of {bad[0]} rows",
+                f"{'Use 2, 4 or 8 parts' if ROWS % parts else way}, or data.batch_size.",
             )
 
 

@@ -6,10 +6,12 @@ times, so that files are not hashed for every run.
 """
 
 import hashlib
+import inspect
 import json
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 import zlib
@@ -20,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 try:
     import fcntl
@@ -51,29 +53,41 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def remembered(base: Path, stamp: Any, find: Callable[[], str]) -> str:
-    """The result of `find`, or its earlier result with the same stamp."""
+def code_of(part: type) -> str | None:
+    """sha256 of the file of a user's own component: changed code is other data. None for the
+    components of this package.
+    """
+    module = part.__module__
+    if module.split(".")[0] == "xformer_kit":
+        return None
+    try:
+        return hashlib.sha256(inspect.getsource(sys.modules[module]).encode()).hexdigest()
+    except (OSError, TypeError, KeyError):
+        return module
+
+
+def remembered(base: Path, stamp: Any, find: Callable[[], Any]) -> Any:
+    """The result of `find`, plain values, or its earlier result with the same stamp."""
     entry = base / "index" / f"{digest(stamp)[:32]}.json"
     try:
-        return str(json.loads(entry.read_text())["content"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return json.loads(entry.read_text())["content"]
+    except (OSError, ValueError):
         content = find()
     with suppress(OSError):  # a cache that is complete may be read-only
         entry.parent.mkdir(parents=True, exist_ok=True)
-        _write(entry, json.dumps({"content": content}))
+        write(entry, json.dumps({"content": content}))
     return content
 
 
 def opened(folder: Path) -> dict[str, Any] | None:
     """The contents of `meta.json` of a prepared directory; None if there is none, or if a file has
-    another size or checksum than was written. Reads all files, at the speed of the disk.
+    another checksum than was written. Reads all files, at the speed of the disk.
     """
     try:
         meta = json.loads((folder / "meta.json").read_text())
-        sizes = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
-        sums = sizes and all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
-        return meta if sums else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        whole = all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
+        return meta if whole else None
+    except (OSError, ValueError):
         return None
 
 
@@ -91,16 +105,19 @@ def reading(file: Path) -> Iterator[None]:
 def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
     """The prepared directory's meta data, made by `make(empty directory)` if it does not exist.
 
-    Safe with any number of processes, and when killed at any moment. Raises ConfigError if it
-    cannot be written.
+    Safe with any number of processes, which take turns, and when killed at any moment. Raises
+    ConfigError if it cannot be written.
     """
     if meta := opened(folder):
         return meta
     base = folder.parent
     with writing(base):
         base.mkdir(parents=True, exist_ok=True)
-        lock = _Lock(folder.with_name(folder.name + ".lock"))
+        lock = open(folder.with_name(folder.name + ".lock"), "a")  # noqa: SIM115, closed below
     with lock:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks, where the rename is still safe
+                fcntl.flock(lock, fcntl.LOCK_EX)  # freed when it is closed
         if meta := opened(folder):
             return meta
         if folder.exists():
@@ -117,24 +134,18 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
             shutil.rmtree(fresh, ignore_errors=True)
     meta = opened(folder)
     if meta is None:
-        raise ConfigError(
-            Fault(
-                "data.cache",
-                f"must keep what is written; '{folder}' is incomplete",
-                fix="Set data.cache elsewhere.",
-            )
+        raise refused(
+            "data.cache",
+            f"must keep what is written; '{folder}' is incomplete",
+            fix="Set data.cache elsewhere.",
         )
     return meta
 
 
 def _seal(fresh: Path, meta: dict[str, Any]) -> None:
-    """Write meta.json with the size and the checksum of every file, and flush all of it to the
-    disk.
-    """
-    files = sorted(fresh.iterdir())
-    sums = {file.name: _sum(file) for file in files}
-    sizes = {file.name: file.stat().st_size for file in files}
-    _write(fresh / "meta.json", json.dumps(meta | {"files": sizes, "sums": sums}, indent=1))
+    """Write meta.json with the checksum of every file, and flush all of it to the disk."""
+    sums = {file.name: _sum(file) for file in sorted(fresh.iterdir())}
+    write(fresh / "meta.json", json.dumps(meta | {"sums": sums}, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
 
@@ -155,20 +166,21 @@ def _publish(fresh: Path, folder: Path) -> None:
     _flush(folder.parent)
 
 
+def reason_of(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
 @contextmanager
 def writing(base: Path) -> Iterator[None]:
     """Raises ConfigError for an error of the file system."""
     try:
         yield
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(
-            Fault(
-                "data.cache",
-                "must be a directory with room for the prepared tokens",
-                got=f"'{base}' ({reason})",
-                fix="Set data.cache to another directory.",
-            )
+        raise refused(
+            "data.cache",
+            "must be a directory with room for the prepared tokens",
+            f"'{base}' ({reason_of(error)})",
+            "Set data.cache to another directory.",
         ) from error
 
 
@@ -202,21 +214,11 @@ def mapped(file: Path, dtype: str, size: int) -> np.ndarray:
         return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
 
 
-class _Lock:
-    """A lock between processes, freed when its process is killed. On a system without locks the
-    rename keeps the cache safe.
-    """
+class MapsFiles:
+    """Base of what holds arrays of prepared files: a loader worker maps them again, not a copy."""
 
-    def __init__(self, path: Path):
-        self.file = open(path, "a")  # noqa: SIM115, closed on exit
-
-    def __enter__(self) -> None:
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(self.file, fcntl.LOCK_EX)
-
-    def __exit__(self, *error: object) -> None:
-        self.file.close()
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if not isinstance(v, np.ndarray)}
 
 
 def _sweep(base: Path) -> None:
@@ -236,9 +238,10 @@ def _sum(path: Path) -> str:
     return f"{found:08x}"
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
+    """Write a file, complete or not at all."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text)
+    beside.write_text(text, encoding="utf-8")
     _flush(beside)
     os.replace(beside, path)
 

@@ -3,6 +3,7 @@ objective.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from xformer_kit.data.order import example_generator
 Make = Callable[[Example, torch.Generator], Example]
 
 
+@dataclass(eq=False)
 class Examples:
     """dataset[index], transformed by the objective. Key k stands for index k % n of epoch k // n, n
     examples; of a mixture for a place of the epoch, which holds another example in each.
@@ -21,10 +23,9 @@ class Examples:
     that it differs between epochs and a resumed run has the same.
     """
 
-    def __init__(self, dataset: Any, make: Make | None, seed: int):
-        self.dataset = dataset
-        self.make = make
-        self.seed = seed
+    dataset: Any
+    make: Make | None
+    seed: int
 
     def __len__(self) -> int:
         return len(self.dataset)

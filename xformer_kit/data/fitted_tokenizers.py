@@ -2,56 +2,58 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import Corpus
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import ReadingProgress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
 
-TARGET = "tokenizer.json"
-SOURCE = "source_tokenizer.json"  # if sources have a tokenizer of their own
-
 
 @dataclass(frozen=True)
-class Learned:
-    """Tokenizers that were fitted on several corpora together."""
-
-    folder: Path
-    fingerprint: str
-    one: bool  # for both sides of pairs
-
-    def saved(self, folder: Path) -> list[Tokenizer]:
-        """The tokenizers, also written into another folder, which then needs no other."""
-        return _saved(folder, [*kept(self.folder, self.one)][: 1 if self.one else 2])
-
-
-def fitted(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> list[Tokenizer]:
-    """The tokenizers, fitted on a corpus and written into a folder: one, or one for the targets and
-    one for the sources.
+class Tokenizers:
+    """The tokenizers of a config for a corpus: one, or one for the targets of pairs and one for the
+    sources.
     """
-    sides = (None,) if len(tokenizers) == 1 else ("target", "source")
-    for tokenizer, side in zip(tokenizers, sides, strict=True):
-        if tokenizer.learns_from:
-            name = TOKENIZERS.name_of(type(tokenizer))
-            what = f"Learning the tokens of '{name}'{f' on the {side}s' if side else ''}"
-            with ReadingProgress(what, corpus.size() // len(sides)) as progress:
+
+    node: dict[str, Any]  # complete
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: Plain, corpus: Corpus) -> "Tokenizers":
+        node = TOKENIZERS.complete(config["tokenizer"])
+        one = node.pop("shared", True) or corpus.form != "pairs"
+        return cls(node, ("tokenizer.json", "source_tokenizer.json")[: 1 if one else 2])
+
+    def known(self) -> list[Any]:
+        """Values that the ids of a text depend on, besides the text."""
+        content = TOKENIZERS.create(self.node).content
+        each = ["each"] * (len(self.files) - 1)
+        code = cache.code_of(TOKENIZERS[self.node["name"]])
+        return [self.node, code, *each, *([] if content is None else [content])]
+
+    def fit(self, folder: Path, corpus: Corpus) -> list[Tokenizer]:
+        """New tokenizers, fitted on a corpus and written into a folder."""
+        found = [TOKENIZERS.create(self.node) for _ in self.files]
+        sides = ((),) if len(found) == 1 else (("target",), ("source",))
+        for tokenizer, side in zip(found, sides, strict=True):
+            if tokenizer.learns_from:
+                on = "".join(f" on the {name}s" for name in side)
+                what = f"Learning the tokens of '{self.node['name']}'{on}"
                 # all splits, or only training
                 there = corpus.splits if "valid" in tokenizer.learns_from else tokenizer.learns_from
-                of = () if side is None else (side,)
-                tokenizer.fit(
-                    progress(text for split in there for text in corpus.texts(split, *of))
-                )
-    return _saved(folder, tokenizers)
+                with ReadingProgress(what, corpus.size() // len(sides)) as progress:
+                    tokenizer.fit(
+                        progress(text for split in there for text in corpus.texts(split, *side))
+                    )
+        return self.save(folder, found)
 
+    def save(self, folder: Path, tokenizers: list[Tokenizer]) -> list[Tokenizer]:
+        with cache.writing(folder.parent):
+            for tokenizer, file in zip(tokenizers, self.files, strict=True):
+                tokenizer.save(folder / file)
+        return tokenizers
 
-def kept(folder: Path, one: bool) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of targets and of sources in a folder: the same object if there is `one`."""
-    target = load_tokenizer(folder / TARGET)
-    return target, target if one else load_tokenizer(folder / SOURCE)
-
-
-def _saved(folder: Path, tokenizers: list[Tokenizer]) -> list[Tokenizer]:
-    with cache.writing(folder.parent):
-        for tokenizer, name in zip(tokenizers, (TARGET, SOURCE), strict=False):
-            tokenizer.save(folder / name)
-    return tokenizers
+    def load(self, folder: Path) -> list[Tokenizer]:
+        return [load_tokenizer(folder / file) for file in self.files]

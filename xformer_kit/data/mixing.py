@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data.order import example_at, hash64
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 
 class Joined:
@@ -72,13 +72,11 @@ class Mixed(Joined):
         sizes = {name: len(part) for name, part in self.parts.items()}
         self.counts = shares(sizes if weights is None else weights, temperature, len(self))
         if absent := [name for name, count in self.counts.items() if not count]:
-            raise ConfigError(
-                Fault(
-                    "data.weights",
-                    f"must give each corpus an example in the {len(self):,} of an epoch;"
-                    f" {absent[0]} gets none",
-                    fix="Give it a larger weight, or leave it out.",
-                )
+            raise refused(
+                "data.weights",
+                f"must give each corpus an example in the {len(self):,} of an epoch;"
+                f" {absent[0]} gets none",
+                fix="Give it a larger weight, or leave it out.",
             )
 
     def rows(self, seed: int, epoch: int, places: "int | np.ndarray") -> Any:
@@ -87,12 +85,14 @@ class Mixed(Joined):
         found = np.empty_like(asked)
         first = 0
         for (name, count), span in zip(self.counts.items(), self.spans().values(), strict=True):
+            # its own order, which another part does not change
+            own = hash64(f"part {seed} {name}".encode())
             mine = (asked >= first) & (asked < first + count)
             turns, at = np.divmod(epoch * count + asked[mine] - first, len(span))
             order = np.empty(len(at), dtype=np.int64)
             for turn in np.unique(turns):
                 now = turns == turn
-                order[now] = example_at(_seed(seed, name), int(turn), at[now], len(span))
+                order[now] = example_at(own, int(turn), at[now], len(span))
             found[mine] = span.start + order
             first += count
         return int(found) if np.ndim(places) == 0 else found
@@ -132,11 +132,6 @@ def shares(weights: Mapping[str, float], temperature: float, n: int) -> dict[str
     found = {name: int(quota) for name, quota in quotas.items()}
     rest = sorted(quotas, key=lambda name: found[name] - quotas[name])  # of equal ones the first
     return found | {name: found[name] + 1 for name in rest[: n - sum(found.values())]}
-
-
-def _seed(seed: int, name: str) -> int:
-    """Of the order of a part: its own, so that another part changes nothing of it."""
-    return hash64(f"part {seed} {name}".encode())
 
 
 def joined(parts: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ same global batch.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 ROUNDS = 8
 # values of a half: with fewer, some orders of a handful of examples come up visibly too often
@@ -42,12 +43,12 @@ def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | n
     return int(found[0]) if np.ndim(i) == 0 else found.reshape(np.shape(i))
 
 
-def _feistel(values: Any, a: int, b: int, keys: tuple[int, ...]) -> np.ndarray:
+def _feistel(values: Any, a: int, b: int, keys: np.ndarray) -> np.ndarray:
     sizes = np.uint64(a), np.uint64(b)
     left, right = values // sizes[1], values % sizes[1]
     for turn in range(0, ROUNDS, 2):
-        left = (left + mix(right ^ np.uint64(keys[turn])) % sizes[0]) % sizes[0]
-        right = (right + mix(left ^ np.uint64(keys[turn + 1])) % sizes[1]) % sizes[1]
+        left = (left + mix(right ^ keys[turn]) % sizes[0]) % sizes[0]
+        right = (right + mix(left ^ keys[turn + 1]) % sizes[1]) % sizes[1]
     return left * sizes[1] + right
 
 
@@ -59,9 +60,9 @@ def mix(x: Any) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _round_keys(seed: int, epoch: int) -> tuple[int, ...]:
+def _round_keys(seed: int, epoch: int) -> np.ndarray:
     digest = blake2b(f"order {seed} {epoch}".encode(), digest_size=8 * ROUNDS).digest()
-    return tuple(int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(ROUNDS))
+    return np.frombuffer(digest, dtype="<u8")
 
 
 def hash64(key: bytes) -> int:
@@ -80,7 +81,9 @@ def example_generator(seed: int, epoch: int, index: int) -> torch.Generator:
 class StepBatches:
     """The examples of every optimizer step, all devices and accumulation together."""
 
+    n: int  # examples of an epoch
     steps_per_epoch: int
+    dropped: int  # examples that an epoch leaves out
 
     def epoch(self, step: int) -> int:
         return step // self.steps_per_epoch
@@ -105,6 +108,7 @@ class StepBatches:
         return batch[start : start + size].tolist()
 
 
+@dataclass(eq=False)
 class GlobalBatches(StepBatches):
     """Batches of `batch_size` examples.
 
@@ -113,29 +117,19 @@ class GlobalBatches(StepBatches):
     epoch, other ones each time. Raises ConfigError where a batch is larger than the data.
     """
 
-    def __init__(self, n: int, batch_size: int, seed: int):
-        if batch_size < 1:
-            raise ConfigError(
-                Fault(
-                    "data.batch_size",
-                    "must be at least 1 sequence",
-                    got=f"{batch_size}",
-                    fix="Try 16.",
-                )
+    n: int
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.batch_size > self.n:
+            raise refused(
+                "data.batch_size",
+                f"must be at most the {self.n:,} examples of the training data",
+                f"{self.batch_size:,}",
+                f"Use {self.n} or less, a shorter data.seq_len, or a longer text.",
             )
-        if batch_size > n:
-            raise ConfigError(
-                Fault(
-                    "data.batch_size",
-                    f"must be at most the {n:,} examples of the training data",
-                    got=f"{batch_size:,}",
-                    fix=f"Use {n} or less, a shorter data.seq_len, or a longer text.",
-                )
-            )
-        self.n = n
-        self.batch_size = batch_size
-        self.seed = seed
-        self.steps_per_epoch, self.dropped = divmod(n, batch_size)
+        self.steps_per_epoch, self.dropped = divmod(self.n, self.batch_size)
         self._block: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __getitem__(self, step: int) -> np.ndarray:
@@ -153,12 +147,6 @@ class GlobalBatches(StepBatches):
     def fits(self, accumulate: int, world: int) -> None:
         micro_size(self.batch_size, accumulate, world)
 
-    def micro(
-        self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
-    ) -> list[int]:
-        self.fits(accumulate, world)
-        return super().micro(step, micro, accumulate, rank, world)
-
 
 def micro_size(batch_size: int, accumulate: int, world: int) -> int:
     """Sequences per micro-batch and device. Raises ConfigError where the global batch does not
@@ -168,13 +156,10 @@ def micro_size(batch_size: int, accumulate: int, world: int) -> int:
     if batch_size % parts:
         lower = batch_size - batch_size % parts
         near = f"{lower} or {lower + parts}" if lower else f"{parts}"
-        raise ConfigError(
-            Fault(
-                "data.batch_size",
-                f"must be a multiple of accumulation times devices, {accumulate} x {world} ="
-                f" {parts}",
-                got=f"{batch_size}",
-                fix=f"Try {near}.",
-            )
+        raise refused(
+            "data.batch_size",
+            f"must be a multiple of accumulation times devices, {accumulate} x {world} = {parts}",
+            f"{batch_size}",
+            f"Try {near}.",
         )
     return batch_size // parts

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.cache import appending, mapped
+from xformer_kit.data.cache import MapsFiles, appending, mapped
+from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.data.tokenizer.texts import batches
 from xformer_kit.registry import ConfigError
@@ -19,43 +21,37 @@ AT_ONCE = 1024  # pairs that are tokenized at once
 SPECIAL = 1
 
 
-class Ragged:
+@dataclass(eq=False)
+class Ragged(MapsFiles):
     """Sequences of ids, one after the other in `<path>.bin`; where each begins lies in
     `<path>.offsets`, int64.
     """
 
-    def __init__(self, path: Path, dtype: str, count: int, tokens: int):
-        self.path = path
-        self.dtype = dtype
-        self.count = count
-        self.tokens = tokens
-        # opened where they are read: in each loader worker
-        self._maps: tuple[np.ndarray, np.ndarray] | None = None
+    path: Path
+    dtype: str
+    count: int
+    tokens: int
 
-    def maps(self) -> tuple[np.ndarray, np.ndarray]:
-        """(all ids, (count + 1) offsets), read as they are touched."""
-        if self._maps is None:
-            parts = (".bin", self.dtype, self.tokens), (".offsets", "<i8", self.count + 1)
-            self._maps = tuple(
-                mapped(Path(f"{self.path}{end}"), dtype, size) for end, dtype, size in parts
-            )  # type: ignore[assignment]
-        return self._maps  # type: ignore[return-value]
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """All ids, read as they are touched."""
+        return mapped(Path(f"{self.path}.bin"), self.dtype, self.tokens)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """(count + 1,): where each begins, and the end."""
+        return mapped(Path(f"{self.path}.offsets"), "<i8", self.count + 1)
 
     @property
     def lengths(self) -> np.ndarray:
         """Tokens of each, (count,) int32."""
-        return np.diff(self.maps()[1]).astype(np.int32)
+        return np.diff(self.offsets).astype(np.int32)
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, i: int) -> np.ndarray:
-        ids, offsets = self.maps()
-        return ids[offsets[i] : offsets[i + 1]]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # a loader worker maps the files again, not a copy
-        return self.__dict__ | {"_maps": None}
+        return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
 
 def write_pairs(
@@ -73,13 +69,11 @@ def write_pairs(
             for side, tokenizer in zip(SIDES, (source, target), strict=True)
         ]
         for some in batches(pairs, AT_ONCE):
-            full = [pair for pair in some if pair[0].strip() and pair[1].strip()]
-            sides = [
-                list(writer.tokenizer.encode_each([pair[k] for pair in full]))
-                for k, writer in enumerate(writers)
-            ]
+            full = [pair for pair in some if all(text.strip() for text in pair)]
+            both = zip(writers, zip(*full, strict=True), strict=False)
+            sides = [writer.tokenizer.encode_each(texts) for writer, texts in both]
             # a tokenizer may have no token for a text
-            kept = [both for both in zip(*sides, strict=True) if all(map(len, both))]
+            kept = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
             empty += len(some) - len(kept)
             for writer, ids in zip(writers, zip(*kept, strict=True), strict=False):
                 writer.add(ids)
@@ -104,6 +98,7 @@ class _Writer:
         self.written |= {"count": self.written["count"] + len(ids), "tokens": int(ends[-1])}
 
 
+@dataclass(eq=False)
 class Pairs:
     """Example i is {"source": ids, "target": ids}, int64, without special tokens; `lengths` counts
     one for each side.
@@ -111,79 +106,76 @@ class Pairs:
     seq_len      the most tokens of a side, special tokens included; with `together`, of both sides
     in one stream
     too_long     for longer ones: "drop"; "truncate", the end is cut off; "error"
-    dropped      reason -> number of pairs that are left out ("too_long") or cut ("truncated")
+    dropped      reason -> number of pairs that are left out ("empty", "too_long") or cut
+    ("truncated")
 
     Raises ConfigError if nothing is left, and with "error" for the first pair that is too long.
     """
 
-    def __init__(
-        self,
-        sides: Sequence[Ragged],
-        split: str,
-        seq_len: int,
-        too_long: str,
-        tokenizer: Any,
-        together: bool,
-    ):
-        self.sides = sides  # source, target
-        self.split = split
-        self.seq_len = seq_len
-        self.tokenizer = tokenizer
+    sides: Sequence[Ragged]  # source, target
+    split: str
+    seq_len: int
+    too_long: str
+    tokenizer: Any
+    together: bool
+    empty: int = 0  # pairs that were left out when the files were written
+    place: str = "data"  # config path of the corpus
+
+    def __post_init__(self) -> None:
         lengths = np.stack([side.lengths for side in self.sides], axis=1) + SPECIAL
-        sizes = lengths.sum(1) if together else lengths.max(1, initial=0)
-        long = sizes > seq_len
+        sizes = lengths.sum(1) if self.together else lengths.max(1, initial=0)
+        long = sizes > self.seq_len
         count = int(long.sum())
         self.kept: np.ndarray | None = None  # indices of the pairs that are kept; None: all
-        self.dropped: dict[str, int] = {}
-        if count and too_long == "error":
-            raise ConfigError(self._first(lengths, sizes, together))
-        if count and too_long == "drop":
-            self.dropped["too_long"] = count
+        if count and self.too_long == "error":
+            raise self._first(lengths, sizes)
+        if count and self.too_long == "drop":
             self.kept = np.flatnonzero(~long)
             lengths = lengths[self.kept]
-        if count and too_long == "truncate":
-            self.dropped["truncated"] = count
-            lengths = _fitted(lengths, seq_len, together)
+        lengths = _fitted(lengths, self.seq_len, self.together)
         self.lengths = lengths  # (n, 2) int32: source, target
+        if not len(long):
+            raise refused(
+                self.place,
+                f"the split {self.split} must hold a pair",
+                "none",
+                "Give more pairs, or a larger share of them.",
+            )
         if not len(lengths) or (lengths <= SPECIAL).any():
-            raise ConfigError(self._none(len(long), count))
+            raise refused(
+                "data.seq_len",
+                "must hold a pair, special tokens included",
+                f"{self.seq_len}, and {count:,} of the {len(long):,} pairs of {self.split} are"
+                " longer",
+                "Raise it.",
+            )
+        reason = "too_long" if self.too_long == "drop" else "truncated"
+        self.whole = not count
+        self.dropped = {k: n for k, n in (("empty", self.empty), (reason, count)) if n}
 
-    def _first(self, lengths: np.ndarray, sizes: np.ndarray, together: bool) -> str:
+    def _first(self, lengths: np.ndarray, sizes: np.ndarray) -> ConfigError:
         long = sizes > self.seq_len
         i = int(long.argmax())
-        what = "both sides" if together else f"the {SIDES[int(lengths[i].argmax())]}"
+        side = f"the {SIDES[int(lengths[i].argmax())]}"
+        what, has = ("both sides", "have") if self.together else (side, "has")
         start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
-        return (
-            f"data.seq_len: must hold every pair, special tokens included; got {self.seq_len}, and"
-            f" {what} of pair {i + 1:,} of {self.split} (target {start!r}...)"
-            f" {'have' if together else 'has'} {sizes[i]:,} tokens; {long.sum():,} are longer. Try"
-            f" {sizes.max():,}, or data.too_long=drop or truncate."
+        return refused(
+            "data.seq_len",
+            "must hold every pair, special tokens included",
+            got=f"{self.seq_len}, and {what} of pair {i + 1:,} of {self.split} (target"
+            f" {start!r}...) {has} {sizes[i]:,} tokens; {long.sum():,} are longer",
+            fix=f"Try {sizes.max():,}, or data.too_long=drop or truncate.",
         )
 
-    def _none(self, pairs: int, long: int) -> str:
-        if not pairs:
-            return (
-                f"data: the split {self.split} must hold a pair; got none. Give more pairs, or a"
-                " larger share of them."
-            )
-        return (
-            f"data.seq_len: must hold a pair, special tokens included; got {self.seq_len}, and"
-            f" {long:,} of the {pairs:,} pairs of {self.split} are longer. Raise it."
-        )
-
-    @property
+    @cached_property
     def bytes_per_token(self) -> float:
         """UTF-8 bytes of the targets per token that is predicted: bits per byte = nats per token /
         ln 2 / it.
         """
-        return self._bytes / self.predicted
-
-    @cached_property
-    def _bytes(self) -> int:
-        """UTF-8 bytes of all targets."""
-        if not self.dropped:
-            return self.tokenizer.count_bytes(self.sides[1].maps()[0])
-        return sum(self.tokenizer.count_bytes(self._ids(1, i)) for i in range(len(self)))
+        count = self.tokenizer.count_bytes
+        if self.whole:
+            return count(self.sides[1].ids) / self.predicted
+        return sum(count(self._ids(1, i)) for i in range(len(self))) / self.predicted
 
     @property
     def predicted(self) -> int:

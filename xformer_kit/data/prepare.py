@@ -2,32 +2,28 @@
 under the fingerprint of text, tokenizer and format.
 """
 
-import hashlib
-import inspect
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus
-from xformer_kit.data.corpus.divided import Divided
-from xformer_kit.data.corpus.mixture import located
+from xformer_kit.data.corpus.mixture import Mixture
 from xformer_kit.data.corpus.text import Text
 from xformer_kit.data.documents import write_documents, write_text
-from xformer_kit.data.fitted_tokenizers import Learned, fitted, kept
+from xformer_kit.data.fitted_tokenizers import Tokenizers
 from xformer_kit.data.labelled import labelled
 from xformer_kit.data.mixing import Mixed, joined
-from xformer_kit.data.overlap import Overlap, counted, training_last
+from xformer_kit.data.overlap import Overlap, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import ReadingProgress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.data.windows import Windows
-from xformer_kit.registry import ConfigError, Fault, Registry
+from xformer_kit.registry import ConfigError, Fault
 
 # of the files in the cache and of the text of our corpora; a change makes new fingerprints
 FORMAT = 1
@@ -43,7 +39,7 @@ class Prepared:
     valid: Any
     folder: Path | None  # in the cache
     test: Any = None  # if the corpus has such a split
-    others: Mapping[str, Any] = field(default_factory=dict)  # further splits, such as COGS' gen
+    others: Plain = field(default_factory=dict)  # further splits, such as COGS' gen
     # of the sources of pairs: the same object if it is shared
     source_tokenizer: Tokenizer | None = None
     # "train/too_long", "valid/empty", ... -> pairs
@@ -51,10 +47,17 @@ class Prepared:
     # "valid", "train/source", ... -> tokens that stand for unknown text
     unknown: Mapping[str, int] = field(default_factory=dict)
     # "valid", ... -> [examples that are in training too, all examples, "pairs" or ...]
-    overlap: Mapping[str, Any] = field(default_factory=dict)
+    overlap: Plain = field(default_factory=dict)
 
 
-def prepare(config: Mapping[str, Any]) -> Prepared:
+class Learned(NamedTuple):
+    """Tokenizers that were fitted on several corpora together."""
+
+    folder: Path
+    fingerprint: str
+
+
+def prepare(config: Plain) -> Prepared:
     """The tokens of a config's corpus: from the cache, else prepared now, in bounded memory.
 
     Reads config["data"] (the corpus with its options; seq_len, valid_len, too_long, cache),
@@ -68,106 +71,100 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
         {"name": data["name"]} | {key: data[key] for key in data if key in options}
     )
     if corpus.form == "labelled":
-        content = cache.digest([FORMAT, corpus.fingerprint(), _code(CORPORA, data["name"])])
+        content = cache.digest([FORMAT, corpus.fingerprint(), cache.code_of(type(corpus))])
         return Prepared(fingerprint=content, **labelled(corpus, data["seq_len"]))
-    return _mixed(config, corpus) if corpus.of else _one(config, data["name"], corpus)
+    return _mixed(config, corpus) if isinstance(corpus, Mixture) else _one(config, corpus)
 
 
-def _one(
-    config: Mapping[str, Any], name: str, corpus: Corpus, learned: Learned | None = None
-) -> Prepared:
+def _one(config: Plain, corpus: Corpus, learned: Learned | None = None) -> Prepared:
     """A corpus that is no mixture, with a tokenizer of its own, or one learned from several
     corpora.
     """
-    node, one = _tokenizer_node(config, corpus)
-    base, stamp, content = _content(config, name, corpus)
+    tokenizers = Tokenizers.of(config, corpus)
+    base, stamp, content = _content(config, corpus)
     apart = bool(config["data"].get("documents"))
-    text, content = content, cache.digest([content, "documents"]) if apart else content
+    content = cache.digest([content, "documents"]) if apart else content
     shared = [] if learned is None else [learned.fingerprint]
-    fingerprint = cache.digest([FORMAT, content, *_tokenizer_known(node, one), *shared])
+    fingerprint = cache.digest([FORMAT, content, *tokenizers.known(), *shared])
 
     def make(folder: Path) -> dict[str, Any]:
-        made = (
-            fitted(folder, corpus, _fresh(node, one)) if learned is None else learned.saved(folder)
-        )
+        if learned is None:
+            made = tokenizers.fit(folder, corpus)
+        else:
+            made = tokenizers.save(folder, tokenizers.load(learned.folder))
         meta = _make(folder, corpus, made, apart)
         if corpus.stamp() != stamp[-1]:
-            raise ConfigError(
-                Fault(
-                    "data",
-                    "the text must stay as it is while it is read; it was changed",
-                    fix="Start again.",
-                )
+            raise corpus.refused(
+                "",
+                "the text must stay as it is while it is read; it was changed",
+                fix="Start again.",
             )
-        known = {"format": FORMAT, "fingerprint": fingerprint, "corpus": name, "tokenizer": node}
-        return meta | known
+        known = {"corpus": stamp[1], "tokenizer": tokenizers.node}
+        return meta | {"format": FORMAT, "fingerprint": fingerprint} | known
 
     folder = base / fingerprint[:32]
     meta = cache.obtain(folder, make)
-    _not_empty(corpus, meta["splits"])
-    target, source = kept(folder, one)
-    splits = (
-        _pairs(config, folder, meta, target)
-        if corpus.form == "pairs"
-        else _windows(config, folder, meta)
-    )
-    dropped = {
-        f"{split}/{reason}": count
-        for split, written in meta["splits"].items()
-        for reason, count in (
-            {"empty": written.get("empty", 0)} | getattr(splits[split], "dropped", {})
-        ).items()
-        if count
-    }
-    others = {split: splits.pop(split) for split in set(splits) - {"train", "valid", "test"}}
+    found = tokenizers.load(folder)
+    splits = _splits(config, corpus, folder, meta, found[0])
+    copies = isinstance(corpus, Text) and cache.remembered(base, ["copies", stamp], corpus.copies)
     return Prepared(
-        target,
+        found[0],
         fingerprint,
         folder=folder,
-        source_tokenizer=source,
-        dropped=dropped,
-        unknown=meta.get("unknown", {}),
-        overlap=_overlap(base, stamp, text, corpus, meta),
-        others=others,
+        source_tokenizer=found[-1],
+        dropped={
+            f"{split}/{reason}": count
+            for split, data in splits.items()
+            for reason, count in data.dropped.items()
+        },
+        unknown=meta["unknown"],
+        overlap=copies or meta["overlap"],
+        others={name: splits.pop(name) for name in set(splits) - {"train", "valid", "test"}},
         **splits,
     )
 
 
-def _not_empty(corpus: Corpus, splits: Mapping[str, Any]) -> None:
-    """Raises ConfigError for an empty split if the corpus has the reason."""
-    for split, written in splits.items():
-        empty = not (written["source"]["count"] if "source" in written else written["tokens"])
-        if empty and isinstance(corpus, Divided) and (fault := corpus.why_empty(split)):
-            raise ConfigError(fault)
-
-
-def _overlap(
-    base: Path, stamp: list[Any], text: str, corpus: Corpus, meta: Mapping[str, Any]
+def _splits(
+    config: Plain,
+    corpus: Corpus,
+    folder: Path,
+    meta: Plain,
+    tokenizer: Tokenizer,
 ) -> dict[str, Any]:
-    """Examples of each split that occur in training too, also for an older cache without their
-    counts.
-    """
-    if isinstance(corpus, Text):
-        found = cache.remembered(base, ["copies", stamp], lambda: json.dumps(corpus.copies()))
-    elif "overlap" in meta:
-        return dict(meta["overlap"])
-    else:
-        found = cache.remembered(base, ["overlap", text], lambda: json.dumps(counted(corpus)))
-    return dict(json.loads(found))
+    """The examples of every split. Raises ConfigError for one that is empty or too short."""
+    data, place, found = config["data"], corpus.place, dict[str, Any]()
+    valid_len = data.get("valid_len") or data["seq_len"]
+    # without an encoder the decoder reads both sides as one stream
+    together = "encoder" not in config.get("model", {"encoder": {}})
+    too_long = data.get("too_long") or "error"
+    for split, written in meta["splits"].items():
+        file = folder / f"{split}.bin"
+        length, whole = (data["seq_len"], False) if split == "train" else (valid_len, True)
+        if not written.get("source", written)["tokens"] and (fault := corpus.why_empty(split)):
+            raise ConfigError(fault)
+        if corpus.form != "pairs":
+            found[split] = Windows(
+                file, meta["dtype"], **written, seq_len=length, whole=whole, place=place
+            )
+            continue
+        sides = [Ragged(folder / f"{split}.{side}", **written[side]) for side in SIDES]
+        found[split] = Pairs(
+            sides, split, data["seq_len"], too_long, tokenizer, together, written["empty"], place
+        )
+    return found
 
 
-def _mixed(config: Mapping[str, Any], corpus: Any) -> Prepared:
+def _mixed(config: Plain, corpus: Mixture) -> Prepared:
     """The parts of a mixture, each prepared by itself, with one tokenizer that is learned from all
     of them.
     """
-    nodes = {name: CORPORA.named(node)["name"] for name, node in config["data"]["of"].items()}
-    learned = _learned(config, corpus, nodes)
+    learned = _learned(config, corpus)
     parts: dict[str, Prepared] = {}
     for name, part in corpus.of.items():
         try:
-            parts[name] = _one(config, nodes[name], part, learned)
+            parts[name] = _one(config, part, learned)
         except ConfigError as error:
-            raise ConfigError(located(fault, name, nodes[name]) for fault in error.faults) from None
+            raise ConfigError(_of_part(part.place, fault) for fault in error.faults) from None
     first = next(iter(parts.values()))
     fingerprints = [[name, part.fingerprint] for name, part in parts.items()]
 
@@ -198,85 +195,37 @@ def _mixed(config: Mapping[str, Any], corpus: Any) -> Prepared:
     )
 
 
-def _learned(config: Mapping[str, Any], corpus: Any, nodes: Mapping[str, str]) -> Learned | None:
+def _of_part(place: str, fault: Fault) -> Fault:
+    """A fault of another place, such as the tokenizer, with a note of the part that it is about."""
+    of_part = fault.path == place or fault.path.startswith(f"{place}.")
+    return fault if of_part else fault.with_fix(f"[{place}]")
+
+
+def _learned(config: Plain, corpus: Mixture) -> Learned | None:
     """The tokenizer that is learned from all parts of a mixture, kept in the cache; None if there
     is nothing to learn.
     """
-    node, one = _tokenizer_node(config, corpus)
-    if not TOKENIZERS.create(node).learns_from:
+    tokenizers = Tokenizers.of(config, corpus)
+    if not TOKENIZERS.create(tokenizers.node).learns_from:
         return None
-    contents = [_content(config, nodes[name], part) for name, part in corpus.of.items()]
+    contents = [_content(config, part) for part in corpus.of.values()]
     texts = [content for _, _, content in contents]
-    fingerprint = cache.digest([FORMAT, "learned", texts, *_tokenizer_known(node, one)])
+    fingerprint = cache.digest([FORMAT, "learned", texts, *tokenizers.known()])
     folder = contents[0][0] / fingerprint[:32]
 
     def make(fresh: Path) -> dict[str, Any]:
-        fitted(fresh, corpus, _fresh(node, one))
-        return {"format": FORMAT, "fingerprint": fingerprint, "tokenizer": node}
+        tokenizers.fit(fresh, corpus)
+        return {"format": FORMAT, "fingerprint": fingerprint, "tokenizer": tokenizers.node}
 
     cache.obtain(folder, make)
-    return Learned(folder, fingerprint, one)
+    return Learned(folder, fingerprint)
 
 
-def _content(config: Mapping[str, Any], name: str, corpus: Corpus) -> tuple[Path, list[Any], str]:
+def _content(config: Plain, corpus: Corpus) -> tuple[Path, list[Any], str]:
     """(directory of prepared data, stamp of the corpus and its code, fingerprint of the corpus)."""
-    base = cache.home(config["data"].get("cache"))
-    stamp = [FORMAT, name, _code(CORPORA, name), corpus.stamp()]
+    base, part = cache.home(config["data"].get("cache")), type(corpus)
+    stamp = [FORMAT, CORPORA.name_of(part), cache.code_of(part), corpus.stamp()]
     return base, stamp, cache.remembered(base, stamp, corpus.fingerprint)
-
-
-def _tokenizer_node(config: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str, Any], bool]:
-    """The complete node of the tokenizer, and whether there is one for both sides of pairs."""
-    node = TOKENIZERS.defaults(config["tokenizer"]["name"]) | dict(config["tokenizer"])
-    return node, node.pop("shared", True) or corpus.form != "pairs"
-
-
-def _tokenizer_known(node: dict[str, Any], one: bool) -> list[Any]:
-    """Values that the ids of a text depend on, besides the text."""
-    content = TOKENIZERS.create(node).content()  # of a file that the options name
-    known = [node, _code(TOKENIZERS, node["name"]), None if one else "each", content]
-    return known[:2] + [value for value in known[2:] if value is not None]
-
-
-def _fresh(node: dict[str, Any], one: bool) -> list[Tokenizer]:
-    """One tokenizer, or one for the targets and one for the sources."""
-    return [TOKENIZERS.create(node) for _ in range(1 if one else 2)]
-
-
-def _windows(
-    config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any]
-) -> dict[str, Windows]:
-    length = config["data"]["seq_len"]
-    valid_len = config["data"].get("valid_len") or length
-    return {
-        split: Windows(
-            folder / f"{split}.bin",
-            meta["dtype"],
-            **written,
-            seq_len=length if split == "train" else valid_len,
-            whole=split != "train",
-        )
-        for split, written in meta["splits"].items()
-    }
-
-
-def _pairs(
-    config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any], tokenizer: Tokenizer
-) -> dict[str, Pairs]:
-    data = config["data"]
-    # without an encoder the decoder reads both sides as one stream
-    together = "encoder" not in config.get("model", {"encoder": {}})
-    return {
-        split: Pairs(
-            [Ragged(folder / f"{split}.{side}", **written[side]) for side in SIDES],
-            split,
-            data["seq_len"],
-            data.get("too_long") or "error",
-            tokenizer,
-            together,
-        )
-        for split, written in meta["splits"].items()
-    }
 
 
 def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], apart: bool) -> dict[str, Any]:
@@ -316,16 +265,3 @@ def _unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
             )
             counts |= {file.stem.replace(".", "/"): count} if count else {}
     return counts
-
-
-def _code(registry: Registry, name: str) -> str | None:
-    """sha256 of the file of a user's own component: changed code is other data. None for the
-    components of this package.
-    """
-    module = registry[name].__module__
-    if module.split(".")[0] == "xformer_kit":
-        return None
-    try:
-        return hashlib.sha256(inspect.getsource(sys.modules[module]).encode()).hexdigest()
-    except (OSError, TypeError, KeyError):
-        return module

@@ -36,11 +36,9 @@ class ReadingProgress:
                 self._show()
 
     def _show(self) -> None:
-        if self.shown is None and (
-            time.monotonic() - self.start < PATIENCE or not sys.stderr.isatty()
-        ):
-            return
         if self.shown is None:
+            if time.monotonic() - self.start < PATIENCE or not sys.stderr.isatty():
+                return
             from rich.console import Console
             from rich.progress import Progress
 

@@ -1,16 +1,19 @@
 """Examples of a text: windows of seq_len tokens and the one after them, read from a memory map."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from xformer_kit.data.cache import mapped, reading
+from xformer_kit.data.cache import MapsFiles, mapped, reading
 from xformer_kit.data.documents import numbered, read_starts
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 
-class Windows:
+@dataclass(eq=False)
+class Windows(MapsFiles):
     """Example i holds the tokens i * seq_len to (i + 1) * seq_len, both ends included: neighbours
     share one token.
 
@@ -21,55 +24,37 @@ class Windows:
     shorter than one window.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        dtype: str,
-        tokens: int,
-        bytes: int,
-        seq_len: int,
-        whole: bool,
-        documents: int | None = None,
-    ):
-        self.file = file
-        self.dtype = dtype
-        self.seq_len = seq_len
-        self.whole = whole
-        self.tokens = tokens  # of the whole split
-        self.bytes = bytes  # of utf-8 text, of all tokens but the first ones, never predicted
-        self.documents = documents  # number of separate documents; None: one text
-        if seq_len < 1:
-            raise ConfigError(
-                Fault("data.seq_len", "must be at least 1 token", got=f"{seq_len}", fix="Try 256.")
-            )
-        if tokens < (2 if whole else seq_len + 1):
-            raise ConfigError(self._too_short())
-        predicted = tokens - 1
-        self.length = -(-predicted // seq_len) if whole else predicted // seq_len
-        self._ids: np.ndarray | None = None  # opened again in each loader worker
-        self._starts: np.ndarray | None = None
-        _ = self.ids  # a map that is open outlives its file
+    dropped: ClassVar[dict[str, int]] = {}  # as of Pairs: nothing
 
-    def _too_short(self) -> Fault:
-        if self.whole:
-            return Fault(
-                "data",
+    file: Path
+    dtype: str
+    tokens: int  # of the whole split
+    bytes: int  # of utf-8 text, of all tokens but the first ones, never predicted
+    seq_len: int
+    whole: bool
+    documents: int | None = None  # number of separate documents; None: one text
+    place: str = "data"  # config path of the corpus
+
+    def __post_init__(self) -> None:
+        if self.whole and self.tokens < 2:
+            raise refused(
+                self.place,
                 "the validation text must have at least 2 tokens",
-                got=f"{self.tokens}",
-                fix="Give a longer text, or a larger data.valid.",
+                f"{self.tokens}",
+                f"Give a longer text, or a larger {self.place}.valid.",
             )
-        longer = "give a longer text."
-        return Fault(
-            "data.seq_len",
-            f"one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training"
-            " text",
-            got=f"a text of {self.tokens:,} tokens",
-            fix=(
-                f"Try {self.tokens - 1} or less, or {longer}"
-                if self.tokens > 1
-                else longer.capitalize()
-            ),
-        )
+        if not self.whole and self.tokens <= self.seq_len:
+            fewer = f"Try {self.tokens - 1} or less, or give" if self.tokens > 1 else "Give"
+            raise refused(
+                "data.seq_len",
+                f"one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training"
+                " text",
+                f"a text of {self.tokens:,} tokens",
+                f"{fewer} a longer text.",
+            )
+        predicted = self.tokens - 1
+        self.length = -(-predicted // self.seq_len) if self.whole else predicted // self.seq_len
+        _ = self.ids  # a map that is open outlives its file
 
     @property
     def predicted(self) -> int:
@@ -84,20 +69,16 @@ class Windows:
         """Bits per byte = nats per token / ln 2 / bytes_per_token."""
         return self.bytes / max(1, self.tokens - (self.documents or 1))
 
-    @property
+    @cached_property
     def ids(self) -> np.ndarray:
         """All token ids of the split, of their small type, read as they are touched."""
-        if self._ids is None:
-            self._ids = mapped(self.file, self.dtype, self.tokens)
-        return self._ids
+        return mapped(self.file, self.dtype, self.tokens)
 
-    @property
+    @cached_property
     def starts(self) -> np.ndarray:
         """Where each document begins."""
-        if self._starts is None:
-            with reading(self.file):
-                self._starts = read_starts(self.file)
-        return self._starts
+        with reading(self.file):
+            return read_starts(self.file)
 
     def __len__(self) -> int:
         return self.length
@@ -118,7 +99,3 @@ class Windows:
         if self.documents is not None:
             example["tokens.document"] = numbered(self.starts, start, end)
         return example
-
-    def __getstate__(self) -> dict[str, Any]:
-        # a loader worker maps the files again, not a copy
-        return self.__dict__ | {"_ids": None, "_starts": None}

@@ -18,7 +18,7 @@ Sums, not means: micro-batches and ranks add up, and the trainer divides by the 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry, listed
 
 Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
+Example = Mapping[str, np.ndarray]  # the same
+Loss = tuple[Tensor, Tensor, dict[str, Tensor]]  # of a batch, see `Objective.loss`
 
 
 def between(pieces: Sequence[np.ndarray], holes: Sequence[int]) -> np.ndarray:
@@ -50,30 +52,32 @@ class Objective:
     `source_tokenizer`, of the source where that has another.
     """
 
-    needs: ClassVar[tuple[tuple[str, ...], ...]] = (("decoder",),)
-    reads: ClassVar[tuple[str, ...]] = ("text",)
-    documents: ClassVar[bool] = False
-    further: ClassVar[bool] = False
-    laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
+    needs: tuple[tuple[str, ...], ...] = (("decoder",),)
+    reads: tuple[str, ...] = ("text",)
+    documents: bool = False
+    further: bool = False
+    laws: tuple[str, ...] = ()  # names of `xformer_kit.laws`
     # model -> its mask if the command line names none
-    masks: ClassVar[Mapping[str, str]] = {}
+    masks: Mapping[str, str] = {}
     # "goes on", "answers", "fills" one token a hole, "restores" spans; "": nothing
-    speaks: ClassVar[str] = ""
+    speaks: str = ""
     # whether every token is predicted once, so that bits per byte are defined
-    covers: ClassVar[bool] = False
+    covers: bool = False
     # share of the tokens for which the head is computed in training, on average
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # an instance may have more, by its options
     stacks: tuple[str, ...] = ()
     tokenizer: Any = None
     source_tokenizer: Any = None
+    # streams that are predicted, so that their last token is not read
+    predicted: tuple[str, ...] = ()
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         """Why the composed model can be trained on this."""
         yield from ()
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         """An example of the corpus -> one of this objective; `draw` is its own source of randomness
         in this epoch.
         """
@@ -86,7 +90,7 @@ class Objective:
         """
         return batch
 
-    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def loss(self, model: Any, batch: Batch) -> Loss:
         """(sum in nats: scalar of fp32, number of tokens: scalar, report of the model). `model` is
         a `model.Model`.
 
@@ -97,12 +101,35 @@ class Objective:
 
     def size(self, batch: Batch) -> int | Tensor:
         """Tokens that the model reads of a batch, without padding: what a speed counts."""
-        streams = [v for v in batch.values() if isinstance(v, Tokens)]
-        return sum(t.ids.numel() if t.real is None else t.real.sum() for t in streams)  # type: ignore[misc]
+        read = [
+            stream.map(lambda field: field[:, 1:]) if name in self.predicted else stream
+            for name, stream in batch.items()
+            if isinstance(stream, Tokens)
+        ]
+        return sum(t.ids.numel() if t.real is None else t.real.sum() for t in read)  # type: ignore[misc]
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         """A batch of `rows` examples of `length` tokens."""
         raise NotImplementedError
+
+
+def no_prefix(context: Context, reader: str, way: str) -> Fault:
+    """The fault of a mask for a prefix where `reader`, an objective or a stack, has none."""
+    return Fault(
+        "",
+        f"mask '{context.names['mask']}' is for a prefix, which {reader} does not have",
+        fix=f"Use {way}.",
+    )
+
+
+def reads_ahead(context: Context, reader: str, way: str) -> Fault:
+    """The fault of a mask by which `reader` sees what it has to predict."""
+    return Fault(
+        "",
+        f"mask '{context.names['mask']}' sees the future, so {reader} would read the token that it"
+        " has to predict",
+        fix=f"Use {way}.",
+    )
 
 
 def hiding(context: Context, *masks: str) -> str:

@@ -28,15 +28,13 @@ class CrossEntropy(Objective):
         yield from within(options, label_smoothing=(0, 1))
         yield from at_least(options, z_loss=0)
 
-    def nats(self, model: Any, hidden: Tensor, target: Tensor, **more: Tensor) -> Any:
+    def nats(self, model: Any, hidden: Tensor, target: Tensor, **more: Any) -> Any:
         """The sum over targets that are not negative, hidden (b, t, dim) and target (b, t): a
         scalar of fp32. `more` is for the head: see there of a `scale`.
         """
-        if not model.training or not (self.label_smoothing or self.z_loss):
-            return model.head(hidden, target, **more)
-        return model.head(
-            hidden, target, label_smoothing=self.label_smoothing, z_loss=self.z_loss, **more
-        )
+        if model.training and (self.label_smoothing or self.z_loss):
+            more |= {"label_smoothing": self.label_smoothing, "z_loss": self.z_loss}
+        return model.head(hidden, target, **more)
 
     def asked(self, model: Any, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """`nats` of hidden (b, t, dim) where labels (b, t) are not negative, and how many those

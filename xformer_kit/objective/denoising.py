@@ -1,19 +1,20 @@
 """Denoising: sentinels for spans (T5), text infilling (BART), a mixture of denoisers (UL2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from xformer_kit.objective import OBJECTIVES, between
+from xformer_kit.objective import OBJECTIVES, Example, between
 from xformer_kit.objective.seq2seq import END, START, SourceTarget
 from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry.messages import inside
 
 MASK = "<mask>"
-MODES = ("[R]", "[S]", "[X]")
 Pair = tuple[np.ndarray, np.ndarray]  # the corrupted text, and its repair
 
 
@@ -27,25 +28,24 @@ class Denoiser(SourceTarget):
     speaks = "restores"
     taken = 1
     sentinels: int = 100
-    openings: ClassVar[tuple[str, ...]] = ()  # special tokens one of which a source begins with
+    openings: tuple[str, ...] = ()  # special tokens one of which a source begins with
 
     def corrupt(self, text: np.ndarray, draw: torch.Generator) -> Pair:
         """Ids (n,), n at least 1 -> the corrupted text and its repair, without start and end."""
         raise NotImplementedError
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         """A window of seq_len + 1 tokens -> {source, target}, of which the model reads at most
         seq_len each.
         """
         window = example["tokens"]
         room = len(window) - 1 - self.taken
         if room < 1:
-            least = self.taken + 1
             raise ConfigError(
                 Fault(
                     "data.seq_len",
-                    f"must be at least {least} tokens, {self.taken} of them special",
-                    got=f"{len(window) - 1}",
+                    f"must be at least {self.taken + 1} tokens, {self.taken} of them special",
+                    f"{len(window) - 1}",
                 )
             )
         text = window[example["tokens.real"]] if "tokens.real" in example else window
@@ -61,21 +61,22 @@ class Denoiser(SourceTarget):
     ) -> Pair:
         """Random spans, each replaced by a sentinel."""
         where = spans(len(text), rate, span, self.sentinels, draw)
-        return behind_sentinels(text, where, list(map(self.tokenizer.special, self.holes)))
+        return behind_sentinels(text, where, self._special(self.holes))
 
     def blanked(self, pieces: Sequence[np.ndarray], opening: str | None = None) -> np.ndarray:
         """Ids (t,) of a text in pieces, with a span between each two that is not known; at most as
         many as `holes`.
         """
-        return between(
-            pieces, [self.tokenizer.special(name) for name in self.holes[: len(pieces) - 1]]
-        )
+        return between(pieces, self._special(self.holes[: len(pieces) - 1]))
+
+    def _special(self, names: Sequence[str]) -> list[int]:
+        return [self.tokenizer.special(name) for name in names]
 
     def restored(self, source: np.ndarray, repair: np.ndarray) -> np.ndarray:
         """The repaired text: each sentinel of the source is replaced by the tokens after it in the
         repair, if there are any.
         """
-        holes, known = set(map(self.tokenizer.special, self.holes)), self.tokenizer.vocab_size
+        holes, known = {*self._special(self.holes)}, self.tokenizer.vocab_size
         spans: dict[int, list[int]] = {}
         span: list[int] = []  # what comes before the first sentinel belongs nowhere
         for i in repair.tolist():
@@ -89,10 +90,7 @@ class Denoiser(SourceTarget):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        if options.rate is not None and not 0 < options.rate < 1:
-            yield Fault(
-                "rate", "must be above 0 and below 1", got=f"{options.rate}", fix="Try 0.15."
-            )
+        yield from inside(options, "Try 0.15.", rate=(0, 1))
         yield from at_least(options, "token", span=1)
         yield from at_least(options, sentinels=1)
 
@@ -185,7 +183,7 @@ class TextInfilling(Denoiser):
         return np.where(order >= kept, self.tokenizer.special(MASK), padded[starts]), text
 
     def blanked(self, pieces, opening=None):
-        return between(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
+        return between(pieces, self._special([MASK] * (len(pieces) - 1)))
 
     def restored(self, source, repair):
         return repair[repair < self.tokenizer.vocab_size]
@@ -223,9 +221,17 @@ class Mode(NamedTuple):
     rate: float  # share of the tokens
 
 
-REGULAR = (Mode("[R]", 3, 0.15), Mode("[R]", 8, 0.15))
-SEQUENTIAL = (Mode("[S]", float("inf"), 0.25),)  # one span, which is the end of the text
-EXTREME = (Mode("[X]", 3, 0.5), Mode("[X]", 8, 0.5), Mode("[X]", 64, 0.15), Mode("[X]", 64, 0.5))
+# option, the weight of a kind -> its denoisers
+MODES = {
+    "regular": (Mode("[R]", 3, 0.15), Mode("[R]", 8, 0.15)),
+    "sequential": (Mode("[S]", float("inf"), 0.25),),  # one span, which is the end of the text
+    "extreme": (
+        Mode("[X]", 3, 0.5),
+        Mode("[X]", 8, 0.5),
+        Mode("[X]", 64, 0.15),
+        Mode("[X]", 64, 0.5),
+    ),
+}
 
 
 @OBJECTIVES.register("mixture_of_denoisers", also_called=("ul2", "mod"))
@@ -240,7 +246,7 @@ class MixtureOfDenoisers(Denoiser):
     """
 
     taken = 2
-    openings = MODES
+    openings = ("[R]", "[S]", "[X]")
 
     regular: float = 2.0  # weight of the R-denoisers
     sequential: float = 1.0  # weight of the S-denoiser
@@ -248,16 +254,13 @@ class MixtureOfDenoisers(Denoiser):
     sentinels: int = 100  # special tokens that stand for spans; the most spans of an example
 
     def __post_init__(self) -> None:
-        weights = (self.regular, self.sequential, self.extreme)
-        kinds = zip(weights, (REGULAR, SEQUENTIAL, EXTREME), strict=True)
-        self.modes = [(weight / len(modes), mode) for weight, modes in kinds for mode in modes]
-        self.specials = (START, END, *MODES, *self.holes)
+        self.specials = (START, END, *self.openings, *self.holes)
 
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        yield from at_least(options, regular=0, sequential=0, extreme=0)
-        if not options.regular + options.sequential + options.extreme > 0:
+        yield from at_least(options, **dict.fromkeys(MODES, 0))
+        if not any(getattr(options, kind) for kind in MODES):
             yield Fault(
                 "regular",
                 "some denoiser must have a weight",
@@ -274,7 +277,8 @@ class MixtureOfDenoisers(Denoiser):
         return np.concatenate([[self.tokenizer.special(mode)], super().blanked(pieces)])
 
     def corrupt(self, text, draw):
-        weights = torch.tensor([weight for weight, _ in self.modes], dtype=torch.float64)
-        mode = self.modes[int(torch.multinomial(weights, 1, generator=draw))][1]
+        weights = [getattr(self, kind) / len(modes) for kind, modes in MODES.items() for _ in modes]
+        drawn = torch.tensor(weights, dtype=torch.float64).multinomial(1, generator=draw)
+        mode = [*chain.from_iterable(MODES.values())][int(drawn)]
         source, target = self.spans_hidden(text, mode.rate, mode.span, draw)
         return np.concatenate([[self.tokenizer.special(mode.token)], source]), target

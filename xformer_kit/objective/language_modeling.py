@@ -1,6 +1,6 @@
 """Language modelling: the next token of a text is predicted."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, Batch, blank_ids, hiding
+from xformer_kit.objective import OBJECTIVES, Batch, Loss, blank_ids, hiding, no_prefix, reads_ahead
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, Fault, Options
 
 
 class NextToken(CrossEntropy):
@@ -20,15 +19,12 @@ class NextToken(CrossEntropy):
     covers = True
     speaks = "goes on"
     laws = ("causality", "cache")
-
-    def size(self, batch: Mapping[str, Any]) -> int | Tensor:
-        tokens = batch["tokens"]
-        return tokens.ids[:, 1:].numel() if tokens.real is None else tokens.real[:, 1:].sum()
+    predicted = ("tokens",)
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         return {"tokens": Tokens(ids=blank_ids(rows, length + 1, device))}
 
-    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def loss(self, model: Any, batch: Batch) -> Loss:
         hidden, report = model.hidden(batch["tokens"].shifted()[0])
         target = _target(batch, 1)
         if "labels" in batch:  # of a corpus with labels for some tokens only
@@ -58,26 +54,15 @@ class LanguageModeling(NextToken):
     further = True
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+    def cannot(cls, options, context):
         mask = context.mask
         if mask.sees_prefix:
-            yield Fault(
-                "",
-                f"mask '{context.names['mask']}' lets the tokens of a prefix see each other, and"
-                " language_modeling has no prefix",
-                fix="Use mask=causal, or task=prefix_language_modeling.",
-            )
-            return
-        if context.cross or not mask.sees_future:
-            return
-        maskable = context.attn.maskable
-        other = "task=masked_language_modeling"
-        yield Fault(
-            "",
-            f"mask '{context.names['mask']}' sees the future, so language_modeling would read the"
-            " token that it has to predict",
-            fix=f"Use {(hiding(context, 'causal', 'sliding_window') if maskable else other)}.",
-        )
+            way = "mask=causal, or task=prefix_language_modeling"
+            yield no_prefix(context, "language_modeling", way)
+        elif mask.sees_future and not context.cross:
+            maskable, other = context.attn.maskable, "task=masked_language_modeling"
+            way = hiding(context, "causal", "sliding_window") if maskable else other
+            yield reads_ahead(context, "language_modeling", way)
 
     def whole(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
         """With the number of targets of the next token and of each further prediction in the whole
@@ -88,12 +73,12 @@ class LanguageModeling(NextToken):
         counts = total(torch.stack([(t >= 0).sum() for t in _targets(model, batch)]))
         return {**batch, "targets": counts.expand(len(batch["tokens"].ids), -1)}
 
-    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def loss(self, model: Any, batch: Batch) -> Loss:
         if model.training and model.predictions:
             return self._with_further(model, batch)
         return super().loss(model, batch)
 
-    def _with_further(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _with_further(self, model: Any, batch: Batch) -> Loss:
         """The loss of the next token, and in the report that of further predictions: `loss`, which
         is trained, in nats per next token, and by their names, as parts of the step's means.
         """

@@ -1,7 +1,7 @@
 """Masked language modelling: hidden tokens are predicted from both sides."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, between, blank_ids
+from xformer_kit.objective import OBJECTIVES, Batch, Example, Loss, between, blank_ids, no_prefix
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, Fault, Options, at_least
+from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry.messages import inside
 
 MASK = "<mask>"
 
@@ -47,10 +48,7 @@ class MaskedLanguageModeling(CrossEntropy):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        if not 0 < options.rate <= 1:
-            yield Fault(
-                "rate", "must be above 0 and at most 1", got=f"{options.rate}", fix="Try 0.15."
-            )
+        yield from inside(options, "Try 0.15.", closed=True, rate=(0, 1))
         yield from at_least(options, mask=0, random=0)
         if options.mask + options.random > 1:
             yield Fault(
@@ -61,17 +59,11 @@ class MaskedLanguageModeling(CrossEntropy):
             )
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        if not context.mask.sees_prefix:
-            return
-        yield Fault(
-            "",
-            f"mask '{context.names['mask']}' is for a prefix, which masked_language_modeling does"
-            " not have",
-            fix="Use mask=full.",
-        )
+    def cannot(cls, options, context):
+        if context.mask.sees_prefix:
+            yield no_prefix(context, "masked_language_modeling", "mask=full")
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         """{tokens (n + 1,)} -> {tokens, labels: (n,)}: the last token of a window is the first of
         the next.
         """
@@ -119,8 +111,6 @@ class MaskedLanguageModeling(CrossEntropy):
         labels = torch.where(torch.arange(length, device=device) < asked, ids, -1)
         return {"tokens": Tokens(ids=ids), "labels": labels}
 
-    def loss(
-        self, model: Any, batch: Mapping[str, Any]
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def loss(self, model: Any, batch: Batch) -> Loss:
         hidden, report = model.hidden(batch["tokens"])
         return *self.asked(model, hidden, batch["labels"]), report

@@ -1,15 +1,13 @@
 """Prefix language modelling: the rest of a text is predicted from a prefix that is seen whole."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, blank_ids, hiding
+from xformer_kit.objective import OBJECTIVES, Example, blank_ids, hiding, reads_ahead
 from xformer_kit.objective.language_modeling import NextToken
-from xformer_kit.registry import Context, Fault, Options
 
 
 @OBJECTIVES.register("prefix_language_modeling", also_called=("prefix_lm", "plm"))
@@ -22,20 +20,14 @@ class PrefixLanguageModeling(NextToken):
     epoch.
     """
 
-    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
+    masks = {"decoder": "prefix"}
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        if not context.mask.sees_future:
-            return
-        yield Fault(
-            "",
-            f"mask '{context.names['mask']}' sees the future, so prefix_language_modeling would"
-            " read the token that it has to predict",
-            fix=f"Use {hiding(context, 'prefix')}.",
-        )
+    def cannot(cls, options, context):
+        if context.mask.sees_future:
+            yield reads_ahead(context, "prefix_language_modeling", hiding(context, "prefix"))
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         tokens = example["tokens"]
         at = np.arange(len(tokens))
         real = example.get("tokens.real", np.ones(len(tokens), dtype=bool))

@@ -1,17 +1,24 @@
 """Sequence to sequence: a target is predicted from its source."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, blank_ids, hiding
+from xformer_kit.objective import (
+    OBJECTIVES,
+    Batch,
+    Example,
+    Loss,
+    blank_ids,
+    hiding,
+    no_prefix,
+    reads_ahead,
+)
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, Fault, Options, at_least
+from xformer_kit.registry import Fault, at_least
 
 START, END = "<s>", "</s>"
 
@@ -19,35 +26,26 @@ START, END = "<s>", "</s>"
 class SourceTarget(CrossEntropy):
     """Base: a target is predicted from its source."""
 
-    needs: ClassVar[tuple[tuple[str, ...], ...]] = (("encoder", "decoder"), ("decoder",))
+    needs: tuple[tuple[str, ...], ...] = (("encoder", "decoder"), ("decoder",))
     laws = ("causality", "cache", "padding")
+    predicted = ("tokens", "target")
     specials: tuple[str, ...] = (START, END)
 
     @classmethod
-    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+    def cannot(cls, options, context):
         if context.cross:
             return
-        mask = context.mask
-        name = context.names["mask"]
         encoder = context.stack == "encoder"
-        if mask.sees_prefix and (encoder or context.has_source):
-            yield Fault(
-                "",
-                f"mask '{name}' is for a prefix, which"
-                f" {('an encoder' if encoder else 'a decoder beside an encoder')} does not have",
-                fix=f"Use mask={('full' if encoder else 'causal')}, or a decoder alone.",
+        if context.mask.sees_prefix and (encoder or context.has_source):
+            reader = "an encoder" if encoder else "a decoder beside an encoder"
+            yield no_prefix(
+                context, reader, f"mask={'full' if encoder else 'causal'}, or a decoder alone"
             )
-            return
-        if mask.sees_future and not encoder:
-            yield Fault(
-                "",
-                f"mask '{name}' sees the future, so the decoder would read the token that it has to"
-                " predict",
-                fix=f"Use {hiding(context, *['prefix'] * (not context.has_source), 'causal')}.",
-            )
-            return
+        elif context.mask.sees_future and not encoder:
+            masks = ["causal"] if context.has_source else ["prefix", "causal"]
+            yield reads_ahead(context, "the decoder", hiding(context, *masks))
 
-    def pair(self, source: Any, target: Any) -> dict[str, np.ndarray]:
+    def pair(self, source: Any, target: Any) -> Example:
         """What the model reads of a source and a target: arrays of ids (s,), (t,)."""
         start, end = self.tokenizer.special(START), self.tokenizer.special(END)
         source_end = (self.source_tokenizer or self.tokenizer).special(END)
@@ -59,13 +57,6 @@ class SourceTarget(CrossEntropy):
         tokens = np.concatenate([source, target])
         return {"tokens": tokens, "tokens.prefix": prefix, "labels": np.where(prefix, -1, tokens)}
 
-    def size(self, batch: Mapping[str, Any]) -> int | Tensor:
-        # all tokens but the last of a stream that is predicted are read
-        streams = ((name, stream) for name, stream in batch.items() if name != "labels")
-        return super().size(
-            {n: s if n == "source" else s.map(lambda field: field[:, 1:]) for n, s in streams}
-        )
-
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         ids = blank_ids(rows, length + 1, device)
         if self.stacks != ("decoder",):
@@ -73,9 +64,7 @@ class SourceTarget(CrossEntropy):
             return {"source": Tokens(ids=source), "target": Tokens(ids=ids)}
         return {"tokens": Tokens(ids=ids, prefix=ids.bool()), "labels": ids}
 
-    def loss(
-        self, model: Any, batch: Mapping[str, Any]
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def loss(self, model: Any, batch: Batch) -> Loss:
         if "source" in batch:
             seen, target = batch["target"].shifted()
             hidden, report = model.hidden(seen, source=batch["source"])
@@ -100,7 +89,7 @@ class Seq2Seq(SourceTarget):
 
     reads = ("pairs",)
     speaks = "answers"
-    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
+    masks = {"decoder": "prefix"}
 
     decoded: int = 256  # validation examples that are answered and compared at each validation
     test: bool = True  # whether all of the test split is answered and compared at the end
@@ -118,7 +107,7 @@ class Seq2Seq(SourceTarget):
                 fix="Try 4 to 10.",
             )
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+    def example(self, example: Example, draw: torch.Generator) -> Example:
         """{source, target} without special tokens -> {source, target}, or for a decoder alone
         {tokens, tokens.prefix, labels}.
         """

@@ -49,7 +49,8 @@ def node_faults(
     if hasattr(registry[name], "check"):
         # After the first value that is no value of its option, a check cannot go on.
         with suppress(UnknownValueError):
-            for fault in registry[name].check(Options(wrong, **chosen), context):
+            here = dataclasses.replace(context, path=path)
+            for fault in registry[name].check(Options(wrong, **chosen), here):
                 yield fault.at(path)
 
 

@@ -14,10 +14,12 @@ class Context:
     context)`.
 
     For `cannot` it is one sublayer of a block, with the traits of its components; for an extra it
-    is all stacks. For `check`, before the composition is known, it has `dim`, `names` and `outer`.
+    is all stacks. For `check`, before the composition is known, it has `path`, `dim`, `names` and
+    `outer`.
     """
 
-    path: str = ""  # config path of the block, e.g. "model.decoder.variants.local"
+    # config path of the block, e.g. "model.decoder.variants.local"; for `check` of the component
+    path: str = ""
     stack: str = "decoder"
     dim: int = 0  # channels of the residual stream
     layers: int = 0  # blocks of the stack

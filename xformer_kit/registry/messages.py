@@ -91,6 +91,18 @@ def within(options: Options, **bounds: tuple[float, float]) -> Iterator[Fault]:
             yield Fault(name, f"must be at least {low} and below {high}", got=f"{value}")
 
 
+def inside(
+    options: Options, way_out: str, closed: bool = False, **bounds: tuple[float, float]
+) -> Iterator[Fault]:
+    """Faults of options outside (low, high), or with `closed` outside (low, high]; None passes. For
+    use in a component's `check`.
+    """
+    for name, value, (low, high) in options.bounded(bounds):
+        if not (low < value < high or (closed and value == high)):
+            end = f"{'at most' if closed else 'below'} {high}"
+            yield Fault(name, f"must be above {low} and {end}", got=f"{value}", fix=way_out)
+
+
 # Names of other libraries for choices, which are not spelt alike.
 SYNONYMS = {
     "swish": "silu",

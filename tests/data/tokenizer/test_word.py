@@ -68,7 +68,8 @@ def test_a_list_of_words_gives_the_ids(tmp_path):
     tokenizer = Word.of(["jump", "walk", "I_LOOK"])
     assert tokenizer.encode("I_LOOK jump").tolist() == [2, 0]
     assert (tokenizer.vocab_size, tokenizer.unknown_id) == (3, None)
-    assert Word.of(["jump"], unknown="token").encode("jump run").tolist() == [1, 0]
+    known = Word.restore({"words": ["jump"], "unknown": "token"})
+    assert known.encode("jump run").tolist() == [1, 0]
     tokenizer.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path)
     assert (again.words, again.unknown) == (tokenizer.words, "error")

@@ -5,10 +5,14 @@ the seed.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import importlib.util
+from collections.abc import Iterator
 from typing import Any
 
-from xformer_kit.registry import Registry
+from xformer_kit.data.plain import Plain
+from xformer_kit.registry import ConfigError, Fault, Registry
+
+TextPairs = Iterator[tuple[str, str]]  # (source, target) each
 
 
 class Corpus:
@@ -21,7 +25,7 @@ class Corpus:
     form = "text"
     documents = False  # whether each piece of `texts` is a document
     splits: tuple[str, ...] = ("train", "valid")
-    of: Mapping[str, "Corpus"] = {}  # the corpora of a mixture, by name
+    place = "data"  # config path of its node; a mixture sets that of each of its corpora
 
     @classmethod
     def forms(cls) -> dict[str, str]:
@@ -31,20 +35,29 @@ class Corpus:
         return {cls.form: ""}
 
     @classmethod
-    def form_of(cls, options: Mapping[str, Any]) -> str:
+    def form_of(cls, options: Plain) -> str:
         """The form with these options."""
         return cls.form
 
     @classmethod
-    def documents_of(cls, options: Mapping[str, Any]) -> bool:
+    def documents_of(cls, options: Plain) -> bool:
         """Whether it is a text of documents with these options."""
         return cls.documents and cls.form_of(options) == "text"
 
+    def at(self, option: str) -> str:
+        """The config path of an option, for faults that reading finds and for what they mention."""
+        return f"{self.place}.{option}"
+
+    def refused(self, option: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
+        """The error of an option, or with "" of the corpus."""
+        return ConfigError(Fault(option, rule, got, fix).at(self.place))
+
     def stamp(self) -> list[Any]:
-        """Plain values, found in an instant, that differ whenever the content may differ: paths,
-        sizes, times.
+        """Plain values, found in an instant, that differ whenever the content may differ: here the
+        options; of files also sizes and times.
         """
-        raise NotImplementedError
+        name = CORPORA.name_of(type(self))
+        return [name, {option: getattr(self, option) for option in CORPORA.options(str(name))}]
 
     def fingerprint(self) -> str:
         """sha256 of all splits: of content, not of places, so that a corpus can be moved."""
@@ -70,18 +83,20 @@ class Corpus:
         """Approximate bytes of all splits, for the progress bar; 0 if unknown."""
         return 0
 
+    def why_empty(self, split: str) -> Fault | None:
+        """The fault of a split that is empty for a reason of the corpus; else None."""
+        return None
+
 
 CORPORA = Registry("corpus", base=Corpus, group="data")
 
 
 class PairCorpus(Corpus):
-    """Base of the corpora of pairs. A corpus defines `pairs`, `stamp` and, if it has a test set,
-    `splits`.
-    """
+    """Base of the corpora of pairs. A corpus defines `pairs`; `splits` if it has a test set."""
 
     form = "pairs"
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         """(source, target) of a split, in order. Raises ConfigError if it cannot be read."""
         raise NotImplementedError
 
@@ -97,6 +112,17 @@ class PairCorpus(Corpus):
 
     def items(self, split: str) -> Iterator[Any]:
         return self.pairs(split) if self.form == "pairs" else self.texts(split)
+
+
+def absent(corpus: Any, package: str, extra: str) -> Iterator[Fault]:
+    """The fault of a corpus whose package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        yield Fault(
+            "name",
+            f"corpus '{CORPORA.name_of(corpus)}' needs the package {package}",
+            got="none",
+            fix=f"Use pip install 'xformer_kit[{extra}]'.",
+        )
 
 
 def name_hash(name: str) -> int:

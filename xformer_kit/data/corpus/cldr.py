@@ -2,18 +2,18 @@
 Babel.
 """
 
-import importlib.util
-from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
-from xformer_kit.data.corpus.base import CORPORA, PairCorpus, share
+from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs, absent, share
 from xformer_kit.data.order import mix
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry.messages import inside
 
 Format = Literal["full", "long", "medium", "short"]
 
@@ -25,21 +25,13 @@ class _Babel(PairCorpus):
 
     @classmethod
     def check(cls, options, context):
-        if importlib.util.find_spec("babel") is None:
-            yield Fault(
-                "name",
-                "needs the library Babel, which is not installed",
-                fix="Run pip install 'xformer_kit[data]'.",
-            )
+        yield from absent(cls, "babel", "data")
 
     def stamp(self) -> list[Any]:
         import babel
 
-        return [CORPORA.name_of(type(self)), babel.__version__, self._chosen()]
-
-    def _chosen(self) -> Any:
-        """Plain values of the options."""
-        raise NotImplementedError
+        options = {name: value for name, value in vars(self).items() if name != "place"}
+        return [CORPORA.name_of(type(self)), babel.__version__, options]
 
 
 @CORPORA.register("dates", also_called=("babel_dates",))
@@ -87,21 +79,7 @@ class Dates(_Babel):
             )
         if not options.formats:
             yield Fault("formats", "must name at least one", got="none", fix="Try [long].")
-        if not 0 < options.held_out < 1:
-            yield Fault(
-                "held_out", "must be above 0 and below 1", got=f"{options.held_out}", fix="Try 0.1."
-            )
-
-    def _chosen(self) -> list[Any]:
-        return [
-            list(self.formats),
-            self.first,
-            self.last,
-            self.held_out,
-            self.count,
-            self.examples,
-            self.examples_seed,
-        ]
+        yield from inside(options, "Try 0.1.", held_out=(0, 1))
 
     def size(self) -> int:
         return 40 * (self.count + 2 * self.examples)
@@ -114,7 +92,7 @@ class Dates(_Babel):
             if (share(f"dates {name}") < self.held_out) == (split == "test")
         ]
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         from babel.dates import format_date
 
         days = np.arange(
@@ -138,6 +116,7 @@ class Dates(_Babel):
 
 
 @CORPORA.register("names", also_called=("babel_names",))
+@dataclass(kw_only=True, eq=False)
 class Names(_Babel):
     """The name of a territory or a language in some language -> its English name: `Frankreich` ->
     `France`.
@@ -148,37 +127,22 @@ class Names(_Babel):
     in training.
     """
 
-    def __init__(
-        self,
-        *,
-        # what is named
-        kinds: tuple[Literal["territories", "languages"], ...] = ("territories", "languages"),
-        held_out: float = 0.05,  # fraction of the names, for each of valid and test
-    ):
-        self.kinds = tuple(kinds)
-        self.held_out = held_out
+    # what is named
+    kinds: tuple[Literal["territories", "languages"], ...] = ("territories", "languages")
+    held_out: float = 0.05  # fraction of the names, for each of valid and test
 
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
         if not options.kinds:
             yield Fault("kinds", "must name at least one", got="none", fix="Try [territories].")
-        if not 0 < options.held_out < 0.5:
-            yield Fault(
-                "held_out",
-                "must be above 0 and below 0.5",
-                got=f"{options.held_out}",
-                fix="Try 0.05.",
-            )
-
-    def _chosen(self) -> dict[str, Any]:
-        return {"kinds": self.kinds, "held_out": self.held_out}
+        yield from inside(options, "Try 0.05.", held_out=(0, 0.5))
 
     def size(self) -> int:
         return 3_500_000
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        for name, english in _named(self.kinds):
+    def pairs(self, split: str) -> TextPairs:
+        for name, english in _named(tuple(self.kinds)):
             at = share(f"names {name}") / self.held_out
             if split == ("valid" if at < 1 else "test" if at < 2 else "train"):
                 yield name, english

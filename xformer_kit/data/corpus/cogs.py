@@ -1,18 +1,23 @@
 """COGS as a corpus: English sentences and their logical forms."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA, PairCorpus
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs
+from xformer_kit.data.refused import refused
+from xformer_kit.registry import ConfigError
 
 FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
+HOME = "https://github.com/najoungkim/COGS, directory data"
 FIELDS = "a sentence, its logical form and its kind, with tabs between them"
 
 
 @CORPORA.register("cogs", also_called=("COGS",))
+@dataclass(kw_only=True, eq=False)
 class Cogs(PairCorpus):
     """Sentence -> logical form, from the published files (Kim & Linzen, 2020, arXiv:2010.05465):
     https://github.com/najoungkim/COGS, directory `data`.
@@ -25,86 +30,71 @@ class Cogs(PairCorpus):
 
     splits = tuple(FILES)
 
-    def __init__(self, *, path: str):  # the directory with the published files
-        self.path = path
-        self.files = {split: _file(path, split) for split in FILES}
+    path: str  # the directory with the published files
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        return {split: _file(self.path, self.at("path"), split) for split in FILES}
 
     @classmethod
     def check(cls, options, context):
         for split in FILES:
             try:
-                next(_rows(_file(options.path, split), files.HEAD))
+                next(_rows(_file(options.path, "path", split), "path", files.HEAD))
             except ConfigError as error:
-                yield from files.option_faults(error)
+                yield from error.faults
                 if not Path(options.path).expanduser().is_dir():
                     return
 
     def stamp(self) -> list[Any]:
-        return files.stamp(self.files.values())
+        return [*super().stamp(), files.stamp(self.files.values())]
 
     def size(self) -> int:
         return files.size(self.files.values())
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        for sentence, form, _ in _rows(self.files[split]):
+    def pairs(self, split: str) -> TextPairs:
+        for sentence, form, _ in _rows(self.files[split], self.at("path")):
             yield sentence, form
 
     def kinds(self, split: str) -> list[str]:
         """Of each pair, in order: in_distribution, primitive, or the case of the generalisation
         set.
         """
-        return [kind for _, _, kind in _rows(self.files[split])]
+        return [kind for _, _, kind in _rows(self.files[split], self.at("path"))]
 
 
-def _file(path: str, split: str) -> Path:
-    """The file of a split. Raises ConfigError "data.path: ..." if there is none."""
+def _file(path: str, at: str, split: str) -> Path:
+    """The file of a split. Raises ConfigError, at the config path `at`, if there is none."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise ConfigError(
-            Fault(
-                "data.path",
-                "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
-                got=f"'{path}', which is no directory",
-                fix="Get them from https://github.com/najoungkim/COGS, directory data.",
-            )
+        raise refused(
+            at,
+            "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
+            f"'{path}', which is no directory",
+            f"Get them from {HOME}.",
         )
     names = [f"{name}.tsv{packed}" for name in FILES[split] for packed in ("", ".gz")]
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
         there = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
-        raise ConfigError(
-            Fault(
-                "data.path",
-                f"must hold {' or '.join(names)}",
-                got=f"'{path}' with {there or 'nothing'}",
-                fix="Get it from https://github.com/najoungkim/COGS, directory data.",
-            )
+        raise refused(
+            at,
+            f"must hold {' or '.join(names)}",
+            f"'{path}' with {there or 'nothing'}",
+            f"Get it from {HOME}.",
         )
     return found[0]
 
 
-def _rows(file: Path, at_most: int | None = None) -> Iterator[list[str]]:
-    """The fields of each line. Raises ConfigError "data.path: ..." with the first line that has
-    others.
-    """
+def _rows(file: Path, at: str, at_most: int | None = None) -> Iterator[list[str]]:
+    """The fields of each line. Raises ConfigError with the first line that has others."""
     number = 0
-    for number, line in enumerate(files.lines(file, at_most=at_most), 1):
+    for number, line in enumerate(files.lines(file, at, at_most), 1):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise ConfigError(
-                Fault(
-                    "data.path",
-                    f"each line must hold {FIELDS}",
-                    got=f"{len(fields)} in '{file}', line {number:,}",
-                )
+            raise refused(
+                at, f"each line must hold {FIELDS}", f"{len(fields)} in '{file}', line {number:,}"
             )
         yield fields
     if not number:
-        raise ConfigError(
-            Fault(
-                "data.path",
-                "must hold pairs",
-                got=f"'{file}', which is empty",
-                fix="Get the file again.",
-            )
-        )
+        raise refused(at, "must hold pairs", f"'{file}', which is empty", "Get the file again.")

@@ -1,17 +1,19 @@
 """Data sets of the library `datasets`, from the hub or from this machine, as corpora."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.divided import share_faults
-from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records, absent, field_faults
-from xformer_kit.registry import ConfigError, Fault, choices
+from xformer_kit.data.corpus.base import CORPORA, absent
+from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records
+from xformer_kit.registry import Fault, choices
 from xformer_kit.registry.messages import one_line
 
 
 @CORPORA.register("hub", also_called=("datasets", "huggingface", "hf"))
+@dataclass(kw_only=True, eq=False)
 class Hub(Records):
     """A data set of the library `datasets`, from the hub or from this machine (the extra `hub`).
 
@@ -20,101 +22,82 @@ class Hub(Records):
     shares of its training split.
     """
 
-    own = "data.{split}_split"
+    named = {"train": ("train_split",), "valid": ("valid_split",), "test": ("test_split",)}
 
-    def __init__(
-        self,
-        *,
-        dataset: str,  # a name on the hub such as roneneldan/TinyStories, or a directory
-        subset: str | None = None,  # configuration of the data set, such as de-en
-        source: str = "source",  # field of the source of a pair
-        target: str = "target",  # field of its target
-        text: str | None = None,  # field of a text, in place of a pair
-        train_split: str = "train",  # its split for training
-        valid_split: str | None = None,  # its split for validation
-        test_split: str | None = None,  # its split for the test
-        valid: float | None = None,  # share for validation; null is 0.05, or valid_split
-        test: float = 0.0,  # share for the test
-    ):
-        self.dataset = dataset
-        self.subset = subset
-        self.choose(source, target, text)
-        names = {"train": train_split, "valid": valid_split, "test": test_split}
-        options = {name: f"{split}_split" for split, name in names.items()}
-        self.divide(
-            {split: name and (name, options[name]) for split, name in names.items()}, valid, test
-        )
-        self._loaded: Mapping[str, Any] | None = None
+    dataset: str  # a name on the hub such as roneneldan/TinyStories, or a directory
+    subset: str | None = None  # configuration of the data set, such as de-en
+    source: str = "source"  # field of the source of a pair
+    target: str = "target"  # field of its target
+    text: str | None = None  # field of a text, in place of a pair
+    train_split: str = "train"  # its split for training
+    valid_split: str | None = None  # its split for validation
+    test_split: str | None = None  # its split for the test
+    valid: float | None = None  # share for validation; null is 0.05, or valid_split
+    test: float = 0.0  # share for the test
 
     @classmethod
     def check(cls, options, context):
-        yield from absent("hub", "datasets", "hub")
-        yield from field_faults(options)
-        yield from share_faults(options, "valid_split", "test_split")
+        yield from absent(cls, "datasets", "hub")
+        yield from super().check(options, context)
         splits = (options.train_split, options.valid_split, options.test_split)
         names = [name for name in splits if name is not None]
         if len(set(names)) < len(names):
             yield Fault(
                 "valid_split",
                 "must be other examples than the other splits",
-                got=", ".join(names),
-                fix="Use data.valid=0.05.",
+                ", ".join(names),
+                f"Use {context.path}.valid=0.05.",
             )
         if not options.dataset:
             yield Fault("dataset", "must name a data set or a directory", got="''")
 
     def stamp(self) -> list[Any]:
-        prints = {
-            name: self._split_of(name, option)._fingerprint for name, option in self.given.values()
-        }
-        return [self.dataset, self.subset, self.fields, self.shares, prints]
+        return [*super().stamp(), [split._fingerprint for split in self._splits.values()]]
 
     def size(self) -> int:
-        return sum(self._split_of(*what).data.nbytes for what in self.given.values())
+        return sum(split.data.nbytes for split in self._splits.values())
 
-    def entries(self, what: tuple[str, str]) -> Iterator[Entry]:
-        split = self._split_of(*what)
-        split = split.select_columns(self.columns(split.column_names))
-        number = 0
-        for batch in split.iter(AT_ONCE):
-            for values in zip(*batch.values(), strict=True):
-                number += 1
-                yield (
-                    dict(zip(batch, values, strict=True)),
-                    f"example {number:,} of '{self.dataset}'",
-                )
+    def entries(self, split: str) -> Iterator[Entry]:
+        data = self._splits[split]
+        data = data.select_columns(self.columns(data.column_names))
+        rows = (row for batch in data.iter(AT_ONCE) for row in zip(*batch.values(), strict=True))
+        for number, row in enumerate(rows, 1):
+            entry = dict(zip(data.column_names, row, strict=True))
+            yield entry, f"example {number:,} of '{self.dataset}'"
 
-    def _split_of(self, name: str, option: str) -> Any:
-        if self._loaded is None:
-            self._loaded = _load(self.dataset, self.subset)
-        if name not in self._loaded:
-            raise ConfigError(
-                Fault(
-                    f"data.{option}",
+    @cached_property
+    def _splits(self) -> dict[str, Any]:
+        """Split that is given -> the library's Dataset."""
+        loaded, found = self._load(), {}
+        for split in ("train", *self.own):
+            (option,) = self.named[split]
+            if (name := getattr(self, option)) not in loaded:
+                raise self.refused(
+                    option,
                     f"the data set '{self.dataset}' has no split '{name}'",
-                    fix=choices(name, self._loaded, "It has"),
+                    fix=choices(name, loaded, "It has"),
                 )
-            )
-        return self._loaded[name]
+            found[split] = loaded[name]
+        return found
 
+    def _load(self) -> Mapping[str, Any]:
+        """Name of a split -> the library's Dataset. Raises ConfigError with the library's
+        reason.
+        """
+        import datasets
 
-def _load(dataset: str, subset: str | None) -> Mapping[str, Any]:
-    """Split -> the library's Dataset. Raises ConfigError with the library's reason."""
-    import datasets
-
-    where = Path(dataset).expanduser()
-    try:
-        if any((where / name).is_file() for name in ("dataset_dict.json", "state.json")):
-            found = datasets.load_from_disk(str(where))
-        else:
-            found = datasets.load_dataset(str(where) if where.is_dir() else dataset, subset)
-    except Exception as error:  # of the library, the network or the file system
-        raise ConfigError(
-            Fault(
-                "data.dataset",
+        where = Path(self.dataset).expanduser()
+        try:
+            if any((where / name).is_file() for name in ("dataset_dict.json", "state.json")):
+                found = datasets.load_from_disk(str(where))
+            else:
+                name = str(where) if where.is_dir() else self.dataset
+                found = datasets.load_dataset(name, self.subset)
+        except Exception as error:  # of the library, the network or the file system
+            raise self.refused(
+                "dataset",
                 "cannot be loaded",
-                got=f"'{dataset}' ({one_line(error, 300)})",
-                fix="Name another, or a directory.",
-            )
-        ) from None
-    return found if isinstance(found, Mapping) else {"train": found}
+                f"'{self.dataset}' ({one_line(error, 300)})",
+                "Name another, or a directory.",
+            ) from None
+        return found if isinstance(found, Mapping) else {"train": found}

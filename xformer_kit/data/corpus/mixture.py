@@ -1,16 +1,17 @@
 """Several corpora as one, mixed by weight."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.registry import Fault, choices, listed
+from xformer_kit.data.plain import Plain
+from xformer_kit.registry import Fault, above, choices, listed
 
 
 @CORPORA.register("mixture", also_called=("mix", "mixed", "blend", "blended", "interleave"))
+@dataclass(kw_only=True, eq=False)
 class Mixture(Corpus):
     """Several texts, or several corpora of pairs, mixed by weight: p_k = w_k^(1/T) / sum_j
     w_j^(1/T)
@@ -26,33 +27,31 @@ class Mixture(Corpus):
     each part is reported too.
     """
 
-    def __init__(
-        self,
-        *,
-        of: dict[str, Corpus],  # by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}
-        # name -> how often, such as {prose: 2, code: 1}; null: by size
-        weights: dict[str, float] | None = None,
-        # above 1: nearer to all alike; below: nearer to only the largest weight
-        temperature: float = 1.0,
-    ):
-        self.of = of
-        self.weights = weights
-        self.temperature = temperature
-        self.form = next(iter(of.values())).form
-        self.documents = all(part.documents for part in of.values())
-        self.splits = tuple(dict.fromkeys(split for part in of.values() for split in part.splits))
+    of: dict[str, Corpus]  # by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}
+    # name -> how often, such as {prose: 2, code: 1}; null: by size
+    weights: dict[str, float] | None = None
+    # above 1: nearer to all alike; below: nearer to only the largest weight
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, part in self.of.items():
+            part.place = self.at(f"of.{name}")
+        parts = self.of.values()
+        self.form = next(iter(parts)).form
+        self.documents = all(part.documents for part in parts)
+        self.splits = tuple(dict.fromkeys(split for part in parts for split in part.splits))
 
     @classmethod
     def forms(cls) -> dict[str, str]:
         return {form: f" data.of={{...}} of {form}" for form in ("text", "pairs")}
 
     @classmethod
-    def form_of(cls, options: Mapping[str, Any]) -> str:
+    def form_of(cls, options: Plain) -> str:
         forms = map(_form, _nodes(options.get("of")).values())
         return next(filter(None, forms), cls.form)
 
     @classmethod
-    def documents_of(cls, options: Mapping[str, Any]) -> bool:
+    def documents_of(cls, options: Plain) -> bool:
         return all(
             node.get("name") in CORPORA
             and CORPORA[node["name"]].documents_of(CORPORA.complete(node))
@@ -69,14 +68,16 @@ class Mixture(Corpus):
                 fix="Try {prose: {name: pydoc}, code: {name: stdlib_code}}.",
             )
             return
-        if options.temperature <= 0:
-            yield Fault(
-                "temperature",
-                "must be above 0",
-                got=f"{options.temperature}",
-                fix="1 takes the weights as they are.",
-            )
-        yield from _name_faults(options.of)
+        yield from above(options, "1 takes the weights as they are.", temperature=0)
+        for name in options.of:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+                yield Fault(
+                    "of",
+                    "must give each corpus a name of letters, digits and _, which names its"
+                    " figures",
+                    got=f"{name!r}",
+                    fix="Try part_1.",
+                )
         yield from _form_faults(options.of)
         if options.weights is not None:
             yield from _weight_faults(options.of, options.weights)
@@ -94,19 +95,6 @@ class Mixture(Corpus):
         return sum(part.size() for part in self.of.values())
 
 
-def located(fault: Fault, name: str, part: str) -> Fault:
-    """A fault of the corpus `part`, with the config paths that it has in a mixture as `name`."""
-    here, options = f"data.of.{name}", "|".join(map(re.escape, CORPORA.options(part)))
-
-    def moved(text: str) -> str:
-        return re.sub(rf"\bdata\.({options})\b", rf"{here}.\1", text) if options else text
-
-    path = here if fault.path in ("data", "data.name") else moved(fault.path)
-    fault = replace(fault, path=path, rule=moved(fault.rule), fix=moved(fault.fix))
-    named = any(here in text for text in (fault.path, fault.rule, fault.fix))
-    return fault if named else fault.with_fix(f"[{here}]")
-
-
 def _nodes(of: Any) -> dict[str, Any]:
     """The nodes of the parts, with the names that are given for one."""
     found = of if isinstance(of, Mapping) else {}
@@ -119,18 +107,7 @@ def _form(node: Any) -> str | None:
     return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if known else None
 
 
-def _name_faults(of: Mapping[Any, Any]) -> Iterator[Fault]:
-    for name in of:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-            yield Fault(
-                "of",
-                "must give each corpus a name of letters, digits and _, which names its figures",
-                got=f"{name!r}",
-                fix="Try part_1.",
-            )
-
-
-def _form_faults(of: Mapping[str, Any]) -> Iterator[Fault]:
+def _form_faults(of: Plain) -> Iterator[Fault]:
     nodes = _nodes(of)
     forms = {name: _form(node) for name, node in nodes.items()}
     for name, node in nodes.items():
@@ -152,21 +129,18 @@ def _form_faults(of: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(
             "of",
             "must be texts or pairs",
-            got=(
-                f"text from {' and '.join(found['text'])}, and pairs from"
-                f" {' and '.join(found['pairs'])}"
-            ),
+            got=", and ".join(f"{form} from {' and '.join(some)}" for form, some in found.items()),
             fix="Leave one of the two out.",
         )
 
 
-def _weight_faults(of: Mapping[str, Any], weights: Mapping[str, Any]) -> Iterator[Fault]:
+def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
     for name, weight in weights.items():
         if name not in of:
             yield Fault(
                 f"weights.{name}", "data.of names no such corpus", fix=choices(name, of, "It has")
             )
-        elif not (weight > 0 and math.isfinite(weight)):
+        elif weight <= 0:
             yield Fault(
                 f"weights.{name}",
                 "must be above 0",

@@ -8,10 +8,12 @@ import sysconfig
 import tokenize
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus, name_hash
 from xformer_kit.registry import ConfigError, Fault
 
@@ -27,49 +29,43 @@ class _Library(Corpus):
     name: ClassVar[str]
     documents = True
 
-    def __init__(self) -> None:
-        self.library = Path(sysconfig.get_path("stdlib"))
-        self._texts: dict[str, str] = {}
+    @cached_property
+    def library(self) -> Path:
+        return Path(sysconfig.get_path("stdlib"))
 
     @classmethod
     def check(cls, options, context):
-        library = Path(sysconfig.get_path("stdlib"))
-        if not any(library.glob("*.py")):
-            yield cls._absent(library)
+        if not any(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+            yield cls._absent()
 
     @classmethod
-    def _absent(cls, library: Path) -> Fault:
+    def _absent(cls) -> Fault:
         return Fault(
             "name",
             f"corpus '{cls.name}' needs the sources of the standard library",
-            got=f"none in '{library}'",
+            got=f"none in '{sysconfig.get_path('stdlib')}'",
             fix="Use data=text data.path=FILE, or a Python that has them.",
         )
 
     def stamp(self) -> list[Any]:
-        stats = [(name, os.stat(self.library / name)) for name in self._modules()]
-        return [
-            sys.version,
-            str(self.library),
-            *([name, s.st_size, s.st_mtime_ns] for name, s in stats),
-        ]
+        modules = files.stamp(self.library / name for name in self._modules())
+        return [*super().stamp(), sys.version, modules]
 
     def texts(self, split: str) -> Iterator[str]:
-        for name, text in self._documents().items():
+        for name, text in self._documents.items():
             if (split == "valid") == _for_validation(name):
                 yield text + "\n\n"
 
     def size(self) -> int:
-        return sum(map(len, self._documents().values()))
+        return sum(map(len, self._documents.values()))
 
+    @cached_property
     def _documents(self) -> dict[str, str]:
-        """Name -> text, in the order of names. Read once."""
-        if not self._texts:
-            self._texts = self._read()
-            splits = {_for_validation(name) for name in self._texts}
-            if splits != {False, True}:
-                raise ConfigError(self._absent(self.library).at("data"))
-        return self._texts
+        """Name -> text, in the order of names."""
+        found = self._read()
+        if {_for_validation(name) for name in found} != {False, True}:
+            raise ConfigError(self._absent().at(self.place))
+        return found
 
     def _read(self) -> dict[str, str]:
         raise NotImplementedError

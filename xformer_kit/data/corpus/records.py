@@ -5,15 +5,19 @@ Two fields are a pair; one field is a text. A dot leads into a field that has fi
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA
+from xformer_kit.data.corpus.base import CORPORA, TextPairs, absent
 from xformer_kit.data.corpus.divided import Divided, DividedFiles
-from xformer_kit.registry import ConfigError, Fault, Options, choices
+from xformer_kit.data.plain import Plain
+from xformer_kit.data.refused import refused
+from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.registry.messages import one_line
 
 AT_ONCE = 1024  # entries that are read at once
@@ -28,23 +32,41 @@ class Records(Divided):
     """
 
     documents = True
-    fields: tuple[tuple[str, str], ...]  # (option, field) each
+    source: str
+    target: str
+    text: str | None
 
-    def choose(self, source: str, target: str, text: str | None) -> None:
-        self.form = "pairs" if text is None else "text"
-        self.fields = self.chosen = (
-            (("source", source), ("target", target)) if text is None else (("text", text),)
-        )
+    @cached_property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """(option, field) each."""
+        if self.text is not None:
+            return (("text", self.text),)
+        return ("source", self.source), ("target", self.target)
 
     @classmethod
     def forms(cls) -> dict[str, str]:
         return {"pairs": "", "text": " data.text=FIELD"}
 
     @classmethod
-    def form_of(cls, options: Mapping[str, Any]) -> str:
+    def form_of(cls, options: Plain) -> str:
         return "pairs" if options.get("text") is None else "text"
 
-    def entries(self, what: Any) -> Iterator[Entry]:
+    @classmethod
+    def check(cls, options, context):
+        """Faults of `source`, `target` and `text`."""
+        if options.text is not None and (options.source, options.target) != ("source", "target"):
+            source, target = f"{context.path}.source", f"{context.path}.target"
+            yield Fault(
+                "text",
+                f"is the field of a text, and {source} and {target} are those of a pair",
+                fix="Leave one of them out.",
+            )
+        elif options.source == options.target:
+            rule, got = f"must be another field than {context.path}.source", options.target
+            yield Fault("target", rule, f"'{got}' for both")
+        yield from super().check(options, context)
+
+    def entries(self, split: str) -> Iterator[Entry]:
         """The entries of what is given for a split, with at least those of `fields` that exist."""
         raise NotImplementedError
 
@@ -55,10 +77,10 @@ class Records(Divided):
         names = [name if name in known else name.partition(".")[0] for _, name in self.fields]
         return list(dict.fromkeys(names)) if set(names) <= set(known) else known
 
-    def rows(self, what: Any) -> Iterator[tuple[str, str]]:
-        for entry, where in self.entries(what):
+    def rows(self, split: str) -> TextPairs:
+        for entry, where in self.entries(split):
             # one text, or a source and a target
-            yield tuple(_field(entry, option, name, where) for option, name in self.fields)  # type: ignore[misc]
+            yield tuple(self._field(entry, *field, where) for field in self.fields)  # type: ignore[misc]
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
         if self.form == "pairs":
@@ -68,91 +90,43 @@ class Records(Divided):
             if text.strip():
                 yield text + "\n\n"
 
-
-def field_faults(options: Options) -> Iterator[Fault]:
-    """Faults of `source`, `target` and `text`."""
-    if options.text is not None and (options.source, options.target) != ("source", "target"):
-        yield Fault(
-            "text",
-            "is the field of a text, and data.source and data.target are those of a pair",
-            fix="Leave one of them out.",
-        )
-    elif options.source == options.target:
-        yield Fault(
-            "target", "must be another field than data.source", got=f"'{options.target}' for both"
-        )
-
-
-def _field(entry: Any, option: str, name: str, where: str) -> str:
-    value = entry
-    for part in [name] if name in entry else name.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            has = list(value) if isinstance(value, Mapping) else []
-            raise ConfigError(
-                Fault(
-                    f"data.{option}",
+    def _field(self, entry: Any, option: str, name: str, where: str) -> str:
+        value = entry
+        for part in [name] if name in entry else name.split("."):
+            has = value if isinstance(value, Mapping) else {}
+            if part not in has:
+                way = f"Name one with {self.at(option)}=FIELD."
+                raise self.refused(
+                    option,
                     f"no field is called '{name}' in {where}",
-                    fix=f"{choices(part, has, 'It has')} Name one with data.{option}=FIELD.",
+                    fix=f"{choices(part, has, 'It has')} {way}",
                 )
-            )
-        value = value[part]
-    if value is None:
-        return ""  # counted as empty
-    if not isinstance(value, str):
-        raise ConfigError(
-            Fault(
-                f"data.{option}",
-                "must be a text",
-                got=f"{str(value)[:40]} as '{name}' in {where}",
-                fix="Name another field.",
-            )
-        )
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(
-            Fault(
-                f"data.{option}",
-                "must be Unicode",
-                got=f"half a surrogate pair at character {error.start} of '{name}' in {where}",
-                fix="Leave it out.",
-            )
-        ) from None
-    return value
+            value = has[part]
+        if value is None:
+            return ""  # counted as empty
+        if not isinstance(value, str):
+            got = f"{str(value)[:40]} as '{name}' in {where}"
+            raise self.refused(option, "must be a text", got, "Name another field.")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            got = f"half a surrogate pair at character {error.start} of '{name}' in {where}"
+            raise self.refused(option, "must be Unicode", got, "Leave it out.") from None
+        return value
 
 
-def absent(name: str, package: str, extra: str) -> Iterator[Fault]:
-    if find_spec(package) is None:
-        yield Fault(
-            "name",
-            f"corpus '{name}' needs the package {package}",
-            got="none",
-            fix=f"Use pip install 'xformer_kit[{extra}]'.",
-        )
-
-
-class RecordFiles(DividedFiles, Records):
+@dataclass(kw_only=True, eq=False)
+class RecordFiles(Records, DividedFiles):
     """Base: records in files. A corpus defines `suffixes` and `entries`."""
 
-    def __init__(
-        self,
-        *,
-        path: str,  # a file, a directory (its files of this kind), or a glob
-        source: str = "source",  # field (a table's column) of the source of a pair
-        target: str = "target",  # field of its target
-        text: str | None = None,  # field of a text, in place of a pair
-        valid: float | None = None,  # share for validation; null is 0.05, or valid_path
-        test: float = 0.0,  # share for the test
-        valid_path: str | None = None,  # files for validation
-        test_path: str | None = None,  # files for the test
-    ):
-        self.choose(source, target, text)
-        self.find(valid, test, path, valid_path, test_path)
-
-    @classmethod
-    def check(cls, options, context):
-        yield from field_faults(options)
-        yield from super().check(options, context)
+    path: str  # a file, a directory (its files of this kind), or a glob
+    source: str = "source"  # field (a table's column) of the source of a pair
+    target: str = "target"  # field of its target
+    text: str | None = None  # field of a text, in place of a pair
+    valid: float | None = None  # share for validation; null is 0.05, or valid_path
+    test: float = 0.0  # share for the test
+    valid_path: str | None = None  # files for validation
+    test_path: str | None = None  # files for the test
 
 
 @CORPORA.register("jsonl", also_called=("json", "json_lines", "ndjson"))
@@ -163,38 +137,27 @@ class JSONLines(RecordFiles):
 
     suffixes = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
-    def entries(self, what: str) -> Iterator[Entry]:
-        for file in self.files[what]:
-            for number, line in enumerate(files.lines(file, what), 1):
+    def entries(self, split: str) -> Iterator[Entry]:
+        (option,) = self.named[split]
+        for file in self.files[split]:
+            for number, line in enumerate(files.lines(file, self.at(option)), 1):
                 where = f"line {number:,} of '{file}'"
-                yield _object(line, what, where) if line.strip() else self._empty(), where
+                empty = dict.fromkeys(name for _, name in self.fields)
+                yield self._object(line, option, where) if line.strip() else empty, where
 
-    def _empty(self) -> dict[str, None]:
-        return dict.fromkeys(name for _, name in self.fields)
-
-
-def _object(line: str, option: str, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            Fault(
-                f"data.{option}",
-                f"must hold one JSON object in each line; {where} cannot be read ({reason})",
+    def _object(self, line: str, option: str, where: str) -> dict[str, Any]:
+        rule = "must hold one JSON object in each line"
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise self.refused(
+                option,
+                f"{rule}; {where} cannot be read ({' '.join(str(error).split())})",
                 fix="A file that was cut off ends so; write it again.",
-            )
-        ) from None
-    if not isinstance(found, dict):
-        raise ConfigError(
-            Fault(
-                f"data.{option}",
-                "must hold one JSON object in each line",
-                got=f"{line[:40]} in {where}",
-                fix="Use {...}.",
-            )
-        )
-    return found
+            ) from None
+        if not isinstance(found, dict):
+            raise self.refused(option, rule, f"{line[:40]} in {where}", "Use {...}.")
+        return found
 
 
 @CORPORA.register("parquet", also_called=("arrow", "pyarrow"))
@@ -207,49 +170,49 @@ class Parquet(RecordFiles):
 
     @classmethod
     def check(cls, options, context):
-        missing = list(absent("parquet", "pyarrow", "data"))
+        missing = list(absent(cls, "pyarrow", "data"))
         yield from missing or super().check(options, context)
 
     @classmethod
     def file_faults(cls, path: str, option: str) -> Iterator[Fault]:
         try:
             for file in files.find(path, option, cls.suffixes)[: files.LOOKED_AT]:
-                _table(file, option).close()
+                with _table(file, option):
+                    pass
         except ConfigError as error:
-            yield from files.option_faults(error)
+            yield from error.faults
 
-    def entries(self, what: str) -> Iterator[Entry]:
-        import pyarrow
+    def entries(self, split: str) -> Iterator[Entry]:
+        number = 0
 
-        for file in self.files[what]:
-            with _table(file, what) as table:
-                number = 0
+        def read() -> str:
+            return f" behind row {number:,}"
+
+        for file in self.files[split]:
+            number = 0
+            with _table(file, self.at(*self.named[split]), read) as table:
                 columns = self.columns(table.schema_arrow.names)
-                try:
-                    for batch in table.iter_batches(AT_ONCE, columns=columns):
-                        for entry in batch.to_pylist():
-                            number += 1
-                            yield entry, f"row {number:,} of '{file}'"
-                except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-                    raise _unreadable(file, what, error, f" behind row {number:,}") from None
+                batches = table.iter_batches(AT_ONCE, columns=columns)
+                rows = (row for batch in batches for row in batch.to_pylist())
+                for number, row in enumerate(rows, 1):
+                    yield row, f"row {number:,} of '{file}'"
 
 
-def _table(file: Path, option: str) -> Any:
+@contextmanager
+def _table(file: Path, at: str, read: Callable[[], str] = str) -> Iterator[Any]:
+    """A parquet file that is open. Raises ConfigError if it cannot be read; `read` returns how far
+    it was.
+    """
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
     try:
-        return ParquetFile(file)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise _unreadable(file, option, error) from None
-
-
-def _unreadable(file: Path, option: str, error: Exception, where: str = "") -> ConfigError:
-    return ConfigError(
-        Fault(
-            f"data.{option}",
+        with ParquetFile(file) as table:
+            yield table
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise refused(
+            at,
             "must be a whole parquet file",
-            got=f"'{file}'{where} ({one_line(error, 120)})",
-            fix="Write it again.",
-        )
-    )
+            f"'{file}'{read()} ({one_line(error, 120)})",
+            "Write it again.",
+        ) from None

@@ -1,15 +1,14 @@
 """SCAN as a corpus: commands in a small English, and their actions."""
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from xformer_kit.data.corpus.base import CORPORA, PairCorpus, share
-from xformer_kit.registry import Fault
+from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs, share
+from xformer_kit.registry.messages import inside
 
 TURN = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
 ACT = {"walk": ["I_WALK"], "look": ["I_LOOK"], "run": ["I_RUN"], "jump": ["I_JUMP"], "turn": []}
@@ -44,18 +43,12 @@ class Scan(PairCorpus):
 
     @classmethod
     def check(cls, options, context):
-        if not 0 < options.valid < 1:
-            yield Fault(
-                "valid", "must be above 0 and below 1", got=f"{options.valid}", fix="Try 0.05."
-            )
-
-    def stamp(self) -> list[Any]:
-        return [self.split, self.valid]
+        yield from inside(options, "Try 0.05.", valid=(0, 1))
 
     def size(self) -> int:
         return 4_000_000
 
-    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+    def pairs(self, split: str) -> TextPairs:
         commands = grammar()
         alone, copies = ALONE.get(self.split, ("", 1))
         tested = self._tested(commands)
@@ -77,7 +70,7 @@ class Scan(PairCorpus):
         if self.split in CUTOFF:
             return [len(actions) > CUTOFF[self.split] for actions in commands.values()]
         alone = ALONE[self.split][0]
-        return [command != alone and _uses(command, alone) for command in commands]
+        return [command != alone and f" {alone} " in f" {command} " for command in commands]
 
 
 def grammar() -> dict[str, list[str]]:
@@ -106,8 +99,3 @@ def _verbs() -> dict[str, list[str]]:
             verbs[f"{verb} opposite {way}"] = [turn, turn, *acts]
             verbs[f"{verb} around {way}"] = [turn, *acts] * 4
     return verbs
-
-
-def _uses(command: str, words: str) -> bool:
-    """Whether the words stand in a command, next to each other."""
-    return f" {words} " in f" {command} "

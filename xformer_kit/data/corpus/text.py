@@ -2,15 +2,19 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.registry import Fault
+from xformer_kit.registry.messages import inside
 
 
 @CORPORA.register("text", also_called=("file", "files", "txt"))
+@dataclass(kw_only=True, eq=False)
 class Text(Corpus):
     """Text files in utf-8, one after the other in the order of their names.
 
@@ -19,29 +23,25 @@ class Text(Corpus):
     none.
     """
 
-    def __init__(
-        self,
-        *,
-        # a file such as book.txt, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as
-        # 'corpus/**/*.txt'
-        path: str,
-        valid: float = 0.1,  # fraction of the characters, from the end
-    ):
-        self.path = path
-        self.valid = valid
-        self.files = files.find(path)
+    # a file such as book.txt, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as
+    # 'corpus/**/*.txt'
+    path: str
+    valid: float = 0.1  # fraction of the characters, from the end
+
+    def __post_init__(self) -> None:
         self._characters: int | None = None
+
+    @cached_property
+    def files(self) -> list[Path]:
+        return files.find(self.path, self.at("path"))
 
     @classmethod
     def check(cls, options, context):
-        if not 0 < options.valid < 1:
-            yield Fault(
-                "valid", "must be above 0 and below 1", got=f"{options.valid}", fix="Try 0.1."
-            )
-        yield from files.faults(options.path)
+        yield from inside(options, "Try 0.1.", valid=(0, 1))
+        yield from files.faults(options.path, "path")
 
     def stamp(self) -> list[Any]:
-        return [self.valid, *files.stamp(self.files)]
+        return [*super().stamp(), files.stamp(self.files)]
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(f"valid {self.valid!r}\n".encode())
@@ -74,10 +74,11 @@ class Text(Corpus):
             return {}
         ends = list(accumulate(sum(map(len, files.read(file))) for file in self.files))
         cut = int(ends[-1] * (1 - self.valid))
-        starts = dict(zip(self.files, [0, *ends], strict=False))
         valid = [file for file, end in zip(self.files, ends, strict=True) if end > cut]
+        starts = zip(self.files, [0, *ends], strict=False)
+        training = {file for file, start in starts if start < cut}
         copied = [
-            file for file in valid if any(starts[other] < cut for other in same.get(file, ()))
+            file for some in same for file in some if file in valid and {*some} & training - {file}
         ]
         return {"valid": [len(copied), len(valid), "files"]} if copied else {}
 
@@ -88,7 +89,7 @@ class Text(Corpus):
             if last != "\n":
                 count += 1
                 yield "\n"
-            for text in files.read(file):
+            for text in files.read(file, self.at("path")):
                 count, last = count + len(text), text[-1]
                 yield text
         self._characters = count

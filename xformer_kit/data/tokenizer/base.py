@@ -9,17 +9,19 @@ the text, no text is encoded to one, and they stand for no bytes.
 
 import codecs
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from xformer_kit.data import cache
+from xformer_kit.data.plain import Plain
 from xformer_kit.registry import Registry
 
+Ids = int | Iterable[int]  # one id, or a sequence of them: a list, an array, a tensor
 TOKENIZERS = Registry("tokenizer")
 
 
@@ -35,6 +37,7 @@ class Tokenizer:
     # words begin with a space of their own, which is left out at the beginning of a text
     spaced: bool = False
     unknown_id: int | None = None  # the token for unknown text, if there is one
+    content: str | None = None  # sha256 of a file that the options name
 
     def fit(self, texts: Iterable[str]) -> None:
         """Fit on pieces of one text, cut anywhere."""
@@ -54,7 +57,7 @@ class Tokenizer:
         return {}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "Tokenizer":
+    def restore(cls, state: Plain) -> "Tokenizer":
         return cls(**state)
 
     @property
@@ -70,29 +73,27 @@ class Tokenizer:
     def dtype(self) -> np.dtype:
         return np.min_scalar_type(min(max(self.vocab_size - 1, 0), 2**32 - 1))
 
-    def join(self, ids: int | Iterable[int]) -> bytes:
-        """The bytes of one id or of a sequence of them, one after the other. Special tokens have
-        none.
-        """
+    def join(self, ids: Ids) -> bytes:
+        """The bytes of ids, one after the other. Special tokens have none."""
         pieces, known = self._pieces, self.vocab_size
         return b"".join([pieces[i] for i in flat(ids).tolist() if i < known])
 
-    def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
-        """The bytes of a text: of one id or of a sequence of them (a list, an array, a tensor).
+    def to_bytes(self, ids: Ids, goes_on: bool = False) -> bytes:
+        """The bytes of a text.
 
         goes_on: there is text before these ids, so that the space of the first word counts.
         """
         joined = self.join(ids)
         return joined if goes_on or not self.spaced else joined.removeprefix(b" ")
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Ids) -> str:
         return self.to_bytes(ids).decode("utf-8", "replace")
 
     def stream(self, goes_on: bool = False) -> "Stream":
         """A decoder of ids as they are generated; `goes_on`: they continue a text."""
         return Stream(self, goes_on)
 
-    def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
+    def count_bytes(self, ids: Ids, goes_on: bool = False) -> int:
         """Bytes of text that the ids stand for: the length of `to_bytes`, without joining them."""
         known = flat(ids)
         known = known[known < self.vocab_size]
@@ -100,11 +101,11 @@ class Tokenizer:
         first = self._pieces[known[np.flatnonzero(lengths)[0]]] if lengths.any() else b""
         return int(lengths.sum()) - int(self.spaced and not goes_on and first.startswith(b" "))
 
-    def count_unknown(self, ids: Iterable[int]) -> int:
+    def count_unknown(self, ids: Ids) -> int:
         """Number of ids that stand for unknown text."""
         return int(np.count_nonzero(flat(ids) == self.unknown_id))
 
-    def word_starts(self, ids: Iterable[int]) -> np.ndarray:
+    def word_starts(self, ids: Ids) -> np.ndarray:
         """True where a token begins a word, so that whole words can be masked: a bool for each id.
 
         A word is a run of characters that are not white space; it begins with the token that holds
@@ -122,10 +123,6 @@ class Tokenizer:
         starts[holds] = True
         return starts
 
-    def content(self) -> str | None:
-        """sha256 of a file that the options name; None if they name none."""
-        return None
-
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """Ids of pieces of one text; concatenated they are the ids of the whole."""
         return map(self.encode, texts)
@@ -135,25 +132,16 @@ class Tokenizer:
         return map(self.encode, texts)
 
     @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
+    def recognises(cls, data: Plain) -> bool:
         """Whether a tokenizer.json of the library `tokenizers`, as plain values, is one that this
         class saved.
         """
         return False
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path) -> None:
         """Write one JSON file, complete or not at all."""
         saved = {"tokenizer": TOKENIZERS.name_of(type(self)), "state": self.state()}
-        self._write(path, json.dumps(saved, ensure_ascii=False, indent=1))
-
-    @staticmethod
-    def _write(path: str | os.PathLike[str], text: str) -> None:
-        beside = Path(f"{os.fspath(path)}.{os.getpid()}.tmp")
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        cache.write(path, json.dumps(saved, ensure_ascii=False, indent=1) + "\n")
 
     @cached_property
     def _pieces(self) -> list[bytes]:
@@ -175,7 +163,7 @@ class Stream:
         self.goes_on = goes_on
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def __call__(self, ids: int | Iterable[int]) -> str:
+    def __call__(self, ids: Ids) -> str:
         data = self.tokenizer.to_bytes(ids, self.goes_on)
         self.goes_on = self.goes_on or bool(data) or bool(self.tokenizer.join(ids))
         return self.decoder.decode(data)

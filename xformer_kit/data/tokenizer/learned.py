@@ -3,15 +3,18 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Literal
 
+from xformer_kit.data.plain import Plain
+from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
-from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry.messages import inside
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
@@ -59,7 +62,7 @@ class BPE(Library):
         self.adopt(made)
 
     @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
+    def recognises(cls, data: Plain) -> bool:
         if not super().recognises(data):
             return False
         level = data["pre_tokenizer"]
@@ -140,7 +143,7 @@ class Unigram(Library):
         self.adopt(_without_added(made))
 
     @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
+    def recognises(cls, data: Plain) -> bool:
         if not super().recognises(data):
             return False
         pattern = data["pre_tokenizer"].get("pattern") or {}
@@ -208,13 +211,11 @@ class WordPiece(Library):
         words = sorted(
             {word for t in texts for word in _words(self.library, t) if not self._known(word)}
         )
-        return ConfigError(
-            Fault(
-                "tokenizer",
-                f"the {self.vocab_size} tokens of 'wordpiece' must spell every word",
-                got=f"{first_few(map(repr, words))}",
-                fix="Leave them out of the text, or train with tokenizer.unknown=token.",
-            )
+        return refused(
+            "tokenizer",
+            f"the {self.vocab_size} tokens of 'wordpiece' must spell every word",
+            first_few(map(repr, words)),
+            "Leave them out of the text, or train with tokenizer.unknown=token.",
         )
 
     def _known(self, word: str) -> bool:
@@ -225,25 +226,17 @@ class WordPiece(Library):
 
 
 def _sampling(options: Any) -> Any:
-    if not 0 < options.coverage <= 1:
-        yield Fault(
-            "coverage",
-            "must be above 0 and at most 1",
-            got=f"{options.coverage}",
-            fix="Try 0.9995.",
-        )
+    yield from inside(options, "Try 0.9995.", closed=True, coverage=(0, 1))
     yield from at_least(options, "characters", sample=1000)
 
 
 def _room(wanted: int, needed: int, what: str) -> None:
     if wanted < needed:
-        raise ConfigError(
-            Fault(
-                "tokenizer.vocab_size",
-                f"must hold {what}, {needed} tokens",
-                got=f"{wanted}",
-                fix=f"Try {max(2 * needed, 1024)}, or a smaller tokenizer.coverage.",
-            )
+        raise refused(
+            "tokenizer.vocab_size",
+            f"must hold {what}, {needed} tokens",
+            f"{wanted}",
+            f"Try {max(2 * needed, 1024)}, or a smaller tokenizer.coverage.",
         )
 
 

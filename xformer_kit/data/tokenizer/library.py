@@ -7,14 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from os.path import commonprefix
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.tokenizer.base import Stream, Tokenizer, flat
+from xformer_kit.data import cache
+from xformer_kit.data.plain import Plain
+from xformer_kit.data.refused import refused
+from xformer_kit.data.tokenizer.base import Ids, Stream, Tokenizer, flat
 from xformer_kit.data.tokenizer.pieces import Rule, rule_of, without_prefix
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
-from xformer_kit.registry import ConfigError, Fault
 
 
 class Library(Tokenizer):
@@ -94,12 +97,8 @@ class Library(Tokenizer):
 
     def _cannot(self, texts: list[str], error: Exception) -> Exception:
         """The error for texts that the library cannot encode."""
-        return ConfigError(
-            Fault(
-                "tokenizer",
-                "the text must be one that it can encode",
-                got=f"{texts[0][:40]!r} ({error})",
-            )
+        return refused(
+            "tokenizer", "the text must be one that it can encode", f"{texts[0][:40]!r} ({error})"
         )
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
@@ -140,7 +139,7 @@ class Library(Tokenizer):
             return (name.replace(suffix, " ") if suffix else self.library.decode([i])).encode()
         return self.rule.spell(name)
 
-    def word_starts(self, ids: Iterable[int]) -> np.ndarray:
+    def word_starts(self, ids: Ids) -> np.ndarray:
         if self.rule is None or not self.rule.continues:
             return super().word_starts(ids)
         return self._begins[np.minimum(flat(ids), self.vocab_size)]
@@ -151,52 +150,44 @@ class Library(Tokenizer):
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
         return np.array([not name.startswith(self.rule.continues) for name in names] + [True])
 
-    def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
+    def to_bytes(self, ids: Ids, goes_on: bool = False) -> bytes:
         if self.rule is not None:
             return super().to_bytes(ids, goes_on)
         hidden = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
         shown = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in hidden]
         return self.library.decode(shown, skip_special_tokens=False).encode()
 
-    def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
+    def count_bytes(self, ids: Ids, goes_on: bool = False) -> int:
         return len(self.to_bytes(ids)) if self.rule is None else super().count_bytes(ids, goes_on)
 
     def stream(self, goes_on: bool = False) -> Stream:
         return Stream(self, goes_on) if self.rule is not None else Whole(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: the options, and the library's tokenizer as text."""
-        kept = {
-            key: value
-            for key, value in vars(self).items()
-            if key not in _ADOPTED and not key.startswith("_")
-        }
-        return kept | {"library": self.library and self.library.to_str()}
+    def __reduce__(self) -> Any:
+        """For another process: the library's tokenizer as text."""
+        return _unpickled, (type(self), self.library.to_str(), self.specials)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self.library is not None:
-            self.adopt(parsed(self.library))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        self._write(path, self.library.to_str(pretty=True))
+    def save(self, path: Path) -> None:
+        cache.write(path, self.library.to_str(pretty=True) + "\n")
 
     @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
+    def recognises(cls, data: Plain) -> bool:
         steps = (data.get(key) for key in ("normalizer", "pre_tokenizer", "model", "decoder"))
         types = tuple(None if step is None else step.get("type") for step in steps)
         return types == cls.types and not data.get("added_tokens")
 
     @classmethod
-    def read(cls, text: str) -> "Library":
+    def read(cls, text: str, file: Path) -> "Library":
         """From the text of the library's JSON file. Raises ConfigError for another file."""
         made = cls.__new__(cls)
-        made.adopt(parsed(text))
+        made.adopt(parsed(text, "tokenizer", file))
         return made
 
 
-# set by `adopt` from the library's tokenizer
-_ADOPTED = ("library", "model", "added", "rule", "bytes")
+def _unpickled(part: type[Library], text: str, specials: tuple[str, ...]) -> Library:
+    made = part.read(text, Path())
+    made.specials = specials
+    return made
 
 
 class Whole(Stream):
@@ -210,7 +201,7 @@ class Whole(Stream):
         self.text = ""
         self.given = 0
 
-    def __call__(self, ids: int | Iterable[int]) -> str:
+    def __call__(self, ids: Ids) -> str:
         self.ids += flat(ids).tolist()
         before, self.text = self.text, self.tokenizer.decode(self.ids)
         shared = len(commonprefix([before, self.text]).rstrip("\ufffd"))  # noqa: RUF071, of texts
@@ -234,22 +225,22 @@ def library() -> Any:
     return tokenizers
 
 
-def parsed(text: str) -> Any:
-    """The library's tokenizer of a JSON file's text. Raises ConfigError for another file."""
+def parsed(text: str, at: str, file: object) -> Any:
+    """The library's tokenizer of a JSON file's text. Raises ConfigError, at the config path `at`,
+    for another file.
+    """
     try:
         return library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific
-        raise ConfigError(
-            Fault(
-                "tokenizer",
-                "must be a tokenizer.json of the library tokenizers",
-                got=f"another file ({error})",
-                fix="Save it again with a version of today.",
-            )
+        raise refused(
+            at,
+            "must be a tokenizer.json of the library tokenizers",
+            f"'{file}' ({error})",
+            "Save it again with a version of today.",
         ) from None
 
 
-def _made(data: Mapping[str, Any]) -> Any:
+def _made(data: Plain) -> Any:
     made = library().Tokenizer.from_str(json.dumps(data))
     made.encode_special_tokens = True
     return made

@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from xformer_kit.data.plain import Plain
 
 Spell = Callable[[str], bytes]
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
@@ -20,7 +22,7 @@ class Rule(NamedTuple):
     continues: str = ""
 
 
-def rule_of(data: Mapping[str, Any], decoder: Any) -> Rule | None:
+def rule_of(data: Plain, decoder: Any) -> Rule | None:
     """The rule of a tokenizer.json; None if its decoder reads more than one token at a time.
 
     data: the file as plain values; decoder: the library's own, or None.
@@ -39,7 +41,7 @@ def rule_of(data: Mapping[str, Any], decoder: Any) -> Rule | None:
     return _byte_fallback(steps)
 
 
-def _steps(node: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+def _steps(node: Plain | None) -> list[Plain]:
     if node is None:
         return []
     if node["type"] == "Sequence":
@@ -47,7 +49,7 @@ def _steps(node: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     return [node]
 
 
-def _byte_fallback(steps: list[Mapping[str, Any]]) -> Rule | None:
+def _byte_fallback(steps: list[Plain]) -> Rule | None:
     """Replaced characters, bytes by their numbers, and a space that is stripped from the start:
     Llama, Gemma, ours.
     """
@@ -85,11 +87,11 @@ def _byte_level(name: str) -> bytes:
         return name.encode()
 
 
-def _prefixed(data: Mapping[str, Any]) -> bool:
+def _prefixed(data: Plain) -> bool:
     return '"add_prefix_space": true' in json.dumps(data.get("pre_tokenizer"))
 
 
-def without_prefix(data: Mapping[str, Any], spelled: bool) -> tuple[dict[str, Any], bool]:
+def without_prefix(data: Plain, spelled: bool) -> tuple[dict[str, Any], bool]:
     """A tokenizer.json that puts no space in front of a text; and whether the given one puts it
     there only where the text begins with none.
 

@@ -7,9 +7,9 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
+from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, parsed
 from xformer_kit.registry import ConfigError, Fault
@@ -37,7 +37,6 @@ class Pretrained(Library):
     run keeps its own copy of the file.
     """
 
-    sha256: str | None = None  # of the file that `path` named
     cut = re.compile(r"(?<=\S) ")  # a mark and the line end after it may be one token
 
     def __init__(
@@ -48,22 +47,13 @@ class Pretrained(Library):
         path: str,
     ):
         text = _read(path)
-        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        try:
-            self.adopt(parsed(text))
-        except ConfigError as error:
-            raise ConfigError(
-                replace(fault, path="tokenizer.path", rule=f"'{path}' {fault.rule}")
-                for fault in error.faults
-            ) from None
+        self.content = hashlib.sha256(text.encode()).hexdigest()
+        self.adopt(parsed(text, "tokenizer.path", path))
 
     @classmethod
     def check(cls, options, context):
         if fault := _fault(options.path):
             yield fault
-
-    def content(self) -> str | None:
-        return self.sha256
 
 
 TOKENIZERS.mistaken |= {
@@ -109,18 +99,14 @@ def _read(path: str) -> str:
     fetch it.
     """
     if fault := _fault(path):
-        raise ConfigError(f"tokenizer.{fault}")
+        raise ConfigError(fault.at("tokenizer"))
     place = Path(path).expanduser()
     file = place / FILE if place.is_dir() else place if place.exists() else Path(_download(path))
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            Fault(
-                "tokenizer.path",
-                "must be a file in utf-8 that can be read",
-                got=f"'{file}' ({error})",
-            )
+        raise refused(
+            "tokenizer.path", "must be a file in utf-8 that can be read", f"'{file}' ({error})"
         ) from None
 
 
@@ -136,14 +122,16 @@ def _download(name: str) -> str:
             return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
         with _quiet():
             if failure := _unreachable(name):
-                raise ConfigError(_no_network(name, failure))
+                raise errors.LocalEntryNotFoundError(failure)
             return huggingface_hub.hf_hub_download(name, FILE)
-    except ConfigError:
-        raise
     except errors.RepositoryNotFoundError:
         reason = "the hub has no such model, or it asks you to log in. It is no file here either"
     except errors.LocalEntryNotFoundError as error:
-        raise ConfigError(_no_network(name, one_line(error))) from None
+        reason = (
+            f"it is no file here, the hub's cache on this machine has no {FILE} of it, and the hub"
+            f" cannot be reached ({one_line(error)}). Start once with a network, or copy the"
+            f" model's {FILE} here and set tokenizer.path to it"
+        )
     except errors.EntryNotFoundError:
         reason = (
             f"the hub has this model, but no {FILE} in it. Convert it with transformers'"
@@ -151,18 +139,7 @@ def _download(name: str) -> str:
         )
     except Exception as error:  # of the network or of the name, by several libraries
         reason = f"the hub did not give it ({one_line(error)}). Download {FILE}, and give its path"
-    raise ConfigError(
-        Fault("tokenizer.path", f"must be a {FILE} or a name on the hub", got=f"'{name}': {reason}")
-    )
-
-
-def _no_network(name: str, reason: str) -> str:
-    return (
-        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': it is no file here,"
-        f" the hub's cache on this machine has no {FILE} of it, and the hub cannot be reached"
-        f" ({reason}). Start once with a network, or copy the model's {FILE} here and set"
-        " tokenizer.path to it."
-    )
+    raise refused("tokenizer.path", f"must be a {FILE} or a name on the hub", f"'{name}': {reason}")
 
 
 def _unreachable(name: str) -> str | None:

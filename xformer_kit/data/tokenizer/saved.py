@@ -4,13 +4,13 @@ ConfigError.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from xformer_kit.data.plain import Plain
+from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
-from xformer_kit.registry import ConfigError, Fault, nearest
+from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.messages import one_line
 
 KEYS = ("tokenizer", "state")
@@ -48,25 +48,22 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     return _library(file, text, data) if "model" in data else _own(file, data)
 
 
-def _library(file: Path, text: str, data: Mapping[str, Any]) -> Tokenizer:
+def _library(file: Path, text: str, data: Plain) -> Tokenizer:
     """From a file of the library `tokenizers`."""
     try:
         part = next(
             (p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"]
         )
-        return part.read(text)
+        return part.read(text, file)
     except (ConfigError, *WRONG) as error:
         if unknown := [key for key in data if key not in LIBRARY_KEYS]:
             raise _unknown(file, unknown, LIBRARY_KEYS) from None
-        if not isinstance(error, ConfigError):
-            raise _other(file, error) from None
-        raise ConfigError(
-            replace(fault, got=fault.got.replace("another file", f"'{file}'", 1))
-            for fault in error.faults
-        ) from None
+        if isinstance(error, ConfigError):
+            raise
+        raise _other(file, error) from None
 
 
-def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
+def _own(file: Path, data: Plain) -> Tokenizer:
     """From a file with the name of a part and its state."""
     if unknown := [key for key in data if key not in KEYS]:
         raise _unknown(file, unknown, KEYS)
@@ -74,14 +71,10 @@ def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
         raise _missing(file, missing[0])
     name, state = str(data["tokenizer"]), data["state"]
     if name not in TOKENIZERS:
-        raise ConfigError(
-            Fault(
-                "tokenizer",
-                f"no tokenizer is called '{name}' here, but '{file}' needs it",
-                fix=(
-                    f"{nearest(name, TOKENIZERS)}If it is your own, name its file in parts=[...]."
-                ),
-            )
+        raise refused(
+            "tokenizer",
+            f"no tokenizer is called '{name}' here, but '{file}' needs it",
+            fix=f"{nearest(name, TOKENIZERS)}If it is your own, name its file in parts=[...].",
         )
     part = TOKENIZERS[name]
     if not isinstance(state, dict) or part.save is not Tokenizer.save:
@@ -97,7 +90,7 @@ def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
     return made
 
 
-def _not_restored(file: Path, name: str, state: Mapping[str, Any], error: Exception) -> ConfigError:
+def _not_restored(file: Path, name: str, state: Plain, error: Exception) -> ConfigError:
     """The fault of a state that a tokenizer could not be restored from."""
     text = str(error)
     if isinstance(error, TypeError) and (
@@ -126,6 +119,4 @@ def _other(file: Path, error: Exception, what: str = "") -> ConfigError:
 
 
 def _refused(got: str, way: str = "Bring a copy of the file back") -> ConfigError:
-    return ConfigError(
-        Fault("tokenizer", "must be a file that a run saved", got=f"'{got}", fix=f"{way}.")
-    )
+    return refused("tokenizer", "must be a file that a run saved", f"'{got}", f"{way}.")

@@ -1,14 +1,17 @@
 """Tokenizers without a library: bytes, characters, words."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 
+from xformer_kit.data.plain import Plain
+from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
-from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry import Fault, at_least
 
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
@@ -44,10 +47,7 @@ class Char(Tokenizer):
         self._learn("")
 
     def fit(self, texts: Iterable[str]) -> None:
-        alphabet: set[str] = set()
-        for text in texts:
-            alphabet.update(text)
-        self._learn("".join(sorted(alphabet)))
+        self._learn("".join(sorted(set[str]().union(*texts))))
 
     def _learn(self, alphabet: str) -> None:
         self.alphabet = alphabet
@@ -63,13 +63,11 @@ class Char(Tokenizer):
         if (ids < 0).any():
             unknown = {text[i] for i in np.flatnonzero(ids < 0).tolist()}
             named = first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown))
-            raise ConfigError(
-                Fault(
-                    "tokenizer",
-                    f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
-                    got=f"{named}",
-                    fix="Leave them out of the text, or train with tokenizer=byte.",
-                )
+            raise refused(
+                "tokenizer",
+                f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
+                named,
+                "Leave them out of the text, or train with tokenizer=byte.",
             )
         return ids.astype(self.dtype)
 
@@ -80,7 +78,7 @@ class Char(Tokenizer):
         return {"alphabet": self.alphabet}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "Char":
+    def restore(cls, state: Plain) -> "Char":
         made = cls()
         made._learn(state["alphabet"])
         return made
@@ -112,6 +110,8 @@ class Word(Tokenizer):
         self.most = vocab_size
         self.min_count = min_count
         self.unknown = unknown
+        self.extra = [UNKNOWN] if unknown == "token" else []
+        self.unknown_id = 0 if self.extra else None
         self._learn([])
 
     @classmethod
@@ -126,45 +126,30 @@ class Word(Tokenizer):
         yield from at_least(options, "time", min_count=1)
 
     @classmethod
-    def of(cls, words: Sequence[str], unknown: Literal["error", "token"] = "error") -> "Word":
-        """From a list of all words: word i has id i, or i + 1 after `<unk>`. Raises ConfigError for
-        one that is no word.
-        """
+    def of(cls, words: Sequence[str]) -> "Word":
+        """From a list of all words: word i has id i. Raises ConfigError for one that is no word."""
         seen: set[str] = set()
         for word in words:
-            if (
-                not isinstance(word, str)
-                or word.split() != [word]
-                or word in seen
-                or (word, unknown) == (UNKNOWN, "token")
-            ):
-                raise ConfigError(
-                    Fault(
-                        "tokenizer",
-                        "words must be texts without white space, each once",
-                        got=f"{word!r}",
-                        fix="Change it in the list.",
-                    )
+            if not isinstance(word, str) or word.split() != [word] or word in seen:
+                raise refused(
+                    "tokenizer",
+                    "words must be texts without white space, each once",
+                    f"{word!r}",
+                    "Change it in the list.",
                 )
             seen.add(word)
-        return cls.restore({"words": words, "unknown": unknown})
+        return cls.restore({"words": words, "unknown": "error"})
 
     def fit(self, texts: Iterable[str]) -> None:
-        counts: Counter[str] = Counter()
-        for words in _words(texts):
-            counts.update(words)
-        if self.unknown == "token":
-            del counts[UNKNOWN]
-        often = sorted(
-            (word for word, count in counts.items() if count >= self.min_count),
-            key=lambda w: (-counts[w], w),
-        )
-        room = None if self.most is None else self.most - (self.unknown == "token")
-        self._learn(often[:room])
+        counts = Counter(chain.from_iterable(_words(texts)))
+        for word in self.extra:
+            del counts[word]
+        often = (word for word, count in counts.items() if count >= self.min_count)
+        words = sorted(often, key=lambda word: (-counts[word], word))
+        self._learn(words if self.most is None else words[: self.most - len(self.extra)])
 
     def _learn(self, words: list[str]) -> None:
-        self.unknown_id = 0 if self.unknown == "token" else None
-        self.words = [UNKNOWN, *words] if self.unknown == "token" else words
+        self.words = [*self.extra, *words]
         self.vocab_size = len(self.words)
         self._id_of = {word: i for i, word in enumerate(self.words)}
 
@@ -179,13 +164,11 @@ class Word(Tokenizer):
         ids = np.array([self._id_of.get(word, other) for word in words], dtype=np.int64)
         if (ids < 0).any():
             named = first_few(map(repr, sorted({*words} - self._id_of.keys())))
-            raise ConfigError(
-                Fault(
-                    "tokenizer",
-                    f"the words of 'word' are the {self.vocab_size} of its list",
-                    got=f"{named}",
-                    fix="Leave them out of the text, or train with tokenizer.unknown=token.",
-                )
+            raise refused(
+                "tokenizer",
+                f"the words of 'word' are the {self.vocab_size} of its list",
+                named,
+                "Leave them out of the text, or train with tokenizer.unknown=token.",
             )
         return ids.astype(self.dtype)
 
@@ -193,10 +176,10 @@ class Word(Tokenizer):
         return [b" " + word.encode() for word in self.words]
 
     def state(self) -> dict[str, Any]:
-        return {"words": self.words[self.unknown == "token" :], "unknown": self.unknown}
+        return {"words": self.words[len(self.extra) :], "unknown": self.unknown}
 
     @classmethod
-    def restore(cls, state: Mapping[str, Any]) -> "Word":
+    def restore(cls, state: Plain) -> "Word":
         made = cls(unknown=state["unknown"])
         made._learn(list(state["words"]))
         return made

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.data.refused import refused
 
 Item = TypeVar("Item")
 
@@ -15,13 +15,11 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise ConfigError(
-            Fault(
-                "tokenizer",
-                "text must be Unicode",
-                got=f"half a surrogate pair at character {error.start}",
-                fix="Leave it out.",
-            )
+        raise refused(
+            "tokenizer",
+            "text must be Unicode",
+            f"half a surrogate pair at character {error.start}",
+            "Leave it out.",
         ) from None
 
 
@@ -31,13 +29,11 @@ def as_text(data: str | bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            Fault(
-                "tokenizer",
-                "text must be utf-8",
-                got=f"byte 0x{data[error.start]:02X} at position {error.start}",
-                fix="Use tokenizer=byte.",
-            )
+        raise refused(
+            "tokenizer",
+            "text must be utf-8",
+            f"byte 0x{data[error.start]:02X} at position {error.start}",
+            "Use tokenizer=byte.",
         ) from None
 
 

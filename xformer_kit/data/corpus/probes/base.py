@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from xformer_kit.data.corpus.base import CORPORA, Corpus
+from xformer_kit.data.corpus.base import Corpus
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault, at_least
 
@@ -69,10 +69,6 @@ class Probe(Corpus):
 
     def dataset(self, split: str) -> "ProbeExamples":
         return ProbeExamples(self, split)
-
-    def stamp(self) -> list[Any]:
-        name = CORPORA.name_of(type(self))
-        return [name, {option: getattr(self, option) for option in CORPORA.options(name)}]
 
     def fingerprint(self) -> str:
         """sha256 of the name, the options and the first examples of each split."""

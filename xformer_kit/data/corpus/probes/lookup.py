@@ -16,6 +16,7 @@ from xformer_kit.data.corpus.probes.base import (
 )
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault
+from xformer_kit.registry.messages import inside
 
 
 @CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
@@ -56,10 +57,8 @@ class Recall(Probe):
     def check(cls, options, context):
         found = list(super().check(options, context))
         yield from found
-        if not 0 < options.power <= 50:  # beyond it weights of many slots overflow
-            yield Fault(
-                "power", "must be above 0 and at most 50", got=f"{options.power}", fix="Try 0.01."
-            )
+        # beyond 50 weights of many slots overflow
+        yield from inside(options, "Try 0.01.", closed=True, power=(0, 50))
         if found:
             return
         if options.length < 4 * options.pairs:

@@ -1,0 +1,8 @@
+"""The error of one fault."""
+
+from xformer_kit.registry import ConfigError, Fault
+
+
+def refused(path: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
+    """The error of a config with one fault."""
+    return ConfigError(Fault(path, rule, got, fix))
