@@ -16,6 +16,7 @@ from typing import Any
 
 from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
 from xformer_kit.study.factor import text
+from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
 
@@ -24,7 +25,7 @@ REPORT = "report"  # job type
 DOTS = 150  # per inch of a picture
 
 
-def words(node: Mapping[str, Any], run: StudyRun) -> list[str]:
+def words(node: Node, run: StudyRun) -> list[str]:
     """Overrides of a run's logger for what the user leaves open: group, job type and tags."""
     logger = run.config["logger"]
     if logger["name"] != "wandb":
@@ -40,16 +41,14 @@ def words(node: Mapping[str, Any], run: StudyRun) -> list[str]:
     ]
 
 
-def tags(node: Mapping[str, Any]) -> list[str]:
+def tags(node: Node) -> list[str]:
     """The design; of a published claim that it is one, and where it was published."""
     claim = node.get("claim") or {}
     found = [node["design"]["name"], *(["claim"] if claim.get("expect") else [])]
     return [tag[:TAG] for tag in (*found, *ARXIV.findall(str(claim.get("paper") or "")))]
 
 
-def publish(
-    node: Mapping[str, Any], logger: Mapping[str, Any], results: Results, content: Any
-) -> None:
+def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
     """The report as a W&B run, once for each content: tables of variants, runs and effects, the
     pictures, and the page.
 
@@ -115,11 +114,11 @@ def _cell(value: Any) -> Any:
 
 
 def _log(
-    node: Mapping[str, Any],
-    logger: Mapping[str, Any],
+    node: Node,
+    logger: Node,
     folder: Path,
     number: str,
-    facts: Mapping[str, Any],
+    facts: Node,
     tables: Mapping[str, tuple[list[str], list[list[Any]]]],
     content: Any,
 ) -> str:
@@ -139,7 +138,7 @@ def _log(
     try:
         import wandb
 
-        made: dict[str, Any] = {
+        made: Config = {
             name: wandb.Table(columns=[*columns], data=rows, allow_mixed_types=True)
             for name, (columns, rows) in tables.items()
         }

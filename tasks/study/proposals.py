@@ -8,12 +8,12 @@ count twice.
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 from xformer_kit.study import space
-from xformer_kit.study.factor import Factor, Levels
+from xformer_kit.study.factor import Factors, Levels
 from xformer_kit.study.plan import Variant
 
 # proposals in a row that are no trials: the space is then looked through; the search is at its end
@@ -33,7 +33,7 @@ class Proposals:
     def __init__(
         self,
         study: Any,
-        factors: Mapping[str, Factor],
+        factors: Factors,
         base: Levels,
         pool: str,
         shared: bool,

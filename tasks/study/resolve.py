@@ -18,6 +18,7 @@ from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget
 from xformer_kit.study.key import run_key
+from xformer_kit.study.nodes import Config
 from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, titled, variants
 
 PLAN = "plan.json"
@@ -27,7 +28,7 @@ PLAN = "plan.json"
 class StudyPlan:
     """The runs of a study, and where they lie."""
 
-    node: dict[str, Any]  # of the study, complete
+    node: Config  # of the study, complete
     command: list[str]  # the overrides that asked for it
     parts: tuple[str, ...]
     variants: list[Variant]
@@ -35,7 +36,7 @@ class StudyPlan:
     costs: "Costs"
     compose: Compose
     size: Callable[[Variant], Variant]  # brings a variant to the budget
-    search: dict[str, Any] | None = None  # of a search: what its trials came to
+    search: Config | None = None  # of a search: what its trials came to
 
     @property
     def folder(self) -> Path:
@@ -61,7 +62,7 @@ class StudyPlan:
         self.folder.mkdir(parents=True, exist_ok=True)
         summary.write(self.plain(), self.folder / PLAN)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Config:
         # By id, because comparing configs would take long.
         at = {id(variant): i for i, variant in enumerate(self.variants)}
         return {
@@ -88,7 +89,7 @@ class Costs:
         self.clock = clock  # where seconds are asked for
         self.whole = whole  # whether also those that a run takes outside its steps
 
-    def of(self, config: dict[str, Any]) -> tuple[Any, Any, Cost]:
+    def of(self, config: Config) -> tuple[Any, Any, Cost]:
         from tasks.training_data import speaking
         from xformer_kit.data import prepare
         from xformer_kit.objective import objective_of
@@ -110,16 +111,16 @@ class Costs:
             self.known[key] = prepared, objective, Cost(vocab, two, objective.given_logits)
         return self.known[key]
 
-    def data(self, config: dict[str, Any]) -> Any:
+    def data(self, config: Config) -> Any:
         from tasks.training_data import TrainingData
 
         prepared, objective, _ = self.of(config)
         return TrainingData(config, prepared, objective)
 
-    def steps(self, config: dict[str, Any]) -> int:
+    def steps(self, config: Config) -> int:
         return self.data(config).total_steps
 
-    def one(self, config: dict[str, Any], what: str) -> float:
+    def one(self, config: Config, what: str) -> float:
         """How much a config has of what a budget matches."""
         prepared, _, cost = self.of(config)
         if what == "params":
@@ -132,7 +133,7 @@ class Costs:
             else self.steps(config) * self._step(config, prepared)
         )
 
-    def all(self, config: dict[str, Any]) -> dict[str, float]:
+    def all(self, config: Config) -> dict[str, float]:
         names = ("params", "flops", "tokens", *(() if self.clock is None else ("seconds",)))
         found = {name: self.one(config, name) for name in names}
         prepared, _, cost = self.of(config)
@@ -142,16 +143,16 @@ class Costs:
         found["epochs"] = self.steps(config) / self.data(config).batches.steps_per_epoch
         return found
 
-    def _step(self, config: dict[str, Any], prepared: Any) -> float:
+    def _step(self, config: Config, prepared: Any) -> float:
         assert self.clock is not None  # a plan that needs seconds has one
         return self.clock(config, prepared)
 
-    def key(self, config: dict[str, Any]) -> str:
+    def key(self, config: Config) -> str:
         return run_key(config, self.of(config)[0].fingerprint)
 
 
 def resolve(
-    node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()
+    node: Config, compose: Compose, command: list[str], parts: tuple[str, ...] = ()
 ) -> StudyPlan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
     brought to the budget.
@@ -207,7 +208,7 @@ def _twins(all_runs: list[StudyRun]) -> list[Fault]:
 
 
 def _sized(
-    variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose
+    variant: Variant, node: Config, target: float, costs: Costs, compose: Compose
 ) -> Variant:
     """A variant with its cost, brought to the budget and to its rung's length where there is
     one.
@@ -219,13 +220,13 @@ def _sized(
 
 
 def _matched(
-    variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose
+    variant: Variant, node: Config, target: float, costs: Costs, compose: Compose
 ) -> Variant:
     what = node["match"]
     if what == "none" or variant.label == "baseline":
         return variant
 
-    def refused(config: dict[str, Any]) -> list[Fault]:
+    def refused(config: Config) -> list[Fault]:
         from xformer_kit.config import check
 
         return check(config, data=False)

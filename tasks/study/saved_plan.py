@@ -2,13 +2,14 @@
 study writes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.study.resolve import PLAN
 from xformer_kit.registry import ConfigError, Fault, shown
 from xformer_kit.registry.saved_files import read_object
+from xformer_kit.study.nodes import Config, Node
 
 HUGE = 1e300
 WAY = "Start the study again; its runs are kept."
@@ -113,7 +114,7 @@ SHAPE = {
 }
 
 
-def read_plan(folder: Path) -> dict[str, Any]:
+def read_plan(folder: Path) -> Config:
     """plan.json of a study's directory. Raises ConfigError where there is none or it is damaged."""
     path = folder / PLAN
     try:
@@ -151,7 +152,7 @@ def fault(value: Any, shape: Any, place: str) -> str | None:
     return _missing(value, shape, place) or next((found for found in inner if found), None)
 
 
-def _missing(value: Mapping[str, Any], shape: Mapping[str, Any], place: str) -> str | None:
+def _missing(value: Node, shape: Node, place: str) -> str | None:
     """Keys that an object must have and lacks."""
     lacks = [
         key for key, one in shape.items() if key not in value and not isinstance(one, Nullable)
@@ -162,7 +163,7 @@ def _missing(value: Mapping[str, Any], shape: Mapping[str, Any], place: str) -> 
     )
 
 
-def _beyond(plan: Mapping[str, Any]) -> str | None:
+def _beyond(plan: Node) -> str | None:
     """A study without a baseline, or a run of a variant that there is not."""
     count = len(plan["variants"])
     if not count:

@@ -12,6 +12,7 @@ from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study.metric import metric_of
+from xformer_kit.study.nodes import Config
 
 JOURNAL = "search.journal"
 MEANWHILE = (
@@ -53,7 +54,7 @@ def errors() -> tuple[type[Exception], ...]:
     return optuna.exceptions.OptunaError, SQLAlchemyError
 
 
-def address(node: dict[str, Any]) -> str:
+def address(node: Config) -> str:
     """The storage of a study's node as a URL or an absolute path, which means the same in every
     process.
     """
@@ -134,7 +135,7 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
     )
 
 
-def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
+def study_of(node: Config, asked: Config) -> Any:
     """The study in the storage, made where there is none. Raises ConfigError where the one of that
     name is of another search.
 
@@ -174,7 +175,7 @@ def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
     return study
 
 
-def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> str:
+def _another(keys: list[str], before: Config, asked: Config) -> str:
     """What another search it is, and the way out."""
     way = "Give this one a name of its own: study.name=NAME, or go on with that one's line."
     if "another program" in keys:
@@ -196,7 +197,7 @@ def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> 
     return f"{' and '.join(known.get(key, key) for key in keys)}. {way}"
 
 
-def trial_of(trial: dict[str, Any]) -> Any:
+def trial_of(trial: Config) -> Any:
     """The trial that a run is, in the process that trains it."""
     import optuna
 
@@ -226,7 +227,7 @@ def importance(study: Any) -> dict[str, float]:
     return {name: round(share, 4) for name, share in found.items()}
 
 
-def pruner(design: dict[str, Any]) -> Any:
+def pruner(design: Config) -> Any:
     import optuna
 
     need()
@@ -246,7 +247,7 @@ def infeasible(trial: Any) -> tuple[float]:
     return (trial.user_attrs.get("infeasible", 0.0),)
 
 
-def sampler(node: dict[str, Any], seed: int) -> Any:
+def sampler(node: Config, seed: int) -> Any:
     """Proposes each trial from a seed of its own, of the study's seed and the trial's number, and
     from the trials before: so a search that was stopped goes on as if it had not been, and one of a
     fixed seed would propose the same again.
@@ -259,7 +260,7 @@ def sampler(node: dict[str, Any], seed: int) -> Any:
         own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
         if design["sampler"] == "random":
             return optuna.samplers.RandomSampler(seed=own)
-        known: dict[str, Any] = {
+        known: Config = {
             "seed": own,
             "n_startup_trials": design["startup"],
             "constraints_func": infeasible,

@@ -18,6 +18,7 @@ from tasks.logging import summary
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_object
+from xformer_kit.study.nodes import Config
 
 WARM, MEASURED, MOST = 2, 5, 500  # steps
 ROUNDS, LONG = (
@@ -48,13 +49,13 @@ class StepClock:
         self.known = _read(self.path)
         self.paces: dict[str, Pace] = {}
 
-    def __call__(self, config: dict[str, Any], prepared: Any) -> float:
+    def __call__(self, config: Config, prepared: Any) -> float:
         key = self._key(config)
         if key not in self.known:
             self.known[key] = self._pace(key, config, prepared).step
         return self.known[key]
 
-    def together(self, asked: Sequence[tuple[dict[str, Any], Any]]) -> None:
+    def together(self, asked: Sequence[tuple[Config, Any]]) -> None:
         """Measure configs that are compared with each other, the first of them the baseline: in
         turns, forth and back, so that none has the process to itself while it is cold or the
         machine while it is busy. Each has the median over the turns of what it takes relative to
@@ -78,7 +79,7 @@ class StepClock:
                 key, base * statistics.median(taken[key] / taken[first] for taken in turns)
             )
 
-    def beside(self, config: dict[str, Any], prepared: Any, steps: int) -> float:
+    def beside(self, config: Config, prepared: Any, steps: int) -> float:
         """Seconds of a run outside its steps: building the model, and its validations."""
         pace, every = (
             self._pace(self._key(config), config, prepared),
@@ -86,13 +87,13 @@ class StepClock:
         )
         return pace.start + pace.check * (math.ceil(steps / every) if every else 1)
 
-    def _pace(self, key: str, config: dict[str, Any], prepared: Any) -> Pace:
+    def _pace(self, key: str, config: Config, prepared: Any) -> Pace:
         if key not in self.paces:
             self.paces[key] = measured(config, prepared, self.long)
         return self.paces[key]
 
     @staticmethod
-    def _key(config: dict[str, Any]) -> str:
+    def _key(config: Config) -> str:
         return config_hash({**config, "seed": 0, "trainer": {**config["trainer"], "max_steps": 1}})
 
     def write(self) -> None:
@@ -114,7 +115,7 @@ def _read(path: Path) -> dict[str, float]:
     }
 
 
-def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
+def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
     """Medians over a few steps, or as many as take so many seconds, and a few batches of
     validation, on a GPU where there is one; without compilation.
     """
@@ -163,9 +164,7 @@ def _judged(data: Any, limit: float | None) -> list[list[int]]:
 class _Work:
     """What a run does again and again, as `tasks.module.Task` does it."""
 
-    def __init__(
-        self, config: dict[str, Any], model: Any, objective: Any, optimizer: Any, device: str
-    ):
+    def __init__(self, config: Config, model: Any, objective: Any, optimizer: Any, device: str):
         self.config = config
         self.model = model
         self.objective = objective

@@ -8,9 +8,10 @@ what is missed is reported, and beyond the tolerance the variant is refused with
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from xformer_kit.registry import ConfigError, Fault, plain
+from xformer_kit.study.nodes import Config, Node
 
 SHOWN = {
     "params": "parameters",
@@ -18,23 +19,23 @@ SHOWN = {
     "tokens": "tokens",
     "seconds": "seconds",
 }
-Costs = Callable[[dict[str, Any]], float]  # config -> how much it has of what is matched
+Costs = Callable[[Config], float]  # config -> how much it has of what is matched
 
 
 class Match(NamedTuple):
     """A variant brought to the budget."""
 
-    config: dict[str, Any]
+    config: Config
     words: tuple[str, ...]  # the knob that was turned: ffn.width=342
     off: float  # share by which it misses the baseline's
 
 
 def matched(
-    config: dict[str, Any],
+    config: Config,
     target: float,
-    node: Mapping[str, Any],
+    node: Node,
     costs: Costs,
-    refused: Callable[[dict[str, Any]], list[Fault]],
+    refused: Callable[[Config], list[Fault]],
 ) -> Match:
     """The config with its knob turned so that it costs `target`. Raises ConfigError where nothing
     comes near enough.
@@ -98,7 +99,7 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def turned(config: dict[str, Any], knob: str, value: int) -> dict[str, Any]:
+def turned(config: Config, knob: str, value: int) -> Config:
     """The config with another value of the knob."""
     changed = plain(config)
     group, _, key = knob.partition(".")
@@ -108,9 +109,7 @@ def turned(config: dict[str, Any], knob: str, value: int) -> dict[str, Any]:
     return changed
 
 
-def lengthened(
-    config: dict[str, Any], tokens: float, per_step: float
-) -> tuple[dict[str, Any], float]:
+def lengthened(config: Config, tokens: float, per_step: float) -> tuple[Config, float]:
     """The config with the optimizer steps that come nearest to so many tokens, and the share by
     which they miss it.
     """
@@ -118,7 +117,7 @@ def lengthened(
     return turned(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
 
 
-def current(config: dict[str, Any], knob: str) -> int:
+def current(config: Config, knob: str) -> int:
     """Where the search begins: the knob's value, or for a width that is not given four times the
     channels.
     """

@@ -10,14 +10,13 @@ nothing.
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.registry import Context, Fault, Options, Registry, at_least
-from xformer_kit.study.factor import Factor, Levels
-
-Factors = Mapping[str, Factor]
+from xformer_kit.study.factor import Factors, Levels
+from xformer_kit.study.nodes import Node
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Design:
         """The sizes at which every variant is run; none where all have the one of the config."""
         return ()
 
-    def clashes(self, node: Mapping[str, Any], factors: Factors) -> Iterator[str]:
+    def clashes(self, node: Node, factors: Factors) -> Iterator[str]:
         """What else in a study's complete node contradicts the design, as sentences with their
         config path.
         """

@@ -19,6 +19,7 @@ from typing import Any
 
 from xformer_kit.registry import Context, Fault, choices, shown
 from xformer_kit.registry.command_lines import quoted
+from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.range import SETTINGS, Range
 
 Levels = dict[str, str]  # factor -> label of its level
@@ -34,7 +35,7 @@ class Factor:
 
     name: str
     baseline: str  # label
-    levels: Mapping[str, Mapping[str, Any]]  # label -> key -> value, the baseline's among them
+    levels: Mapping[str, Node]  # label -> key -> value, the baseline's among them
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # numbers that a search draws from; its level is then only the baseline's
     interval: Range | None = None
@@ -66,6 +67,9 @@ class Factor:
         return None if values is None else [self.label(value) for value in values]
 
 
+Factors = Mapping[str, Factor]
+
+
 def text(value: Any) -> str:
     """A value as Hydra's grammar reads it."""
     if isinstance(value, Mapping):
@@ -89,7 +93,7 @@ def label_of(value: Any) -> str:
     return text(value)
 
 
-def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Fault]]:
+def read(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
     """The factors of a study's node, and what is wrong with them."""
     given, base, only = (node.get(key) or {} for key in ("factors", "baseline", "only"))
     faults = [
@@ -130,7 +134,7 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Fault]]:
     return _conditions(found, only, faults), faults
 
 
-def _misspelt(given: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _misspelt(given: Node, base: Node) -> Iterator[tuple[str, str]]:
     """Factors without a baseline -> what it calls them, where one name is close to the other."""
     free = [str(name) for name in base if name not in given]
     for name in (name for name in given if name not in base):
@@ -139,7 +143,7 @@ def _misspelt(given: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tup
             yield name, other
 
 
-def _levels(name: str, levels: Any, faults: list[Fault]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _levels(name: str, levels: Any, faults: list[Fault]) -> Iterator[tuple[str, Config]]:
     path = f"study.factors.{name}"
     if isinstance(levels, Mapping) and levels:
         for label, words in levels.items():
@@ -176,9 +180,7 @@ def _without(name: str) -> Fault:
     )
 
 
-def _between(
-    name: str, given: Mapping[str, Any], base: Mapping[str, Any], faults: list[Fault]
-) -> dict[str, Factor]:
+def _between(name: str, given: Node, base: Node, faults: list[Fault]) -> dict[str, Factor]:
     """A factor that is an interval, where nothing is wrong with it."""
     if found := list(
         SETTINGS.faults({"name": "interval", **given}, f"study.factors.{name}", Context())
@@ -205,7 +207,7 @@ def _between(
 
 
 def _factor(
-    name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: bool, faults: list[Fault]
+    name: str, levels: dict[str, Config], base: Any, labelled: bool, faults: list[Fault]
 ) -> Factor:
     """A factor with its baseline, which is the label of a labelled level, a value, or overrides."""
     own = isinstance(base, Mapping) and "name" not in base
@@ -243,9 +245,7 @@ def _factor(
     return Factor(name, label, {label: overrides} | others)
 
 
-def _conditions(
-    found: dict[str, Factor], only: Mapping[str, Any], faults: list[Fault]
-) -> dict[str, Factor]:
+def _conditions(found: dict[str, Factor], only: Node, faults: list[Fault]) -> dict[str, Factor]:
     """The factors with the conditions of `only`: {factor: {other factor: level or levels}}."""
     made = dict(found)
     for name, needs in only.items():

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.statistics import PairedDifference, paired
 
 Arm = tuple[Any, ...]  # levels of the factors in question
@@ -116,7 +117,7 @@ def _main(
     factors: tuple[str, ...],
     factor: str,
     level: Any,
-    baseline: Mapping[str, Any],
+    baseline: Node,
     confidence: float,
 ) -> Effect:
     signs = {(level,): 1, (baseline[factor],): -1}
@@ -159,7 +160,7 @@ def _additive(
     table: Table,
     factors: tuple[str, ...],
     effect: Effect,
-    baseline: Mapping[str, Any],
+    baseline: Node,
     confidence: float,
 ) -> Effect:
     """y = constant + one number per factor and level, by least squares within each seed."""

@@ -8,7 +8,7 @@ design:
   multiples: [5, 10, 20]                                             # tokens for each parameter
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
 
@@ -16,6 +16,7 @@ from xformer_kit.registry import ConfigError, Fault, above, apart, shown
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.factor import text
 from xformer_kit.study.metric import metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.scaling import fewest
 
 LENGTH = "trainer.max_steps"  # what a rung's tokens are made by
@@ -152,12 +153,12 @@ def axis(multiples: Iterable[float]) -> str | None:
     return "parameters" if len(set(multiples)) == 1 else None
 
 
-def _rung(size: Mapping[str, Any], multiple: float) -> Rung:
+def _rung(size: Node, multiple: float) -> Rung:
     words = tuple(f"{key}={text(value)}" for key, value in size.items())
     return Rung(f"{' '.join(words)} x{multiple:g}", words, float(multiple))
 
 
-def _budget(budget: Mapping[str, Any], sizes: Mapping[str, Any]) -> Iterator[Fault]:
+def _budget(budget: Node, sizes: Node) -> Iterator[Fault]:
     """On each rung a variant may be brought to the baseline by a knob that is not the ladder's
     own.
     """

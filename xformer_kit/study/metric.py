@@ -1,11 +1,10 @@
 """Metrics: which side is better, the unit, and with how many digits a value is written."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, nearest
+from xformer_kit.study.nodes import Node
 
 # Last word of a metric's name -> unit.
 LOWER = {
@@ -114,7 +113,7 @@ class Metric:
         return scaled / self.scale
 
 
-def metric_of(node: Mapping[str, Any]) -> Metric:
+def metric_of(node: Node) -> Metric:
     """The metric in which a study's node compares its variants."""
     return metric(node["metric"], node.get("higher_is_better"))
 

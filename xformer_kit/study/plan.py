@@ -5,17 +5,17 @@ that compose it.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, nearest, shown
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
-from xformer_kit.study.factor import Factor, Levels, text
+from xformer_kit.study.factor import Factors, Levels, text
+from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.question import label, levels_of
 from xformer_kit.study.settings import seeds
 
 # words -> the config, and its faults
-Compose = Callable[[list[str]], tuple[dict[str, Any], list[Fault]]]
+Compose = Callable[[list[str]], tuple[Config, list[Fault]]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Variant:
     name: str
     levels: Levels
     words: tuple[str, ...]
-    config: dict[str, Any]
+    config: Config
     tuned: tuple[str, ...] = ()  # the words of `tune` that it is run with
     # params, flops, tokens, steps, seconds as far as known
     cost: Mapping[str, float] = None  # type: ignore[assignment]
@@ -41,7 +41,7 @@ class Variant:
         size = (*self.rung.words, f"trainer.max_steps={self.rung.steps}") if self.rung else ()
         return (*self.words, *size, *self.tuned, *self.knob)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Config:
         """As plan.json holds it: without its config, which its overrides compose."""
         node = asdict(replace(self, config={}))
         del node["config"]
@@ -70,11 +70,11 @@ class StudyRun:
         return [*self.variant.everything, f"seed={self.seed}"]
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         return {**self.variant.config, "seed": self.seed}
 
 
-def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
+def variants(node: Node, compose: Compose) -> list[Variant]:
     """The variants of a study's complete node, composed and checked, the baseline first.
 
     Raises ConfigError with the faults of all of them, each with its variant, and where there are
@@ -89,7 +89,7 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
         named = label(factors, levels)
         name, words = name_of(node, named), words_of(factors, levels)
         # Rungs of a size have one config until their steps are counted.
-        known: dict[tuple[str, ...], dict[str, Any]] = {}
+        known: dict[tuple[str, ...], Config] = {}
         for rung, tuned in product(rungs, tunings(node)):
             size = (*(rung.words if rung else ()), *tuned)
             if size not in known:
@@ -117,7 +117,7 @@ def _of(names: list[str], count: int) -> str:
     )
 
 
-def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> None:
+def _held(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
     """Raises ConfigError where so many variants make more runs than the study may have."""
     of_seeds, most = len(seeds(node)), node["max_runs"]
     each = len(rungs) * len(list(tunings(node))) * of_seeds
@@ -141,18 +141,18 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def name_of(node: Mapping[str, Any], label: str) -> str:
+def name_of(node: Node, label: str) -> str:
     """What the report calls a variant."""
     return str((node["labels"] or {}).get(label, label))
 
 
-def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:
+def words_of(factors: Factors, levels: Levels) -> list[str]:
     """The overrides of a combination; factors whose condition is not met have none."""
     active = {name: factor for name, factor in factors.items() if factor.active(levels)}
     return [word for name, factor in active.items() for word in factor.words(levels[name])]
 
 
-def tunings(node: Mapping[str, Any]) -> Iterator[list[str]]:
+def tunings(node: Node) -> Iterator[list[str]]:
     """The words of each point of `tune`, one empty list where there is none."""
     points: list[list[str]] = [[]]
     for key, values in (node["tune"] or {}).items():
@@ -160,9 +160,7 @@ def tunings(node: Mapping[str, Any]) -> Iterator[list[str]]:
     yield from points
 
 
-def runs(
-    found: list[Variant], node: Mapping[str, Any], key: Callable[[dict[str, Any]], str]
-) -> list[StudyRun]:
+def runs(found: list[Variant], node: Node, key: Callable[[Config], str]) -> list[StudyRun]:
     """All runs, seed by seed, so that a study that is stopped early has every variant at the same
     seeds.
     """
@@ -170,7 +168,7 @@ def runs(
     return [replace(run, key=key(run.config)) for run in made]
 
 
-def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[Fault]:
+def _labels(node: Node, found: list[Variant]) -> list[Fault]:
     known, faults = dict.fromkeys(variant.label for variant in found), []
     called: dict[str, str] = {}  # name -> variant
     for one in known:
@@ -204,7 +202,7 @@ def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[Fault]:
     return faults
 
 
-def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[Fault]:
+def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
     """A claim names variants by their label, or as the report calls them."""
     given = node.get("claim") or {}
     if unknown := sorted(given.keys() - {"paper", "expect"}):

@@ -22,9 +22,10 @@ from xformer_kit.registry import ConfigError, Context, Fault, plain, shown
 from xformer_kit.study import space
 from xformer_kit.study.budget import SHOWN
 from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
-from xformer_kit.study.factor import Factor, Levels, label_of, read
+from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
 from xformer_kit.study.metric import HIGHER, LOWER, metric
+from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 
 WAYS = {  # what a mapping of a study looks like
@@ -41,7 +42,7 @@ DIRECTORY, PLAIN = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 
-def complete(node: Mapping[str, Any], name: str) -> dict[str, Any]:
+def complete(node: Node, name: str) -> Config:
     """The node with the defaults of what it leaves out; `name` if it has none."""
     found = _defaults("study") | dict(node)
     design = DESIGNS.complete(found["design"] or DEFAULT_DESIGN)
@@ -53,7 +54,7 @@ def complete(node: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found | own
 
 
-def _defaults(settings: str) -> dict[str, Any]:
+def _defaults(settings: str) -> Config:
     return {key: plain(option.default) for key, option in SETTINGS.options(settings).items()}
 
 
@@ -79,7 +80,7 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
     return list(_of_settings(node, context)) or _of_variants(node)
 
 
-def _of_settings(node: Mapping[str, Any], context: Context) -> Iterator[Fault]:
+def _of_settings(node: Node, context: Context) -> Iterator[Fault]:
     """Unknown keys, and values that do not fit them."""
     plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
     whole = {"name": "study"} | plainly
@@ -99,7 +100,7 @@ def _of_settings(node: Mapping[str, Any], context: Context) -> Iterator[Fault]:
             yield from SETTINGS.faults({"name": key} | dict(node[key]), f"study.{key}", context)
 
 
-def _of_variants(node: Mapping[str, Any]) -> list[Fault]:
+def _of_variants(node: Node) -> list[Fault]:
     """Factors, and settings that do not go with them."""
     whole = complete(node, "")
     if not whole["factors"] and DESIGNS[whole["design"]["name"]].needs_factors:
@@ -138,7 +139,7 @@ def _with_example(fault: Fault) -> Fault:
     )
 
 
-def _measured(node: Mapping[str, Any]) -> Iterator[Fault]:
+def _measured(node: Node) -> Iterator[Fault]:
     """A metric whose better side is unknown, which would otherwise fail after the last run."""
     name, given = node["metric"], node["higher_is_better"]
     if given is None:
@@ -156,7 +157,7 @@ def _measured(node: Mapping[str, Any]) -> Iterator[Fault]:
         )
 
 
-def _twice(node: Mapping[str, Any]) -> Iterator[Fault]:
+def _twice(node: Node) -> Iterator[Fault]:
     """Metrics of `also` that are reported already."""
     also = node["also"] or []
     for i, name in enumerate(also):
@@ -165,7 +166,7 @@ def _twice(node: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault(f"study.also[{i}]", f"{name} is {what}", fix="Leave it out.")
 
 
-def _designed(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _designed(node: Node, factors: Factors) -> Iterator[Fault]:
     design = node["design"]
     if DESIGNS[design["name"]].adaptive:
         yield from space.faults(node, factors)
@@ -194,7 +195,7 @@ def _designed(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterato
         yield from DESIGNS.create(design).clashes(node, factors)
 
 
-def _excluded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _excluded(node: Node, factors: Factors) -> Iterator[Fault]:
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
@@ -220,7 +221,7 @@ def _excluded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterato
             )
 
 
-def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _tuned(node: Node, factors: Factors) -> Iterator[Fault]:
     for key, values in (node["tune"] or {}).items():
         if not isinstance(values, list) or len(values) < 2:
             yield Fault(
@@ -240,7 +241,7 @@ def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[F
             yield Fault(f"study.tune.{key}", "is a factor too", fix="Leave it out of one of them.")
 
 
-def _set(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> dict[str, str]:
+def _set(node: Node, factors: Factors) -> dict[str, str]:
     """Config path -> the place of the study that sets it."""
     found: dict[str, str] = {}
     for factor in factors.values():
@@ -250,7 +251,7 @@ def _set(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> dict[str, st
     return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
 
 
-def _seeded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _seeded(node: Node, factors: Factors) -> Iterator[Fault]:
     if where := _set(node, factors).get("seed"):
         yield Fault(
             where,
@@ -259,7 +260,7 @@ def _seeded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[
         )
 
 
-def _turned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _turned(node: Node, factors: Factors) -> Iterator[Fault]:
     """A knob that what is varied sets too: turned, it would undo that."""
     budget, places = node["budget"], _set(node, factors)
     if budget["match"] != "none" and budget["by"] in places:
@@ -274,7 +275,7 @@ def _turned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[
         )
 
 
-def _stopped(node: Mapping[str, Any]) -> Iterator[Fault]:
+def _stopped(node: Node) -> Iterator[Fault]:
     if not node["stop"]:
         return
     count = len(seeds(node))
@@ -301,7 +302,7 @@ def _stopped(node: Mapping[str, Any]) -> Iterator[Fault]:
         )
 
 
-def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]:
+def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     """The factors of a node without faults, and the variants that its design chooses, the baseline
     first.
     """
@@ -331,14 +332,14 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     return factors, found
 
 
-def excluded(node: Mapping[str, Any]) -> list[Levels]:
+def excluded(node: Node) -> list[Levels]:
     """The combinations of levels that are not run."""
     return [
         {str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()
     ]
 
 
-def label(factors: Mapping[str, Factor], levels: Levels) -> str:
+def label(factors: Factors, levels: Levels) -> str:
     """What is changed to the baseline: placement=post, norm=dyt; "baseline" where nothing is."""
     base = baseline(factors)
     return ", ".join(f"{name}={x}" for name, x in levels.items() if x != base[name]) or "baseline"

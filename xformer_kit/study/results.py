@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.study.metric import Metric, metric_of
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import titled
 
 Status = Literal[
@@ -23,16 +24,16 @@ class Outcome:
     directory: str
     step: int | None = None  # where it diverged, or how far it is
     why: str = ""  # in a sentence, where it did not finish
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Node = field(default_factory=dict)
     curves: Mapping[str, tuple[list[int], list[float]]] = field(default_factory=dict)
 
 
-def rung_name(variant: Mapping[str, Any]) -> str | None:
+def rung_name(variant: Node) -> str | None:
     """The rung of an entry of the plan; None if the study has no ladder."""
     return (variant.get("rung") or {}).get("name")
 
 
-def title(variant: Mapping[str, Any]) -> str:
+def title(variant: Node) -> str:
     """What distinguishes an entry of the plan from all others."""
     return titled(variant["name"], rung_name(variant), variant["tuned"])
 
@@ -41,14 +42,14 @@ def title(variant: Mapping[str, Any]) -> str:
 class Results:
     """A plan as it was written, with the outcome of every run."""
 
-    study: Mapping[str, Any]  # the study's complete node
+    study: Node  # the study's complete node
     command: list[str]  # overrides of the command line
     parts: list[str]  # files of one's own parts
     # label, name, levels, words, tuned, cost, knob, off; the baseline first
-    variants: list[Mapping[str, Any]]
+    variants: list[Node]
     outcomes: list[Outcome]
     # what the trials of a search came to; see tasks/study/search.py
-    search: Mapping[str, Any] | None = None
+    search: Node | None = None
     # label -> why study.stop ended the variant
     stopped: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""  # the study's directory

@@ -1,10 +1,10 @@
 """The tables of a report, as text."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import format_p
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import NONE, Table
 from xformer_kit.study.report.numbers import clock, compact, percent
@@ -148,7 +148,7 @@ def secondary(content: Content, one: SecondaryMetric) -> Table:
     return Table(metric.title, header, rows)
 
 
-def trials(content: Content, title: str, points: list[Mapping[str, Any]], note: str = "") -> Table:
+def trials(content: Content, title: str, points: list[Node], note: str = "") -> Table:
     """Trials of a search."""
     rows = [
         [

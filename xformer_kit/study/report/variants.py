@@ -4,11 +4,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.study.answer import Runs, Verdict
 from xformer_kit.study.metric import Metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Interval, interval
 
@@ -124,7 +124,7 @@ def runs_of(name: str, outcomes: list[Outcome], metric: str) -> Runs:
     return Runs(name, values, diverged, others["unfinished"], others["failed"], others["left out"])
 
 
-def _cost(planned: Mapping[str, Any], outcomes: list[Outcome]) -> dict[str, float | None]:
+def _cost(planned: Node, outcomes: list[Outcome]) -> dict[str, float | None]:
     """The plan's counts, and measurements of finished runs: means, of memory the maximum."""
     found: dict[str, float | None] = {name: planned.get(name) for name in PLANNED}
     for name in MEASURED:
