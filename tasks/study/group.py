@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
 from xformer_kit.study.factor import text
-from xformer_kit.study.nodes import Config, Node
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
 
@@ -138,7 +138,7 @@ def _log(
     try:
         import wandb
 
-        made: Config = {
+        made: dict = {
             name: wandb.Table(columns=[*columns], data=rows, allow_mixed_types=True)
             for name, (columns, rows) in tables.items()
         }

@@ -9,13 +9,12 @@ from tasks.study import state, stopping
 from tasks.study.collect import counted
 from tasks.study.saved_plan import read_plan
 from xformer_kit.study.command import command, from_here
-from xformer_kit.study.nodes import Config
 from xformer_kit.study.results import Status, title
 
 STATUSES = tuple(status for status in get_args(Status) if status != "left out")
 
 
-def progress(folder: Path) -> Config:
+def progress(folder: Path) -> dict:
     """The state of a study's runs: `variants` with a count for each status, `runs` with what there
     is to say of each, and the commands to `go_on` and to `retry`, None where nothing is left to do.
     Raises ConfigError where there is no study.
@@ -61,6 +60,6 @@ def progress(folder: Path) -> Config:
     }
 
 
-def _counts(name: str, runs: list[Config], statuses: tuple[str, ...]) -> Config:
+def _counts(name: str, runs: list[dict], statuses: tuple[str, ...]) -> dict:
     count = Counter(run["status"] for run in runs if run["variant"] == name)
     return {"name": name, "runs": count.total()} | {status: count[status] for status in statuses}

@@ -28,7 +28,7 @@ PLAN = "plan.json"
 class StudyPlan:
     """The runs of a study, and where they lie."""
 
-    node: Config  # of the study, complete
+    node: dict  # of the study, complete
     command: list[str]  # the overrides that asked for it
     parts: tuple[str, ...]
     variants: list[Variant]
@@ -36,7 +36,7 @@ class StudyPlan:
     costs: "Costs"
     compose: Compose
     size: Callable[[Variant], Variant]  # brings a variant to the budget
-    search: Config | None = None  # of a search: what its trials came to
+    search: dict | None = None  # of a search: what its trials came to
 
     @property
     def folder(self) -> Path:
@@ -62,7 +62,7 @@ class StudyPlan:
         self.folder.mkdir(parents=True, exist_ok=True)
         summary.write(self.plain(), self.folder / PLAN)
 
-    def plain(self) -> Config:
+    def plain(self) -> dict:
         # By id, because comparing configs would take long.
         at = {id(variant): i for i, variant in enumerate(self.variants)}
         return {
@@ -152,7 +152,7 @@ class Costs:
 
 
 def resolve(
-    node: Config, compose: Compose, command: list[str], parts: tuple[str, ...] = ()
+    node: dict, compose: Compose, command: list[str], parts: tuple[str, ...] = ()
 ) -> StudyPlan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
     brought to the budget.
@@ -207,9 +207,7 @@ def _twins(all_runs: list[StudyRun]) -> list[Fault]:
     return list(faults)
 
 
-def _sized(
-    variant: Variant, node: Config, target: float, costs: Costs, compose: Compose
-) -> Variant:
+def _sized(variant: Variant, node: dict, target: float, costs: Costs, compose: Compose) -> Variant:
     """A variant with its cost, brought to the budget and to its rung's length where there is
     one.
     """
@@ -220,7 +218,7 @@ def _sized(
 
 
 def _matched(
-    variant: Variant, node: Config, target: float, costs: Costs, compose: Compose
+    variant: Variant, node: dict, target: float, costs: Costs, compose: Compose
 ) -> Variant:
     what = node["match"]
     if what == "none" or variant.label == "baseline":

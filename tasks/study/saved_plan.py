@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tasks.study.resolve import PLAN
 from xformer_kit.registry import ConfigError, Fault, shown
 from xformer_kit.registry.saved_files import read_object
-from xformer_kit.study.nodes import Config, Node
+from xformer_kit.study.nodes import Node
 
 HUGE = 1e300
 WAY = "Start the study again; its runs are kept."
@@ -114,7 +114,7 @@ SHAPE = {
 }
 
 
-def read_plan(folder: Path) -> Config:
+def read_plan(folder: Path) -> dict:
     """plan.json of a study's directory. Raises ConfigError where there is none or it is damaged."""
     path = folder / PLAN
     try:

@@ -31,7 +31,6 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study import space
 from xformer_kit.study.factor import Levels, text
 from xformer_kit.study.metric import metric_of
-from xformer_kit.study.nodes import Config
 from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
 from xformer_kit.study.question import excluded, label, levels_of
 from xformer_kit.study.settings import seeds
@@ -112,7 +111,7 @@ class SearchRunner:
     def _run(self, trial: Any) -> Trial:
         if trial.number not in self.runs:
             about = trial.user_attrs["run"]
-            kept: Config = {
+            kept: dict = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()
             }
             # Its overrides compose it; only the logger is read from this config.
@@ -172,7 +171,7 @@ class SearchRunner:
         self.plan.search = self.facts()
         self.plan.write()
 
-    def facts(self) -> Config:
+    def facts(self) -> dict:
         """What a report shows of the search, as plain data."""
         known = [
             t for t in self.proposals.all() if t.state.is_finished() and "run" not in t.user_attrs
@@ -287,11 +286,11 @@ class SearchRunner:
         return found
 
 
-def _ended(trial: Any) -> Config:
+def _ended(trial: Any) -> dict:
     return trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""})
 
 
-def _point(trial: Any) -> Config:
+def _point(trial: Any) -> dict:
     about, ended = trial.user_attrs["run"], _ended(trial)
     kept = {key: about["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
@@ -336,7 +335,7 @@ def _guarded(search: SearchRunner, do: Callable[..., Any], *given: Any) -> Any:
         raise unreachable(address(search.node), error) from None
 
 
-def side_by_side(launcher: Any, design: Config) -> int:
+def side_by_side(launcher: Any, design: dict) -> int:
     """Trials that are proposed at once: as many as the launcher trains side by side, where it says
     so.
     """

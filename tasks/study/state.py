@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from tasks.logging import summary
 from tasks.run.exit_codes import FAILED, NONFINITE, PRUNED, SIGNALS
 from xformer_kit.registry.saved_files import read_whole_rows
-from xformer_kit.study.nodes import Config
 from xformer_kit.study.results import Status
 
 CLAIM = ".claimed"  # a file that whoever runs the run holds locked
@@ -26,7 +25,7 @@ class State(NamedTuple):
     status: Status
     step: int | None = None  # the last one that was recorded, or the one that diverged
     why: str = ""  # a sentence if the run did not finish
-    facts: Config = {}  # of summary.json
+    facts: dict = {}  # of summary.json
 
     @property
     def over(self) -> bool:

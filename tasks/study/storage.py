@@ -12,7 +12,6 @@ from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study.metric import metric_of
-from xformer_kit.study.nodes import Config
 
 JOURNAL = "search.journal"
 MEANWHILE = (
@@ -54,7 +53,7 @@ def errors() -> tuple[type[Exception], ...]:
     return optuna.exceptions.OptunaError, SQLAlchemyError
 
 
-def address(node: Config) -> str:
+def address(node: dict) -> str:
     """The storage of a study's node as a URL or an absolute path, which means the same in every
     process.
     """
@@ -135,7 +134,7 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
     )
 
 
-def study_of(node: Config, asked: Config) -> Any:
+def study_of(node: dict, asked: dict) -> Any:
     """The study in the storage, made where there is none. Raises ConfigError where the one of that
     name is of another search.
 
@@ -175,7 +174,7 @@ def study_of(node: Config, asked: Config) -> Any:
     return study
 
 
-def _another(keys: list[str], before: Config, asked: Config) -> str:
+def _another(keys: list[str], before: dict, asked: dict) -> str:
     """What another search it is, and the way out."""
     way = "Give this one a name of its own: study.name=NAME, or go on with that one's line."
     if "another program" in keys:
@@ -197,7 +196,7 @@ def _another(keys: list[str], before: Config, asked: Config) -> str:
     return f"{' and '.join(known.get(key, key) for key in keys)}. {way}"
 
 
-def trial_of(trial: Config) -> Any:
+def trial_of(trial: dict) -> Any:
     """The trial that a run is, in the process that trains it."""
     import optuna
 
@@ -227,7 +226,7 @@ def importance(study: Any) -> dict[str, float]:
     return {name: round(share, 4) for name, share in found.items()}
 
 
-def pruner(design: Config) -> Any:
+def pruner(design: dict) -> Any:
     import optuna
 
     need()
@@ -247,7 +246,7 @@ def infeasible(trial: Any) -> tuple[float]:
     return (trial.user_attrs.get("infeasible", 0.0),)
 
 
-def sampler(node: Config, seed: int) -> Any:
+def sampler(node: dict, seed: int) -> Any:
     """Proposes each trial from a seed of its own, of the study's seed and the trial's number, and
     from the trials before: so a search that was stopped goes on as if it had not been, and one of a
     fixed seed would propose the same again.
@@ -260,7 +259,7 @@ def sampler(node: Config, seed: int) -> Any:
         own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
         if design["sampler"] == "random":
             return optuna.samplers.RandomSampler(seed=own)
-        known: Config = {
+        known: dict = {
             "seed": own,
             "n_startup_trials": design["startup"],
             "constraints_func": infeasible,

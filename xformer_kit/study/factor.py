@@ -19,7 +19,7 @@ from typing import Any
 
 from xformer_kit.registry import Context, Fault, choices, shown
 from xformer_kit.registry.command_lines import quoted
-from xformer_kit.study.nodes import Config, Node
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, Range
 
 Levels = dict[str, str]  # factor -> label of its level
@@ -143,7 +143,7 @@ def _misspelt(given: Node, base: Node) -> Iterator[tuple[str, str]]:
             yield name, other
 
 
-def _levels(name: str, levels: Any, faults: list[Fault]) -> Iterator[tuple[str, Config]]:
+def _levels(name: str, levels: Any, faults: list[Fault]) -> Iterator[tuple[str, dict]]:
     path = f"study.factors.{name}"
     if isinstance(levels, Mapping) and levels:
         for label, words in levels.items():
@@ -207,7 +207,7 @@ def _between(name: str, given: Node, base: Node, faults: list[Fault]) -> dict[st
 
 
 def _factor(
-    name: str, levels: dict[str, Config], base: Any, labelled: bool, faults: list[Fault]
+    name: str, levels: dict[str, dict], base: Any, labelled: bool, faults: list[Fault]
 ) -> Factor:
     """A factor with its baseline, which is the label of a labelled level, a value, or overrides."""
     own = isinstance(base, Mapping) and "name" not in base

@@ -41,7 +41,7 @@ class Variant:
         size = (*self.rung.words, f"trainer.max_steps={self.rung.steps}") if self.rung else ()
         return (*self.words, *size, *self.tuned, *self.knob)
 
-    def plain(self) -> Config:
+    def plain(self) -> dict:
         """As plan.json holds it: without its config, which its overrides compose."""
         node = asdict(replace(self, config={}))
         del node["config"]

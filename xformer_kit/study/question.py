@@ -25,7 +25,7 @@ from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
 from xformer_kit.study.metric import HIGHER, LOWER, metric
-from xformer_kit.study.nodes import Config, Node
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 
 WAYS = {  # what a mapping of a study looks like
@@ -42,7 +42,7 @@ DIRECTORY, PLAIN = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 
-def complete(node: Node, name: str) -> Config:
+def complete(node: Node, name: str) -> dict:
     """The node with the defaults of what it leaves out; `name` if it has none."""
     found = _defaults("study") | dict(node)
     design = DESIGNS.complete(found["design"] or DEFAULT_DESIGN)
@@ -54,7 +54,7 @@ def complete(node: Node, name: str) -> Config:
     return found | own
 
 
-def _defaults(settings: str) -> Config:
+def _defaults(settings: str) -> dict:
     return {key: plain(option.default) for key, option in SETTINGS.options(settings).items()}
 
 
@@ -242,7 +242,7 @@ def _tuned(node: Node, factors: Factors) -> Iterator[Fault]:
 
 
 def _set(node: Node, factors: Factors) -> dict[str, str]:
-    """Config path -> the place of the study that sets it."""
+    """dict path -> the place of the study that sets it."""
     found: dict[str, str] = {}
     for factor in factors.values():
         for key, value in (pair for words in factor.levels.values() for pair in words.items()):

@@ -13,7 +13,7 @@ from typing import Any
 
 from xformer_kit.registry import Fault
 from xformer_kit.study.factor import Factor, Factors, Levels
-from xformer_kit.study.nodes import Config, Node
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import COUNTED
 from xformer_kit.study.settings import seeds
 
@@ -88,7 +88,7 @@ def _suggested(factor: Factor, trial: Any) -> str:
     return factor.label(trial.suggest_float(*ends, step=between.step, log=between.log))
 
 
-def parameters(factors: Factors, levels: Levels) -> Config:
+def parameters(factors: Factors, levels: Levels) -> dict:
     """A point as Optuna's own parameters, of the factors whose condition is met."""
     return {
         name: levels[name] if factor.interval is None else json.loads(levels[name])

@@ -8,7 +8,6 @@ from typing import Any
 from xformer_kit.inspect.style import COLOURS, FAINT, INK, bounds, whole
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.metric import Metric, metric
-from xformer_kit.study.nodes import Config
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.curves import VariantCurve
 from xformer_kit.study.report.document import Figure
@@ -305,7 +304,7 @@ def _time(most: float) -> tuple[float, str]:
 
 def _point(axes: Any, variant: VariantResult, x: float, style: LineStyle, scale: float) -> None:
     found = variant.best.interval
-    mark: Config = {"markersize": 4, "capsize": 0, "zorder": 1}
+    mark: dict = {"markersize": 4, "capsize": 0, "zorder": 1}
     if style.named:
         mark = {"markersize": 7, "capsize": 3, "zorder": 3, "label": title(variant)}
         if found.low is not None:

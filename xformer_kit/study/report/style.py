@@ -7,7 +7,6 @@ import textwrap
 from typing import Any, NamedTuple
 
 from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS
-from xformer_kit.study.nodes import Config
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.variants import VariantResult
 
@@ -23,7 +22,7 @@ class LineStyle(NamedTuple):
     named: bool  # whether it is the variant's own; the others are all faint
 
     @property
-    def joined(self) -> Config:
+    def joined(self) -> dict:
         """Of a line without markers, as keywords of matplotlib."""
         return {"color": self.color, "linestyle": self.line}
 
