@@ -57,6 +57,10 @@ class Metric:
         """Whether a variant that differs so from its baseline is the better one."""
         return (difference > 0) == self.higher_is_better
 
+    def side(self, difference: float) -> str:
+        """better or worse: a variant that differs so from its baseline."""
+        return "better" if self.better(difference) else "worse"
+
     def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
         """A figure with so many digits after the point; None: as many as a number of its size has
         in an error.

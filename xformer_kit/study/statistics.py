@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+LEVEL = 0.95  # of all intervals of a study
+ALPHA = 1 - LEVEL
 BOOTSTRAP_FROM = 20  # seeds
 # Differences are taken as equal if they differ only by rounding, relative to the largest
 # figure.
 ROUNDING = 1e-12
+SMALL = ALPHA + ROUNDING  # the largest p that shows a difference
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Interval:
     high: float | None
     count: int  # runs
     sd: float | None  # of one run, with count - 1 in the denominator
-    level: float = 0.95
+    level: float = LEVEL
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class PairedDifference:
     count: int  # seeds in common
     sd: float | None  # of one seed's difference
     method: str
-    level: float = 0.95
+    level: float = LEVEL
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Band:
     count: int  # seeds
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> Interval:
+def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """mean +- t sd / sqrt(n), t the quantile of Student's t at n - 1 degrees of freedom (Student,
     1908).
 
@@ -85,7 +88,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
 def paired(
     baseline: Mapping[int, float],
     variant: Mapping[int, float],
-    level: float = 0.95,
+    level: float = LEVEL,
     *,
     scale: float | None = None,
     resamples: int = 9999,
@@ -153,6 +156,10 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
+def significant(p: float | None) -> bool:
+    return p is not None and p <= SMALL
+
+
 def equivalence(difference: PairedDifference, margin: float) -> float | None:
     """p of the hypothesis that the true difference is as large as the margin or larger, either way:
     two one-sided tests, of which the larger p counts (Schuirmann, 1987). A small p means: equal,
@@ -192,7 +199,7 @@ def divergence(baseline: tuple[int, int], variant: tuple[int, int]) -> float:
     return float(fisher_exact([[lost, runs - lost] for lost, runs in (baseline, variant)]).pvalue)
 
 
-def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: float = 0.95) -> Band:
+def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: float = LEVEL) -> Band:
     """curves: seed -> (steps, values). The interval of `interval` at every step at which all seeds
     have a finite value, so that no step compares other seeds than the next. The level holds for
     each step, not for all at once.
