@@ -50,11 +50,11 @@ class Variant:
     @property
     def title(self) -> str:
         """What distinguishes it from all other entries of the plan."""
-        return titled(self.name, self.rung.name if self.rung else None, self.tuned)
+        return titled(self.name, self.rung, self.tuned)
 
 
-def titled(name: str, rung: str | None, tuned: Iterable[str]) -> str:
-    return " ".join((name, *([rung] if rung else []), *tuned))
+def titled(name: str, rung: Rung | None, tuned: Iterable[str]) -> str:
+    return " ".join((name, *([rung.name] if rung else []), *tuned))
 
 
 @dataclass(frozen=True)

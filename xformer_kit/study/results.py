@@ -6,7 +6,6 @@ from typing import Literal
 
 from xformer_kit.study.metric import Metric, metric_of
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.plan import titled
 
 Status = Literal[
     "finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"
@@ -35,7 +34,7 @@ def rung_name(variant: Node) -> str | None:
 
 def title(variant: Node) -> str:
     """What distinguishes an entry of the plan from all others."""
-    return titled(variant["name"], rung_name(variant), variant["tuned"])
+    return " ".join(filter(None, (variant["name"], rung_name(variant), *variant["tuned"])))
 
 
 @dataclass(frozen=True)
