@@ -16,6 +16,7 @@ study:
 import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Context, Fault, plain, shown
@@ -44,48 +45,42 @@ DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 def complete(node: Node, name: str) -> dict:
     """The node with the defaults of what it leaves out; `name` if it has none."""
-    found = _defaults("study") | dict(node)
-    design = DESIGNS.complete(found["design"] or DEFAULT_DESIGN)
-    budget = _defaults("budget") | dict(found["budget"] or {})
+    found = _with_defaults("study", node)
+    budget = _with_defaults("budget", found["budget"] or {})
     if budget["by"] is None and budget["match"] != "none":
         budget["by"] = KNOBS[budget["match"]][0]
-    stop = None if found["stop"] is None else _defaults("stop") | dict(found["stop"])
-    own = {"name": found["name"] or name, "design": design, "budget": budget, "stop": stop}
-    return found | own
+    return found | {
+        "name": found["name"] or name,
+        "design": DESIGNS.complete(found["design"] or DEFAULT_DESIGN),
+        "budget": budget,
+        "stop": None if found["stop"] is None else _with_defaults("stop", found["stop"]),
+    }
 
 
-def _defaults(settings: str) -> dict:
-    return {key: plain(option.default) for key, option in SETTINGS.options(settings).items()}
+def _with_defaults(settings: str, node: Node) -> dict:
+    options = SETTINGS.options(settings)
+    return {key: plain(option.default) for key, option in options.items()} | dict(node)
 
 
 def faults(node: Any, context: Context | None = None) -> list[Fault]:
     """What is wrong with a study's node, before any of its variants is composed."""
     context = context or Context()
     if not isinstance(node, Mapping):
-        return [
-            Fault(
-                "study",
-                "must be a mapping with a question, factors and a baseline",
-                got=shown(node),
-            )
-        ]
+        rule = "must be a mapping with a question, factors and a baseline"
+        return [Fault("study", rule, got=shown(node))]
     if isinstance(node.get("study"), Mapping):
-        return [
-            Fault(
-                "study.study",
-                "lies in a study already, for its file has no header",
-                fix="Begin the file with # @package _global_.",
-            )
-        ]
+        rule = "lies in a study already, for its file has no header"
+        return [Fault("study.study", rule, fix="Begin the file with # @package _global_.")]
     return list(_of_settings(node, context)) or _of_variants(node)
 
 
 def _of_settings(node: Node, context: Context) -> Iterator[Fault]:
     """Unknown keys, and values that do not fit them."""
-    plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
-    whole = {"name": "study"} | plainly
+    whole = {"name": "study"} | {k: v for k, v in node.items() if k not in ("design", "name")}
     for fault in SETTINGS.faults(whole, "study", context, beside=("name", "design")):
-        yield _with_example(fault)
+        key = fault.path.removeprefix("study.")
+        example = f"Try {fault.path}='{WAYS.get(key)}'."
+        yield fault if fault.fix or key not in WAYS else fault.with_fix(example)
     name = node.get("name")
     if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
         yield Fault(
@@ -104,39 +99,18 @@ def _of_variants(node: Node) -> list[Fault]:
     """Factors, and settings that do not go with them."""
     whole = complete(node, "")
     if not whole["factors"] and DESIGNS[whole["design"]["name"]].needs_factors:
-        return [
-            Fault(
-                "study.factors",
-                "a study varies something",
-                got="none",
-                fix="Add factors: {placement: [post]}.",
-            )
-        ]
+        fix = "Add factors: {placement: [post]}."
+        return [Fault("study.factors", "a study varies something", got="none", fix=fix)]
     factors, wrong = read(node)
     if wrong:
         return wrong
     if waiting := stuck(factors):
-        names = " and ".join(waiting)
-        return [
-            Fault(
-                "study.only",
-                f"{names} wait for each other, so none can leave its baseline",
-                fix="Leave one out.",
-            )
-        ]
-    checks = (_designed, _excluded, _tuned, _turned, _seeded)
-    of_variants = [fault for check in checks for fault in check(whole, factors)]
-    return [*of_variants, *_measured(whole), *_twice(whole), *_stopped(whole)]
-
-
-def _with_example(fault: Fault) -> Fault:
-    """The fault of a node that must be a mapping, with an example of one."""
-    key = fault.path.removeprefix("study.")
-    return (
-        fault
-        if fault.fix or key not in WAYS
-        else fault.with_fix(f"Try {fault.path}='{WAYS[key]}'.")
-    )
+        rule = f"{' and '.join(waiting)} wait for each other, so none can leave its baseline"
+        return [Fault("study.only", rule, fix="Leave one out.")]
+    of_factors = (_designed, _excluded, _tuned, _turned, _seeded)
+    checks = [check(whole, factors) for check in of_factors]
+    checks += [check(whole) for check in (_measured, _twice, _stopped)]
+    return list(chain(*checks))
 
 
 def _measured(node: Node) -> Iterator[Fault]:
@@ -167,32 +141,23 @@ def _twice(node: Node) -> Iterator[Fault]:
 
 
 def _designed(node: Node, factors: Factors) -> Iterator[Fault]:
-    design = node["design"]
-    if DESIGNS[design["name"]].adaptive:
+    name = node["design"]["name"]
+    design = DESIGNS[name]
+    if design.adaptive:
         yield from space.faults(node, factors)
         return
-    for name, factor in factors.items():
+    for key, factor in factors.items():
         if factor.interval is not None:
-            yield Fault(
-                f"study.factors.{name}",
-                "is an interval, which only design=search draws from",
-                fix="List its levels.",
-            )
+            rule = "is an interval, which only design=search draws from"
+            yield Fault(f"study.factors.{key}", rule, fix="List its levels.")
     if node["storage"] is not None:
-        yield Fault(
-            "study.storage",
-            "belongs to design=search",
-            got=f"{node['storage']}",
-            fix="Leave it out.",
-        )
-    if reason := DESIGNS[design["name"]].cannot(factors):
-        yield Fault(
-            "study.design",
-            f"'{design['name']}' {reason}",
-            fix="Try design=one_at_a_time or design=factorial.",
-        )
+        rule, given = "belongs to design=search", f"{node['storage']}"
+        yield Fault("study.storage", rule, got=given, fix="Leave it out.")
+    if reason := design.cannot(factors):
+        fix = "Try design=one_at_a_time or design=factorial."
+        yield Fault("study.design", f"'{name}' {reason}", fix=fix)
     else:
-        yield from DESIGNS.create(design).clashes(node, factors)
+        yield from DESIGNS.create(node["design"]).clashes(node, factors)
 
 
 def _excluded(node: Node, factors: Factors) -> Iterator[Fault]:
@@ -201,44 +166,30 @@ def _excluded(node: Node, factors: Factors) -> Iterator[Fault]:
         if not isinstance(pattern, Mapping) or not pattern:
             yield Fault(path, "must map factors to levels", got=shown(pattern))
             continue
-        for name, value in pattern.items():
+        levels = {name: label_of(value) for name, value in pattern.items()}
+        for name, label in levels.items():
             if name not in factors:
-                yield Fault(f"{path}.{name}", "is no factor", fix=f"Factors: {', '.join(factors)}.")
-            elif label_of(value) not in factors[name].levels:
-                yield Fault(
-                    f"{path}.{name}",
-                    "is no level",
-                    got=f"{label_of(value)}",
-                    fix=f"Known: {', '.join(factors[name].levels)}.",
-                )
-        if all(
-            name in factors and factors[name].baseline == label_of(value)
-            for name, value in pattern.items()
-        ):
-            yield Fault(
-                path,
-                "is the baseline, which the others are compared with; it cannot be left out",
-            )
+                fix = f"Factors: {', '.join(factors)}."
+                yield Fault(f"{path}.{name}", "is no factor", fix=fix)
+            elif label not in factors[name].levels:
+                fix = f"Known: {', '.join(factors[name].levels)}."
+                yield Fault(f"{path}.{name}", "is no level", got=label, fix=fix)
+        if levels.items() <= baseline(factors).items():
+            rule = "is the baseline, which the others are compared with; it cannot be left out"
+            yield Fault(path, rule)
 
 
 def _tuned(node: Node, factors: Factors) -> Iterator[Fault]:
     for key, values in (node["tune"] or {}).items():
+        path, got = f"study.tune.{key}", shown(values)
         if not isinstance(values, list) or len(values) < 2:
             yield Fault(
-                f"study.tune.{key}",
-                "must list two values or more",
-                got=shown(values),
-                fix=f"Try {key}: [1e-3, 3e-3].",
+                path, "must list two values or more", got=got, fix=f"Try {key}: [1e-3, 3e-3]."
             )
         elif len(set(map(shown, values))) < len(values):
-            yield Fault(
-                f"study.tune.{key}",
-                "names a value twice",
-                got=shown(values),
-                fix="Leave one out.",
-            )
+            yield Fault(path, "names a value twice", got=got, fix="Leave one out.")
         if key in factors:
-            yield Fault(f"study.tune.{key}", "is a factor too", fix="Leave it out of one of them.")
+            yield Fault(path, "is a factor too", fix="Leave it out of one of them.")
 
 
 def _set(node: Node, factors: Factors) -> dict[str, str]:
@@ -266,10 +217,10 @@ def _turned(node: Node, factors: Factors) -> Iterator[Fault]:
     if budget["match"] != "none" and budget["by"] in places:
         free = [knob for knob in KNOBS[budget["match"]] if knob not in places]
         ways = f"Turn {' or '.join(free)}, or" if free else "Choose"
+        what, where = SHOWN[budget["match"]], places[budget["by"]]
         yield Fault(
             "study.budget.by",
-            f"{budget['by']} is turned to match {SHOWN[budget['match']]}, which would undo what"
-            f" {places[budget['by']]} sets",
+            f"{budget['by']} is turned to match {what}, which would undo what {where} sets",
             got=f"{budget['by']!r}",
             fix=f"{ways} study.budget.match=none.",
         )
@@ -278,28 +229,18 @@ def _turned(node: Node, factors: Factors) -> Iterator[Fault]:
 def _stopped(node: Node) -> Iterator[Fault]:
     if not node["stop"]:
         return
-    count = len(seeds(node))
-    after, design = node["stop"]["after"], node["design"]["name"]
+    after, count = node["stop"]["after"], len(seeds(node))
     if after >= count:
-        yield Fault(
-            "study.stop.after",
-            "must leave seeds to spare",
-            got=f"{after} of {count} seeds",
-            fix="Raise study.seeds, or study.stop=null.",
-        )
-    if reason := DESIGNS[design].no_stop:
-        yield Fault(
-            "study.stop",
-            f"'{design}' {reason}",
-            fix="Try design=one_at_a_time, or study.stop=null.",
-        )
+        rule, got = "must leave seeds to spare", f"{after} of {count} seeds"
+        fix = "Raise study.seeds, or study.stop=null."
+        yield Fault("study.stop.after", rule, got=got, fix=fix)
+    name = node["design"]["name"]
+    if reason := DESIGNS[name].no_stop:
+        fix = "Try design=one_at_a_time, or study.stop=null."
+        yield Fault("study.stop", f"'{name}' {reason}", fix=fix)
     if find_spec("scipy") is None:
-        yield Fault(
-            "study.stop",
-            "needs scipy for its test",
-            got="none",
-            fix="pip install 'xformer_kit[study]', or study.stop=null.",
-        )
+        fix = "pip install 'xformer_kit[study]', or study.stop=null."
+        yield Fault("study.stop", "needs scipy for its test", got="none", fix=fix)
 
 
 def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
@@ -312,21 +253,17 @@ def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     patterns = excluded(node)
     design = DESIGNS.create(node["design"])
     found = distinct(design, factors, patterns)
-    if patterns and len(found) == 1 and not design.adaptive:
-        raise ConfigError(
-            Fault(
-                "study.exclude",
-                "leaves no variant other than the baseline",
-                fix="Take a combination out of it.",
-            )
-        )
-    if design.limit is not None and len(found) - 1 < design.limit:
+    count = len(found) - 1  # variants other than the baseline
+    if patterns and not count and not design.adaptive:
+        rule = "leaves no variant other than the baseline"
+        raise ConfigError(Fault("study.exclude", rule, fix="Take a combination out of it."))
+    if design.limit is not None and count < design.limit:
         raise ConfigError(
             Fault(
                 "study.design.count",
                 "must be at most the variants that there are",
-                got=f"{design.limit}, and there are {len(found) - 1}",
-                fix=f"Try {len(found) - 1}, or design=factorial, which takes all.",
+                got=f"{design.limit}, and there are {count}",
+                fix=f"Try {count}, or design=factorial, which takes all.",
             )
         )
     return factors, found
