@@ -66,8 +66,8 @@ def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
     }
     facts |= {"claim": content.claim.outcome} if content.claim else {}
     where = [logger.get(key) for key in ("project", "entity")]
-    known = json.dumps([where, facts, content.sentences, tables], default=str).encode()
-    number = hashlib.sha256(known).hexdigest()[:8]
+    known = json.dumps([where, facts, content.sentences, tables], default=str)
+    number = hashlib.sha256(known.encode()).hexdigest()[:8]
     mark = folder / f".wandb_{number}"
     try:
         mark.touch(exist_ok=False)
@@ -126,14 +126,15 @@ def _log(
         "group": logger.get("group") or node["name"][:GROUP],
         "tags": logger.get("tags") or tags(node),
     }
-    named = {
-        "name": f"{node['name']} {REPORT}",
-        "id": number,
-        "job_type": REPORT,
-        "notes": content.question,
-    }
     run, line = begun(
-        logger, folder, **own, **named, config={"study": node, "command": content.results.command}
+        logger,
+        folder,
+        **own,
+        name=f"{node['name']} {REPORT}",
+        id=number,
+        job_type=REPORT,
+        notes=content.question,
+        config={"study": node, "command": content.results.command},
     )
     try:
         import wandb

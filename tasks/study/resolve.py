@@ -106,9 +106,15 @@ class Costs:
             prepared = prepare(config)
             objective = speaking(objective_of(config), prepared)
             source = objective.source_tokenizer
-            vocab = config["model"]["vocab_size"] or prepared.tokenizer.size
-            two = None if source is objective.tokenizer else source.size
-            self.known[key] = prepared, objective, Cost(vocab, two, objective.given_logits)
+            self.known[key] = (
+                prepared,
+                objective,
+                Cost(
+                    config["model"]["vocab_size"] or prepared.tokenizer.size,
+                    None if source is objective.tokenizer else source.size,
+                    objective.given_logits,
+                ),
+            )
         return self.known[key]
 
     def data(self, config: Config) -> Any:

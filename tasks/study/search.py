@@ -117,8 +117,9 @@ class SearchRunner:
             node |= {key: self.node[key] for key in ("name", "metric", "design")}
             node["number"] = about["number"]
             reported = None if self.node["design"]["pruner"] == "none" else node
-            report_to = f"++study.trial={text(reported)}"
-            self.runs[trial.number] = Trial(variant, self.first, about["key"], report_to)
+            self.runs[trial.number] = Trial(
+                variant, self.first, about["key"], f"++study.trial={text(reported)}"
+            )
         return self.runs[trial.number]
 
     def tell(self) -> None:
@@ -143,8 +144,9 @@ class SearchRunner:
                 # A run of another study reported nothing.
                 if step not in trial.intermediate_values:
                     storage.set_trial_intermediate_value(number, step, figure)
-            ended = {"status": now.status, "step": now.step, "why": now.why}
-            storage.set_trial_user_attr(number, "ended", ended)
+            storage.set_trial_user_attr(
+                number, "ended", {"status": now.status, "step": now.step, "why": now.why}
+            )
             if now.status == "diverged":
                 storage.set_trial_user_attr(number, "infeasible", 1.0)
         kinds = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}
@@ -231,8 +233,9 @@ class SearchRunner:
         """The trial as a run. One that another search gave up goes on; one that failed is begun
         anew where that is asked.
         """
-        about = {"number": len(self.trials()), "key": key, "variant": variant.plain()}
-        trial.set_user_attr("run", about)
+        trial.set_user_attr(
+            "run", {"number": len(self.trials()), "key": key, "variant": variant.plain()}
+        )
         found = self._run(next(t for t in self.proposals.runs() if t.number == trial.number))
         where = self.plan.directory(found)
         if state.of(where, pruned=True).status == "pruned":

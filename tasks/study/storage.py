@@ -111,8 +111,13 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
         way = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
     elif where.startswith("postgres://"):
         way = f"Write postgresql://{shown.removeprefix('postgres://')}."
-    rule = f"{shown} cannot be used as a search's storage: {reason.rstrip('.')}"
-    return ConfigError(Fault("study.storage", rule, fix=way))
+    return ConfigError(
+        Fault(
+            "study.storage",
+            f"{shown} cannot be used as a search's storage: {reason.rstrip('.')}",
+            fix=way,
+        )
+    )
 
 
 def study_of(node: dict, asked: dict) -> Any:
@@ -195,8 +200,9 @@ def importance(study: Any) -> dict[str, float]:
 
     if len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) < ENOUGH:
         return {}
-    evaluator = importance.PedAnovaImportanceEvaluator()
-    found = importance.get_param_importances(study, evaluator=evaluator)
+    found = importance.get_param_importances(
+        study, evaluator=importance.PedAnovaImportanceEvaluator()
+    )
     return {name: round(share, 4) for name, share in found.items()}
 
 

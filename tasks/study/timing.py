@@ -128,10 +128,13 @@ def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
 
     objective = speaking(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
-    size = config["model"].get("vocab_size") or prepared.tokenizer.size
     began = time.perf_counter()
     model = (
-        build(config, size, None if source is objective.tokenizer else source.size)
+        build(
+            config,
+            config["model"].get("vocab_size") or prepared.tokenizer.size,
+            None if source is objective.tokenizer else source.size,
+        )
         .to(device)
         .train()
     )

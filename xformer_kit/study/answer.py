@@ -102,8 +102,11 @@ def answer(
         else:
             outcome = words.outcome(d, p, p_margin)
             first = [words.compared(runs.name, baseline.name, outcome, d, p, p_margin)]
-        sentence = " ".join([*first, *missing(runs, baseline)])
-        verdicts.append(Verdict(runs.name, outcome, d, p, p_margin, sentence))
+        verdicts.append(
+            Verdict(
+                runs.name, outcome, d, p, p_margin, " ".join([*first, *missing(runs, baseline)])
+            )
+        )
     return StudyAnswer(_summary([baseline, *variants], verdicts, measured, margin), verdicts)
 
 
@@ -128,13 +131,13 @@ def _effect_sentence(effect: Effect, p: float | None, words: "Words") -> str:
     if effect.method == "not crossed":
         return f"Of {effect.name} these runs show nothing: no combination has all of its levels."
     if len(names) == 1:
-        zero = f"{effect.factors[0]}={effect.baseline[0]}"
-        text = words.compared(names[0], zero, outcome, d, p)
+        text = words.compared(names[0], f"{effect.factors[0]}={effect.baseline[0]}", outcome, d, p)
     elif outcome == "unseen" and d.sd:
         text = words.unseen(f"No interaction of {effect.name}", d, p)
     else:
-        both = f"{names[0]} and {names[1]} together"
-        text = words.compared(both, "their effects apart", outcome, d, p, be="are")
+        text = words.compared(
+            f"{names[0]} and {names[1]} together", "their effects apart", outcome, d, p, be="are"
+        )
     return text + _basis(effect)
 
 

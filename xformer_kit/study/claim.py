@@ -66,14 +66,14 @@ def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> lis
 
 def _of_expectation(one: Any, path: str, known: Sequence[str], baseline: str) -> Iterator[Fault]:
     if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= KEYS:
-        shape = f"must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}"
-        yield Fault(path, shape, got=shown(one))
+        yield Fault(
+            path, f"must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}", got=shown(one)
+        )
         return
     names = {"than": baseline} | dict(one)
     for key in ("variant", "than"):
         if (name := names[key]) not in known:
-            fix = choices(name, known)
-            yield Fault(f"{path}.{key}", f"no variant is called {name!r}", fix=fix)
+            yield Fault(f"{path}.{key}", f"no variant is called {name!r}", fix=choices(name, known))
     if one["is"] not in WAYS:
         yield Fault(f"{path}.is", f"must be {listed(WAYS)}", got=shown(one["is"]))
     if names["than"] == one["variant"]:
@@ -116,8 +116,12 @@ def held(
     ]
     outcomes = {outcome for outcome, _ in parts}
     outcome = next(one for one in (NOT_HELD, OPEN, HELD) if one in outcomes)
-    sentence = f"{SAID[outcome]} {' '.join(text for _, text in parts)}"
-    return Claim(outcome, sentence, tuple(test.difference for test in tests), tuple(ps))
+    return Claim(
+        outcome,
+        f"{SAID[outcome]} {' '.join(text for _, text in parts)}",
+        tuple(test.difference for test in tests),
+        tuple(ps),
+    )
 
 
 @dataclass
@@ -189,9 +193,10 @@ class _Test:
         else:
             outcome, seen = OPEN, self._undecided
         if shown and seen == self.by_loss and (d.p is None or self.p_lost < d.p):
-            often = "more" if seen == "worse" else "less"
             text = "{} is {seen} than {}, for it diverges {often} often ({p})."
-            text = text.format(*names, seen=seen, often=often, p=format_p(p))
+            text = text.format(
+                *names, seen=seen, often="more" if seen == "worse" else "less", p=format_p(p)
+            )
         else:
             # What is better is not reported as within a margin, which it may well have left on that
             # side.

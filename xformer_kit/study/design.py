@@ -205,8 +205,9 @@ class FractionalDesign(Design):
     @classmethod
     def check(cls, options: Options, context: Context):
         if options.resolution not in (3, 4, 5):
-            got = f"{options.resolution}"
-            yield Fault("resolution", "must be 3, 4 or 5", got=got, fix="Try 4.")
+            yield Fault(
+                "resolution", "must be 3, 4 or 5", got=f"{options.resolution}", fix="Try 4."
+            )
 
     @classmethod
     def cannot(cls, factors):

@@ -160,9 +160,11 @@ def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Ite
             found[name] = Factor(name, label, {label: {name: value}}, {}, between)
         else:
             kind = "a whole number" if between.whole else "a number"
-            rule = f"must be {kind} of its interval, {between}"
             yield Fault(
-                f"study.baseline.{name}", rule, got=shown(value), fix="The search begins with it."
+                f"study.baseline.{name}",
+                f"must be {kind} of its interval, {between}",
+                got=shown(value),
+                fix="The search begins with it.",
             )
     elif known:
         yield from _of_levels(name, known, base[name], isinstance(levels, Mapping), found)
@@ -197,8 +199,11 @@ def _levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterat
             if isinstance(words, Mapping):
                 known[str(label)] = dict(words)
             else:
-                rule = "must be a mapping of overrides, such as {ffn.width: 64}"
-                yield Fault(f"{path}.{label}", rule, got=shown(words))
+                yield Fault(
+                    f"{path}.{label}",
+                    "must be a mapping of overrides, such as {ffn.width: 64}",
+                    got=shown(words),
+                )
         return
     values = levels if isinstance(levels, (list, tuple)) else []
     if not values:

@@ -138,8 +138,7 @@ def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Arm, int]) -> E
     for key, row in zip(table.keys, table.values, strict=True):
         arm = tuple(key[i] for i in at)
         if arm in signs:
-            rest = tuple(x for i, x in enumerate(key) if i not in at)
-            others.setdefault(rest, {})[arm] = row
+            others.setdefault(tuple(x for i, x in enumerate(key) if i not in at), {})[arm] = row
     missing = np.full(len(table.seeds), np.nan)
     contrast = np.array(
         [

@@ -136,13 +136,13 @@ def _enough(options: Any) -> Iterator[Fault]:
             if multiples == 1
             else f"{multiples} numbers of tokens per parameter"
         )
-        more = (
-            "Or give a second multiple, with which 3 do."
-            if multiples == 1 and count == fewest(2)
-            else ""
-        )
         yield Fault(
-            "sizes", f"must be at least {needed} for a law with {law}", got=f"{count}", fix=more
+            "sizes",
+            f"must be at least {needed} for a law with {law}",
+            got=f"{count}",
+            fix="Or give a second multiple, with which 3 do."
+            if multiples == 1 and count == fewest(2)
+            else "",
         )
 
 

@@ -142,8 +142,12 @@ def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
             )
         )
     word = max(known, key=len, default="")
-    higher = word in HIGHER if higher_is_better is None else higher_is_better
-    return Metric(name, higher, (LOWER | HIGHER).get(word, ""), 100.0 if word in SHARES else 1.0)
+    return Metric(
+        name,
+        word in HIGHER if higher_is_better is None else higher_is_better,
+        (LOWER | HIGHER).get(word, ""),
+        100.0 if word in SHARES else 1.0,
+    )
 
 
 def decimals(error: float) -> int:

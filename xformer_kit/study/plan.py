@@ -197,8 +197,11 @@ def _labels(node: Node, found: list[Variant]) -> list[Fault]:
                 (f"Did you mean {one}? " for one in known if one.endswith(f"={name}")),
                 nearest(str(name), known),
             )
-            fix = f"{near}Known: {'; '.join(known)}."
-            faults.append(Fault(f"study.labels.{name}", "is no variant", fix=fix))
+            faults.append(
+                Fault(
+                    f"study.labels.{name}", "is no variant", fix=f"{near}Known: {'; '.join(known)}."
+                )
+            )
     return faults
 
 
@@ -222,8 +225,14 @@ def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
         else set()
     )
     if within := sorted(ways & claim.WITHIN) if not node["margin"] else []:
-        must = f"must say within what '{within[0]}' is meant, for the claim expects it"
-        return [Fault("study.margin", must, got=shown(node["margin"]), fix="Try 0.05.")]
+        return [
+            Fault(
+                "study.margin",
+                f"must say within what '{within[0]}' is meant, for the claim expects it",
+                got=shown(node["margin"]),
+                fix="Try 0.05.",
+            )
+        ]
     return [fault.with_fix("Or study without a claim: study.claim=null.") for fault in wrong]
 
 

@@ -99,14 +99,25 @@ def _of_variants(node: Node) -> list[Fault]:
     """Factors, and settings that do not go with them."""
     whole = complete(node, "")
     if not whole["factors"] and DESIGNS[whole["design"]["name"]].needs_factors:
-        fix = "Add factors: {placement: [post]}."
-        return [Fault("study.factors", "a study varies something", got="none", fix=fix)]
+        return [
+            Fault(
+                "study.factors",
+                "a study varies something",
+                got="none",
+                fix="Add factors: {placement: [post]}.",
+            )
+        ]
     factors, wrong = read(node)
     if wrong:
         return wrong
     if waiting := stuck(factors):
-        rule = f"{' and '.join(waiting)} wait for each other, so none can leave its baseline"
-        return [Fault("study.only", rule, fix="Leave one out.")]
+        return [
+            Fault(
+                "study.only",
+                f"{' and '.join(waiting)} wait for each other, so none can leave its baseline",
+                fix="Leave one out.",
+            )
+        ]
     of_factors = (_designed, _excluded, _tuned, _turned, _seeded)
     checks = [check(whole, factors) for check in of_factors]
     checks += [check(whole) for check in (_measured, _twice, _stopped)]
@@ -154,8 +165,11 @@ def _designed(node: Node, factors: Factors) -> Iterator[Fault]:
         rule, given = "belongs to design=search", f"{node['storage']}"
         yield Fault("study.storage", rule, got=given, fix="Leave it out.")
     if reason := design.cannot(factors):
-        fix = "Try design=one_at_a_time or design=factorial."
-        yield Fault("study.design", f"'{name}' {reason}", fix=fix)
+        yield Fault(
+            "study.design",
+            f"'{name}' {reason}",
+            fix="Try design=one_at_a_time or design=factorial.",
+        )
     else:
         yield from DESIGNS.create(node["design"]).clashes(node, factors)
 
@@ -175,8 +189,9 @@ def _excluded(node: Node, factors: Factors) -> Iterator[Fault]:
                 fix = f"Known: {', '.join(factors[name].levels)}."
                 yield Fault(f"{path}.{name}", "is no level", got=label, fix=fix)
         if levels.items() <= baseline(factors).items():
-            rule = "is the baseline, which the others are compared with; it cannot be left out"
-            yield Fault(path, rule)
+            yield Fault(
+                path, "is the baseline, which the others are compared with; it cannot be left out"
+            )
 
 
 def _tuned(node: Node, factors: Factors) -> Iterator[Fault]:
@@ -255,8 +270,13 @@ def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     found = distinct(design, factors, patterns)
     count = len(found) - 1  # variants other than the baseline
     if patterns and not count and not design.adaptive:
-        rule = "leaves no variant other than the baseline"
-        raise ConfigError(Fault("study.exclude", rule, fix="Take a combination out of it."))
+        raise ConfigError(
+            Fault(
+                "study.exclude",
+                "leaves no variant other than the baseline",
+                fix="Take a combination out of it.",
+            )
+        )
     if design.limit is not None and count < design.limit:
         raise ConfigError(
             Fault(

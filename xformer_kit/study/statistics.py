@@ -115,9 +115,16 @@ def paired(
     )
     x = after - before
     if len(x) < 2:
-        known = float(x[0]) if len(x) else None
         return PairedDifference(
-            known, None, None, None, None, len(x), None, "one seed" if len(x) else "no seed", level
+            float(x[0]) if len(x) else None,
+            None,
+            None,
+            None,
+            None,
+            len(x),
+            None,
+            "one seed" if len(x) else "no seed",
+            level,
         )
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     rounding = ROUNDING * (

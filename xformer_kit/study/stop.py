@@ -47,11 +47,15 @@ def applied(results: Results) -> Results:
         stopped = found.get(results.label(one))
         if stopped is None or one.seed in order[: stopped.seeds]:
             return one
-        why = stopped.sentence
-        return Outcome(one.variant, one.seed, one.key, "left out", one.directory, why=why)
+        return Outcome(
+            one.variant, one.seed, one.key, "left out", one.directory, why=stopped.sentence
+        )
 
-    sentences = {label: stopped.sentence for label, stopped in found.items()}
-    return replace(results, outcomes=[kept(one) for one in results.outcomes], stopped=sentences)
+    return replace(
+        results,
+        outcomes=[kept(one) for one in results.outcomes],
+        stopped={label: stopped.sentence for label, stopped in found.items()},
+    )
 
 
 def decided(results: Results) -> dict[str, StoppedVariant]:
@@ -78,8 +82,9 @@ def decided(results: Results) -> dict[str, StoppedVariant]:
             ):
                 seen = f"was stopped after {count} of {len(order)} seeds"
                 look = f"look {number} of {len(looks)}"
-                words = (variant.name, seen, base.name, look)
-                found[variant.label] = StoppedVariant(count, _sentence(words, d, p, results))
+                found[variant.label] = StoppedVariant(
+                    count, _sentence((variant.name, seen, base.name, look), d, p, results)
+                )
     return found
 
 

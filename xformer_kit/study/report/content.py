@@ -227,8 +227,9 @@ def _troubles(results: Results) -> list[Trouble]:
         early = one.facts.get("stopped") if one.status == "finished" else None
         status, why = ("ended early", str(early)) if early else (one.status, one.why)
         if status in STATUSES:
-            name = title(results.variants[one.variant])
-            found.append(Trouble(name, one.seed, status, one.step, why))
+            found.append(
+                Trouble(title(results.variants[one.variant]), one.seed, status, one.step, why)
+            )
     return sorted(found, key=lambda trouble: STATUSES.index(trouble.status))
 
 

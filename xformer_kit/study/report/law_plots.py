@@ -54,14 +54,16 @@ def _sizes(found: Laws, styled: Styled, look: list[LineStyle]) -> Figure:
             panel.set_ylabel(found.metric.title)
         legend(figure, panels[0], look)
 
-    note = (
+    return Figure(
+        "laws",
+        f"{found.metric.name} against parameters",
         "Signs: the mean of a rung's seeds with its 95 % interval. Lines: the fitted law; beyond"
         " the largest size, thin and with the 95 % interval of the law, it is extrapolated, up to"
-        f" {found.ahead:g} times."
+        f" {found.ahead:g} times.",
+        0.9 + 2.3 * rows + legend_height(look),
+        paint,
+        (rows, columns),
     )
-    heading = f"{found.metric.name} against parameters"
-    height = 0.9 + 2.3 * rows + legend_height(look)
-    return Figure("laws", heading, note, height, paint, (rows, columns))
 
 
 def _means(panel: Any, one: VariantLaw, multiple: float, scale: float, style: LineStyle) -> None:
@@ -70,8 +72,15 @@ def _means(panel: Any, one: VariantLaw, multiple: float, scale: float, style: Li
         found = step.interval
         if step.multiple == multiple and found.mean is not None:
             error = None if found.high is None else scale * (found.high - found.mean)
-            mark = {"yerr": error, "label": label, "capsize": 2, "zorder": 3}
-            panel.errorbar(step.parameters, scale * found.mean, **style.sign, **mark)
+            panel.errorbar(
+                step.parameters,
+                scale * found.mean,
+                **style.sign,
+                yerr=error,
+                label=label,
+                capsize=2,
+                zorder=3,
+            )
             label = None
 
 
@@ -82,8 +91,9 @@ def _curve(panel: Any, one: VariantLaw, multiple: float, found: Laws, style: Lin
     if law is None or not drawn:
         return
     inside = np.geomspace(min(sizes), max(sizes), POINTS)
-    fitted = [scale * law.loss(n, multiple * n) for n in inside]
-    panel.plot(inside, fitted, **style.joined, zorder=2)
+    panel.plot(
+        inside, [scale * law.loss(n, multiple * n) for n in inside], **style.joined, zorder=2
+    )
     if law.at_bounds:
         return
     beyond = np.geomspace(max(sizes), found.parameters, POINTS)
@@ -98,8 +108,9 @@ def _logarithmic(panel: Any) -> None:
 
     panel.set_xscale("log")
     low, high = panel.get_xlim()
-    subs = (1.0,) if high > 50 * low else (1.0, 2.0, 5.0)
-    panel.xaxis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
+    panel.xaxis.set_major_locator(
+        LogLocator(base=10, subs=(1.0,) if high > 50 * low else (1.0, 2.0, 5.0), numticks=12)
+    )
     panel.xaxis.set_major_formatter(lambda x, _: exact(x))
     panel.xaxis.set_minor_formatter(NullFormatter())
 
@@ -115,8 +126,14 @@ def _compute(found: Laws, styled: Styled, look: list[LineStyle]) -> Figure:
             pairs = [(step.flops, scale * value) for step in one.steps for value in step.values]
             if pairs:
                 size = 5.5 if style.name else 3
-                mark = {"color": style.color, "alpha": 0.75, "markersize": size}
-                axes.plot(*zip(*pairs, strict=True), style.marker, label=style.label, **mark)
+                axes.plot(
+                    *zip(*pairs, strict=True),
+                    style.marker,
+                    label=style.label,
+                    color=style.color,
+                    alpha=0.75,
+                    markersize=size,
+                )
             if one.best and one.predicts:
                 flops = [step.flops for step in one.steps]
                 at = np.geomspace(min(flops), max(flops), POINTS)
@@ -132,5 +149,10 @@ def _compute(found: Laws, styled: Styled, look: list[LineStyle]) -> Figure:
             " Lines: the lowest loss of the law for so much compute, with the best split"
             " into size and tokens."
         )
-    heading = f"{found.metric.name} against compute"
-    return Figure("laws compute", heading, note, 3.3 + legend_height(look), paint)
+    return Figure(
+        "laws compute",
+        f"{found.metric.name} against compute",
+        note,
+        3.3 + legend_height(look),
+        paint,
+    )

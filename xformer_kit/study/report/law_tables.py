@@ -25,12 +25,15 @@ def _laws(found: Laws) -> Table:
         ]
         for one in found.each
     ]
-    note = (
+    return Table(
+        "Laws",
+        ["variant", "law", *axes, "runs", "error"],
+        rows,
         f"E, the floor, in {found.metric.title}; alpha, the exponent of parameters N, and beta, of"
         " tokens D, with their 95 % intervals. Error: of one run, root mean square, as a share of"
-        " its loss."
+        " its loss.",
+        text=(1,),
     )
-    return Table("Laws", ["variant", "law", *axes, "runs", "error"], rows, note, text=(1,))
 
 
 def _number(one: VariantLaw, name: str) -> str:
@@ -90,23 +93,24 @@ def _splits(found: Laws) -> list[Table]:
 
 
 def rungs(found: Laws) -> Table:
-    header = [
-        "variant",
-        "rung",
-        "parameters",
-        "tokens",
-        "training FLOPs",
-        "mean",
-        "95 % interval",
-        "law",
-        "finished",
-    ]
-    note = (
+    return Table(
+        "Every rung",
+        [
+            "variant",
+            "rung",
+            "parameters",
+            "tokens",
+            "training FLOPs",
+            "mean",
+            "95 % interval",
+            "law",
+            "finished",
+        ],
+        [_rung(one, step, found) for one in found.each for step in one.steps],
         f"{found.metric.title}. x10: ten tokens for each parameter. Law: what the fitted law has"
-        " there."
+        " there.",
+        text=(1,),
     )
-    rows = [_rung(one, step, found) for one in found.each for step in one.steps]
-    return Table("Every rung", header, rows, note, text=(1,))
 
 
 def _rung(one: VariantLaw, step: LadderStep, found: Laws) -> list[str]:

@@ -118,10 +118,17 @@ def laws(results: Results) -> Laws | None:
     names = {variant["label"]: variant["name"] for variant in results.variants}
     each: list[VariantLaw] = []
     for label, mine in steps.items():
-        one = VariantLaw(names[label], label, mine)
-        each.append(_fitted(one, at, highest.flops, each))
-    epochs = max(variant["cost"].get("epochs", 0.0) for variant in results.variants)
-    return Laws(each, results.metric, *at, highest.flops, ahead, multiples, highest.rung, epochs)
+        each.append(_fitted(VariantLaw(names[label], label, mine), at, highest.flops, each))
+    return Laws(
+        each,
+        results.metric,
+        *at,
+        highest.flops,
+        ahead,
+        multiples,
+        highest.rung,
+        max(variant["cost"].get("epochs", 0.0) for variant in results.variants),
+    )
 
 
 def _step(rung, variant: VariantResult) -> LadderStep:
@@ -129,9 +136,15 @@ def _step(rung, variant: VariantResult) -> LadderStep:
         float(variant.cost[name] or 0) for name in ("params", "tokens", "flops")
     )
     values = tuple(variant.runs.values[seed] for seed in sorted(variant.runs.values))
-    found = variant.best.interval
     return LadderStep(
-        rung["name"], rung["multiple"], params, tokens, flops, found, values, variant.runs.total
+        rung["name"],
+        rung["multiple"],
+        params,
+        tokens,
+        flops,
+        variant.best.interval,
+        values,
+        variant.runs.total,
     )
 
 
@@ -153,10 +166,15 @@ def _fitted(
     except ValueError as error:
         return VariantLaw(*known, why=str(error))
     first = before[0].law if before else None
-    gap = law.gap(first, *at) if first else None
     both = law.A is not None and law.B is not None
-    best = law.optimal(flops, one.per) if both else None
-    return VariantLaw(*known, law, "", law.predict(*at), gap, best)
+    return VariantLaw(
+        *known,
+        law,
+        "",
+        law.predict(*at),
+        law.gap(first, *at) if first else None,
+        law.optimal(flops, one.per) if both else None,
+    )
 
 
 def answered(found: Laws) -> str:

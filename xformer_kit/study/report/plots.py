@@ -64,25 +64,44 @@ def forest(content: Content) -> Iterator[Figure]:
     )
     if content.margin:
         note += f" Dashed: the margin of {content.metric.as_given(content.margin)}."
-    heading = f"Differences to {content.baseline.name}"
-    yield Figure("forest", heading, note, 1.3 + 0.34 * tall, paint)
+    yield Figure(
+        "forest", f"Differences to {content.baseline.name}", note, 1.3 + 0.34 * tall, paint
+    )
 
 
 def _row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
     verdict, scale = variant.verdict, content.metric.scale
     d = verdict.difference
     if d.mean is None:
-        place = {"textcoords": "offset points", "va": "center", "style": "italic"}
-        axes.annotate(OUTCOMES[verdict.outcome], (0, row), (5, 0), **place)
+        axes.annotate(
+            OUTCOMES[verdict.outcome],
+            (0, row),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            style="italic",
+        )
         return
     base, mine = content.baseline.runs.values, variant.runs.values
     each = [scale * (mine[seed] - base[seed]) for seed in sorted(mine.keys() & base.keys())]
     axes.plot(each, [row + 0.24] * len(each), ".", color=FAINT, markersize=4)
     if d.low is not None:
-        ends = [scale * d.low, scale * d.high]
-        axes.plot(ends, [row, row], "-|", color=INK, linewidth=1.8, markersize=8)
-    fill = INK if verdict.outcome in ("better", "worse", "equivalent") else "white"
-    axes.plot(scale * d.mean, row, "s", color=INK, markerfacecolor=fill, markersize=7)
+        axes.plot(
+            [scale * d.low, scale * d.high],
+            [row, row],
+            "-|",
+            color=INK,
+            linewidth=1.8,
+            markersize=8,
+        )
+    axes.plot(
+        scale * d.mean,
+        row,
+        "s",
+        color=INK,
+        markerfacecolor=INK if verdict.outcome in ("better", "worse", "equivalent") else "white",
+        markersize=7,
+    )
 
 
 def history(content: Content) -> Iterator[Figure]:
@@ -99,21 +118,36 @@ def history(content: Content) -> Iterator[Figure]:
     pick, rim = (max, 0.0) if metric.higher_is_better else (min, 1.0)
 
     def paint(figure: Any, axes: Any) -> None:
-        best = list(accumulate(done.values(), pick))
-        axes.step([*done], best, where="post", color=INK, label="best so far")
+        axes.step(
+            [*done],
+            list(accumulate(done.values(), pick)),
+            where="post",
+            color=INK,
+            label="best so far",
+        )
         axes.plot([*done], [*done.values()], "o", color=COLOURS[2], markersize=5, label="a trial")
         if lost:
-            mark = {"color": FAINT, "clip_on": False, "transform": axes.get_xaxis_transform()}
-            axes.plot(lost, [rim] * len(lost), "x", **mark, label="no figure")
+            axes.plot(
+                lost,
+                [rim] * len(lost),
+                "x",
+                color=FAINT,
+                clip_on=False,
+                transform=axes.get_xaxis_transform(),
+                label="no figure",
+            )
         label_axes(axes, "trial", metric.title)
         whole(axes.xaxis)
         legend(figure, axes)
 
-    note = (
+    yield Figure(
+        "history",
+        "History of the search",
         "Every finished trial at the search's seed. A cross at the rim: ended early, diverged or"
-        " failed."
+        " failed.",
+        3.6,
+        paint,
     )
-    yield Figure("history", "History of the search", note, 3.6, paint)
 
 
 def _metric(name: str, content: Content) -> Metric:
@@ -139,12 +173,14 @@ def gaps(content: Content) -> Iterator[Figure]:
         label_axes(axes, "optimizer step", f"difference in {measured.title}")
         legend(figure, axes, look[1:])
 
-    note = (
+    yield Figure(
+        "gap",
+        f"Differences to {content.baseline.name} in training",
         f"Each variant minus {content.baseline.name} at the same step and seed: the mean over seeds"
-        " with its 95 % interval."
+        " with its 95 % interval.",
+        3.3 + legend_height(look),
+        paint,
     )
-    heading = f"Differences to {content.baseline.name} in training"
-    yield Figure("gap", heading, note, 3.3 + legend_height(look), paint)
 
 
 def curves(content: Content) -> Iterator[Figure]:
@@ -200,8 +236,13 @@ def _band(
     if not style.name:
         axes.plot(steps, mean, color=style.color, linewidth=0.8, zorder=1)
         return
-    marks = {"marker": style.marker, "label": style.label} | markers(place, len(steps))
-    axes.plot(steps, mean, zorder=3, **style.joined, **marks)
+    axes.plot(
+        steps,
+        mean,
+        zorder=3,
+        **style.joined,
+        **{"marker": style.marker, "label": style.label} | markers(place, len(steps)),
+    )
     if ends:
         axes.fill_between(steps, *ends, color=style.color, alpha=0.13, linewidth=0)
 
@@ -216,8 +257,15 @@ def _lost(axes: Any, curve: VariantCurve, style: LineStyle, scale: float) -> Non
     for steps, values in curve.lost:
         axes.plot(steps, [scale * y for y in values], **style.joined, linewidth=0.9)
         end = min(max(scale * values[-1], low), high)
-        sign = {"marker": style.marker, "markerfacecolor": "white", "markersize": 9}
-        axes.plot(steps[-1], end, label=label, **sign, **mark)
+        axes.plot(
+            steps[-1],
+            end,
+            label=label,
+            marker=style.marker,
+            markerfacecolor="white",
+            markersize=9,
+            **mark,
+        )
         axes.plot(steps[-1], end, marker="x", markersize=4.5, markeredgewidth=1.3, **mark)
         label = None
     axes.set_ylim(low, high)
@@ -255,8 +303,9 @@ def _cost(content: Content, name: str) -> Figure:
         size, words = _time(max(variant.cost[name] for variant, _ in known))
 
     def paint(figure: Any, axes: Any) -> None:
-        points = [(variant.cost[name], variant.mean) for variant, _ in known]
-        best = front(points, metric.higher_is_better)
+        best = front(
+            [(variant.cost[name], variant.mean) for variant, _ in known], metric.higher_is_better
+        )
         line = zip(*((x / size, metric.scale * y) for x, y in best), strict=True)
         axes.step(*line, where="post", color=INK, linewidth=0.9)
         for variant, style in known:
@@ -268,13 +317,14 @@ def _cost(content: Content, name: str) -> Figure:
         label_axes(axes, words, metric.title)
         legend(figure, axes, [style for _, style in known])
 
-    note = (
+    return Figure(
+        f"cost {name}",
+        f"{COSTS[name][0].upper()}{COSTS[name][1:]} against {metric.name}",
         "Mean with its 95 % interval. The thin line is the front: no variant is at once cheaper and"
-        " better in the mean than one on it."
+        " better in the mean than one on it.",
+        3.3 + legend_height(styles(content)),
+        paint,
     )
-    heading = f"{COSTS[name][0].upper()}{COSTS[name][1:]} against {metric.name}"
-    height = 3.3 + legend_height(styles(content))
-    return Figure(f"cost {name}", heading, note, height, paint)
 
 
 def _time(most: float) -> tuple[float, str]:

@@ -70,8 +70,10 @@ def searched(results: Results, variants: list[VariantResult]) -> SearchSummary |
 
 def _ranked(points: list[Node], metric: Metric) -> list[Node]:
     """Trials with a value, the best first."""
-    done = [point for point in points if point["value"] is not None]
-    return sorted(done, key=lambda point: metric.sign * point["value"])
+    return sorted(
+        [point for point in points if point["value"] is not None],
+        key=lambda point: metric.sign * point["value"],
+    )
 
 
 def compared(results: Results) -> Results:

@@ -11,7 +11,6 @@ BEST = 10  # trials in the first table of a search
 
 
 def document(content: Content) -> Document:
-    outcomes = [one.verdict.outcome if one.verdict else "baseline" for one in content.variants]
     return Document(
         title=content.question,
         subtitle=f"Study {content.results.study['name']}: {content.setting}",
@@ -20,7 +19,13 @@ def document(content: Content) -> Document:
         paper=content.paper,
         claim=content.claimed,
         claim_outcome=content.claim.outcome if content.claim else "",
-        verdicts=list(zip(outcomes, content.sentences, strict=True)),
+        verdicts=list(
+            zip(
+                [one.verdict.outcome if one.verdict else "baseline" for one in content.variants],
+                content.sentences,
+                strict=True,
+            )
+        ),
         sections=list(_sections(content)),
     )
 
@@ -42,22 +47,28 @@ def _sections(content: Content) -> Iterator[Section]:
             law_tables.tables(found),
         )
     if content.effects:
-        each = [sentence for *_, sentence in content.effects]
-        yield Section("Effects of the factors", each, tables=list(tables.effects(content)))
+        yield Section(
+            "Effects of the factors",
+            [sentence for *_, sentence in content.effects],
+            tables=list(tables.effects(content)),
+        )
     if content.secondary:
         text = (
             f"The study compares variants in {content.metric.name} only. Of these metrics no"
             f" verdict is drawn and no p is given: means and differences to {content.baseline.name}"
             " over common seeds, with intervals that are not corrected."
         )
-        measured = [tables.secondary(content, one) for one in content.secondary]
-        yield Section("Also measured", [text], tables=measured)
+        yield Section(
+            "Also measured",
+            [text],
+            tables=[tables.secondary(content, one) for one in content.secondary],
+        )
     if content.troubles:
-        title = "What diverged, failed or is unfinished"
-        yield Section(title, tables=list(tables.troubles(content)))
+        yield Section(
+            "What diverged, failed or is unfinished", tables=list(tables.troubles(content))
+        )
     if content.curves:
-        drawn = [*plots.gaps(content), *plots.curves(content)]
-        yield Section("Learning curves", figures=drawn)
+        yield Section("Learning curves", figures=[*plots.gaps(content), *plots.curves(content)])
     yield Section(
         "What was matched",
         [content.matched, *content.tuning, *content.notes],

@@ -45,8 +45,10 @@ def styles(content: Content) -> list[LineStyle]:
     variants, sign = content.variants, content.metric.sign
     chosen = list(range(len(variants)))
     if len(variants) > MOST:
-        known = [i for i in chosen[1:] if variants[i].mean is not None]
-        best = sorted(known, key=lambda i: sign * variants[i].mean)
+        best = sorted(
+            [i for i in chosen[1:] if variants[i].mean is not None],
+            key=lambda i: sign * variants[i].mean,
+        )
         chosen = [0, *sorted(best[: MOST - 1])]
     found = [LineStyle(FAINT, ".", "-")] * len(variants)
     for place, style in zip(chosen, zip(COLOURS, MARKERS, LINES, strict=True), strict=False):

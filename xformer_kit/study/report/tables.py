@@ -43,12 +43,14 @@ def means(content: Content) -> Table:
                 f"{found.count} of {variant.runs.total}",
             ]
         )
-    note = (
+    return Table(
+        "Means",
+        ["variant", "mean", "95 % interval", "sd", "finished"],
+        rows,
         f"Mean of {metric.title} over the runs that finished, with the t interval of the mean;"
         f" {'higher' if metric.higher_is_better else 'lower'} is better. sd: of one"
-        f" run.{_of_top(content)}"
+        f" run.{_of_top(content)}",
     )
-    return Table("Means", ["variant", "mean", "95 % interval", "sd", "finished"], rows, note)
 
 
 def _of_top(content: Content) -> str:
@@ -144,8 +146,11 @@ def secondary(content: Content, one: SecondaryMetric) -> Table:
                 str(mean.count),
             ]
         )
-    header = ["variant", "mean", "95 % interval", "difference", "its 95 % interval", "finished"]
-    return Table(metric.title, header, rows)
+    return Table(
+        metric.title,
+        ["variant", "mean", "95 % interval", "difference", "its 95 % interval", "finished"],
+        rows,
+    )
 
 
 def trials(content: Content, title: str, points: list[Node], note: str = "") -> Table:
@@ -163,8 +168,13 @@ def trials(content: Content, title: str, points: list[Node], note: str = "") -> 
         ]
         for point in points
     ]
-    header = ["trial", "changed to the baseline", content.metric.title, "step"]
-    return Table(title, header, rows, note, text=(1,))
+    return Table(
+        title,
+        ["trial", "changed to the baseline", content.metric.title, "step"],
+        rows,
+        note,
+        text=(1,),
+    )
 
 
 def importance(content: Content) -> Iterator[Table]:
@@ -200,11 +210,13 @@ def costs(content: Content) -> Table:
         )
     header = ["variant", "parameters", "training FLOPs", "tokens", "tokens/s", "peak memory"]
     header += ["time of a run"]
-    note = (
+    return Table(
+        "Cost",
+        header,
+        rows,
         "Parameters, FLOPs and tokens are counted from the config. Speed, memory (the largest of"
-        " the runs) and time (the mean) are of the machine, and of what else ran on it."
+        " the runs) and time (the mean) are of the machine, and of what else ran on it.",
     )
-    return Table("Cost", header, rows, note)
 
 
 def composition(content: Content) -> Table:
