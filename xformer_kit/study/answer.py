@@ -14,10 +14,12 @@ from xformer_kit.study.power import detectable, seeds_needed
 from xformer_kit.study.statistics import (
     ALPHA,
     SMALL,
+    Estimate,
     PairedDifference,
     divergence,
     equivalence,
     holm,
+    magnitude,
     paired,
     significant,
 )
@@ -200,8 +202,7 @@ class Words:
         if d.method not in ("t", "bootstrap"):
             return self._without_t(name, other, d, p, within, be)
         if outcome in ("better", "worse"):
-            ends = (d.low, d.high) if d.mean >= 0 else (-d.high, -d.low)
-            size, interval = self._estimate(abs(d.mean), *ends)
+            size, interval = self._estimate(magnitude(d))
             return (
                 f"{name} {be} {outcome} than {other} by {size} ({interval}, {d.count} seeds,"
                 f" {self._p(p)}){within and ', yet' + within[1:]}."
@@ -244,14 +245,14 @@ class Words:
         return f"{what} was seen ({self._measured(d)}, {self._p(p)}): {self._power(d)}."
 
     def _measured(self, d: PairedDifference) -> str:
-        mean, interval = self._estimate(d.mean, d.low, d.high)
+        mean, interval = self._estimate(d)
         return f"difference {mean}, {interval}, {d.count} seeds"
 
     def _p(self, p: float) -> str:
         return format_p(p, SMALL) + " after Holm" * (self.family > 1)
 
-    def _estimate(self, mean: float, low: float, high: float) -> tuple[str, str]:
-        text, span = self.measured.estimate(mean, low, high, unit=True)
+    def _estimate(self, found: PairedDifference | Estimate) -> tuple[str, str]:
+        text, span = self.measured.estimate(found, unit=True)
         return text, f"95 % interval {span}"
 
     def _power(self, d: PairedDifference) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, nearest
 from xformer_kit.study.nodes import Node
@@ -12,8 +13,6 @@ LOWER = {
     "perplexity": "",
     "bits_per_byte": "bits per byte",
     "bits_per_token": "bits per token",
-}
-LOWER |= {
     "ter": "points",
     "seconds": "s",
     "params": "",
@@ -21,19 +20,10 @@ LOWER |= {
     "flops_per_token": "FLOPs",
     "peak_memory_bytes": "bytes",
 }
-HIGHER = {
-    "accuracy": "points",
-    "exact_match": "points",
-    "sequence_accuracy": "points",
-    "bleu": "points",
-}
-HIGHER |= {
-    "chrf": "points",
-    "rouge1": "points",
-    "rouge2": "points",
-    "rougeL": "points",
-    "tokens_per_second": "tokens/s",
-}
+HIGHER = dict.fromkeys(
+    ("accuracy", "exact_match", "sequence_accuracy", "bleu", "chrf", "rouge1", "rouge2", "rougeL"),
+    "points",
+) | {"tokens_per_second": "tokens/s"}
 SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, written in percent
 
 
@@ -69,30 +59,25 @@ class Metric:
         text = _plain(scaled, decimals(scaled) if digits is None else digits)
         return f"{text} {self.unit}" if unit and self.unit else text
 
-    def digits(self, low: float | None, high: float | None, default: int | None = 4) -> int | None:
+    def digits(self, found: Any, default: int | None = 4) -> int | None:
         """Digits after the point that an interval supports; `default` if there is none."""
-        if low is None or high is None:
+        if found.low is None or found.high is None:
             return default
-        return decimals((high - low) / 2 * self.scale)
+        return decimals((found.high - found.low) / 2 * self.scale)
 
     def estimate(
-        self,
-        mean: float | None,
-        low: float | None,
-        high: float | None,
-        *,
-        digits: int | None = 4,
-        signed: bool = False,
-        unit: bool = False,
+        self, found: Any, *, digits: int | None = 4, signed: bool = False, unit: bool = False
     ) -> tuple[str, str]:
         """A mean and its interval, such as ("0.120", "0.101 to 0.139"), with the digits that the
-        interval supports; `digits` if there is none. Unknown values are "-".
+        interval supports; `digits` if there is none. Unknown values are "-". `found`: has mean, low
+        and high, or is None.
         """
-        if mean is None:
+        if found is None or found.mean is None:
             return "-", "-"
-        digits = self.digits(low, high, digits)
-        text = self.format(mean, digits, unit)
-        bounds = [self.format(x, digits, unit=False) for x in (low, high) if x is not None]
+        digits = self.digits(found, digits)
+        text = self.format(found.mean, digits, unit)
+        ends = (x for x in (found.low, found.high) if x is not None)
+        bounds = [self.format(x, digits, unit=False) for x in ends]
         if signed:
             text, *bounds = (x if float(x) <= 0 else f"+{x}" for x in (text, *bounds))
         return text, " to ".join(bounds) or "-"

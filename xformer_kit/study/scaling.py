@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xformer_kit.study.descent import descend, huber
-from xformer_kit.study.statistics import LEVEL
+from xformer_kit.study.statistics import LEVEL, Estimate
 
 STARTS = 12  # of the grid, that are followed
 EXPONENTS = (0.05, 5.0)  # bounds of the search
@@ -36,14 +36,6 @@ class Point(NamedTuple):
     parameters: float
     tokens: float
     loss: float  # nats per token, or another figure that falls to a floor above 0
-
-
-class Prediction(NamedTuple):
-    """A loss that a law predicts, or a difference of two, with its interval."""
-
-    loss: float
-    low: float
-    high: float
 
 
 class Optimum(NamedTuple):
@@ -91,20 +83,20 @@ class Law:
         terms = ((self.A, self.alpha, parameters), (self.B, self.beta, tokens))
         return self.E + sum(a * size**-exponent for a, exponent, size in terms if a is not None)
 
-    def predict(self, parameters: float, tokens: float) -> Prediction:
+    def predict(self, parameters: float, tokens: float) -> Estimate:
         """L(N, D) with the interval of the law there: of the mean of many runs, as far as the law
         goes on. In simulations (normal errors of 0.3 %, 15 to 36 runs) 89 to 93 % of the intervals
         at 95 % held the true loss at 10 times the largest size.
         """
-        return Prediction(
+        return Estimate(
             self.loss(parameters, tokens), *_bounds(self._at(parameters, tokens), self.freedom)
         )
 
-    def gap(self, other: "Law", parameters: float, tokens: float) -> Prediction:
+    def gap(self, other: "Law", parameters: float, tokens: float) -> Estimate:
         """What this law predicts there minus what the other does; the two must be drawn from
         different seeds.
         """
-        return Prediction(
+        return Estimate(
             self.loss(parameters, tokens) - other.loss(parameters, tokens),
             *_bounds(
                 self._at(parameters, tokens) - other._at(parameters, tokens),

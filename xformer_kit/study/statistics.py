@@ -8,6 +8,7 @@ often than another.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,14 @@ BOOTSTRAP_FROM = 20  # seeds
 # figure.
 ROUNDING = 1e-12
 SMALL = ALPHA + ROUNDING  # the largest p that shows a difference
+
+
+class Estimate(NamedTuple):
+    """A number with its interval."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,12 @@ def paired(
             (low, high), method = bounds, "bootstrap"
     effect = hedges(len(x)) * mean / sd if len(x) > 2 else None
     return PairedDifference(mean, low, high, float(test.pvalue), effect, len(x), sd, method, level)
+
+
+def magnitude(difference: Any) -> Estimate:
+    """The size of a difference, whatever its sign."""
+    mean, low, high = difference.mean, difference.low, difference.high
+    return Estimate(mean, low, high) if mean >= 0 else Estimate(-mean, -high, -low)
 
 
 def hedges(count: int) -> float:

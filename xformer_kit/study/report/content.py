@@ -167,7 +167,7 @@ def _baseline(base: VariantResult, metric: Metric) -> str:
     found, name = base.best.interval, f"{base.name} ({of})" if of else base.name
     if found.mean is None:
         return " ".join([f"{name} has no finished run yet.", *missing(base.runs)])
-    mean, span = metric.estimate(found.mean, found.low, found.high, unit=True)
+    mean, span = metric.estimate(found, unit=True)
     runs = f"{found.count} seed{'s' * (found.count > 1)}"
     if found.low is not None:
         runs = f"95 % interval {span}, {runs}"

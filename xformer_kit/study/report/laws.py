@@ -12,8 +12,8 @@ from xformer_kit.study.metric import Metric
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.report.variants import VariantResult, variants
 from xformer_kit.study.results import Results, rung_name
-from xformer_kit.study.scaling import AXES, Law, Optimum, Point, Prediction, fit
-from xformer_kit.study.statistics import Interval
+from xformer_kit.study.scaling import AXES, Law, Optimum, Point, fit
+from xformer_kit.study.statistics import Estimate, Interval, magnitude
 
 RESAMPLES = 400
 
@@ -48,8 +48,8 @@ class VariantLaw:
     steps: list[LadderStep]
     law: Law | None = None
     why: str = ""
-    there: Prediction | None = None  # beyond the ladder
-    gap: Prediction | None = None  # its law minus the baseline's there; None for the baseline
+    there: Estimate | None = None  # beyond the ladder
+    gap: Estimate | None = None  # its law minus the baseline's there; None for the baseline
     best: Optimum | None = None  # at the top rung's compute; None for a law of one axis
 
     @property
@@ -218,10 +218,8 @@ def _difference(one: VariantLaw, found: Laws) -> str:
     base, gap = found.each[0], one.gap
     if gap is None or not base.predicts:
         return ""
-    way = "above" if gap.loss > 0 else "below"
-    if gap.loss <= 0:
-        gap = Prediction(-gap.loss, -gap.high, -gap.low)
-    size, span = found.metric.estimate(*gap, unit=True)
+    way = "above" if gap.mean > 0 else "below"
+    size, span = found.metric.estimate(magnitude(gap), unit=True)
     unsure = "" if gap.low * gap.high > 0 else ", which may be none"
     return f"That is {size} {way} the law of {base.name} (95 % interval {span}){unsure}."
 
@@ -245,8 +243,8 @@ def _exponents(law: Law) -> str:
     )
 
 
-def _prediction(found: Prediction, metric: Metric) -> str:
-    loss, span = metric.estimate(*found, unit=True)
+def _prediction(found: Estimate, metric: Metric) -> str:
+    loss, span = metric.estimate(found, unit=True)
     return f"{loss} (95 % interval {span})"
 
 
