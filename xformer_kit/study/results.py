@@ -63,6 +63,14 @@ class Results:
         """In the study's order."""
         return list(dict.fromkeys(one.seed for one in self.outcomes))
 
+    @property
+    def claim(self) -> Node:
+        return self.study.get("claim") or {}
+
+    @property
+    def finished(self) -> list[Outcome]:
+        return [one for one in self.outcomes if one.status == "finished"]
+
     def only(self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None) -> "Results":
         """The results of these variants, in this order."""
         place = {old: new for new, old in enumerate(kept)}
@@ -84,7 +92,8 @@ class Results:
     def values(self, variant: int, metric: str | None = None) -> dict[int, float]:
         """Seed -> the metric at the end of each finished run."""
         name = metric or self.study["metric"]
-        found = {o.seed: o.facts.get(name) for o in self.of(variant) if o.status == "finished"}
         return {
-            seed: float(value) for seed, value in found.items() if isinstance(value, (int, float))
+            one.seed: float(value)
+            for one in self.of(variant)
+            if one.status == "finished" and isinstance(value := one.facts.get(name), (int, float))
         }

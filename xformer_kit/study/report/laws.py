@@ -5,14 +5,15 @@ A ladder's results are those of its rungs. The rest of a report is about the top
 about all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xformer_kit.study.ladder import axis
 from xformer_kit.study.metric import Metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.report.variants import VariantResult, variants
 from xformer_kit.study.results import Results, rung_name
-from xformer_kit.study.scaling import AXES, Law, Optimum, Point, fit
+from xformer_kit.study.scaling import Law, Optimum, Point, fit
 from xformer_kit.study.statistics import Estimate, Interval, magnitude
 
 RESAMPLES = 400
@@ -95,9 +96,9 @@ def rungs(results: Results) -> list[Results]:
 def top(results: Results) -> Results:
     """The rung of the most computation by the baseline; the results themselves without rungs."""
     found = rungs(results)
-    return (
-        found[0] if len(found) < 2 else max(found, key=lambda one: one.variants[0]["cost"]["flops"])
-    )
+    if len(found) == 1:
+        return found[0]
+    return max(found, key=lambda one: one.variants[0]["cost"]["flops"])
 
 
 def laws(results: Results) -> Laws | None:
@@ -131,21 +132,14 @@ def laws(results: Results) -> Laws | None:
     )
 
 
-def _step(rung, variant: VariantResult) -> LadderStep:
+def _step(rung: Node, variant: VariantResult) -> LadderStep:
     params, tokens, flops = (
         float(variant.cost[name] or 0) for name in ("params", "tokens", "flops")
     )
-    values = tuple(variant.runs.values[seed] for seed in sorted(variant.runs.values))
-    return LadderStep(
-        rung["name"],
-        rung["multiple"],
-        params,
-        tokens,
-        flops,
-        variant.best.interval,
-        values,
-        variant.runs.total,
-    )
+    runs = variant.runs
+    values = tuple(runs.values[seed] for seed in sorted(runs.values))
+    size = (rung["name"], rung["multiple"], params, tokens, flops)
+    return LadderStep(*size, variant.best.interval, values, runs.total)
 
 
 def _fitted(
@@ -154,26 +148,19 @@ def _fitted(
     points = [
         Point(step.parameters, step.tokens, value) for step in one.steps for value in step.values
     ]
-    known = (one.name, one.label, one.steps)
+    of = axis(step.multiple for step in one.steps)
     try:
         # With a seed of its own, so that the difference of two laws is one of independent draws.
-        law = fit(
-            points,
-            axis(step.multiple for step in one.steps),
-            resamples=RESAMPLES,
-            seed=len(before),
-        )
+        law = fit(points, of, resamples=RESAMPLES, seed=len(before))
     except ValueError as error:
-        return VariantLaw(*known, why=str(error))
+        return replace(one, why=str(error))
     first = before[0].law if before else None
-    both = law.A is not None and law.B is not None
-    return VariantLaw(
-        *known,
-        law,
-        "",
-        law.predict(*at),
-        law.gap(first, *at) if first else None,
-        law.optimal(flops, one.per) if both else None,
+    return replace(
+        one,
+        law=law,
+        there=law.predict(*at),
+        gap=law.gap(first, *at) if first else None,
+        best=None if None in (law.A, law.B) else law.optimal(flops, one.per),
     )
 
 
@@ -220,19 +207,17 @@ def _difference(one: VariantLaw, found: Laws) -> str:
         return ""
     way = "above" if gap.mean > 0 else "below"
     size, span = found.metric.estimate(magnitude(gap), unit=True)
-    unsure = "" if gap.low * gap.high > 0 else ", which may be none"
+    unsure = ", which may be none" * (gap.low * gap.high <= 0)
     return f"That is {size} {way} the law of {base.name} (95 % interval {span}){unsure}."
 
 
 def equation(law: Law) -> str:
     """L(N, D) = 1.69 + 406 N^-0.34 + 411 D^-0.28"""
-    letters = {"parameters": ("N", law.A, law.alpha), "tokens": ("D", law.B, law.beta)}
-    axes = [letters[name] for name in AXES if letters[name][1] is not None]
-    terms = "".join(
-        f" + {factor:.3g} {letter}^-{exponent:.2f}" for letter, factor, exponent in axes
-    )
+    known = {"N": (law.A, law.alpha), "D": (law.B, law.beta)}
+    axes = {letter: numbers for letter, numbers in known.items() if numbers[0] is not None}
     floor = law.E if law.E >= 0.005 else 0  # two digits after the point, as its interval
-    return f"L({', '.join(letter for letter, *_ in axes)}) = {floor:.3g}{terms}"
+    terms = (f" + {factor:.3g} {letter}^-{power:.2f}" for letter, (factor, power) in axes.items())
+    return f"L({', '.join(axes)}) = {floor:.3g}{''.join(terms)}"
 
 
 def _exponents(law: Law) -> str:
