@@ -30,10 +30,9 @@ def words(node: Node, run: StudyRun) -> list[str]:
     logger = run.config["logger"]
     if logger["name"] != "wandb":
         return []
-    name = " ".join((run.variant.name, *run.variant.tuned))
     known = {
         "group": node["name"][:GROUP],
-        "job_type": name[:JOB_TYPE],
+        "job_type": " ".join((run.variant.name, *run.variant.tuned))[:JOB_TYPE],
         "tags": [*tags(node), f"seed={run.seed}"],
     }
     return [

@@ -10,7 +10,7 @@ nothing.
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,7 +54,7 @@ class Design:
         """Why the design cannot vary these factors."""
         return None
 
-    def rungs(self) -> Sequence[Rung]:
+    def rungs(self) -> Iterable[Rung]:
         """The sizes at which every variant is run; none where all have the one of the config."""
         return ()
 

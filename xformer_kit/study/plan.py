@@ -82,7 +82,7 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
     """
     factors, chosen = levels_of(node)
     found, wrong = [], dict[Fault, list[str]]()  # fault -> the variants that have it
-    rungs: Sequence[Rung | None] = DESIGNS.create(node["design"]).rungs() or [None]
+    rungs: list[Rung | None] = list(DESIGNS.create(node["design"]).rungs()) or [None]
     _held(node, len(chosen), rungs)
     tried = 0
     for levels in chosen:
@@ -101,7 +101,7 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
                 Variant(named, name, levels, tuple(words), known[size], tuple(tuned), rung=rung)
             )
     faults = [fault.with_fix(f"[{_of(names, tried)}]") for fault, names in wrong.items()]
-    faults += _labels(node, found) + _claimed(node, found) + ([] if faults else _same(found))
+    faults += [*_labels(node, found), *_claimed(node, found), *([] if faults else _same(found))]
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
@@ -111,10 +111,8 @@ def _of(names: list[str], count: int) -> str:
     """Which variants a fault is of, of so many."""
     if len(names) == count > 1:
         return "every variant"
-    few = names[:3] if len(names) > 4 else names
-    return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}" + f" and {len(names) - 3} more" * (
-        few != names
-    )
+    few, more = (names[:3], f" and {len(names) - 3} more") if len(names) > 4 else (names, "")
+    return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}{more}"
 
 
 def _held(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
@@ -154,10 +152,9 @@ def words_of(factors: Factors, levels: Levels) -> list[str]:
 
 def tunings(node: Node) -> Iterator[list[str]]:
     """The words of each point of `tune`, one empty list where there is none."""
-    points: list[list[str]] = [[]]
-    for key, values in (node["tune"] or {}).items():
-        points = [[*point, f"{key}={text(value)}"] for point in points for value in values]
-    yield from points
+    tune = node["tune"] or {}
+    words = ([f"{key}={text(value)}" for value in values] for key, values in tune.items())
+    yield from map(list, product(*words))
 
 
 def runs(found: list[Variant], node: Node, key: Callable[[Config], str]) -> list[StudyRun]:
@@ -168,41 +165,32 @@ def runs(found: list[Variant], node: Node, key: Callable[[Config], str]) -> list
     return [replace(run, key=key(run.config)) for run in made]
 
 
-def _labels(node: Node, found: list[Variant]) -> list[Fault]:
-    known, faults = dict.fromkeys(variant.label for variant in found), []
+def _labels(node: Node, found: list[Variant]) -> Iterator[Fault]:
+    given = node["labels"] or {}
+    known = dict.fromkeys(variant.label for variant in found)
     called: dict[str, str] = {}  # name -> variant
     for one in known:
-        name = (node["labels"] or {}).get(one, one)
+        name = given.get(one, one)
         if not isinstance(name, str) or not name.strip():
-            faults.append(
-                Fault(
-                    f"study.labels.{one}",
-                    "must be a name",
-                    got=shown(name),
-                    fix=f"Leave it out, and it is called {one}.",
-                )
+            yield Fault(
+                f"study.labels.{one}",
+                "must be a name",
+                got=shown(name),
+                fix=f"Leave it out, and it is called {one}.",
             )
         elif other := called.get(name):
-            faults.append(
-                Fault(
-                    "study.labels",
-                    f"{other} and {one} are both called {name!r}",
-                    fix="Give each a name of its own.",
-                )
+            yield Fault(
+                "study.labels",
+                f"{other} and {one} are both called {name!r}",
+                fix="Give each a name of its own.",
             )
         called.setdefault(str(name), one)
-    for name in node["labels"] or {}:
+    for name in given:
         if name not in known:
-            near = next(
-                (f"Did you mean {one}? " for one in known if one.endswith(f"={name}")),
-                nearest(str(name), known),
-            )
-            faults.append(
-                Fault(
-                    f"study.labels.{name}", "is no variant", fix=f"{near}Known: {'; '.join(known)}."
-                )
-            )
-    return faults
+            ends = (f"Did you mean {one}? " for one in known if one.endswith(f"={name}"))
+            near = next(ends, nearest(str(name), known))
+            fix = f"{near}Known: {'; '.join(known)}."
+            yield Fault(f"study.labels.{name}", "is no variant", fix=fix)
 
 
 def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
@@ -217,14 +205,14 @@ def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
             )
         ]
     expect = given.get("expect")
+    if expect is None:
+        return []
     known = [variant.label for variant in found] + [variant.name for variant in found]
-    wrong = [] if expect is None else claim.faults(expect, list(dict.fromkeys(known)))
-    ways = (
-        {one["is"] for one in (expect if isinstance(expect, list) else [expect])}
-        if expect and not wrong
-        else set()
-    )
-    if within := sorted(ways & claim.WITHIN) if not node["margin"] else []:
+    if wrong := claim.faults(expect, list(dict.fromkeys(known))):
+        return [fault.with_fix("Or study without a claim: study.claim=null.") for fault in wrong]
+    ways = {one["is"] for one in (expect if isinstance(expect, list) else [expect])}
+    within = sorted(ways & claim.WITHIN)
+    if within and not node["margin"]:
         return [
             Fault(
                 "study.margin",
@@ -233,26 +221,21 @@ def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
                 fix="Try 0.05.",
             )
         ]
-    return [fault.with_fix("Or study without a claim: study.claim=null.") for fault in wrong]
+    return []
 
 
 def _same(found: list[Variant]) -> list[Fault]:
     """Two variants of one config are one: a level that changes nothing would be reported as
     equal.
     """
-    seen: list[Variant] = []
-    faults = []
-    for variant in found:
-        if twin := next(
-            (v for v in seen if v.config == variant.config and v.rung == variant.rung), None
-        ):
-            faults.append(
-                Fault(
-                    "study.factors",
-                    f"{variant.label} composes the same model as {twin.label}, so there is nothing"
-                    " to compare",
-                    fix="Leave one of them out.",
-                )
-            )
-        seen.append(variant)
-    return faults
+    first = ((v, next(u for u in found if (u.config, u.rung) == (v.config, v.rung))) for v in found)
+    return [
+        Fault(
+            "study.factors",
+            f"{variant.label} composes the same model as {twin.label}, so there is nothing"
+            " to compare",
+            fix="Leave one of them out.",
+        )
+        for variant, twin in first
+        if twin is not variant
+    ]

@@ -54,14 +54,14 @@ class PairedDifference:
         the exact sign test one seed   no bounds and no p no seed    nothing
     """
 
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None  # two-sided, of no difference
-    effect: float | None  # standardized mean difference, in sd of one difference
-    count: int  # seeds in common
-    sd: float | None  # of one seed's difference
-    method: str
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None  # two-sided, of no difference
+    effect: float | None = None  # standardized mean difference, in sd of one difference
+    count: int = 0  # seeds in common
+    sd: float | None = None  # of one seed's difference
+    method: str = "no seed"
     level: float = LEVEL
 
 
@@ -123,18 +123,10 @@ def paired(
         _finite({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant)
     )
     x = after - before
-    if len(x) < 2:
-        return PairedDifference(
-            float(x[0]) if len(x) else None,
-            None,
-            None,
-            None,
-            None,
-            len(x),
-            None,
-            "one seed" if len(x) else "no seed",
-            level,
-        )
+    if not len(x):
+        return PairedDifference(level=level)
+    if len(x) == 1:
+        return PairedDifference(float(x[0]), count=1, method="one seed", level=level)
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     rounding = ROUNDING * (
         max(np.abs(before).max(), np.abs(after).max()) if scale is None else scale
@@ -261,7 +253,8 @@ def _constant(value: float, count: int, level: float) -> PairedDifference:
     """
     if value == 0:
         return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
-    return PairedDifference(value, None, None, 2.0 ** (1 - count), None, count, 0.0, "sign", level)
+    p = 2.0 ** (1 - count)
+    return PairedDifference(value, p=p, count=count, sd=0.0, method="sign", level=level)
 
 
 def _bootstrap(x: np.ndarray, level: float, resamples: int) -> tuple[float, float]:
