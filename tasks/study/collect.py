@@ -1,14 +1,13 @@
 """A study's directory and the pool, read into results."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tasks.study import state
 from tasks.study.saved_plan import read_plan
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_columns
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.results import Outcome, Results
 
 Curves = dict[str, tuple[list[int], list[float]]]  # metric -> (steps, values)
@@ -22,7 +21,7 @@ def results(folder: Path) -> Results:
     return results_of(plan, outcomes, str(folder))
 
 
-def results_of(plan: Mapping[str, Any], outcomes: list[Outcome], folder: str = "") -> Results:
+def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results:
     """plan: as plan.json holds it."""
     return Results(
         plan["study"],
@@ -35,14 +34,14 @@ def results_of(plan: Mapping[str, Any], outcomes: list[Outcome], folder: str = "
     )
 
 
-def read_run(run: Mapping[str, Any], directory: Path, pruned: bool = False) -> Outcome:
+def read_run(run: Node, directory: Path, pruned: bool = False) -> Outcome:
     """A run with its curves. One with a damaged metrics.csv counts as failed."""
     now, curves = counted(state.of(directory, pruned), directory)
     return outcome(run, now, str(directory), curves)
 
 
 def outcome(
-    run: Mapping[str, Any], now: state.State, directory: str = "", curves: Curves | None = None
+    run: Node, now: state.State, directory: str = "", curves: Curves | None = None
 ) -> Outcome:
     return Outcome(
         run["variant"],

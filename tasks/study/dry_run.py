@@ -4,7 +4,12 @@ trained.
 
 from typing import Any
 
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
 from tasks.logging.bar import compact
+from tasks.logging.console import screen
 from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
@@ -18,10 +23,6 @@ def show(plan: StudyPlan, console: Any = None) -> None:
     """The variants with their sizes, and the time of all runs that are not there yet, one after
     another.
     """
-    from rich.table import Table
-
-    from tasks.logging.console import screen
-
     console = console or screen()
     if not console.is_terminal:  # a file has no edge
         console = screen(width=200)
@@ -78,10 +79,6 @@ def _space(plan: StudyPlan) -> Any:
     """What a search ranges over, and what it would take if all its points were like the
     baseline.
     """
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     node, grid = plan.node, Table(box=None, header_style="dim", pad_edge=False)
     factors, _ = levels_of(node)
     for name in ("factor", "baseline", "ranges over"):

@@ -16,6 +16,7 @@ from typing import Any
 
 from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
 from xformer_kit.study.factor import text
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
 
@@ -24,15 +25,14 @@ REPORT = "report"  # job type
 DOTS = 150  # per inch of a picture
 
 
-def words(node: Mapping[str, Any], run: StudyRun) -> list[str]:
+def words(node: Node, run: StudyRun) -> list[str]:
     """Overrides of a run's logger for what the user leaves open: group, job type and tags."""
     logger = run.config["logger"]
     if logger["name"] != "wandb":
         return []
-    name = " ".join((run.variant.name, *run.variant.tuned))
     known = {
         "group": node["name"][:GROUP],
-        "job_type": name[:JOB_TYPE],
+        "job_type": " ".join((run.variant.name, *run.variant.tuned))[:JOB_TYPE],
         "tags": [*tags(node), f"seed={run.seed}"],
     }
     return [
@@ -40,16 +40,14 @@ def words(node: Mapping[str, Any], run: StudyRun) -> list[str]:
     ]
 
 
-def tags(node: Mapping[str, Any]) -> list[str]:
+def tags(node: Node) -> list[str]:
     """The design; of a published claim that it is one, and where it was published."""
     claim = node.get("claim") or {}
     found = [node["design"]["name"], *(["claim"] if claim.get("expect") else [])]
     return [tag[:TAG] for tag in (*found, *ARXIV.findall(str(claim.get("paper") or "")))]
 
 
-def publish(
-    node: Mapping[str, Any], logger: Mapping[str, Any], results: Results, content: Any
-) -> None:
+def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
     """The report as a W&B run, once for each content: tables of variants, runs and effects, the
     pictures, and the page.
 
@@ -67,8 +65,8 @@ def publish(
     }
     facts |= {"claim": content.claim.outcome} if content.claim else {}
     where = [logger.get(key) for key in ("project", "entity")]
-    known = json.dumps([where, facts, content.sentences, tables], default=str).encode()
-    number = hashlib.sha256(known).hexdigest()[:8]
+    known = json.dumps([where, facts, content.sentences, tables], default=str)
+    number = hashlib.sha256(known.encode()).hexdigest()[:8]
     mark = folder / f".wandb_{number}"
     try:
         mark.touch(exist_ok=False)
@@ -115,11 +113,11 @@ def _cell(value: Any) -> Any:
 
 
 def _log(
-    node: Mapping[str, Any],
-    logger: Mapping[str, Any],
+    node: Node,
+    logger: Node,
     folder: Path,
     number: str,
-    facts: Mapping[str, Any],
+    facts: Node,
     tables: Mapping[str, tuple[list[str], list[list[Any]]]],
     content: Any,
 ) -> str:
@@ -127,19 +125,20 @@ def _log(
         "group": logger.get("group") or node["name"][:GROUP],
         "tags": logger.get("tags") or tags(node),
     }
-    named = {
-        "name": f"{node['name']} {REPORT}",
-        "id": number,
-        "job_type": REPORT,
-        "notes": content.question,
-    }
     run, line = begun(
-        logger, folder, **own, **named, config={"study": node, "command": content.results.command}
+        logger,
+        folder,
+        **own,
+        name=f"{node['name']} {REPORT}",
+        id=number,
+        job_type=REPORT,
+        notes=content.question,
+        config={"study": node, "command": content.results.command},
     )
     try:
         import wandb
 
-        made: dict[str, Any] = {
+        made: dict = {
             name: wandb.Table(columns=[*columns], data=rows, allow_mixed_types=True)
             for name, (columns, rows) in tables.items()
         }

@@ -12,6 +12,7 @@ from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget, scaling
 from xformer_kit.study.design import Rung
 from xformer_kit.study.ladder import LENGTH, axis
+from xformer_kit.study.nodes import Config
 from xformer_kit.study.plan import Variant
 
 
@@ -34,7 +35,7 @@ def faults(found: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
     ]
 
 
-def cost(config: dict[str, Any], rung: Rung | None, what: str, costs: Any) -> float:
+def cost(config: Config, rung: Rung | None, what: str, costs: Any) -> float:
     """How much a config has of what a budget matches, at its rung's length."""
     return costs.one(_long(config, rung, costs)[0] if rung and what != "params" else config, what)
 
@@ -121,5 +122,5 @@ def ladder(plan: Any) -> str:
     return text
 
 
-def _long(config: dict[str, Any], rung: Rung, costs: Any) -> tuple[dict[str, Any], float]:
+def _long(config: Config, rung: Rung, costs: Any) -> tuple[Config, float]:
     return budget.lengthened(config, rung.multiple * costs.one(config, "params"), tokens(config, 1))

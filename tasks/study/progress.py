@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from tasks.study import state, stopping
 from tasks.study.collect import counted
@@ -14,7 +14,7 @@ from xformer_kit.study.results import Status, title
 STATUSES = tuple(status for status in get_args(Status) if status != "left out")
 
 
-def progress(folder: Path) -> dict[str, Any]:
+def progress(folder: Path) -> dict:
     """The state of a study's runs: `variants` with a count for each status, `runs` with what there
     is to say of each, and the commands to `go_on` and to `retry`, None where nothing is left to do.
     Raises ConfigError where there is no study.
@@ -42,8 +42,7 @@ def progress(folder: Path) -> dict[str, Any]:
             }
         )
     statuses = (*STATUSES, "left out") if plan["study"].get("stop") else STATUSES
-    total = Counter(run["status"] for run in runs)
-    left = sum(total[status] for status in ("running", "stopped", "open"))
+    left = any(run["status"] in ("running", "stopped", "open") for run in runs)
     # A damaged metrics.csv is no reason to run again.
     lost = any(now.status in ("failed", "diverged") for now in ended.values())
     proposed = search is None or search["end"] or len(search["points"]) >= search["trials"]
@@ -52,14 +51,18 @@ def progress(folder: Path) -> dict[str, Any]:
         "study": plan["study"]["name"],
         "question": plan["study"]["question"],
         "folder": str(folder),
-        "counts": {status: total[status] for status in statuses},
-        "variants": [_counts(title(variant), runs, statuses) for variant in variants],
+        "counts": _counts(runs, statuses),
+        "variants": [
+            {"name": name, "runs": len(mine)} | _counts(mine, statuses)
+            for name in map(title, variants)
+            for mine in [[run for run in runs if run["variant"] == name]]
+        ],
         "runs": runs,
         "go_on": from_here(command(line), folder) if left or not proposed else None,
         "retry": from_here(command(line, "study.retry=true"), folder) if lost else None,
     }
 
 
-def _counts(name: str, runs: list[dict[str, Any]], statuses: tuple[str, ...]) -> dict[str, Any]:
-    count = Counter(run["status"] for run in runs if run["variant"] == name)
-    return {"name": name, "runs": count.total()} | {status: count[status] for status in statuses}
+def _counts(runs: list[dict], statuses: tuple[str, ...]) -> dict[str, int]:
+    count = Counter(run["status"] for run in runs)
+    return {status: count[status] for status in statuses}

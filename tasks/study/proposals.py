@@ -8,47 +8,41 @@ count twice.
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from xformer_kit.study import space
-from xformer_kit.study.factor import Factor, Levels
+from xformer_kit.study.factor import Factors, Levels
 from xformer_kit.study.plan import Variant
 
 # proposals in a row that are no trials: the space is then looked through; the search is at its end
-FUTILE, MOST = (
-    20,
-    200,
-)
+FUTILE, MOST = 20, 200
 YOUNG = timedelta(seconds=60)  # in which a proposal that nobody has signed may be another machine's
 Judge = Callable[
     [Levels], tuple[Variant, str] | str
 ]  # a point -> its variant and key, or why it is refused
 
 
+@dataclass
 class Proposals:
     """New trials of a search. One process of a pool proposes at a time."""
 
-    def __init__(
-        self,
-        study: Any,
-        factors: Mapping[str, Factor],
-        base: Levels,
-        pool: str,
-        shared: bool,
-        judge: Judge,
-    ):
-        self.study = study
-        self.factors = factors
-        self.base = base
-        self.pool = pool
-        self.shared = shared  # whether other pools may use the storage
-        self.judge = judge
-        self.end = ""  # why there are no more points
+    study: Any
+    factors: Factors
+    base: Levels
+    pool: str
+    shared: bool  # whether other pools may use the storage
+    judge: Judge
+    end: str = ""  # why there are no more points
 
     def all(self) -> list[Any]:
         return self.study.get_trials(deepcopy=False)
+
+    def runs(self) -> list[Any]:
+        """Trials that are runs."""
+        return [trial for trial in self.all() if "run" in trial.user_attrs]
 
     def next(self) -> tuple[Any, Variant, str] | None:
         """A trial with its variant and key, valid and not tried yet; None where there is no more,
@@ -63,22 +57,21 @@ class Proposals:
             trial.set_user_attr("pool", self.pool)
             levels = space.suggested(self.factors, trial)
             trial.set_user_attr("levels", levels)
-            found = self._judged(levels, trial.number)
+            found = self._judged(levels)
             if isinstance(found, str):
                 trial.set_user_attr("refused", found)
                 trial.set_user_attr("infeasible", 1.0)
                 self.study.tell(trial.number, state=TrialState.PRUNED)
-            elif "retry" not in trial.user_attrs and found[1] in self._keys():
+            elif "retry" not in trial.user_attrs and any(
+                run.user_attrs["run"]["key"] == found[1] for run in self.runs()
+            ):
                 trial.set_user_attr("again", found[1])
                 self.study.tell(trial.number, state=TrialState.FAIL)
             else:
                 return trial, *found
         return None
 
-    def _keys(self) -> set[str]:
-        return {t.user_attrs["run"]["key"] for t in self.all() if "run" in t.user_attrs}
-
-    def _judged(self, levels: Levels, number: int) -> tuple[Variant, str] | str:
+    def _judged(self, levels: Levels) -> tuple[Variant, str] | str:
         for earlier in self.all():
             if earlier.user_attrs.get("levels") == levels and "refused" in earlier.user_attrs:
                 return str(earlier.user_attrs["refused"])
@@ -92,14 +85,11 @@ class Proposals:
 
         for left in self.all():
             if left.state.name == "RUNNING" and "run" not in left.user_attrs:
-                mine = left.user_attrs.get("pool", None if self._fresh(left) else self.pool)
-                if mine == self.pool:
+                # Another machine may be about to sign a young one.
+                young = self.shared and datetime.now() - left.datetime_start < YOUNG
+                if left.user_attrs.get("pool", None if young else self.pool) == self.pool:
                     return Trial(self.study, left._trial_id)
         return self.study.ask()
-
-    def _fresh(self, trial: Any) -> bool:
-        """Whether another machine may be about to sign it."""
-        return self.shared and datetime.now() - trial.datetime_start < YOUNG
 
     def _over(self) -> bool:
         """Whether the space holds no more points that could be trials; a small one is looked
@@ -108,26 +98,23 @@ class Proposals:
         found = self.all()
         if any(t.state.name == "WAITING" for t in found):
             return False
-        tried = [
-            t.user_attrs["levels"]
-            for t in found
-            if "levels" in t.user_attrs and t.state.name != "RUNNING"
-        ]
-        tried += [t.user_attrs["levels"] for t in found if "run" in t.user_attrs]
+        futile = self._futile(found)
         if (every := space.points(self.factors)) is not None:
+            tried = [
+                t.user_attrs.get("levels")
+                for t in found
+                if t.state.name != "RUNNING" or "run" in t.user_attrs
+            ]
             left = [levels for levels in every if levels not in tried]
             if not left:
                 self.end = f"All {len(every):,} points of the space were tried or refused."
-                return True
-            if self._futile(found) >= FUTILE:
+            elif futile >= FUTILE:
                 draw = random.Random(hashlib.sha256(f"{len(found)}".encode()).digest())
                 self.study.enqueue_trial(space.parameters(self.factors, draw.choice(left)))
-            return False
-        if self._futile(found) >= MOST:
-            why = next(
-                (t.user_attrs["refused"] for t in reversed(found) if "refused" in t.user_attrs),
-                "they were tried",
-            )
+            return not left
+        if futile >= MOST:
+            refused = [t.user_attrs["refused"] for t in found if "refused" in t.user_attrs]
+            why = refused[-1] if refused else "they were tried"
             self.end = f"{MOST} proposals in a row were no new models, the last for: {why}"
         return bool(self.end)
 

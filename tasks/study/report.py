@@ -6,6 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
+from tasks.logging.console import screen
 from tasks.study.collect import results
 from xformer_kit.study.results import Results
 
@@ -61,10 +64,6 @@ def written(folder: Path) -> tuple[Results, Any]:
 
 def _show(page: Any, search: list[str], path: Path) -> None:
     """Question, answer, a sentence for each variant, and where the rest is."""
-    from rich.text import Text
-
-    from tasks.logging.console import screen
-
     console = screen()
     console.print()
     console.print(Text(page.title, style="bold"))

@@ -5,7 +5,7 @@ budget is met.
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from tasks.study.timing import LONG, StepClock
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget
+from xformer_kit.study.design import Rung
 from xformer_kit.study.key import run_key
+from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, titled, variants
 
 PLAN = "plan.json"
@@ -27,7 +29,7 @@ PLAN = "plan.json"
 class StudyPlan:
     """The runs of a study, and where they lie."""
 
-    node: dict[str, Any]  # of the study, complete
+    node: dict  # of the study, complete
     command: list[str]  # the overrides that asked for it
     parts: tuple[str, ...]
     variants: list[Variant]
@@ -35,7 +37,7 @@ class StudyPlan:
     costs: "Costs"
     compose: Compose
     size: Callable[[Variant], Variant]  # brings a variant to the budget
-    search: dict[str, Any] | None = None  # of a search: what its trials came to
+    search: dict | None = None  # of a search: what its trials came to
 
     @property
     def folder(self) -> Path:
@@ -61,7 +63,7 @@ class StudyPlan:
         self.folder.mkdir(parents=True, exist_ok=True)
         summary.write(self.plain(), self.folder / PLAN)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict:
         # By id, because comparing configs would take long.
         at = {id(variant): i for i, variant in enumerate(self.variants)}
         return {
@@ -78,17 +80,16 @@ class StudyPlan:
         }
 
 
+@dataclass
 class Costs:
     """What configs cost. Data are prepared once for each corpus, tokenizer and task."""
 
-    def __init__(self, clock: StepClock | None = None, whole: bool = False) -> None:
-        self.known: dict[
-            str, tuple[Any, Any, Cost]
-        ] = {}  # prepared data, objective, and costs at its vocabulary
-        self.clock = clock  # where seconds are asked for
-        self.whole = whole  # whether also those that a run takes outside its steps
+    clock: StepClock | None = None  # where seconds are asked for
+    whole: bool = False  # whether also those that a run takes outside its steps
+    # prepared data, objective, and costs at its vocabulary
+    known: dict[str, tuple[Any, Any, Cost]] = field(default_factory=dict)
 
-    def of(self, config: dict[str, Any]) -> tuple[Any, Any, Cost]:
+    def of(self, config: Config) -> tuple[Any, Any, Cost]:
         from tasks.training_data import speaking
         from xformer_kit.data import prepare
         from xformer_kit.objective import objective_of
@@ -105,83 +106,78 @@ class Costs:
             prepared = prepare(config)
             objective = speaking(objective_of(config), prepared)
             source = objective.source_tokenizer
-            vocab = config["model"]["vocab_size"] or prepared.tokenizer.size
-            two = None if source is objective.tokenizer else source.size
-            self.known[key] = prepared, objective, Cost(vocab, two, objective.given_logits)
+            self.known[key] = (
+                prepared,
+                objective,
+                Cost(
+                    config["model"]["vocab_size"] or prepared.tokenizer.size,
+                    None if source is objective.tokenizer else source.size,
+                    objective.given_logits,
+                ),
+            )
         return self.known[key]
 
-    def data(self, config: dict[str, Any]) -> Any:
+    def data(self, config: Config) -> Any:
         from tasks.training_data import TrainingData
 
         prepared, objective, _ = self.of(config)
         return TrainingData(config, prepared, objective)
 
-    def steps(self, config: dict[str, Any]) -> int:
+    def steps(self, config: Config) -> int:
         return self.data(config).total_steps
 
-    def one(self, config: dict[str, Any], what: str) -> float:
+    def one(self, config: Config, what: str) -> float:
         """How much a config has of what a budget matches."""
         prepared, _, cost = self.of(config)
         if what == "params":
             return cost.params(config)
+        steps = self.steps(config)
         if what == "flops":
-            return cost.flops(config, self.steps(config))
-        return (
-            tokens(config, self.steps(config))
-            if what == "tokens"
-            else self.steps(config) * self._step(config, prepared)
-        )
+            return cost.flops(config, steps)
+        if what == "tokens":
+            return tokens(config, steps)
+        return steps * self.clock(config, prepared)  # a plan that needs seconds has a clock
 
-    def all(self, config: dict[str, Any]) -> dict[str, float]:
-        names = ("params", "flops", "tokens", *(() if self.clock is None else ("seconds",)))
+    def all(self, config: Config) -> dict[str, float]:
+        names = ("params", "flops", "tokens", *(["seconds"] if self.clock else []))
         found = {name: self.one(config, name) for name in names}
-        prepared, _, cost = self.of(config)
-        found |= {"steps": self.steps(config), "flops_per_token": cost.flops_per_token(config)}
-        if self.whole and self.clock is not None:
-            found["beside"] = self.clock.beside(config, prepared, self.steps(config))
-        found["epochs"] = self.steps(config) / self.data(config).batches.steps_per_epoch
+        (prepared, _, cost), data = self.of(config), self.data(config)
+        steps = data.total_steps
+        found |= {"steps": steps, "flops_per_token": cost.flops_per_token(config)}
+        if self.whole and self.clock:
+            found["beside"] = self.clock.beside(config, prepared, steps)
+        found["epochs"] = steps / data.batches.steps_per_epoch
         return found
 
-    def _step(self, config: dict[str, Any], prepared: Any) -> float:
-        assert self.clock is not None  # a plan that needs seconds has one
-        return self.clock(config, prepared)
-
-    def key(self, config: dict[str, Any]) -> str:
+    def key(self, config: Config) -> str:
         return run_key(config, self.of(config)[0].fingerprint)
 
 
 def resolve(
-    node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()
+    node: dict, compose: Compose, command: list[str], parts: tuple[str, ...] = ()
 ) -> StudyPlan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
     brought to the budget.
     """
-    in_time = node["budget"]["match"] == "seconds"
+    in_time, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
     folder = Path("outputs", "studies", node["name"])
-    clock = StepClock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
-    costs, found = Costs(clock, node["dry_run"]), variants(node, compose)
-    made, faults, targets = [], ladder_steps.faults(found, command), dict[Any, float]()
-    if clock is not None and in_time and not faults:
+    clock = StepClock(folder, LONG if in_time else 0.0) if in_time or dry_run else None
+    costs, found = Costs(clock, dry_run), variants(node, compose)
+    if faults := ladder_steps.faults(found, command):
+        raise ConfigError(faults)
+    if in_time:
         clock.together([(variant.config, costs.of(variant.config)[0]) for variant in found])
-    for variant in [] if faults else found:  # the first of each rung is the baseline
+    made, size = [], Sizing(node["budget"], costs, compose)
+    for variant in found:
         try:
-            if node["budget"]["match"] != "none" and variant.rung not in targets:
-                targets[variant.rung] = ladder_steps.cost(
-                    variant.config, variant.rung, node["budget"]["match"], costs
-                )
-            made.append(
-                _sized(variant, node["budget"], targets.get(variant.rung, 0.0), costs, compose)
-            )
+            made.append(size(variant))
         except ConfigError as error:
-            title = titled(variant.label, variant.rung.name if variant.rung else None, ())
+            title = titled(variant.label, variant.rung, ())
             faults += [fault.with_fix(f"[variant {title}]") for fault in error.faults]
     if faults := faults or ladder_steps.unfit(made):
         raise ConfigError(faults)
-    if clock is not None and not node["dry_run"]:
+    if in_time and not dry_run:
         clock.write()
-    size = partial(
-        _sized, node=node["budget"], target=targets.get(None, 0.0), costs=costs, compose=compose
-    )
     made_of = runs(made, node, costs.key)
     if faults := _twins(made_of):
         raise ConfigError(faults)
@@ -192,55 +188,54 @@ def _twins(all_runs: list[StudyRun]) -> list[Fault]:
     """Two entries that are one run: what tells them apart was undone by the budget, or is none of a
     run's settings.
     """
-    first, faults = dict[str, Variant](), dict[Fault, None]()
-    for run in all_runs:
-        other = first.setdefault(run.key, run.variant)
-        if other is not run.variant:
-            fault = Fault(
-                "study.factors",
-                f"{run.variant.title} and {other.title} are one and the same run, so there is"
-                " nothing to compare",
-                fix="Leave one of them out.",
-            )
-            faults[fault] = None
-    return list(faults)
-
-
-def _sized(
-    variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose
-) -> Variant:
-    """A variant with its cost, brought to the budget and to its rung's length where there is
-    one.
-    """
-    long = ladder_steps.with_steps(
-        _matched(variant, node, target, costs, compose), node["tolerance"], costs
+    first: dict[str, Variant] = {}
+    pairs = [(run.variant, first.setdefault(run.key, run.variant)) for run in all_runs]
+    rules = dict.fromkeys(
+        f"{one.title} and {other.title} are one and the same run, so there is nothing to compare"
+        for one, other in pairs
+        if one is not other
     )
-    return replace(long, cost=costs.all(long.config))
+    return [Fault("study.factors", rule, fix="Leave one of them out.") for rule in rules]
 
 
-def _matched(
-    variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose
-) -> Variant:
-    what = node["match"]
-    if what == "none" or variant.label == "baseline":
-        return variant
+@dataclass
+class Sizing:
+    """Brings variants to the budget, and to the length of their rung if there is one. The first
+    variant of each rung is the baseline.
+    """
 
-    def refused(config: dict[str, Any]) -> list[Fault]:
+    budget: Node
+    costs: Costs
+    compose: Compose
+    targets: dict[Rung | None, float] = field(default_factory=dict)
+
+    def __call__(self, variant: Variant) -> Variant:
+        """The variant with its cost. Raises ConfigError if it cannot be brought to the budget."""
+        if self.budget["match"] != "none":
+            if variant.rung not in self.targets:
+                self.targets[variant.rung] = self._cost(variant.rung, variant.config)
+            if variant.label != "baseline":
+                variant = self._matched(variant)
+        variant = ladder_steps.with_steps(variant, self.budget["tolerance"], self.costs)
+        return replace(variant, cost=self.costs.all(variant.config))
+
+    def _cost(self, rung: Rung | None, config: Config) -> float:
+        return ladder_steps.cost(config, rung, self.budget["match"], self.costs)
+
+    def _matched(self, variant: Variant) -> Variant:
         from xformer_kit.config import check
 
-        return check(config, data=False)
-
-    match = budget.matched(
-        variant.config,
-        target,
-        node,
-        lambda config: ladder_steps.cost(config, variant.rung, what, costs),
-        refused,
-    )
-    if not match.words:
-        return replace(variant, off=match.off)
-    rung = variant.rung.words if variant.rung else ()
-    config, wrong = compose([*variant.words, *rung, *variant.tuned, *match.words])
-    if wrong:
-        raise ConfigError(wrong)
-    return replace(variant, config=config, knob=match.words, off=match.off)
+        match = budget.matched(
+            variant.config,
+            self.targets[variant.rung],
+            self.budget,
+            partial(self._cost, variant.rung),
+            partial(check, data=False),
+        )
+        if not match.words:
+            return replace(variant, off=match.off)
+        rung = variant.rung.words if variant.rung else ()
+        config, wrong = self.compose([*variant.words, *rung, *variant.tuned, *match.words])
+        if wrong:
+            raise ConfigError(wrong)
+        return replace(variant, config=config, knob=match.words, off=match.off)

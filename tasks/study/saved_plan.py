@@ -2,13 +2,14 @@
 study writes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.study.resolve import PLAN
 from xformer_kit.registry import ConfigError, Fault, shown
 from xformer_kit.registry.saved_files import read_object
+from xformer_kit.study.nodes import Node
 
 HUGE = 1e300
 WAY = "Start the study again; its runs are kept."
@@ -20,10 +21,9 @@ class Check(NamedTuple):
     what: str
     fits: Callable[[Any], bool]
 
-    def __or__(self, other: "Check") -> "Check":
-        return Check(
-            f"{self.what} or {other.what}", lambda value: self.fits(value) or other.fits(value)
-        )
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _is_number(value: Any) -> bool:
@@ -31,89 +31,81 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < HUGE
 
 
-NULL = Check("null", lambda value: value is None)
-TEXT = Check(
-    "a text without a null character", lambda value: isinstance(value, str) and "\0" not in value
-)
-WORD = Check("an override such as model.dim=64", lambda value: TEXT.fits(value) and "=" in value)
-NUMBER = Check("a number", _is_number)
-ABOVE = Check("a number above 0", lambda value: _is_number(value) and value > 0)
-COUNT = Check("a whole number from 0 on", lambda value: type(value) is int and value >= 0)
-TRUTH = Check("true or false", lambda value: isinstance(value, bool))
-OBJECT = Check("an object", lambda value: isinstance(value, dict))
-LEVELS = Check(
-    "an object of texts",
-    lambda value: isinstance(value, dict) and all(map(TEXT.fits, value.values())),
-)
-LISTS = Check(
-    "an object of lists",
-    lambda value: isinstance(value, dict) and all(isinstance(v, list) for v in value.values()),
-)
+def _is_object_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
 
 
-class Nullable(NamedTuple):
-    """A shape, or null, or no such key."""
-
-    shape: Any
-
-
-STUDY = {
-    "name": TEXT,
-    "question": TEXT | NULL,
-    "metric": TEXT,
-    "higher_is_better": Nullable(TRUTH),
-    "margin": Nullable(ABOVE),
-    "also": Nullable([TEXT]),
-    "design": {"name": TEXT, "ahead": Nullable(NUMBER)},
-    "budget": {"match": TEXT, "tolerance": ABOVE, "by": Nullable(TEXT)},
-    "claim": Nullable({"paper": Nullable(TEXT)}),
-    "tune": Nullable(LISTS),
-    "stop": Nullable({"after": COUNT, "margin": NUMBER | NULL, "alpha": ABOVE}),
+CHECKS = {
+    "null": Check("null", lambda value: value is None),
+    "text": Check("a text without a null character", _is_text),
+    "override": Check(
+        "an override such as model.dim=64", lambda value: _is_text(value) and "=" in value
+    ),
+    "number": Check("a number", _is_number),
+    "above 0": Check("a number above 0", lambda value: _is_number(value) and value > 0),
+    "count": Check("a whole number from 0 on", lambda value: type(value) is int and value >= 0),
+    "boolean": Check("true or false", lambda value: isinstance(value, bool)),
+    "object": Check("an object", lambda value: isinstance(value, dict)),
+    "texts": Check("an object of texts", _is_object_of(_is_text)),
+    "lists": Check("an object of lists", _is_object_of(lambda value: isinstance(value, list))),
 }
-COST = {"steps": NUMBER} | {name: Nullable(NUMBER) for name in ("params", "flops", "tokens")}
-RUNG = {"name": TEXT, "multiple": NUMBER}
+# What plan.json must hold. A text names checks, of which one must pass. A key with a question mark
+# may be null or missing.
+STUDY = {
+    "name": "text",
+    "question": "text or null",
+    "metric": "text",
+    "higher_is_better?": "boolean",
+    "margin?": "above 0",
+    "also?": ["text"],
+    "design": {"name": "text", "ahead?": "number"},
+    "budget": {"match": "text", "tolerance": "above 0", "by?": "text"},
+    "claim?": {"paper?": "text"},
+    "tune?": "lists",
+    "stop?": {"after": "count", "margin": "number or null", "alpha": "above 0"},
+}
 VARIANT = {
-    "label": TEXT,
-    "name": TEXT,
-    "levels": LEVELS,
-    "words": [TEXT],
-    "tuned": [WORD],
-    "knob": [TEXT],
-    "off": NUMBER,
-    "cost": COST,
-    "rung": Nullable(RUNG),
+    "label": "text",
+    "name": "text",
+    "levels": "texts",
+    "words": ["text"],
+    "tuned": ["override"],
+    "knob": ["text"],
+    "off": "number",
+    "cost": {"steps": "number", "params?": "number", "flops?": "number", "tokens?": "number"},
+    "rung?": {"name": "text", "multiple": "number"},
 }
 POINT = {
-    "number": COUNT,
-    "label": TEXT,
-    "status": TEXT,
-    "value": NUMBER | NULL,
-    "step": COUNT | NULL,
+    "number": "count",
+    "label": "text",
+    "status": "text",
+    "value": "number or null",
+    "step": "count or null",
 }
 SEARCH = {
-    "trials": COUNT,
-    "seed": COUNT,
-    "end": TEXT | NULL,
-    "refused": COUNT,
-    "again": COUNT,
-    "confirmed": [TEXT],
-    "commands": LISTS,
-    "importance": OBJECT,
-    "versions": Nullable(LEVELS),
+    "trials": "count",
+    "seed": "count",
+    "end": "text or null",
+    "refused": "count",
+    "again": "count",
+    "confirmed": ["text"],
+    "commands": "lists",
+    "importance": "object",
+    "versions?": "texts",
     "points": [POINT],
 }
 SHAPE = {
     "study": STUDY,
-    "pool": TEXT,
-    "command": [TEXT],
-    "parts": [TEXT],
+    "pool": "text",
+    "command": ["text"],
+    "parts": ["text"],
     "variants": [VARIANT],
-    "runs": [{"variant": COUNT, "seed": COUNT, "key": TEXT}],
-    "search": Nullable(SEARCH),
+    "runs": [{"variant": "count", "seed": "count", "key": "text"}],
+    "search?": SEARCH,
 }
 
 
-def read_plan(folder: Path) -> dict[str, Any]:
+def read_plan(folder: Path) -> dict:
     """plan.json of a study's directory. Raises ConfigError where there is none or it is damaged."""
     path = folder / PLAN
     try:
@@ -133,36 +125,33 @@ def read_plan(folder: Path) -> dict[str, Any]:
 
 def fault(value: Any, shape: Any, place: str) -> str | None:
     """The first value that is not of its shape: its place, what it must be and what it is; None
-    where all are.
+    if all are.
     """
-    if isinstance(shape, Check):
-        return None if shape.fits(value) else f"{place} must be {shape.what}; got {shown(value)}"
-    if isinstance(shape, Nullable):
-        return None if value is None else fault(value, shape.shape, place)
+    if isinstance(shape, str):
+        checks = [CHECKS[name] for name in shape.split(" or ")]
+        if any(check.fits(value) for check in checks):
+            return None
+        what = " or ".join(check.what for check in checks)
+        return f"{place} must be {what}; got {shown(value)}"
     if not isinstance(value, type(shape)):
-        return (
-            f"{place} must be {'a list' if isinstance(shape, list) else 'an object'}; got"
-            f" {shown(value)}"
-        )
+        kind = "a list" if isinstance(shape, list) else "an object"
+        return f"{place} must be {kind}; got {shown(value)}"
     if isinstance(shape, list):
-        each = (fault(one, shape[0], f"{place}[{i}]") for i, one in enumerate(value))
-        return next((found for found in each if found), None)
-    inner = (fault(value.get(key), one, f"{place}.{key}".lstrip(".")) for key, one in shape.items())
-    return _missing(value, shape, place) or next((found for found in inner if found), None)
+        each = [(one, shape[0], f"{place}[{i}]") for i, one in enumerate(value)]
+    else:
+        if lacks := [key for key in shape if key not in value and not key.endswith("?")]:
+            has = ", ".join(value) or "nothing"
+            return f"{place} must have {', '.join(lacks)}; got {has}".lstrip()
+        inner = {key.removesuffix("?"): one for key, one in shape.items()}
+        each = [
+            (value.get(key), one, f"{place}.{key}".lstrip("."))
+            for key, one in inner.items()
+            if key in shape or value.get(key) is not None
+        ]
+    return next(filter(None, (fault(*one) for one in each)), None)
 
 
-def _missing(value: Mapping[str, Any], shape: Mapping[str, Any], place: str) -> str | None:
-    """Keys that an object must have and lacks."""
-    lacks = [
-        key for key, one in shape.items() if key not in value and not isinstance(one, Nullable)
-    ]
-    whose = f"{place} must" if place else "must"
-    return (
-        f"{whose} have {', '.join(lacks)}; got {', '.join(value) or 'nothing'}" if lacks else None
-    )
-
-
-def _beyond(plan: Mapping[str, Any]) -> str | None:
+def _beyond(plan: Node) -> str | None:
     """A study without a baseline, or a run of a variant that there is not."""
     count = len(plan["variants"])
     if not count:

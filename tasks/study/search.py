@@ -8,7 +8,6 @@ goes on elsewhere needs nothing else.
 
 import os
 import shutil
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -68,63 +69,56 @@ class SearchRunner:
             "metric": self.node["metric"],
             "seed": self.first,
         }
-        if self.node["storage"] is None:
+        shared = self.node["storage"] is not None
+        if not shared:
             plan.folder.mkdir(parents=True, exist_ok=True)
         self.study = study_of(self.node, asked)
         self.pool = _name(Path(self.node["runs"]))
-        self.shared = self.node["storage"] is not None
         self.proposals = Proposals(
-            self.study, self.factors, self.base.levels, self.pool, self.shared, self._judged
+            self.study, self.factors, self.base.levels, self.pool, shared, self._judged
         )
         self.runs: dict[int, Trial] = {}  # by Optuna's number
         self.confirmed: list[Variant] = []
-        self.commands: dict[
-            str, list[str]
-        ] = {}  # label -> overrides of the best points and the baseline
-        self.counted: tuple[int, dict[str, float]] = (
-            0,
-            {},
-        )  # finished trials, and importance by them
+        # label -> overrides of the best points and the baseline
+        self.commands: dict[str, list[str]] = {}
+        # finished trials, and importance by them
+        self.counted: tuple[int, dict[str, float]] = (0, {})
         plan.runs.clear()
 
     def trials(self) -> list[Any]:
         """Optuna's trials that are runs, in their order; of a point that was run again, the
         last.
         """
-        found = {
-            t.user_attrs["run"]["key"]: t for t in self.proposals.all() if "run" in t.user_attrs
-        }
-        return sorted(found.values(), key=lambda t: t.number)
+        found = {trial.user_attrs["run"]["key"]: trial for trial in self.proposals.runs()}
+        return sorted(found.values(), key=attrgetter("number"))
 
-    def under_way(self) -> Iterator[tuple[Any, Trial]]:
+    def mine(self) -> list[Any]:
+        """Trials of this pool."""
+        return [trial for trial in self.trials() if trial.user_attrs["pool"] == self.pool]
+
+    def under_way(self) -> list[tuple[Any, Trial]]:
         """Trials of this pool that are not reported to the sampler yet."""
-        for trial in self.trials():
-            if not trial.state.is_finished() and trial.user_attrs["pool"] == self.pool:
-                yield trial, self._run(trial)
+        return [(trial, self._run(trial)) for trial in _open(self.mine())]
 
     def elsewhere(self) -> int:
         """Trials that are under way on machines that share no directory with this one."""
-        return sum(
-            not t.state.is_finished() and t.user_attrs["pool"] != self.pool for t in self.trials()
-        )
+        return len(_open(self.trials())) - len(_open(self.mine()))
 
     def _run(self, trial: Any) -> Trial:
         if trial.number not in self.runs:
-            about = trial.user_attrs["run"]
-            kept: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()
-            }
-            # Its overrides compose it; only the logger is read from this config.
-            variant = Variant(**kept, config=self.base.config)
-            where = {"storage": address(self.node), "id": trial._trial_id}
-            where |= {key: self.node[key] for key in ("name", "metric", "design")}
-            reports = self.node["design"]["pruner"] != "none"
-            node = where | {"number": about["number"]} if reports else None
+            about, variant = trial.user_attrs["run"], self.base
+            if about["variant"]["label"] != variant.label:
+                kept: dict[str, Any] = {
+                    k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()
+                }
+                # Its overrides compose it; only the logger is read from this config.
+                variant = Variant(**kept, config=variant.config)
+            node = {"storage": address(self.node), "id": trial._trial_id}
+            node |= {key: self.node[key] for key in ("name", "metric", "design")}
+            node["number"] = about["number"]
+            reported = None if self.node["design"]["pruner"] == "none" else node
             self.runs[trial.number] = Trial(
-                self.base if variant.label == self.base.label else variant,
-                self.first,
-                about["key"],
-                f"++study.trial={text(node)}",
+                variant, self.first, about["key"], f"++study.trial={text(reported)}"
             )
         return self.runs[trial.number]
 
@@ -139,11 +133,11 @@ class SearchRunner:
     def _tell(self, trial: Any, run: StudyRun, now: state.State) -> None:
         from optuna.trial import TrialState
 
-        name = self.node["metric"]
+        name, number = self.node["metric"], trial._trial_id
         value = now.facts.get(name)
         if now.status == "finished" and not isinstance(value, (int, float)):
             return  # the metric does not exist, which the launching loop reports
-        storage, number = self.study._storage, trial._trial_id
+        storage = self.study._storage
         _, curves = counted(now, self.plan.directory(run))
         with suppress(RuntimeError):  # another process has reported it in between
             for step, figure in zip(*curves.get(name, ((), ())), strict=True):
@@ -155,33 +149,29 @@ class SearchRunner:
             )
             if now.status == "diverged":
                 storage.set_trial_user_attr(number, "infeasible", 1.0)
-        kind = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}.get(
-            now.status, TrialState.PRUNED
-        )
+        kinds = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}
+        kind = kinds.get(now.status, TrialState.PRUNED)
         values = float(value) if kind is TrialState.COMPLETE else None  # type: ignore[arg-type]
         with suppress(RuntimeError):
             self.study.tell(trial.number, values, state=kind, skip_if_finished=True)
 
     def write(self) -> None:
         """The plan as it is now: the trials of this pool, and the runs that confirm the best."""
-        mine = [self._run(t) for t in self.trials() if t.user_attrs["pool"] == self.pool]
-        more = [run for run in self.plan.runs if not isinstance(run, Trial)]
+        mine = [self._run(trial) for trial in self.mine()]
         self.plan.variants[1:] = [run.variant for run in mine if run.variant is not self.base]
-        self.plan.runs[:] = [*mine, *more]
+        self.plan.runs[:] = [*mine, *(run for run in self.plan.runs if not isinstance(run, Trial))]
         self.plan.search = self.facts()
         self.plan.write()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict:
         """What a report shows of the search, as plain data."""
-        known = [
-            t for t in self.proposals.all() if t.state.is_finished() and "run" not in t.user_attrs
-        ]
+        known = [t.user_attrs for t in self.proposals.all() if t.state.is_finished()]
         return {
             "trials": self.node["design"]["trials"],
             "seed": self.first,
             "end": self.proposals.end,
-            "refused": sum("refused" in t.user_attrs for t in known),
-            "again": sum("again" in t.user_attrs for t in known),
+            "refused": sum("refused" in attributes for attributes in known),
+            "again": sum("again" in attributes for attributes in known),
             "elsewhere": self.elsewhere(),
             "confirmed": [variant.label for variant in self.confirmed],
             "commands": self.commands,
@@ -201,21 +191,16 @@ class SearchRunner:
         """Trials to run now, at most `count`: first those that dead processes left, then new ones.
         They are this process's until `held` closes, or the process ends.
         """
-        runs: list[Trial] = []
         with _alone(self.plan.folder):
-            for _, run in self.under_way():
-                if len(runs) < count and self._hold(run, held):
-                    runs.append(run)
-            while (
-                len(runs) < count
-                and self._wanted()
-                and (found := self.proposals.next()) is not None
-            ):
-                run = self._signed(*found)
-                if self._hold(run, held):
-                    runs.append(run)
+            left = (run for _, run in self.under_way())
+            held_runs = (run for run in chain(left, self._new()) if self._hold(run, held))
+            runs = list(islice(held_runs, count))
         self.write()
         return runs
+
+    def _new(self) -> Iterator[Trial]:
+        while self._wanted() and (found := self.proposals.next()) is not None:
+            yield self._signed(*found)
 
     def _wanted(self) -> bool:
         asked = any(t.state.name == "WAITING" for t in self.proposals.all())
@@ -236,9 +221,10 @@ class SearchRunner:
         if wrong:
             return str(wrong[0])
         named = label(self.factors, levels)
-        variant = Variant(named, name_of(self.node, named), levels, tuple(words), config)
         try:
-            variant = self.plan.size(variant)
+            variant = self.plan.size(
+                Variant(named, name_of(self.node, named), levels, tuple(words), config)
+            )
         except ConfigError as error:
             return error.messages[0]
         return variant, self.plan.costs.key({**variant.config, "seed": self.first})
@@ -247,9 +233,10 @@ class SearchRunner:
         """The trial as a run. One that another search gave up goes on; one that failed is begun
         anew where that is asked.
         """
-        about = {"number": len(self.trials()), "key": key, "variant": variant.plain()}
-        trial.set_user_attr("run", about)
-        found = self._run(next(t for t in self.proposals.all() if t.number == trial.number))
+        trial.set_user_attr(
+            "run", {"number": len(self.trials()), "key": key, "variant": variant.plain()}
+        )
+        found = self._run(next(t for t in self.proposals.runs() if t.number == trial.number))
         where = self.plan.directory(found)
         if state.of(where, pruned=True).status == "pruned":
             (where / summary.ENDED).unlink(missing_ok=True)
@@ -258,9 +245,8 @@ class SearchRunner:
     def again(self) -> None:
         """Ask for those trials once more that failed or diverged."""
         with _alone(self.plan.folder):
-            for trial in self.trials():
-                lost = _ended(trial)["status"] in ("failed", "diverged")
-                if lost and trial.user_attrs["pool"] == self.pool:
+            for trial in self.mine():
+                if _ended(trial)["status"] in ("failed", "diverged"):
                     shutil.rmtree(self.plan.directory(self._run(trial)), ignore_errors=True)
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
@@ -273,33 +259,37 @@ class SearchRunner:
         done.sort(key=lambda trial: (sign * trial.value, trial.number))
         ranked = [self._run(trial).variant for trial in done]
         best = [variant for variant in ranked if variant is not self.base][: confirm or 1]
-        self.confirmed = best if self.others and confirm else []
-        found: list[StudyRun] = []
-        for variant in [self.base, *best]:
-            config, _ = self.plan.compose(list(variant.everything))
-            self.commands[variant.label] = to_overrides(config)
-            for seed in self.others if self.confirmed else ():
-                found.append(StudyRun(variant, seed, self.plan.costs.key({**config, "seed": seed})))
-        found.sort(key=lambda run: run.seed)  # all variants at the same seeds, where it is stopped
+        others = self.others if confirm else []
+        self.confirmed = best if others else []
+        configs = [(v, self.plan.compose(list(v.everything))[0]) for v in (self.base, *best)]
+        self.commands |= {variant.label: to_overrides(config) for variant, config in configs}
+        found = [  # all variants at the same seeds, where it is stopped
+            StudyRun(variant, seed, self.plan.costs.key({**config, "seed": seed}))
+            for seed in sorted(others if best else [])
+            for variant, config in configs
+        ]
         self.plan.runs[:] = [run for run in self.plan.runs if isinstance(run, Trial)] + found
         self.write()
         return found
 
 
-def _ended(trial: Any) -> dict[str, Any]:
+def _open(trials: list[Any]) -> list[Any]:
+    return [trial for trial in trials if not trial.state.is_finished()]
+
+
+def _ended(trial: Any) -> dict:
     return trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""})
 
 
-def _point(trial: Any) -> dict[str, Any]:
+def _point(trial: Any) -> dict:
     about, ended = trial.user_attrs["run"], _ended(trial)
     kept = {key: about["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
     return {"number": about["number"], "key": about["key"], "value": value} | ended | kept
 
 
-Launch = Callable[
-    [list[StudyRun]], int
-]  # trains runs until they are over; the code of the signal that stopped it, or 0
+# trains runs until they are over; the code of the signal that stopped it, or 0
+Launch = Callable[[list[StudyRun]], int]
 
 
 def explore(search: SearchRunner, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
@@ -319,7 +309,7 @@ def explore(search: SearchRunner, at_once: int, launch: Launch, look: Callable[[
                 if stopped:
                     return stopped
                 continue
-        if not ours(lambda: any(True for _ in search.under_way())):
+        if not ours(search.under_way):
             break
         time.sleep(PATIENCE)
     if search.elsewhere():
@@ -335,7 +325,7 @@ def _guarded(search: SearchRunner, do: Callable[..., Any], *given: Any) -> Any:
         raise unreachable(address(search.node), error) from None
 
 
-def side_by_side(launcher: Any, design: dict[str, Any]) -> int:
+def side_by_side(launcher: Any, design: dict) -> int:
     """Trials that are proposed at once: as many as the launcher trains side by side, where it says
     so.
     """
@@ -364,9 +354,5 @@ def _alone(folder: Path) -> Iterator[None]:
     """One process of this pool proposes at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".proposing", "w") as file:
-        if sys.platform != "win32":
-            import fcntl
-
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)
+        state.lock(file, wait=True)
         yield

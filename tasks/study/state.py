@@ -15,17 +15,14 @@ from xformer_kit.study.results import Status
 
 CLAIM = ".claimed"  # a file that whoever runs the run holds locked
 # attempts, and seconds between them: whoever asks whether a run is claimed holds it for an instant
-LOOKS, A_LOOK = (
-    5,
-    0.05,
-)
+LOOKS, A_LOOK = 5, 0.05
 
 
 class State(NamedTuple):
     status: Status
     step: int | None = None  # the last one that was recorded, or the one that diverged
     why: str = ""  # a sentence if the run did not finish
-    facts: dict[str, Any] = {}  # of summary.json
+    facts: dict = {}  # of summary.json
 
     @property
     def over(self) -> bool:
@@ -86,7 +83,7 @@ def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
     run_dir.mkdir(parents=True, exist_ok=True)
     with open(run_dir / name, "w") as file:
         for _ in range(LOOKS):
-            if mine := _lock(file):
+            if mine := lock(file):
                 break
             time.sleep(A_LOOK)
         yield mine
@@ -96,12 +93,12 @@ def claimed(run_dir: Path, name: str = CLAIM) -> bool:
     """Whether some process holds the run."""
     try:
         with open(run_dir / name) as file:
-            return not _lock(file, shared=True)
+            return not lock(file, shared=True)
     except FileNotFoundError:
         return False
 
 
-def _lock(file: Any, shared: bool = False) -> bool:
+def lock(file: Any, shared: bool = False, wait: bool = False) -> bool:
     """Lock a file for as long as it is open; False where somebody else has it. A file system
     without locks grants every one.
     """
@@ -109,8 +106,9 @@ def _lock(file: Any, shared: bool = False) -> bool:
         return True
     import fcntl
 
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(file, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

@@ -1,11 +1,12 @@
 """Which runs study.stop leaves out, from the states of all runs."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tasks.study.collect import outcome, results_of
 from tasks.study.state import State
 from xformer_kit.study import stop
+from xformer_kit.study.nodes import Node
 
 
 class StopDecision(NamedTuple):
@@ -14,7 +15,7 @@ class StopDecision(NamedTuple):
     reasons: Mapping[str, str] = {}  # label -> sentence
 
 
-def decide(plan: Mapping[str, Any], states: Mapping[str, State]) -> StopDecision:
+def decide(plan: Node, states: Mapping[str, State]) -> StopDecision:
     """plan: as plan.json holds it. states: key -> state of every run."""
     if not plan["study"].get("stop"):
         return StopDecision()

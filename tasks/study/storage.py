@@ -5,8 +5,10 @@ several machines reach.
 import hashlib
 import json
 import os
+import re
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,7 @@ def errors() -> tuple[type[Exception], ...]:
     return optuna.exceptions.OptunaError, SQLAlchemyError
 
 
-def address(node: dict[str, Any]) -> str:
+def address(node: dict) -> str:
     """The storage of a study's node as a URL or an absolute path, which means the same in every
     process.
     """
@@ -69,23 +71,17 @@ def opened(where: str) -> Any:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    broken: tuple[type[Exception], ...] = (
-        *errors(),
-        OSError,
-        ImportError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    )
     try:
         if "://" in where:
             return _database(where)
         if Path(where).is_dir() or not Path(where).parent.is_dir():
             raise OSError("it is a directory, or lies in one that does not exist")
-        _is_journal(Path(where))
+        with suppress(FileNotFoundError), open(where, "rb") as file:
+            # Optuna takes a file of another kind for a journal whose last line is not whole.
+            if (line := file.readline()) and "op_code" not in json.loads(line):
+                raise ValueError("it is no journal")
         return JournalStorage(JournalFileBackend(where))
-    except broken as error:
+    except Exception as error:  # of Optuna, of SQLAlchemy, of the database's driver
         raise unreachable(where, error) from None
 
 
@@ -104,17 +100,7 @@ def _database(where: str) -> Any:
             time.sleep(A_LOOK)
 
 
-def _is_journal(path: Path) -> None:
-    """Raises ValueError for a file of another kind: Optuna takes it for a journal whose last line
-    is not whole.
-    """
-    if path.exists() and (line := path.open("rb").readline()) and "op_code" not in json.loads(line):
-        raise ValueError("it is no journal")
-
-
 def unreachable(where: str, error: BaseException) -> ConfigError:
-    import re
-
     shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", where)  # a password stays where it is
     reason = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
     way = (
@@ -134,7 +120,7 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
     )
 
 
-def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
+def study_of(node: dict, asked: dict) -> Any:
     """The study in the storage, made where there is none. Raises ConfigError where the one of that
     name is of another search.
 
@@ -143,17 +129,15 @@ def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
     import optuna
 
     where = address(node)
-    direction = "maximize" if metric_of(node).higher_is_better else "minimize"
     storage = opened(where)
-    made = {
-        "study_name": node["name"],
-        "storage": storage,
-        "direction": direction,
-        "load_if_exists": True,
-    }
     try:
         study = optuna.create_study(
-            **made, sampler=sampler(node, asked["seed"]), pruner=pruner(node["design"])
+            study_name=node["name"],
+            storage=storage,
+            direction="maximize" if metric_of(node).higher_is_better else "minimize",
+            load_if_exists=True,
+            sampler=sampler(node["design"], asked["seed"]),
+            pruner=pruner(node["design"]),
         )
         before = study.user_attrs.get(ASKED)
         if before is None and study.get_trials(deepcopy=False):
@@ -162,31 +146,28 @@ def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
             study.set_user_attr(ASKED, asked)
     except errors() as error:
         raise unreachable(where, error) from None
-    if before is not None and (
-        other := [key for key in asked | before if before.get(key) != asked.get(key)]
-    ):
+    if before not in (None, asked):
+        other = _another(before, asked)
         raise ConfigError(
-            Fault(
-                "study.storage",
-                f"{where} holds a search '{node['name']}' of {_another(other, before, asked)}",
-            )
+            Fault("study.storage", f"{where} holds a search '{node['name']}' of {other}")
         )
     return study
 
 
-def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> str:
+def _another(before: dict, asked: dict) -> str:
     """What another search it is, and the way out."""
     way = "Give this one a name of its own: study.name=NAME, or go on with that one's line."
+    keys = [key for key in asked | before if before.get(key) != asked.get(key)]
     if "another program" in keys:
         return f"another program, whose trials are no runs. {way}"
     if "space" in keys:
         one, two = before.get("space", {}), asked["space"]
-        names = [name for name in one | two if one.get(name) != two.get(name)]
-        was = "; ".join(
+        changes = [
             f"{name} was {one.get(name, 'not varied')}, is {two.get(name, 'not varied')}"
-            for name in names[:3]
-        )
-        return f"another space: {was or 'its order differs'}. {way}"
+            for name in one | two
+            if one.get(name) != two.get(name)
+        ]
+        return f"another space: {'; '.join(changes[:3]) or 'its order differs'}. {way}"
     known = {
         "config": "another config outside the space",
         "data": "other data",
@@ -196,7 +177,7 @@ def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> 
     return f"{' and '.join(known.get(key, key) for key in keys)}. {way}"
 
 
-def trial_of(trial: dict[str, Any]) -> Any:
+def trial_of(trial: dict) -> Any:
     """The trial that a run is, in the process that trains it."""
     import optuna
 
@@ -214,27 +195,25 @@ def importance(study: Any) -> dict[str, float]:
     arXiv:2304.10255): how far its values among the best tenth of trials differ from those among
     all. Empty below 10 finished trials, which say nothing of it.
     """
-    import optuna
+    from optuna import importance
+    from optuna.trial import TrialState
 
-    need()
-    done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-    if len(done) < ENOUGH:
+    if len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) < ENOUGH:
         return {}
-    found = optuna.importance.get_param_importances(
-        study, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
+    found = importance.get_param_importances(
+        study, evaluator=importance.PedAnovaImportanceEvaluator()
     )
     return {name: round(share, 4) for name, share in found.items()}
 
 
-def pruner(design: dict[str, Any]) -> Any:
-    import optuna
+def pruner(design: dict) -> Any:
+    from optuna import pruners
 
-    need()
     kinds = {
-        "none": optuna.pruners.NopPruner,
-        "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=0, n_min_trials=1),
-        "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
-        "hyperband": optuna.pruners.HyperbandPruner,
+        "none": pruners.NopPruner,
+        "median": lambda: pruners.MedianPruner(n_startup_trials=0, n_min_trials=1),
+        "successive_halving": pruners.SuccessiveHalvingPruner,
+        "hyperband": pruners.HyperbandPruner,
     }
     return kinds[design["pruner"]]()
 
@@ -246,34 +225,29 @@ def infeasible(trial: Any) -> tuple[float]:
     return (trial.user_attrs.get("infeasible", 0.0),)
 
 
-def sampler(node: dict[str, Any], seed: int) -> Any:
+def sampler(design: dict, seed: int) -> Any:
     """Proposes each trial from a seed of its own, of the study's seed and the trial's number, and
     from the trials before: so a search that was stopped goes on as if it had not been, and one of a
     fixed seed would propose the same again.
     """
-    import optuna
-
-    design = node["design"]
+    from optuna import samplers
 
     def made(number: int) -> Any:
         own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
         if design["sampler"] == "random":
-            return optuna.samplers.RandomSampler(seed=own)
-        known: dict[str, Any] = {
-            "seed": own,
-            "n_startup_trials": design["startup"],
-            "constraints_func": infeasible,
-        }
-        known |= {
-            "multivariate": True,
-            "group": True,
-            "constant_liar": True,
-            "warn_independent_sampling": False,
-        }
-        return optuna.samplers.TPESampler(**known)
+            return samplers.RandomSampler(seed=own)
+        return samplers.TPESampler(
+            seed=own,
+            n_startup_trials=design["startup"],
+            constraints_func=infeasible,
+            multivariate=True,
+            group=True,
+            constant_liar=True,
+            warn_independent_sampling=False,
+        )
 
-    class Seeded(optuna.samplers.BaseSampler):
-        """Hands everything to a sampler that is made for the trial."""
+    class Seeded:
+        """Gives everything to a sampler that is made for the trial."""
 
         inner: Any = None
 
@@ -281,18 +255,10 @@ def sampler(node: dict[str, Any], seed: int) -> Any:
             self.inner = made(trial.number)
             self.inner.before_trial(study, trial)
 
-        def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
-            return self.inner.infer_relative_search_space(study, trial)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
 
-        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
-            return self.inner.sample_relative(study, trial, search_space)
-
-        def sample_independent(
-            self, study: Any, trial: Any, param_name: str, param_distribution: Any
-        ) -> Any:
-            return self.inner.sample_independent(study, trial, param_name, param_distribution)
-
-        def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
-            made(trial.number).after_trial(study, trial, state, values)
+        def after_trial(self, study: Any, trial: Any, *ended: Any) -> None:
+            made(trial.number).after_trial(study, trial, *ended)
 
     return Seeded()

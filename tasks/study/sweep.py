@@ -128,12 +128,10 @@ def launch(
         batch = free if together else free[:1]
         tried.update(run.key for run in batch)
         given = [word for word in words if not word.lstrip("+").startswith("seed=")]
-        given_jobs = [
-            _asked[-1].job([*given, *run.words]) + words_of(plan.node, run) for run in batch
-        ]
         jobs = [
-            [*job, f"hydra.sweep.subdir={run.key}"]
-            for job, run in zip(given_jobs, batch, strict=True)
+            _asked[-1].job([*given, *run.words])
+            + [*words_of(plan.node, run), f"hydra.sweep.subdir={run.key}"]
+            for run in batch
         ]
         for done in launcher.launch(jobs, initial_job_idx=number):
             if done.return_value in STOPPED:

@@ -10,20 +10,27 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from tasks.logging import summary
+from xformer_kit import build
 from xformer_kit.config import config_hash
+from xformer_kit.data import collate
+from xformer_kit.data.batch import mapped, rows_of
+from xformer_kit.objective import objective_of
+from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_object
+from xformer_kit.study.nodes import Config
 
 WARM, MEASURED, MOST = 2, 5, 500  # steps
-ROUNDS, LONG = (
-    3,
-    0.4,
-)  # in which all variants are measured one after another; seconds, where a budget rests on them
+# in which all variants are measured one after another; seconds, where a budget rests on them
+ROUNDS, LONG = 3, 0.4
 JUDGED = 3  # batches of validation
 FILE = "seconds_per_step.json"
 
@@ -48,51 +55,46 @@ class StepClock:
         self.known = _read(self.path)
         self.paces: dict[str, Pace] = {}
 
-    def __call__(self, config: dict[str, Any], prepared: Any) -> float:
+    def __call__(self, config: Config, prepared: Any) -> float:
         key = self._key(config)
         if key not in self.known:
-            self.known[key] = self._pace(key, config, prepared).step
+            self.known[key] = self._pace(config, prepared).step
         return self.known[key]
 
-    def together(self, asked: Sequence[tuple[dict[str, Any], Any]]) -> None:
+    def together(self, asked: Sequence[tuple[Config, Any]]) -> None:
         """Measure configs that are compared with each other, the first of them the baseline: in
         turns, forth and back, so that none has the process to itself while it is cold or the
         machine while it is busy. Each has the median over the turns of what it takes relative to
         the baseline.
         """
-        first, every = (
-            self._key(asked[0][0]),
-            {self._key(config): (config, prepared) for config, prepared in asked},
-        )
+        first = self._key(asked[0][0])
+        every = {self._key(one[0]): one for one in asked}
         new = {key: one for key, one in every.items() if key == first or key not in self.known}
         if new.keys() <= self.known.keys():
             return
         measured(*asked[0])  # what a process does once
         turns: list[dict[str, float]] = []
         for turn in range(ROUNDS):
-            order = list(new) if turn % 2 == 0 else [*reversed(new)]
+            order = reversed(new) if turn % 2 else new
             turns.append({key: measured(*new[key], self.long).step for key in order})
         base = self.known.setdefault(first, statistics.median(taken[first] for taken in turns))
         for key in new:
-            self.known.setdefault(
-                key, base * statistics.median(taken[key] / taken[first] for taken in turns)
-            )
+            relative = statistics.median(taken[key] / taken[first] for taken in turns)
+            self.known.setdefault(key, base * relative)
 
-    def beside(self, config: dict[str, Any], prepared: Any, steps: int) -> float:
+    def beside(self, config: Config, prepared: Any, steps: int) -> float:
         """Seconds of a run outside its steps: building the model, and its validations."""
-        pace, every = (
-            self._pace(self._key(config), config, prepared),
-            config["trainer"].get("val_every"),
-        )
+        pace, every = self._pace(config, prepared), config["trainer"].get("val_every")
         return pace.start + pace.check * (math.ceil(steps / every) if every else 1)
 
-    def _pace(self, key: str, config: dict[str, Any], prepared: Any) -> Pace:
+    def _pace(self, config: Config, prepared: Any) -> Pace:
+        key = self._key(config)
         if key not in self.paces:
             self.paces[key] = measured(config, prepared, self.long)
         return self.paces[key]
 
     @staticmethod
-    def _key(config: dict[str, Any]) -> str:
+    def _key(config: Config) -> str:
         return config_hash({**config, "seed": 0, "trainer": {**config["trainer"], "max_steps": 1}})
 
     def write(self) -> None:
@@ -114,36 +116,36 @@ def _read(path: Path) -> dict[str, float]:
     }
 
 
-def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
+def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
     """Medians over a few steps, or as many as take so many seconds, and a few batches of
     validation, on a GPU where there is one; without compilation.
     """
-    import torch
-
     from tasks.training_data import TrainingData, speaking
-    from xformer_kit import build
-    from xformer_kit.objective import objective_of
-    from xformer_kit.optim import OPTIMIZERS
 
     objective = speaking(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
-    size = config["model"].get("vocab_size") or prepared.tokenizer.size
     began = time.perf_counter()
     model = (
-        build(config, size, None if source is objective.tokenizer else source.size)
+        build(
+            config,
+            config["model"].get("vocab_size") or prepared.tokenizer.size,
+            None if source is objective.tokenizer else source.size,
+        )
         .to(device)
         .train()
     )
-    optimizer, data = (
-        OPTIMIZERS.create(config["optim"], model=model, fused=None),
-        TrainingData(config, prepared, objective),
-    )
-    start, work = time.perf_counter() - began, _Work(config, model, objective, optimizer, device)
-    steps = data.steps(1, 0, 1)
-    examples, taken = data.examples("train"), list[float]()
+    optimizer = OPTIMIZERS.create(config["optim"], model=model, fused=None)
+    data = TrainingData(config, prepared, objective)
+    start = time.perf_counter() - began
+    work = _Work(config["trainer"], model, objective, optimizer, device)
+    steps, examples = data.steps(1, 0, 1), data.examples("train")
+    taken: list[float] = []
     while len(taken) < WARM + MEASURED or (sum(taken[WARM:]) < long and len(taken) < MOST):
         taken.append(work.timed(work.step, examples, steps.of(len(taken) % data.total_steps)))
-    batches = _judged(data, config["trainer"].get("limit_val_batches", 1.0))
+    batches = [batch for _, batch in data.valid_batches(data.rows)]
+    limit = config["trainer"].get("limit_val_batches")
+    share = 1.0 if limit is None else limit
+    batches = batches[: share if isinstance(share, int) else int(share * len(batches))]
     judged = [
         work.timed(work.check, data.examples("valid"), batch) for batch in batches[: JUDGED + 1]
     ]
@@ -151,34 +153,18 @@ def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
     return Pace(start, statistics.median(taken[WARM:]), check)
 
 
-def _judged(data: Any, limit: float | None) -> list[list[int]]:
-    """The batches of a validation."""
-    batches = [batch for _, batch in data.valid_batches(data.rows)]
-    most = (
-        limit if isinstance(limit, int) else int((1.0 if limit is None else limit) * len(batches))
-    )
-    return batches[:most]
-
-
+@dataclass
 class _Work:
     """What a run does again and again, as `tasks.module.Task` does it."""
 
-    def __init__(
-        self, config: dict[str, Any], model: Any, objective: Any, optimizer: Any, device: str
-    ):
-        self.config = config
-        self.model = model
-        self.objective = objective
-        self.optimizer = optimizer
-        self.device = device
+    trainer: Config
+    model: Any
+    objective: Any
+    optimizer: Any
+    device: str
 
     def timed(self, what: Callable[[Any], None], examples: Any, chosen: list[int]) -> float:
         """Seconds, with reading the examples."""
-        import torch
-
-        from xformer_kit.data import collate
-        from xformer_kit.data.batch import mapped
-
         began = time.perf_counter()
         batch = mapped(collate([examples[i] for i in chosen]), lambda x: x.to(self.device))
         with self._precision():
@@ -188,8 +174,6 @@ class _Work:
         return time.perf_counter() - began
 
     def step(self, batch: Any) -> None:
-        import torch
-
         total = 0.0
         for part in self._parts(batch):
             loss, count, report = self.objective.loss(self.model, part)
@@ -203,9 +187,7 @@ class _Work:
 
     def _parts(self, batch: Any) -> Iterator[Any]:
         """Micro-batches; `auto` is all at once."""
-        from xformer_kit.data.batch import mapped, rows_of
-
-        count = self.config["trainer"].get("accumulate", "auto")
+        count = self.trainer.get("accumulate", "auto")
         parts = count if isinstance(count, int) else 1
         rows = rows_of(batch) // parts
         for n in range(parts):
@@ -213,8 +195,6 @@ class _Work:
             yield batch if parts == 1 else mapped(batch, itemgetter(mine))
 
     def check(self, batch: Any) -> None:
-        import torch
-
         self.model.eval()
         with torch.no_grad():
             self.objective.loss(self.model, batch)
@@ -222,13 +202,9 @@ class _Work:
 
     def _precision(self) -> AbstractContextManager[Any]:
         """Mixed precision where the run has it: on a GPU, where nothing else is said."""
-        import torch
-
-        wanted = self.config["trainer"].get("precision", "auto")
-        mixed = (
-            wanted.endswith("mixed")
-            if isinstance(wanted, str) and wanted != "auto"
-            else self.device == "cuda"
-        )
+        wanted = self.trainer.get("precision", "auto")
+        mixed = self.device == "cuda"
+        if isinstance(wanted, str) and wanted != "auto":
+            mixed = wanted.endswith("mixed")
         half = torch.float16 if wanted == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device, half) if mixed else nullcontext()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.study.state import A_LOOK, CLAIM, _lock, claim, claimed
+from tasks.study.state import A_LOOK, CLAIM, claim, claimed, lock
 from tests import warm
 from tests.driving import environment, gone, last_step
 
@@ -172,7 +172,7 @@ def test_looking_at_a_run_does_not_keep_others_from_it(tmp_path):
     with claim(tmp_path) as mine, claim(tmp_path) as second:
         assert mine and not second and claimed(tmp_path)
     with open(tmp_path / CLAIM) as one, open(tmp_path / CLAIM) as two:
-        assert _lock(one, shared=True) and _lock(two, shared=True)
+        assert lock(one, shared=True) and lock(two, shared=True)
         threading.Timer(A_LOOK, one.close).start()
         threading.Timer(A_LOOK, two.close).start()
         with claim(tmp_path) as mine:

@@ -12,12 +12,16 @@ from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import Metric, format_p, metric
 from xformer_kit.study.power import detectable, seeds_needed
 from xformer_kit.study.statistics import (
-    ROUNDING,
+    ALPHA,
+    SMALL,
+    Estimate,
     PairedDifference,
     divergence,
     equivalence,
     holm,
+    magnitude,
     paired,
+    significant,
 )
 
 MANY = 1000  # seeds: nobody runs more
@@ -39,6 +43,11 @@ class Runs:
     def ended(self) -> int:
         """Runs of which it is known whether they diverge."""
         return len(self.values) + len(self.diverged)
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """How many of how many runs diverged."""
+        return len(self.diverged), self.ended
 
     @property
     def total(self) -> int:
@@ -67,7 +76,6 @@ class StudyAnswer:
 
     sentence: str
     verdicts: list[Verdict]
-    partial: bool  # runs are missing that are still to come, or failed
 
 
 def answer(
@@ -76,33 +84,32 @@ def answer(
     measured: Metric | str,
     *,
     margin: float | None = None,
-    level: float = 0.95,
 ) -> StudyAnswer:
     """Every variant against the baseline over common seeds. margin: a difference in the metric
     below which variants count as equal; without one, equality is never claimed. The p-values of all
     variants are one family, those of equality another.
     """
     measured = metric(measured)
-    differences = [paired(baseline.values, runs.values, level) for runs in variants]
+    tests = [(runs, paired(baseline.values, runs.values)) for runs in variants]
     # A variant that was stopped stands as a test that was not passed.
-    ps = holm([1.0 if runs.stopped else d.p for runs, d in zip(variants, differences, strict=True)])
-    ps_margin = holm(
-        [_equal(runs, d, margin) for runs, d in zip(variants, differences, strict=True)]
-    )
-    words = Words(measured, level, margin, family=sum(p is not None for p in ps))
+    ps = holm([1.0 if runs.stopped else d.p for runs, d in tests])
+    ps_margin = holm([_equal(runs, d, margin) for runs, d in tests])
+    words = Words(measured, margin, family=sum(p is not None for p in ps))
     verdicts = []
-    for runs, difference, p, p_margin in zip(variants, differences, ps, ps_margin, strict=True):
+    for (runs, d), p, p_margin in zip(tests, ps, ps_margin, strict=True):
         if runs.stopped:
             outcome, p, p_margin, first = "stopped", None, None, [runs.stopped]
         elif runs.diverged and not runs.values:
             outcome, first = "diverged", []
         else:
-            outcome = words.outcome(difference, p, p_margin)
-            first = [words.compared(runs.name, baseline.name, outcome, difference, p, p_margin)]
-        sentence = " ".join([*first, *missing(runs, baseline)])
-        verdicts.append(Verdict(runs.name, outcome, difference, p, p_margin, sentence))
-    partial = any(runs.unfinished or runs.failed for runs in (baseline, *variants))
-    return StudyAnswer(_summary(baseline, variants, verdicts, measured, margin), verdicts, partial)
+            outcome = words.outcome(d, p, p_margin)
+            first = [words.compared(runs.name, baseline.name, outcome, d, p, p_margin)]
+        verdicts.append(
+            Verdict(
+                runs.name, outcome, d, p, p_margin, " ".join([*first, *missing(runs, baseline)])
+            )
+        )
+    return StudyAnswer(_summary([baseline, *variants], verdicts, measured, margin), verdicts)
 
 
 def _equal(runs: Runs, difference: PairedDifference, margin: float | None) -> float | None:
@@ -111,31 +118,28 @@ def _equal(runs: Runs, difference: PairedDifference, margin: float | None) -> fl
     return 1.0 if runs.stopped else equivalence(difference, margin)
 
 
-def effect_sentences(
-    effects: Sequence[Effect], measured: Metric | str, *, level: float = 0.95
-) -> list[str]:
+def effect_sentences(effects: Sequence[Effect], measured: Metric | str) -> list[str]:
     """Main effects and interactions of a factorial design, each in a sentence; their p-values are
     one family.
     """
-    measured = metric(measured)
     ps = holm([effect.difference.p for effect in effects])
-    words = Words(measured, level, None, family=sum(p is not None for p in ps))
+    words = Words(metric(measured), None, family=sum(p is not None for p in ps))
     return [_effect_sentence(effect, p, words) for effect, p in zip(effects, ps, strict=True)]
 
 
 def _effect_sentence(effect: Effect, p: float | None, words: "Words") -> str:
     d, names = effect.difference, effect.names
-    outcome = words.outcome(d, p, None)
+    outcome = words.outcome(d, p)
     if effect.method == "not crossed":
         return f"Of {effect.name} these runs show nothing: no combination has all of its levels."
     if len(names) == 1:
-        zero = f"{effect.factors[0]}={effect.baseline[0]}"
-        text = words.compared(names[0], zero, outcome, d, p, None)
+        text = words.compared(names[0], f"{effect.factors[0]}={effect.baseline[0]}", outcome, d, p)
     elif outcome == "unseen" and d.sd:
         text = words.unseen(f"No interaction of {effect.name}", d, p)
     else:
-        both = f"{names[0]} and {names[1]} together"
-        text = words.compared(both, "their effects apart", outcome, d, p, None, be="are")
+        text = words.compared(
+            f"{names[0]} and {names[1]} together", "their effects apart", outcome, d, p, be="are"
+        )
     return text + _basis(effect)
 
 
@@ -145,49 +149,43 @@ def missing(runs: Runs, baseline: Runs | None = None) -> list[str]:
     """
     found = []
     if runs.diverged:
-        where = ", ".join(
-            f"seed {seed} at step {step:,}" for seed, step in sorted(runs.diverged.items())
-        )
+        lost = sorted(runs.diverged.items())
+        where = ", ".join(f"seed {seed} at step {step:,}" for seed, step in lost)
         beside = ""
-        if baseline is not None and runs.ended and baseline.ended:
-            p = divergence(
-                (len(baseline.diverged), baseline.ended), (len(runs.diverged), runs.ended)
-            )
-            share = f"{len(baseline.diverged)} of {baseline.ended}"
-            beside = f"; of {baseline.name} {share} (Fisher's exact test, {format_p(p)})"
+        if baseline is not None and baseline.ended:
+            p = format_p(divergence(baseline.lost, runs.lost))
+            share = "{} of {}".format(*baseline.lost)
+            beside = f"; of {baseline.name} {share} (Fisher's exact test, {p})"
         found.append(
-            f"{len(runs.diverged)} of the {runs.ended} runs of {runs.name} diverged,"
-            f" {where}{beside}."
+            f"{len(lost)} of the {runs.ended} runs of {runs.name} diverged, {where}{beside}."
         )
-    for seeds, verbs in (
-        (runs.failed, "has failed/have failed"),
-        (runs.unfinished, "is not finished/are not finished"),
+    for seeds, one, several in (
+        (runs.failed, "has failed", "have failed"),
+        (runs.unfinished, "is not finished", "are not finished"),
     ):
         if seeds:
-            one, several = verbs.split("/")
             verb, noun = (several, "seeds") if len(seeds) > 1 else (one, "seed")
             which = f"{noun} {', '.join(map(str, sorted(seeds)))}"
             found.append(f"{len(seeds)} of {runs.total} runs {verb} ({which}): this is partial.")
     return found
 
 
+@dataclass(frozen=True)
 class Words:
     """A difference in words, for one metric and one family of comparisons."""
 
-    def __init__(self, measured: Metric, level: float, margin: float | None, family: int):
-        self.measured = measured
-        self.level = level
-        self.margin = margin
-        self.after = " after Holm" if family > 1 else ""
-        self.share = max(1, family)
-        self.alpha = 1 - level + ROUNDING
+    measured: Metric
+    margin: float | None
+    family: int  # comparisons whose p-values are corrected together
 
-    def outcome(self, difference: PairedDifference, p: float | None, p_margin: float | None) -> str:
+    def outcome(
+        self, difference: PairedDifference, p: float | None, p_margin: float | None = None
+    ) -> str:
         if p is None:
             return "unknown"
-        if self._small(p):
-            return "better" if self.measured.better(difference.mean) else "worse"
-        return "equivalent" if self._small(p_margin) else "unseen"
+        if significant(p):
+            return self.measured.side(difference.mean)
+        return "equivalent" if significant(p_margin) else "unseen"
 
     def compared(
         self,
@@ -196,25 +194,25 @@ class Words:
         outcome: str,
         d: PairedDifference,
         p: float | None,
-        p_margin: float | None,
+        p_margin: float | None = None,
         be: str = "is",
     ) -> str:
-        within = ""
-        if self._small(p_margin):
-            within = f", within the margin of {self.measured.as_given(self.margin)}"
+        margin = self.measured.as_given(self.margin) if self.margin else ""
+        within = f", within the margin of {margin}" if significant(p_margin) else ""
         if d.method not in ("t", "bootstrap"):
             return self._without_t(name, other, d, p, within, be)
         if outcome in ("better", "worse"):
-            ends = (d.low, d.high) if d.mean >= 0 else (-d.high, -d.low)
-            size, interval = self._estimate(abs(d.mean), *ends)
+            size, interval = self._estimate(magnitude(d))
             return (
                 f"{name} {be} {outcome} than {other} by {size} ({interval}, {d.count} seeds,"
                 f" {self._p(p)}){within and ', yet' + within[1:]}."
             )
         if outcome == "no worse":
-            by = f"by the margin of {self.measured.as_given(self.margin)}"
             of = f"that it is worse by as much, {self._p(p_margin)}"
-            return f"{name} {be} no worse than {other} {by} ({self._measured(d)}; {of})."
+            return (
+                f"{name} {be} no worse than {other} by the margin of {margin}"
+                f" ({self._measured(d)}; {of})."
+            )
         if outcome == "equivalent":
             of = f"of a difference that large, {self._p(p_margin)}"
             return f"{name} and {other} are equivalent{within[1:]} ({self._measured(d)}; {of})."
@@ -232,14 +230,14 @@ class Words:
             )
         way = f"{name} equals {other}"
         if d.mean:
-            better = "better" if self.measured.better(d.mean) else "worse"
-            way = f"{name} {be} {better} than {other} by {self.measured.format(abs(d.mean))}"
+            size = self.measured.format(abs(d.mean))
+            way = f"{name} {be} {self.measured.side(d.mean)} than {other} by {size}"
         if d.method == "one seed":
             return (
                 f"{way} at the one seed in common, which shows nothing about others: run at least"
                 " 5."
             )
-        few = "" if self._small(p) else ": too few seeds to decide"
+        few = "" if significant(p) else ": too few seeds to decide"
         return f"{way} at each of {d.count} seeds alike (sign test, {self._p(p)}{few}){within}."
 
     def unseen(self, what: str, d: PairedDifference, p: float | None) -> str:
@@ -247,18 +245,15 @@ class Words:
         return f"{what} was seen ({self._measured(d)}, {self._p(p)}): {self._power(d)}."
 
     def _measured(self, d: PairedDifference) -> str:
-        mean, interval = self._estimate(d.mean, d.low, d.high)
+        mean, interval = self._estimate(d)
         return f"difference {mean}, {interval}, {d.count} seeds"
 
-    def _small(self, p: float | None) -> bool:
-        return p is not None and p <= self.alpha
-
     def _p(self, p: float) -> str:
-        return format_p(p, self.alpha) + self.after
+        return format_p(p, SMALL) + " after Holm" * (self.family > 1)
 
-    def _estimate(self, mean: float, low: float, high: float) -> tuple[str, str]:
-        text, span = self.measured.estimate(mean, low, high, unit=True)
-        return text, f"{100 * self.level:g} % interval {span}"
+    def _estimate(self, found: PairedDifference | Estimate) -> tuple[str, str]:
+        text, span = self.measured.estimate(found, unit=True)
+        return text, f"95 % interval {span}"
 
     def _power(self, d: PairedDifference) -> str:
         """With 5 seeds a difference of 0.012 could have been seen; for 0.006 run 15.
@@ -266,11 +261,12 @@ class Words:
         The second figure is the margin, or half of the first: never the difference that was
         measured, whose power adds nothing to its p (Hoenig and Heisey, 2001).
         """
-        alpha = (1 - self.level) / self.share  # what the first of a family has to pass
+        alpha = ALPHA / max(1, self.family)  # what the first of a family has to pass
         seen = detectable(d.sd, d.count, alpha=alpha)
-        goal = self.margin or self.measured.up(seen) / 2
+        least = self.measured.up(seen)
+        goal = self.margin or least / 2
         text = (
-            f"with {d.count} seeds a difference of {self.measured.format(self.measured.up(seen))}"
+            f"with {d.count} seeds a difference of {self.measured.format(least)}"
             " could have been seen"
         )
         if goal >= seen:
@@ -283,35 +279,26 @@ class Words:
 
 
 def _basis(effect: Effect) -> str:
-    what = (
-        f" Averaged over {effect.used} of {effect.combinations} combinations of the other factors"
-    )
+    share = f"{effect.used} of {effect.combinations} combinations"
+    text = f" Averaged over {share} of the other factors"
     if effect.method == "additive":
-        what = (
-            f" From {effect.used} of {effect.combinations} combinations, as if no factors"
-            " interacted"
-        )
-    lost = effect.seeds - effect.difference.count
-    return what + (
-        f"; {lost} of {effect.seeds} seeds left out, for runs are missing." if lost else "."
-    )
+        text = f" From {share}, as if no factors interacted"
+    if lost := effect.seeds - effect.difference.count:
+        text += f"; {lost} of {effect.seeds} seeds left out, for runs are missing"
+    return f"{text}."
 
 
 def _summary(
-    baseline: Runs,
-    variants: Sequence[Runs],
-    verdicts: list[Verdict],
-    measured: Metric,
-    margin: float | None,
+    every: Sequence[Runs], verdicts: list[Verdict], measured: Metric, margin: float | None
 ) -> str:
     """Which variants are better, worse, equivalent, and of which nothing was seen."""
     groups = {
-        "better": "better: {}",
-        "worse": "worse: {}",
-        "equivalent": f"equivalent within {measured.as_given(margin) if margin else ''}: {{}}",
-        "unseen": "no difference was seen: {}",
-        "stopped": "stopped before the last seed, for it was worse: {}",
-        "unknown": "not compared: {}",
+        "better": "better",
+        "worse": "worse",
+        "equivalent": f"equivalent within {measured.as_given(margin) if margin else ''}",
+        "unseen": "no difference was seen",
+        "stopped": "stopped before the last seed, for it was worse",
+        "unknown": "not compared",
     }
     parts = []
     for outcome, text in groups.items():
@@ -319,22 +306,15 @@ def _summary(
         if outcome in ("better", "worse"):  # the largest difference first
             chosen.sort(key=lambda v: -abs(v.difference.mean))
         if chosen:
-            parts.append(text.format(_names(v.name for v in chosen)))
-    every = (baseline, *variants)
-    lost = [
-        f"{runs.name} ({len(runs.diverged)} of {runs.ended})" for runs in every if runs.diverged
-    ]
+            parts.append(f"{text}: {_names(v.name for v in chosen)}")
+    lost = ["{} ({} of {})".format(runs.name, *runs.lost) for runs in every if runs.diverged]
     if lost:
         parts.append(f"diverged: {', '.join(lost)}")
-    open_ = sum(len(runs.unfinished) + len(runs.failed) for runs in every)
-    if open_:
-        parts.append(
-            f"partial, for {open_} of {sum(runs.total for runs in every)} runs have not finished"
-        )
-    return (
-        f"Against {baseline.name} in {measured.name}:"
-        f" {'; '.join(parts) or 'there is nothing to compare'}."
-    )
+    if unfinished := sum(len(runs.unfinished) + len(runs.failed) for runs in every):
+        total = sum(runs.total for runs in every)
+        parts.append(f"partial, for {unfinished} of {total} runs have not finished")
+    found = "; ".join(parts) or "there is nothing to compare"
+    return f"Against {every[0].name} in {measured.name}: {found}."
 
 
 def _names(names: Iterable[str]) -> str:

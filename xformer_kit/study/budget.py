@@ -8,9 +8,10 @@ what is missed is reported, and beyond the tolerance the variant is refused with
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from xformer_kit.registry import ConfigError, Fault, plain
+from xformer_kit.study.nodes import Config, Node
 
 SHOWN = {
     "params": "parameters",
@@ -18,23 +19,24 @@ SHOWN = {
     "tokens": "tokens",
     "seconds": "seconds",
 }
-Costs = Callable[[dict[str, Any]], float]  # config -> how much it has of what is matched
+Off = Callable[[int], float | None]  # share by which a value of the knob misses the target
+Costs = Callable[[Config], float]  # config -> how much it has of what is matched
 
 
 class Match(NamedTuple):
     """A variant brought to the budget."""
 
-    config: dict[str, Any]
+    config: Config
     words: tuple[str, ...]  # the knob that was turned: ffn.width=342
     off: float  # share by which it misses the baseline's
 
 
 def matched(
-    config: dict[str, Any],
+    config: Config,
     target: float,
-    node: Mapping[str, Any],
+    node: Node,
     costs: Costs,
-    refused: Callable[[dict[str, Any]], list[Fault]],
+    refused: Callable[[Config], list[Fault]],
 ) -> Match:
     """The config with its knob turned so that it costs `target`. Raises ConfigError where nothing
     comes near enough.
@@ -53,9 +55,8 @@ def matched(
     if (here := costs(config) / target - 1) == 0:
         return Match(config, (), here)
     low, high = _around(off, max(1, current(config, knob)))
-    near = {
-        value: found for value in _neighbours(off, low, high) if (found := off(value)) is not None
-    }
+    shares = {value: off(value) for value in _neighbours(off, low, high)}
+    near = {value: share for value, share in shares.items() if share is not None}
     if not near:
         raise ConfigError(
             Fault(
@@ -78,10 +79,12 @@ def _unmatched(
 ) -> Fault:
     nearest = sorted(near, key=lambda value: abs(near[value]))[:2]
     tried = " and ".join(f"{knob}={value} is off by {_percent(near[value])}" for value in nearest)
-    other = "" if knob == "trainer.max_steps" else ", or turn another knob"
+    # Without decimals where there are three digits without them.
+    shown = f"{target:,.0f}" if target >= 100 else f"{target:.3g}"
+    other = ", or turn another knob" * (knob != "trainer.max_steps")
     return Fault(
         "study.budget",
-        f"the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be matched within"
+        f"the {SHOWN[what]} of the baseline, {shown}, cannot be matched within"
         f" {100 * tolerance:g} % by {knob}: {tried}",
         fix=f"Raise study.budget.tolerance{other}.",
     )
@@ -93,12 +96,7 @@ def _percent(share: float) -> str:
     return f"{number:+.1f} %" if abs(number) >= 0.05 else f"{number:+.1g} %"
 
 
-def _rounded(value: float) -> str:
-    """Without decimals where there are three digits without them."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def turned(config: dict[str, Any], knob: str, value: int) -> dict[str, Any]:
+def turned(config: Config, knob: str, value: int) -> Config:
     """The config with another value of the knob."""
     changed = plain(config)
     group, _, key = knob.partition(".")
@@ -108,9 +106,7 @@ def turned(config: dict[str, Any], knob: str, value: int) -> dict[str, Any]:
     return changed
 
 
-def lengthened(
-    config: dict[str, Any], tokens: float, per_step: float
-) -> tuple[dict[str, Any], float]:
+def lengthened(config: Config, tokens: float, per_step: float) -> tuple[Config, float]:
     """The config with the optimizer steps that come nearest to so many tokens, and the share by
     which they miss it.
     """
@@ -118,7 +114,7 @@ def lengthened(
     return turned(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
 
 
-def current(config: dict[str, Any], knob: str) -> int:
+def current(config: Config, knob: str) -> int:
     """Where the search begins: the knob's value, or for a width that is not given four times the
     channels.
     """
@@ -129,7 +125,7 @@ def current(config: dict[str, Any], knob: str) -> int:
     return int(value or 0)
 
 
-def _around(off: Callable[[int], float | None], start: int) -> tuple[int, int]:
+def _around(off: Off, start: int) -> tuple[int, int]:
     """Two values between which the target lies, from where the search begins."""
     low = high = start
     while (found := _nearest(off, low)) is not None and found > 0 and low > 1:
@@ -138,8 +134,7 @@ def _around(off: Callable[[int], float | None], start: int) -> tuple[int, int]:
         high *= 2
     while high - low > 1:
         middle = (low + high) // 2
-        found = _nearest(off, middle)
-        if found is None or found < 0:
+        if (found := _nearest(off, middle)) is None or found < 0:
             low = middle
         else:
             high = middle
@@ -149,7 +144,7 @@ def _around(off: Callable[[int], float | None], start: int) -> tuple[int, int]:
 REACH = 64  # values on either side of one that is refused
 
 
-def _nearest(off: Callable[[int], float | None], value: int) -> float | None:
+def _nearest(off: Off, value: int) -> float | None:
     """What the nearest value that is not refused misses."""
     for step in range(REACH):
         for near in {value + step, value - step}:
@@ -158,8 +153,10 @@ def _nearest(off: Callable[[int], float | None], value: int) -> float | None:
     return None
 
 
-def _neighbours(off: Callable[[int], float | None], low: int, high: int) -> list[int]:
+def _neighbours(off: Off, low: int, high: int) -> list[int]:
     """The values around the target: on either side the nearest that is not refused."""
-    below = next((v for v in range(low, max(0, low - REACH), -1) if off(v) is not None), low)
-    above = next((v for v in range(high, high + REACH) if off(v) is not None), high)
-    return [below, above]
+    below, above = range(low, max(0, low - REACH), -1), range(high, high + REACH)
+    return [
+        next((v for v in values if off(v) is not None), end)
+        for values, end in ((below, low), (above, high))
+    ]

@@ -11,21 +11,23 @@ decide: too few runs prove nothing against a claim. Several expectations are one
 where all of them do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault, choices, shown
+from xformer_kit.registry import ConfigError, Fault, choices, listed, shown
 from xformer_kit.study.answer import Runs, Words, missing
 from xformer_kit.study.metric import Metric, format_p, metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.statistics import (
-    ROUNDING,
+    ALPHA,
     PairedDifference,
     beyond,
     divergence,
     equivalence,
     holm,
     paired,
+    significant,
 )
 
 HELD, NOT_HELD, OPEN = "held", "not held", "not decided"
@@ -36,6 +38,7 @@ SAID = {
 }
 WITHIN = {"equal", "no_worse"}  # of a margin
 WAYS = ("worse", "better", "equal", "no_worse")
+KEYS = {"variant", "is", "than"}  # of an expectation
 
 
 @dataclass(frozen=True)
@@ -48,70 +51,41 @@ class Claim:
     ps: tuple[float | None, ...]  # of what decided, after Holm over the expectations
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """`variant` is worse than, better than, equal to or no worse than `than`."""
-
-    variant: str
-    way: str
-    than: str
-
-
 def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> list[Fault]:
     """What is wrong with an expectation, or a list of them; `known`: the names of the variants, the
     baseline among them.
     """
-    found = []
-    several = isinstance(expect, list)
-    if several and not expect:
-        return [
-            Fault("study.claim.expect", "names no variant", fix="Try {variant: ..., is: worse}.")
-        ]
-    for i, one in enumerate(expect if several else [expect]):
-        path = f"study.claim.expect[{i}]" if several else "study.claim.expect"
-        if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= {
-            "variant",
-            "is",
-            "than",
-        }:
-            found.append(
-                Fault(
-                    path,
-                    f"must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}",
-                    got=shown(one),
-                )
-            )
-            continue
-        names = {"than": baseline} | dict(one)
-        for key in ("variant", "than"):
-            if names[key] not in known:
-                found.append(
-                    Fault(
-                        f"{path}.{key}",
-                        f"no variant is called {names[key]!r}",
-                        fix=choices(names[key], known),
-                    )
-                )
-        if one["is"] not in WAYS:
-            found.append(
-                Fault(
-                    f"{path}.is",
-                    f"must be {', '.join(WAYS[:-1])} or {WAYS[-1]}",
-                    got=shown(one["is"]),
-                )
-            )
-        if names["than"] == one["variant"]:
-            found.append(Fault(path, f"compares {one['variant']} with itself"))
-    return found
+    place = "study.claim.expect"
+    if not isinstance(expect, list):
+        return list(_of_expectation(expect, place, known, baseline))
+    if not expect:
+        return [Fault(place, "names no variant", fix="Try {variant: ..., is: worse}.")]
+    each = (_of_expectation(one, f"{place}[{i}]", known, baseline) for i, one in enumerate(expect))
+    return [fault for found in each for fault in found]
+
+
+def _of_expectation(one: Any, path: str, known: Sequence[str], baseline: str) -> Iterator[Fault]:
+    if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= KEYS:
+        yield Fault(
+            path, f"must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}", got=shown(one)
+        )
+        return
+    names = {"than": baseline} | dict(one)
+    for key in ("variant", "than"):
+        if (name := names[key]) not in known:
+            yield Fault(f"{path}.{key}", f"no variant is called {name!r}", fix=choices(name, known))
+    if one["is"] not in WAYS:
+        yield Fault(f"{path}.is", f"must be {listed(WAYS)}", got=shown(one["is"]))
+    if names["than"] == one["variant"]:
+        yield Fault(path, f"compares {one['variant']} with itself")
 
 
 def held(
-    expect: Mapping[str, str] | Sequence[Mapping[str, str]],
+    expect: Node | Sequence[Node],
     runs: Mapping[str, Runs],
     measured: Metric | str,
     *,
     margin: float | None = None,
-    level: float = 0.95,
     baseline: str = "baseline",
 ) -> Claim:
     """runs: name -> Runs of every variant that the claim names; `than` is `baseline` where the
@@ -132,127 +106,119 @@ def held(
     measured = metric(measured)
     if wrong := faults(expect, list(runs), baseline):
         raise ConfigError(wrong)
-    several = [expect] if isinstance(expect, Mapping) else expect
-    expectations = [
-        Expectation(one["variant"], one["is"], one.get("than", baseline)) for one in several
+    tests = [
+        _Test(one["is"], runs[one["variant"]], runs[one.get("than", baseline)], measured, margin)
+        for one in ([expect] if isinstance(expect, Mapping) else expect)
     ]
-    tests = [_Test(one, runs, measured, margin, level) for one in expectations]
     ps, apart = holm([test.p for test in tests]), holm([test.difference.p for test in tests])
     parts = [
         test.decided(p, other, len(tests)) for test, p, other in zip(tests, ps, apart, strict=True)
     ]
     outcomes = {outcome for outcome, _ in parts}
-    outcome = NOT_HELD if NOT_HELD in outcomes else OPEN if OPEN in outcomes else HELD
-    sentence = f"{SAID[outcome]} {' '.join(text for _, text in parts)}"
-    return Claim(outcome, sentence, tuple(test.difference for test in tests), tuple(ps))
+    outcome = next(one for one in (NOT_HELD, OPEN, HELD) if one in outcomes)
+    return Claim(
+        outcome,
+        f"{SAID[outcome]} {' '.join(text for _, text in parts)}",
+        tuple(test.difference for test in tests),
+        tuple(ps),
+    )
 
 
+@dataclass
 class _Test:
     """One expectation: the direction that the runs show, and its p."""
 
-    def __init__(
-        self,
-        one: Expectation,
-        runs: Mapping[str, Runs],
-        measured: Metric,
-        margin: float | None,
-        level: float,
-    ):
-        self.one = one
-        self.measured = measured
-        self.margin = margin
-        self.level = level
-        self.variant = runs[one.variant]
-        self.than = runs[one.than]
-        self.difference = paired(self.than.values, self.variant.values, level)
-        self.p_lost, self.lost_more = self._lost()
-        self.p, self.way = self._direction()
-        self.worse = 1 if measured.better(-1.0) else -1  # the sign of a difference for the worse
-        self.by_margin = (
-            one.way in WITHIN and bool(margin) and self.difference.count > 1 and not self._outside()
-        )
-        if self.by_margin and one.way == "equal":
-            self.p = equivalence(self.difference, margin)
-        elif self.by_margin:
-            self.p = beyond(self.difference, margin, self.worse)
+    way: str
+    variant: Runs
+    than: Runs
+    measured: Metric
+    margin: float | None
 
-    def _lost(self) -> tuple[float | None, bool]:
-        """p that both diverge equally often, None where they do, and whether the variant does so
-        more often.
+    def __post_init__(self):
+        self.difference = d = paired(self.than.values, self.variant.values)
+        self.p_lost, self.by_loss = self._lost()
+        self.p, self.side = self._direction()
+        self.by_margin = (
+            self.way in WITHIN and bool(self.margin) and d.count > 1 and not self._outside()
+        )
+        if self.by_margin and self.way == "equal":
+            self.p = equivalence(d, self.margin)
+        elif self.by_margin:
+            self.p = beyond(d, self.margin, self.measured.sign)
+
+    def _lost(self) -> tuple[float | None, str | None]:
+        """p that both diverge equally often, and the side of the variant by that; None if they
+        do.
         """
-        a, b = self.than, self.variant
-        if not (a.ended and b.ended) or len(a.diverged) * b.ended == len(b.diverged) * a.ended:
-            return None, False
-        p = divergence((len(a.diverged), a.ended), (len(b.diverged), b.ended))
-        return p, len(b.diverged) / b.ended > len(a.diverged) / a.ended
+        (a, of_a), (b, of_b) = self.than.lost, self.variant.lost
+        if not (of_a and of_b) or a * of_b == b * of_a:
+            return None, None
+        p = divergence(self.than.lost, self.variant.lost)
+        return p, "worse" if b / of_b > a / of_a else "better"
 
     def _direction(self) -> tuple[float | None, str | None]:
         """p of no difference, by figures and divergence, and the side that the variant is on; None:
         they disagree.
         """
-        d, alpha = self.difference, 1 - self.level
-        by_figures = None if d.p is None else "better" if self.measured.better(d.mean) else "worse"
-        if self.p_lost is None:
+        d, lost = self.difference, self.p_lost
+        by_figures = None if d.p is None else self.measured.side(d.mean)
+        if lost is None:
             return d.p, by_figures
-        by_loss = "worse" if self.lost_more else "better"
         if d.p is None:
-            return min(1.0, 2 * self.p_lost), by_loss
-        if by_figures != by_loss and max(d.p, self.p_lost) <= alpha / 2:
+            return min(1.0, 2 * lost), self.by_loss
+        if by_figures != self.by_loss and max(d.p, lost) <= ALPHA / 2:
             return 1.0, None
-        return min(1.0, 2 * min(d.p, self.p_lost)), by_figures if d.p <= self.p_lost else by_loss
+        return min(1.0, 2 * min(d.p, lost)), by_figures if d.p <= lost else self.by_loss
 
     def _outside(self) -> bool:
         """Whether the difference is shown to be larger than the margin, or one side to diverge more
         often; for what is to be no worse, on the side that is worse.
         """
-        d, alpha = self.difference, 1 - self.level
+        d = self.difference
         ends = {} if d.low is None else {1: d.low, -1: -d.high}
         sides = {sign for sign, end in ends.items() if end > self.margin}
-        lost = self.p_lost is not None and 2 * self.p_lost <= alpha
-        if self.one.way == "equal":
+        lost = self.p_lost is not None and 2 * self.p_lost <= ALPHA
+        if self.way == "equal":
             return lost or bool(sides)
-        return (lost and self.lost_more) or self.worse in sides
+        return (lost and self.by_loss == "worse") or self.measured.sign in sides
 
     def decided(self, p: float | None, apart: float | None, family: int) -> tuple[str, str]:
         """p: of what decides; apart: of no difference. Both after Holm."""
-        shown, differs = (x is not None and x <= 1 - self.level + ROUNDING for x in (p, apart))
-        words = Words(self.measured, self.level, self.margin, family)
-        if self.one.way in WITHIN:
-            outcome, seen = self._within(shown, differs)
-        elif shown and self.way is not None:
-            outcome, seen = HELD if self.way == self.one.way else NOT_HELD, self.way
+        shown, d = significant(p), self.difference
+        names = self.variant.name, self.than.name
+        if self.way in WITHIN:
+            outcome, seen = self._within(shown, significant(apart))
+        elif shown and self.side is not None:
+            outcome, seen = HELD if self.side == self.way else NOT_HELD, self.side
         else:
-            outcome, seen = OPEN, "unknown" if self.difference.p is None else "unseen"
-        by_loss = (
-            shown and self.p_lost is not None and seen == ("worse" if self.lost_more else "better")
-        )
-        if by_loss and (self.difference.p is None or self.p_lost < self.difference.p):
-            often = "more" if self.lost_more else "less"
-            text = (
-                f"{self.one.variant} is {seen} than {self.one.than}, for it diverges {often} often"
-                f" ({format_p(p)})."
+            outcome, seen = OPEN, self._undecided
+        if shown and seen == self.by_loss and (d.p is None or self.p_lost < d.p):
+            text = "{} is {seen} than {}, for it diverges {often} often ({p})."
+            text = text.format(
+                *names, seen=seen, often="more" if seen == "worse" else "less", p=format_p(p)
             )
         else:
             # What is better is not reported as within a margin, which it may well have left on that
             # side.
             p, p_margin = (apart, None if seen == "better" else p) if self.by_margin else (p, None)
-            text = words.compared(
-                self.one.variant, self.one.than, seen, self.difference, p, p_margin
-            )
+            words = Words(self.measured, self.margin, family)
+            text = words.compared(*names, seen, d, p, p_margin)
             if self.by_margin and outcome == OPEN and seen in ("better", "worse"):
-                text += (
-                    f" That may be more than the margin of {self.measured.as_given(self.margin)},"
-                    " or less."
-                )
+                margin = self.measured.as_given(self.margin)
+                text += f" That may be more than the margin of {margin}, or less."
         return outcome, " ".join([text, *missing(self.variant, self.than)])
 
+    @property
+    def _undecided(self) -> str:
+        return "unknown" if self.difference.p is None else "unseen"
+
     def _within(self, shown: bool, differs: bool) -> tuple[str, str]:
-        d, one_sided = self.difference, self.one.way == "no_worse"
-        known = "unknown" if d.p is None else "unseen"
+        one_sided = self.way == "no_worse"
         if not self.by_margin:
-            held = one_sided and self.way == "better"
-            return (HELD if held else NOT_HELD, self.way) if shown and self.way else (OPEN, known)
-        side = ("better" if self.measured.better(d.mean) else "worse") if differs else known
+            held = one_sided and self.side == "better"
+            known = shown and self.side
+            return (HELD if held else NOT_HELD, self.side) if known else (OPEN, self._undecided)
+        side = self.measured.side(self.difference.mean) if differs else self._undecided
         if shown and one_sided:
             return HELD, side if differs else "no worse"
         return (HELD, "equivalent") if shown else (OPEN, side)  # and not known by how much

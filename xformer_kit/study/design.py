@@ -10,14 +10,13 @@ nothing.
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.registry import Context, Fault, Options, Registry, at_least
-from xformer_kit.study.factor import Factor, Levels
-
-Factors = Mapping[str, Factor]
+from xformer_kit.study.factor import Factors, Levels
+from xformer_kit.study.nodes import Node
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,11 @@ class Design:
         """Why the design cannot vary these factors."""
         return None
 
-    def rungs(self) -> Sequence[Rung]:
+    def rungs(self) -> Iterable[Rung]:
         """The sizes at which every variant is run; none where all have the one of the config."""
         return ()
 
-    def clashes(self, node: Mapping[str, Any], factors: Factors) -> Iterator[str]:
+    def clashes(self, node: Node, factors: Factors) -> Iterator[str]:
         """What else in a study's complete node contradicts the design, as sentences with their
         config path.
         """
@@ -187,20 +186,19 @@ class FractionalDesign(Design):
         from pydoe import fracfact_by_res
 
         rows = fracfact_by_res(len(factors), self.resolution)
-        first = rows[0]
-        for row in rows:  # the first row is the baseline: signs are names of levels
+        for row in rows == rows[0]:  # the first row is the baseline: signs are names of levels
             yield {
-                name: factor.baseline if sign == origin else factor.others[0]
-                for (name, factor), sign, origin in zip(factors.items(), row, first, strict=True)
+                name: factor.baseline if same else factor.others[0]
+                for (name, factor), same in zip(factors.items(), row, strict=True)
             }
 
     def clashes(self, node, factors):
-        count = len(list(self.choose(factors)))
-        if count == 2 ** len(factors):
+        every = 2 ** len(factors)
+        if len(list(self.choose(factors))) == every:
             yield Fault(
                 "study.design.resolution",
                 "must leave combinations out",
-                got=f"{self.resolution}, at which {len(factors)} factors need all {count}",
+                got=f"{self.resolution}, at which {len(factors)} factors need all {every}",
                 fix="Try design=factorial, or a lower resolution.",
             )
 
@@ -214,22 +212,14 @@ class FractionalDesign(Design):
     @classmethod
     def cannot(cls, factors):
         if several := [name for name, factor in factors.items() if len(factor.levels) != 2]:
-            count = len(factors[several[0]].levels)
-            return Fault(
-                "",
+            return (
                 f"needs factors of two levels, the baseline's and one other; {several[0]} has"
-                f" {count}",
+                f" {len(factors[several[0]].levels)}"
             )
         if len(factors) < 3:
-            return Fault(
-                "",
-                "needs at least 3 factors, of which a fraction can be taken",
-                got=f"{len(factors)}",
-            )
+            return f"needs at least 3 factors, of which a fraction can be taken; got {len(factors)}"
         if any(factor.when for factor in factors.values()):
-            return Fault(
-                "", "needs factors without conditions: a fraction counts on all its combinations"
-            )
+            return "needs factors without conditions: a fraction counts on all its combinations"
         return None
 
 
@@ -298,19 +288,11 @@ class SearchDesign(Design):
         yield from at_least(options, trials=2, startup=0, whole=0, warmup=0, confirm=0)
         if options.together is not None:
             yield from at_least(options, together=1)
-        usual = {"whole": 5, "warmup": 0} if options.pruner == "none" else {}
-        for name, value in usual.items():
-            if getattr(options, name) != value:
-                yield Fault(
-                    name,
-                    "has no effect without a pruner",
-                    got=f"{getattr(options, name)}",
-                    fix="Leave it out.",
-                )
-        if options.sampler == "random" and options.startup != 10:
-            yield Fault(
-                "startup",
-                "has no effect with sampler=random, which learns nothing",
-                got=f"{options.startup}",
-                fix="Leave it out.",
-            )
+        idle = dict.fromkeys(("whole", "warmup"), "without a pruner")
+        idle = idle if options.pruner == "none" else {}
+        if options.sampler == "random":
+            idle["startup"] = "with sampler=random, which learns nothing"
+        usual = {"whole": 5, "warmup": 0, "startup": 10}
+        for name, why in idle.items():
+            if (given := getattr(options, name)) != usual[name]:
+                yield Fault(name, f"has no effect {why}", got=f"{given}", fix="Leave it out.")

@@ -19,6 +19,7 @@ from typing import Any
 
 from xformer_kit.registry import Context, Fault, choices, shown
 from xformer_kit.registry.command_lines import quoted
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, Range
 
 Levels = dict[str, str]  # factor -> label of its level
@@ -34,7 +35,7 @@ class Factor:
 
     name: str
     baseline: str  # label
-    levels: Mapping[str, Mapping[str, Any]]  # label -> key -> value, the baseline's among them
+    levels: Mapping[str, Node]  # label -> key -> value, the baseline's among them
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # numbers that a search draws from; its level is then only the baseline's
     interval: Range | None = None
@@ -66,6 +67,9 @@ class Factor:
         return None if values is None else [self.label(value) for value in values]
 
 
+Factors = Mapping[str, Factor]
+
+
 def text(value: Any) -> str:
     """A value as Hydra's grammar reads it."""
     if isinstance(value, Mapping):
@@ -89,48 +93,41 @@ def label_of(value: Any) -> str:
     return text(value)
 
 
-def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Fault]]:
+def read(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
     """The factors of a study's node, and what is wrong with them."""
-    given, base, only = (node.get(key) or {} for key in ("factors", "baseline", "only"))
-    faults = [
-        Fault(f"study.{key}", "must be a mapping of factors", got=shown(value))
-        for key, value in (("factors", given), ("baseline", base), ("only", only))
-        if not isinstance(value, Mapping)
-    ]
-    if faults:
-        return {}, faults
     found: dict[str, Factor] = {}
-    other_names = dict(_misspelt(given, base))
-    faults += [
-        Fault(
+    faults = list(_read(node, found))
+    return found, faults
+
+
+def _read(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
+    """Adds the factors to `found`."""
+    parts = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
+    wrong = {key: value for key, value in parts.items() if not isinstance(value, Mapping)}
+    for key, value in wrong.items():
+        yield Fault(f"study.{key}", "must be a mapping of factors", got=shown(value))
+    if wrong:
+        return
+    given, base, only = parts.values()
+    misspelt = dict(_misspelt(given, base))
+    for name, other in misspelt.items():
+        yield Fault(
             f"study.factors.{name}",
             f"has no level in study.baseline, which has {other}",
             fix="Give the factor one name in both.",
         )
-        for name, other in other_names.items()
-    ]
     for name, levels in given.items():
-        if name in other_names:
-            continue
-        if isinstance(levels, Mapping) and levels.keys() & {"low", "high"}:
-            found |= _between(str(name), levels, base, faults)
-            continue
-        known = list(_levels(name, levels, faults))
-        if name not in base:
-            faults.append(_without(name))
-        elif known:
-            found[str(name)] = _factor(
-                str(name), dict(known), base[name], isinstance(levels, Mapping), faults
-            )
+        if name not in misspelt:
+            yield from _factor(str(name), levels, base, found)
     for name in base:
-        if name not in given and name not in other_names.values():
+        if name not in given and name not in misspelt.values():
             fix = choices(name, map(str, given), "Factors")
-            fault = Fault(f"study.baseline.{name}", "is no factor", fix=fix)
-            faults.append(fault.with_fix("What all variants share stands next to study."))
-    return _conditions(found, only, faults), faults
+            fix = f"{fix} What all variants share stands next to study."
+            yield Fault(f"study.baseline.{name}", "is no factor", fix=fix)
+    yield from _conditions(only, found)
 
 
-def _misspelt(given: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _misspelt(given: Node, base: Node) -> Iterator[tuple[str, str]]:
     """Factors without a baseline -> what it calls them, where one name is close to the other."""
     free = [str(name) for name in base if name not in given]
     for name in (name for name in given if name not in base):
@@ -139,152 +136,115 @@ def _misspelt(given: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tup
             yield name, other
 
 
-def _levels(name: str, levels: Any, faults: list[Fault]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     path = f"study.factors.{name}"
+    interval = isinstance(levels, Mapping) and bool(levels.keys() & {"low", "high"})
+    known: dict[str, Node] = {}
+    wrong = list(
+        SETTINGS.faults({"name": "interval", **levels}, path, Context())
+        if interval
+        else _levels(name, path, levels, known)
+    )
+    yield from wrong
+    if name not in base:
+        yield Fault(
+            "study.baseline",
+            "must give every factor its level",
+            got=f"none for '{name}'",
+            fix=f"Add {name}: and the level that the others are compared with.",
+        )
+    elif interval and not wrong:
+        between, value = Range(**levels), base[name]
+        if between.holds(value):
+            label = text(value)
+            found[name] = Factor(name, label, {label: {name: value}}, {}, between)
+        else:
+            kind = "a whole number" if between.whole else "a number"
+            yield Fault(
+                f"study.baseline.{name}",
+                f"must be {kind} of its interval, {between}",
+                got=shown(value),
+                fix="The search begins with it.",
+            )
+    elif known:
+        yield from _of_levels(name, known, base[name], isinstance(levels, Mapping), found)
+
+
+def _of_levels(
+    name: str, known: dict[str, Node], base: Any, labelled: bool, found: dict[str, Factor]
+) -> Iterator[Fault]:
+    """Adds a factor whose baseline is the label of a labelled level, a value, or overrides."""
+    path, others = f"study.factors.{name}", dict(known)
+    own = isinstance(base, Mapping) and "name" not in base
+    label = BASELINE if own else label_of(base)
+    overrides: Node = base if own else {name: base}
+    if labelled and label in known:
+        overrides = others.pop(label)
+    elif any(set(words) != {name} for words in known.values()) and not own:
+        rule = f"must be one of {', '.join(known)}, or a mapping of overrides like them, {{}} for"
+        yield Fault(f"study.baseline.{name}", f"{rule} none", got=shown(base))
+    if not others:
+        yield Fault(path, f"has no level but the baseline's, {label}", fix="Add another.")
+    for other, words in others.items():
+        if words == overrides or other == label:
+            rule = f"its level {other} equals the baseline, so there is nothing to compare"
+            yield Fault(path, rule, fix="Leave it out of the factor.")
+    found[name] = Factor(name, label, {label: overrides} | others)
+
+
+def _levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterator[Fault]:
+    """Adds the levels to `known`: label -> overrides."""
     if isinstance(levels, Mapping) and levels:
         for label, words in levels.items():
             if isinstance(words, Mapping):
-                yield str(label), dict(words)
+                known[str(label)] = dict(words)
             else:
-                faults.append(
-                    Fault(
-                        f"{path}.{label}",
-                        "must be a mapping of overrides, such as {ffn.width: 64}",
-                        got=shown(words),
-                    )
+                yield Fault(
+                    f"{path}.{label}",
+                    "must be a mapping of overrides, such as {ffn.width: 64}",
+                    got=shown(words),
                 )
         return
     values = levels if isinstance(levels, (list, tuple)) else []
     if not values:
-        faults.append(
-            Fault(path, "must list its levels, or map labels to overrides", got=shown(levels))
-        )
-    seen: set[str] = set()
+        yield Fault(path, "must list its levels, or map labels to overrides", got=shown(levels))
     for value in values:
-        if (label := label_of(value)) in seen:
-            faults.append(Fault(path, f"has the level {label} twice", fix="Leave one out."))
-        seen.add(label)
-        yield label, {name: value}
+        if (label := label_of(value)) in known:
+            yield Fault(path, f"has the level {label} twice", fix="Leave one out.")
+        known[label] = {name: value}
 
 
-def _without(name: str) -> Fault:
-    return Fault(
-        "study.baseline",
-        "must give every factor its level",
-        got=f"none for '{name}'",
-        fix=f"Add {name}: and the level that the others are compared with.",
-    )
-
-
-def _between(
-    name: str, given: Mapping[str, Any], base: Mapping[str, Any], faults: list[Fault]
-) -> dict[str, Factor]:
-    """A factor that is an interval, where nothing is wrong with it."""
-    if found := list(
-        SETTINGS.faults({"name": "interval", **given}, f"study.factors.{name}", Context())
-    ):
-        faults += found
-        return {}
-    between = Range(**given)
-    if name not in base:
-        faults.append(_without(name))
-        return {}
-    if not between.holds(base[name]):
-        kind = "a whole number" if between.whole else "a number"
-        faults.append(
-            Fault(
-                f"study.baseline.{name}",
-                f"must be {kind} of its interval, {between}",
-                got=shown(base[name]),
-                fix="The search begins with it.",
-            )
-        )
-        return {}
-    label = text(base[name])
-    return {name: Factor(name, label, {label: {name: base[name]}}, {}, between)}
-
-
-def _factor(
-    name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: bool, faults: list[Fault]
-) -> Factor:
-    """A factor with its baseline, which is the label of a labelled level, a value, or overrides."""
-    own = isinstance(base, Mapping) and "name" not in base
-    overrides = dict(base) if own else {name: base}
-    label = BASELINE if own else label_of(base)
-    if named := labelled and label in levels:
-        overrides = levels[label]
-    elif any(set(words) != {name} for words in levels.values()) and not own:
-        faults.append(
-            Fault(
-                f"study.baseline.{name}",
-                f"must be one of {', '.join(levels)}, or a mapping of overrides like them, {{}} for"
-                " none",
-                got=shown(base),
-            )
-        )
-    others = {other: words for other, words in levels.items() if not (named and other == label)}
-    if not others:
-        faults.append(
-            Fault(
-                f"study.factors.{name}",
-                f"has no level but the baseline's, {label}",
-                fix="Add another.",
-            )
-        )
-    for other, words in others.items():
-        if words == overrides or other == label:
-            faults.append(
-                Fault(
-                    f"study.factors.{name}",
-                    f"its level {other} equals the baseline, so there is nothing to compare",
-                    fix="Leave it out of the factor.",
-                )
-            )
-    return Factor(name, label, {label: overrides} | others)
-
-
-def _conditions(
-    found: dict[str, Factor], only: Mapping[str, Any], faults: list[Fault]
-) -> dict[str, Factor]:
-    """The factors with the conditions of `only`: {factor: {other factor: level or levels}}."""
-    made = dict(found)
+def _conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
+    """Adds the conditions of `only`: {factor: {other factor: level or levels}}."""
     for name, needs in only.items():
+        path = f"study.only.{name}"
         if name not in found or not isinstance(needs, Mapping) or not needs:
-            faults.append(
-                Fault(
-                    f"study.only.{name}",
-                    "must name a factor and the levels of another, such as only: {attn.score.alpha:"
-                    " {attn.score: entmax}}",
-                    got=shown(needs),
-                    fix=f"Factors: {', '.join(found)}.",
-                )
+            yield Fault(
+                path,
+                "must name a factor and the levels of another, such as only: {attn.score.alpha:"
+                " {attn.score: entmax}}",
+                got=shown(needs),
+                fix=f"Factors: {', '.join(found)}.",
             )
             continue
         when: dict[str, tuple[str, ...]] = {}
         for other, labels in needs.items():
-            wanted = tuple(
-                label_of(x) for x in (labels if isinstance(labels, (list, tuple)) else [labels])
-            )
             if other not in found or other == name:
                 others = ", ".join(one for one in found if one != name) or "none"
-                faults.append(
-                    Fault(
-                        f"study.only.{name}.{other}",
-                        f"must be another factor of the study, of which there are {others}",
-                        fix=f"Add {other} to study.factors, or leave the condition out.",
-                    )
+                yield Fault(
+                    f"{path}.{other}",
+                    f"must be another factor of the study, of which there are {others}",
+                    fix=f"Add {other} to study.factors, or leave the condition out.",
                 )
                 continue
-            missing = [label for label in wanted if label not in found[other].levels]
+            wanted = labels if isinstance(labels, (list, tuple)) else [labels]
+            when[str(other)] = tuple(map(label_of, wanted))
+            missing = [label for label in when[str(other)] if label not in found[other].levels]
             if missing or not wanted:
-                faults.append(
-                    Fault(
-                        f"study.only.{name}.{other}",
-                        "must be a level of that factor",
-                        got=f"{', '.join(missing) or 'none'}",
-                        fix=f"Known: {', '.join(found[other].levels)}.",
-                    )
+                yield Fault(
+                    f"{path}.{other}",
+                    "must be a level of that factor",
+                    got=", ".join(missing) or "none",
+                    fix=f"Known: {', '.join(found[other].levels)}.",
                 )
-            when[str(other)] = wanted
-        made[name] = replace(found[name], when=when)
-    return made
+        found[name] = replace(found[name], when=when)

@@ -13,7 +13,7 @@ is whole; the figures say how much that is.
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,132 +67,119 @@ class Effect:
         return " with ".join(self.names)
 
 
-def effects(
-    cells: Iterable[Cell], baseline: Mapping[str, Hashable], level: float = 0.95
-) -> list[Effect]:
+def effects(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> list[Effect]:
     """Of every factor and level against its baseline level the main effect, then of every pair of
     factors and levels the interaction. Their p-values are not corrected: `holm` does it for those
     that are read together.
 
     Raises ValueError where a run lacks a factor of the baseline or is there twice.
     """
-    factors = tuple(baseline)
-    table = _table(cells, factors)
-    levels = {
-        f: [x for x in dict.fromkeys(key[i] for key in table) if x != baseline[f]]
-        for i, f in enumerate(factors)
-    }
-    found = [_main(table, factors, f, x, baseline, level) for f in factors for x in levels[f]]
-    for f, g in combinations(factors, 2):
-        for x in levels[f]:
-            for y in levels[g]:
-                zero = baseline[f], baseline[g]
-                signs = {(x, y): 1, (zero[0], y): -1, (x, zero[1]): -1, zero: 1}
-                found.append(_matched(table, factors, (f, g), signs, level))
+    table = _table(cells, baseline)
+    found = [_main(table, factor, x) for factor, levels in table.levels.items() for x in levels]
+    for f, g in combinations(baseline, 2):
+        zero = baseline[f], baseline[g]
+        for x, y in product(table.levels[f], table.levels[g]):
+            signs = {(x, y): 1, (zero[0], y): -1, (x, zero[1]): -1, zero: 1}
+            found.append(_matched(table, (f, g), signs))
     return found
 
 
-Table = dict[Arm, dict[int, float]]  # levels in the order of the factors -> seed -> value
+@dataclass(frozen=True)
+class _Table:
+    """The figure of every combination at every seed."""
+
+    baseline: Mapping[str, Hashable]
+    keys: list[Arm]  # combinations: levels in the order of the factors
+    seeds: list[int]
+    values: np.ndarray  # (combinations, seeds), NaN where a run is missing
+
+    @property
+    def levels(self) -> dict[str, list[Any]]:
+        """Factor -> levels that are not the baseline's."""
+        return {
+            f: [x for x in dict.fromkeys(key[i] for key in self.keys) if x != zero]
+            for i, (f, zero) in enumerate(self.baseline.items())
+        }
+
+    def difference(self, columns: list[int], contrasts: Iterable[Any]) -> PairedDifference:
+        """The paired t of a contrast in each of these seeds."""
+        each = dict(zip((self.seeds[j] for j in columns), map(float, contrasts), strict=True))
+        # The figures' own size goes along, by which `paired` tells a difference from rounding.
+        scale = max(abs(self.values[~np.isnan(self.values)]), default=0.0)
+        return paired(dict.fromkeys(each, 0.0), each, scale=scale)
 
 
-def _table(cells: Iterable[Cell], factors: tuple[str, ...]) -> Table:
-    table: Table = {}
+def _table(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> _Table:
+    rows: dict[Arm, dict[int, float]] = {}
     for cell in cells:
-        if cell.levels.keys() != set(factors):
+        if cell.levels.keys() != set(baseline):
             raise ValueError(
-                f"A run has the factors {sorted(cell.levels)}; the baseline has {sorted(factors)}."
+                f"A run has the factors {sorted(cell.levels)}; the baseline has {sorted(baseline)}."
             )
-        row = table.setdefault(tuple(cell.levels[f] for f in factors), {})
+        row = rows.setdefault(tuple(cell.levels[f] for f in baseline), {})
         if cell.seed in row:
             raise ValueError(
                 f"{dict(cell.levels)}, seed {cell.seed}: there are two figures of this run."
             )
         row[cell.seed] = cell.value
-    return table
+    seeds = sorted({seed for row in rows.values() for seed in row})
+    values = [[row.get(seed, np.nan) for seed in seeds] for row in rows.values()]
+    return _Table(baseline, list(rows), seeds, np.array(values).reshape(len(rows), len(seeds)))
 
 
-def _main(
-    table: Table,
-    factors: tuple[str, ...],
-    factor: str,
-    level: Any,
-    baseline: Mapping[str, Any],
-    confidence: float,
-) -> Effect:
-    signs = {(level,): 1, (baseline[factor],): -1}
-    matched = _matched(table, factors, (factor,), signs, confidence)
-    return matched if matched.used else _additive(table, factors, matched, baseline, confidence)
+def _main(table: _Table, factor: str, level: Any) -> Effect:
+    matched = _matched(table, (factor,), {(level,): 1, (table.baseline[factor],): -1})
+    return matched if matched.used else _additive(table, matched)
 
 
-def _matched(
-    table: Table,
-    factors: tuple[str, ...],
-    chosen: tuple[str, ...],
-    signs: dict[Arm, int],
-    confidence: float,
-) -> Effect:
-    at = [factors.index(f) for f in chosen]
-    others: dict[
-        Arm, dict[Arm, dict[int, float]]
-    ] = {}  # the other factors' levels -> arm -> seed -> value
-    for key, row in table.items():
+def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Arm, int]) -> Effect:
+    at = [list(table.baseline).index(f) for f in chosen]
+    others: dict[Arm, dict[Arm, np.ndarray]] = {}  # the other factors' levels -> arm -> by seed
+    for key, row in zip(table.keys, table.values, strict=True):
         arm = tuple(key[i] for i in at)
         if arm in signs:
-            rest = tuple(x for i, x in enumerate(key) if i not in at)
-            others.setdefault(rest, {})[arm] = row
-    seeds = sorted({seed for row in table.values() for seed in row})
-    contrast = np.full((len(others), len(seeds)), np.nan)
-    for i, arms in enumerate(others.values()):
-        for j, seed in enumerate(seeds):
-            if all(seed in arms.get(arm, ()) for arm in signs):
-                contrast[i, j] = sum(sign * arms[arm][seed] for arm, sign in signs.items())
+            others.setdefault(tuple(x for i, x in enumerate(key) if i not in at), {})[arm] = row
+    missing = np.full(len(table.seeds), np.nan)
+    contrast = np.array(
+        [
+            sum(sign * arms.get(arm, missing) for arm, sign in signs.items())
+            for arms in others.values()
+        ]
+    ).reshape(len(others), len(missing))
     rows, columns = _whole(~np.isnan(contrast))
-    scale = max((abs(value) for row in table.values() for value in row.values()), default=0.0)
-    each = {seeds[j]: contrast[rows, j].mean() for j in columns}
-    levels, zero = next(iter(signs)), tuple(signs)[-1]
-    method = "matched" if rows else "not crossed"
-    difference = _of_contrasts(each, scale, confidence)
-    return Effect(chosen, levels, zero, difference, len(rows), len(others), len(seeds), method)
-
-
-def _additive(
-    table: Table,
-    factors: tuple[str, ...],
-    effect: Effect,
-    baseline: Mapping[str, Any],
-    confidence: float,
-) -> Effect:
-    """y = constant + one number per factor and level, by least squares within each seed."""
-    seeds, keys = sorted({seed for row in table.values() for seed in row}), list(table)
-    rows, columns = _whole(
-        np.array([[seed in table[key] for seed in seeds] for key in keys]).reshape(len(keys), -1)
+    return Effect(
+        chosen,
+        next(iter(signs)),
+        tuple(signs)[-1],
+        table.difference(columns, (contrast[rows, j].mean() for j in columns)),
+        len(rows),
+        len(others),
+        len(table.seeds),
+        "matched" if rows else "not crossed",
     )
-    terms = [
-        (i, x)
-        for i, f in enumerate(factors)
-        for x in dict.fromkeys(key[i] for key in keys)
-        if x != baseline[f]
-    ]
-    X = np.array([[1.0, *(keys[r][i] == x for i, x in terms)] for r in rows]).reshape(
+
+
+def _additive(table: _Table, effect: Effect) -> Effect:
+    """y = constant + one number per factor and level, by least squares within each seed."""
+    rows, columns = _whole(~np.isnan(table.values))
+    places = {factor: i for i, factor in enumerate(table.baseline)}
+    terms = [(places[f], x) for f, levels in table.levels.items() for x in levels]
+    X = np.array([[1.0, *(table.keys[r][i] == x for i, x in terms)] for r in rows]).reshape(
         len(rows), 1 + len(terms)
     )
     inverse = np.linalg.pinv(X)
-    wanted = 1 + terms.index((factors.index(effect.factors[0]), effect.levels[0]))
+    wanted = 1 + terms.index((places[effect.factors[0]], effect.levels[0]))
     if not np.allclose((inverse @ X)[wanted], np.eye(1 + len(terms))[wanted]):
         return effect  # these runs leave the number open
-    each = {
-        seeds[j]: float(inverse[wanted] @ [table[keys[r]][seeds[j]] for r in rows]) for j in columns
-    }
-    scale = max(abs(value) for row in table.values() for value in row.values())
-    difference = _of_contrasts(each, scale, confidence)
     return replace(
-        effect, difference=difference, used=len(rows), combinations=len(keys), method="additive"
+        effect,
+        difference=table.difference(
+            columns, (inverse[wanted] @ table.values[rows, j] for j in columns)
+        ),
+        used=len(rows),
+        combinations=len(table.keys),
+        method="additive",
     )
-
-
-def _of_contrasts(each: dict[int, float], scale: float, confidence: float) -> PairedDifference:
-    # The figures' own size goes along, by which `paired` tells a difference from rounding.
-    return paired(dict.fromkeys(each, 0.0), each, confidence, scale=scale)
 
 
 def _whole(there: np.ndarray) -> tuple[list[int], list[int]]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from xformer_kit.config import GROUPS, INNER, config_hash
 from xformer_kit.registry import Registry
+from xformer_kit.study.nodes import Node
 
 INSTALLED = (
     "stdlib",
@@ -28,7 +29,7 @@ OURS = "xformer_kit", "tasks"
 OWN = "xformer_kit_parts_"  # modules of a user's own parts, whose files a run notes by themselves
 
 
-def run_key(config: Mapping[str, Any], fingerprint: str) -> str:
+def run_key(config: Node, fingerprint: str) -> str:
     """16 hex digits: equal for equal results. `fingerprint`: of the prepared data.
 
     Left out are the logger, paths, workers and cadences, as in the config's own hash. The code is
@@ -63,7 +64,7 @@ def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
         )
 
 
-def codes(config: Mapping[str, Any]) -> dict[str, str]:
+def codes(config: Node) -> dict[str, str]:
     """Module -> sha256 of its source, of the modules of the parts that a config names; not of one's
     own files.
     """

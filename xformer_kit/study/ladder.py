@@ -8,14 +8,14 @@ design:
   multiples: [5, 10, 20]                                             # tokens for each parameter
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, above, apart, shown
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.factor import text
 from xformer_kit.study.metric import metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.scaling import fewest
 
 LENGTH = "trainer.max_steps"  # what a rung's tokens are made by
@@ -50,11 +50,10 @@ class LadderDesign(OneAtATime):
         self.ahead = ahead
 
     def rungs(self):
-        sizes = [
-            dict(zip(self.sizes, values, strict=True))
-            for values in zip(*self.sizes.values(), strict=True)
-        ]
-        return [_rung(size, multiple) for size, multiple in product(sizes, self.multiples)]
+        for values in zip(*self.sizes.values(), strict=True):
+            words = tuple(f"{key}={text(x)}" for key, x in zip(self.sizes, values, strict=True))
+            for multiple in self.multiples:
+                yield Rung(f"{' '.join(words)} x{multiple:g}", words, float(multiple))
 
     def clashes(self, node, factors):
         own = (*self.sizes, LENGTH)
@@ -117,7 +116,7 @@ def _sizes(options: Any) -> Iterator[Fault]:
 
 @apart
 def _multiples(options: Any) -> Iterator[Fault]:
-    given = list(options.multiples)
+    given = options.multiples
     if not given or min(given) <= 0 or len(set(given)) < len(given):
         yield Fault("multiples", "must be different numbers above 0", got=shown(given))
 
@@ -125,23 +124,17 @@ def _multiples(options: Any) -> Iterator[Fault]:
 @apart
 def _enough(options: Any) -> Iterator[Fault]:
     """As many sizes as the fit needs, before anything is composed."""
-    counts, multiples = (
-        {len(values) for values in options.sizes.values()},
-        len(set(options.multiples)),
-    )
+    counts = {len(values) for values in options.sizes.values()}
+    multiples = len(set(options.multiples))
     if len(counts) == 1 and multiples and (count := counts.pop()) < (needed := fewest(multiples)):
-        law = (
-            "one number of tokens per parameter"
-            if multiples == 1
-            else f"{multiples} numbers of tokens per parameter"
-        )
-        more = (
-            "Or give a second multiple, with which 3 do."
-            if multiples == 1 and count == fewest(2)
-            else ""
-        )
+        law = "one number" if multiples == 1 else f"{multiples} numbers"
         yield Fault(
-            "sizes", f"must be at least {needed} for a law with {law}", got=f"{count}", fix=more
+            "sizes",
+            f"must be at least {needed} for a law with {law} of tokens per parameter",
+            got=f"{count}",
+            fix="Or give a second multiple, with which 3 do."
+            if multiples == 1 and count == fewest(2)
+            else "",
         )
 
 
@@ -152,12 +145,7 @@ def axis(multiples: Iterable[float]) -> str | None:
     return "parameters" if len(set(multiples)) == 1 else None
 
 
-def _rung(size: Mapping[str, Any], multiple: float) -> Rung:
-    words = tuple(f"{key}={text(value)}" for key, value in size.items())
-    return Rung(f"{' '.join(words)} x{multiple:g}", words, float(multiple))
-
-
-def _budget(budget: Mapping[str, Any], sizes: Mapping[str, Any]) -> Iterator[Fault]:
+def _budget(budget: Node, sizes: Node) -> Iterator[Fault]:
     """On each rung a variant may be brought to the baseline by a knob that is not the ladder's
     own.
     """

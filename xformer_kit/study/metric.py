@@ -1,11 +1,11 @@
 """Metrics: which side is better, the unit, and with how many digits a value is written."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, nearest
+from xformer_kit.study.nodes import Node
 
 # Last word of a metric's name -> unit.
 LOWER = {
@@ -13,8 +13,6 @@ LOWER = {
     "perplexity": "",
     "bits_per_byte": "bits per byte",
     "bits_per_token": "bits per token",
-}
-LOWER |= {
     "ter": "points",
     "seconds": "s",
     "params": "",
@@ -22,19 +20,10 @@ LOWER |= {
     "flops_per_token": "FLOPs",
     "peak_memory_bytes": "bytes",
 }
-HIGHER = {
-    "accuracy": "points",
-    "exact_match": "points",
-    "sequence_accuracy": "points",
-    "bleu": "points",
-}
-HIGHER |= {
-    "chrf": "points",
-    "rouge1": "points",
-    "rouge2": "points",
-    "rougeL": "points",
-    "tokens_per_second": "tokens/s",
-}
+HIGHER = dict.fromkeys(
+    ("accuracy", "exact_match", "sequence_accuracy", "bleu", "chrf", "rouge1", "rouge2", "rougeL"),
+    "points",
+) | {"tokens_per_second": "tokens/s"}
 SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, written in percent
 
 
@@ -58,6 +47,10 @@ class Metric:
         """Whether a variant that differs so from its baseline is the better one."""
         return (difference > 0) == self.higher_is_better
 
+    def side(self, difference: float) -> str:
+        """better or worse: a variant that differs so from its baseline."""
+        return "better" if self.better(difference) else "worse"
+
     def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
         """A figure with so many digits after the point; None: as many as a number of its size has
         in an error.
@@ -66,30 +59,25 @@ class Metric:
         text = _plain(scaled, decimals(scaled) if digits is None else digits)
         return f"{text} {self.unit}" if unit and self.unit else text
 
-    def digits(self, low: float | None, high: float | None, default: int | None = 4) -> int | None:
+    def digits(self, found: Any, default: int | None = 4) -> int | None:
         """Digits after the point that an interval supports; `default` if there is none."""
-        if low is None or high is None:
+        if found.low is None or found.high is None:
             return default
-        return decimals((high - low) / 2 * self.scale)
+        return decimals((found.high - found.low) / 2 * self.scale)
 
     def estimate(
-        self,
-        mean: float | None,
-        low: float | None,
-        high: float | None,
-        *,
-        digits: int | None = 4,
-        signed: bool = False,
-        unit: bool = False,
+        self, found: Any, *, digits: int | None = 4, signed: bool = False, unit: bool = False
     ) -> tuple[str, str]:
         """A mean and its interval, such as ("0.120", "0.101 to 0.139"), with the digits that the
-        interval supports; `digits` if there is none. Unknown values are "-".
+        interval supports; `digits` if there is none. Unknown values are "-". `found`: has mean, low
+        and high, or is None.
         """
-        if mean is None:
+        if found is None or found.mean is None:
             return "-", "-"
-        digits = self.digits(low, high, digits)
-        text = self.format(mean, digits, unit)
-        bounds = [self.format(x, digits, unit=False) for x in (low, high) if x is not None]
+        digits = self.digits(found, digits)
+        text = self.format(found.mean, digits, unit)
+        ends = (x for x in (found.low, found.high) if x is not None)
+        bounds = [self.format(x, digits, unit=False) for x in ends]
         if signed:
             text, *bounds = (x if float(x) <= 0 else f"+{x}" for x in (text, *bounds))
         return text, " to ".join(bounds) or "-"
@@ -114,7 +102,7 @@ class Metric:
         return scaled / self.scale
 
 
-def metric_of(node: Mapping[str, Any]) -> Metric:
+def metric_of(node: Node) -> Metric:
     """The metric in which a study's node compares its variants."""
     return metric(node["metric"], node.get("higher_is_better"))
 
@@ -139,8 +127,12 @@ def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
             )
         )
     word = max(known, key=len, default="")
-    higher = word in HIGHER if higher_is_better is None else higher_is_better
-    return Metric(name, higher, (LOWER | HIGHER).get(word, ""), 100.0 if word in SHARES else 1.0)
+    return Metric(
+        name,
+        word in HIGHER if higher_is_better is None else higher_is_better,
+        (LOWER | HIGHER).get(word, ""),
+        100.0 if word in SHARES else 1.0,
+    )
 
 
 def decimals(error: float) -> int:

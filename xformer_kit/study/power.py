@@ -6,6 +6,8 @@ difference, by the noncentral t with n - 1 degrees of freedom and noncentrality 
 uncertain: at 5 seeds by a factor of 0.6 to 2.9, so these are figures for planning.
 """
 
+from bisect import bisect_left
+
 
 def power_of(difference: float, sd: float, count: int, alpha: float = 0.05) -> float:
     """The chance that `count` seeds show this true difference at p <= alpha."""
@@ -45,10 +47,6 @@ def seeds_needed(sd: float, difference: float, power: float = 0.8, alpha: float 
     high = 2
     while sd and power_of(difference, sd, high, alpha) < power:
         high *= 2
-    low = high // 2  # too few, or one
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (
-            (low, middle) if power_of(difference, sd, middle, alpha) >= power else (middle, high)
-        )
-    return high
+    return bisect_left(
+        range(high), power, high // 2 + 1, key=lambda n: power_of(difference, sd, n, alpha)
+    )

@@ -16,15 +16,17 @@ study:
 import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Context, Fault, plain, shown
 from xformer_kit.study import space
 from xformer_kit.study.budget import SHOWN
 from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
-from xformer_kit.study.factor import Factor, Levels, label_of, read
+from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
 from xformer_kit.study.metric import HIGHER, LOWER, metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 
 WAYS = {  # what a mapping of a study looks like
@@ -41,50 +43,44 @@ DIRECTORY, PLAIN = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 
-def complete(node: Mapping[str, Any], name: str) -> dict[str, Any]:
+def complete(node: Node, name: str) -> dict:
     """The node with the defaults of what it leaves out; `name` if it has none."""
-    found = _defaults("study") | dict(node)
-    design = DESIGNS.complete(found["design"] or DEFAULT_DESIGN)
-    budget = _defaults("budget") | dict(found["budget"] or {})
+    found = _with_defaults("study", node)
+    budget = _with_defaults("budget", found["budget"] or {})
     if budget["by"] is None and budget["match"] != "none":
         budget["by"] = KNOBS[budget["match"]][0]
-    stop = None if found["stop"] is None else _defaults("stop") | dict(found["stop"])
-    own = {"name": found["name"] or name, "design": design, "budget": budget, "stop": stop}
-    return found | own
+    return found | {
+        "name": found["name"] or name,
+        "design": DESIGNS.complete(found["design"] or DEFAULT_DESIGN),
+        "budget": budget,
+        "stop": None if found["stop"] is None else _with_defaults("stop", found["stop"]),
+    }
 
 
-def _defaults(settings: str) -> dict[str, Any]:
-    return {key: plain(option.default) for key, option in SETTINGS.options(settings).items()}
+def _with_defaults(settings: str, node: Node) -> dict:
+    options = SETTINGS.options(settings)
+    return {key: plain(option.default) for key, option in options.items()} | dict(node)
 
 
 def faults(node: Any, context: Context | None = None) -> list[Fault]:
     """What is wrong with a study's node, before any of its variants is composed."""
     context = context or Context()
     if not isinstance(node, Mapping):
-        return [
-            Fault(
-                "study",
-                "must be a mapping with a question, factors and a baseline",
-                got=shown(node),
-            )
-        ]
+        rule = "must be a mapping with a question, factors and a baseline"
+        return [Fault("study", rule, got=shown(node))]
     if isinstance(node.get("study"), Mapping):
-        return [
-            Fault(
-                "study.study",
-                "lies in a study already, for its file has no header",
-                fix="Begin the file with # @package _global_.",
-            )
-        ]
+        rule = "lies in a study already, for its file has no header"
+        return [Fault("study.study", rule, fix="Begin the file with # @package _global_.")]
     return list(_of_settings(node, context)) or _of_variants(node)
 
 
-def _of_settings(node: Mapping[str, Any], context: Context) -> Iterator[Fault]:
+def _of_settings(node: Node, context: Context) -> Iterator[Fault]:
     """Unknown keys, and values that do not fit them."""
-    plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
-    whole = {"name": "study"} | plainly
+    whole = {"name": "study"} | {k: v for k, v in node.items() if k not in ("design", "name")}
     for fault in SETTINGS.faults(whole, "study", context, beside=("name", "design")):
-        yield _with_example(fault)
+        key = fault.path.removeprefix("study.")
+        example = f"Try {fault.path}='{WAYS.get(key)}'."
+        yield fault if fault.fix or key not in WAYS else fault.with_fix(example)
     name = node.get("name")
     if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
         yield Fault(
@@ -99,7 +95,7 @@ def _of_settings(node: Mapping[str, Any], context: Context) -> Iterator[Fault]:
             yield from SETTINGS.faults({"name": key} | dict(node[key]), f"study.{key}", context)
 
 
-def _of_variants(node: Mapping[str, Any]) -> list[Fault]:
+def _of_variants(node: Node) -> list[Fault]:
     """Factors, and settings that do not go with them."""
     whole = complete(node, "")
     if not whole["factors"] and DESIGNS[whole["design"]["name"]].needs_factors:
@@ -115,30 +111,20 @@ def _of_variants(node: Mapping[str, Any]) -> list[Fault]:
     if wrong:
         return wrong
     if waiting := stuck(factors):
-        names = " and ".join(waiting)
         return [
             Fault(
                 "study.only",
-                f"{names} wait for each other, so none can leave its baseline",
+                f"{' and '.join(waiting)} wait for each other, so none can leave its baseline",
                 fix="Leave one out.",
             )
         ]
-    checks = (_designed, _excluded, _tuned, _turned, _seeded)
-    of_variants = [fault for check in checks for fault in check(whole, factors)]
-    return [*of_variants, *_measured(whole), *_twice(whole), *_stopped(whole)]
+    of_factors = (_designed, _excluded, _tuned, _turned, _seeded)
+    checks = [check(whole, factors) for check in of_factors]
+    checks += [check(whole) for check in (_measured, _twice, _stopped)]
+    return list(chain(*checks))
 
 
-def _with_example(fault: Fault) -> Fault:
-    """The fault of a node that must be a mapping, with an example of one."""
-    key = fault.path.removeprefix("study.")
-    return (
-        fault
-        if fault.fix or key not in WAYS
-        else fault.with_fix(f"Try {fault.path}='{WAYS[key]}'.")
-    )
-
-
-def _measured(node: Mapping[str, Any]) -> Iterator[Fault]:
+def _measured(node: Node) -> Iterator[Fault]:
     """A metric whose better side is unknown, which would otherwise fail after the last run."""
     name, given = node["metric"], node["higher_is_better"]
     if given is None:
@@ -156,7 +142,7 @@ def _measured(node: Mapping[str, Any]) -> Iterator[Fault]:
         )
 
 
-def _twice(node: Mapping[str, Any]) -> Iterator[Fault]:
+def _twice(node: Node) -> Iterator[Fault]:
     """Metrics of `also` that are reported already."""
     also = node["also"] or []
     for i, name in enumerate(also):
@@ -165,83 +151,64 @@ def _twice(node: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault(f"study.also[{i}]", f"{name} is {what}", fix="Leave it out.")
 
 
-def _designed(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
-    design = node["design"]
-    if DESIGNS[design["name"]].adaptive:
+def _designed(node: Node, factors: Factors) -> Iterator[Fault]:
+    name = node["design"]["name"]
+    design = DESIGNS[name]
+    if design.adaptive:
         yield from space.faults(node, factors)
         return
-    for name, factor in factors.items():
+    for key, factor in factors.items():
         if factor.interval is not None:
-            yield Fault(
-                f"study.factors.{name}",
-                "is an interval, which only design=search draws from",
-                fix="List its levels.",
-            )
+            rule = "is an interval, which only design=search draws from"
+            yield Fault(f"study.factors.{key}", rule, fix="List its levels.")
     if node["storage"] is not None:
-        yield Fault(
-            "study.storage",
-            "belongs to design=search",
-            got=f"{node['storage']}",
-            fix="Leave it out.",
-        )
-    if reason := DESIGNS[design["name"]].cannot(factors):
+        rule, given = "belongs to design=search", f"{node['storage']}"
+        yield Fault("study.storage", rule, got=given, fix="Leave it out.")
+    if reason := design.cannot(factors):
         yield Fault(
             "study.design",
-            f"'{design['name']}' {reason}",
+            f"'{name}' {reason}",
             fix="Try design=one_at_a_time or design=factorial.",
         )
     else:
-        yield from DESIGNS.create(design).clashes(node, factors)
+        yield from DESIGNS.create(node["design"]).clashes(node, factors)
 
 
-def _excluded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _excluded(node: Node, factors: Factors) -> Iterator[Fault]:
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
             yield Fault(path, "must map factors to levels", got=shown(pattern))
             continue
-        for name, value in pattern.items():
+        levels = {name: label_of(value) for name, value in pattern.items()}
+        for name, label in levels.items():
             if name not in factors:
-                yield Fault(f"{path}.{name}", "is no factor", fix=f"Factors: {', '.join(factors)}.")
-            elif label_of(value) not in factors[name].levels:
-                yield Fault(
-                    f"{path}.{name}",
-                    "is no level",
-                    got=f"{label_of(value)}",
-                    fix=f"Known: {', '.join(factors[name].levels)}.",
-                )
-        if all(
-            name in factors and factors[name].baseline == label_of(value)
-            for name, value in pattern.items()
-        ):
+                fix = f"Factors: {', '.join(factors)}."
+                yield Fault(f"{path}.{name}", "is no factor", fix=fix)
+            elif label not in factors[name].levels:
+                fix = f"Known: {', '.join(factors[name].levels)}."
+                yield Fault(f"{path}.{name}", "is no level", got=label, fix=fix)
+        if levels.items() <= baseline(factors).items():
             yield Fault(
-                path,
-                "is the baseline, which the others are compared with; it cannot be left out",
+                path, "is the baseline, which the others are compared with; it cannot be left out"
             )
 
 
-def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _tuned(node: Node, factors: Factors) -> Iterator[Fault]:
     for key, values in (node["tune"] or {}).items():
+        path, got = f"study.tune.{key}", shown(values)
         if not isinstance(values, list) or len(values) < 2:
             yield Fault(
-                f"study.tune.{key}",
-                "must list two values or more",
-                got=shown(values),
-                fix=f"Try {key}: [1e-3, 3e-3].",
+                path, "must list two values or more", got=got, fix=f"Try {key}: [1e-3, 3e-3]."
             )
         elif len(set(map(shown, values))) < len(values):
-            yield Fault(
-                f"study.tune.{key}",
-                "names a value twice",
-                got=shown(values),
-                fix="Leave one out.",
-            )
+            yield Fault(path, "names a value twice", got=got, fix="Leave one out.")
         if key in factors:
-            yield Fault(f"study.tune.{key}", "is a factor too", fix="Leave it out of one of them.")
+            yield Fault(path, "is a factor too", fix="Leave it out of one of them.")
 
 
-def _set(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> dict[str, str]:
-    """Config path -> the place of the study that sets it."""
+def _set(node: Node, factors: Factors) -> dict[str, str]:
+    """dict path -> the place of the study that sets it."""
     found: dict[str, str] = {}
     for factor in factors.values():
         for key, value in (pair for words in factor.levels.values() for pair in words.items()):
@@ -250,7 +217,7 @@ def _set(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> dict[str, st
     return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
 
 
-def _seeded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _seeded(node: Node, factors: Factors) -> Iterator[Fault]:
     if where := _set(node, factors).get("seed"):
         yield Fault(
             where,
@@ -259,49 +226,39 @@ def _seeded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[
         )
 
 
-def _turned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
+def _turned(node: Node, factors: Factors) -> Iterator[Fault]:
     """A knob that what is varied sets too: turned, it would undo that."""
     budget, places = node["budget"], _set(node, factors)
     if budget["match"] != "none" and budget["by"] in places:
         free = [knob for knob in KNOBS[budget["match"]] if knob not in places]
         ways = f"Turn {' or '.join(free)}, or" if free else "Choose"
+        what, where = SHOWN[budget["match"]], places[budget["by"]]
         yield Fault(
             "study.budget.by",
-            f"{budget['by']} is turned to match {SHOWN[budget['match']]}, which would undo what"
-            f" {places[budget['by']]} sets",
+            f"{budget['by']} is turned to match {what}, which would undo what {where} sets",
             got=f"{budget['by']!r}",
             fix=f"{ways} study.budget.match=none.",
         )
 
 
-def _stopped(node: Mapping[str, Any]) -> Iterator[Fault]:
+def _stopped(node: Node) -> Iterator[Fault]:
     if not node["stop"]:
         return
-    count = len(seeds(node))
-    after, design = node["stop"]["after"], node["design"]["name"]
+    after, count = node["stop"]["after"], len(seeds(node))
     if after >= count:
-        yield Fault(
-            "study.stop.after",
-            "must leave seeds to spare",
-            got=f"{after} of {count} seeds",
-            fix="Raise study.seeds, or study.stop=null.",
-        )
-    if reason := DESIGNS[design].no_stop:
-        yield Fault(
-            "study.stop",
-            f"'{design}' {reason}",
-            fix="Try design=one_at_a_time, or study.stop=null.",
-        )
+        rule, got = "must leave seeds to spare", f"{after} of {count} seeds"
+        fix = "Raise study.seeds, or study.stop=null."
+        yield Fault("study.stop.after", rule, got=got, fix=fix)
+    name = node["design"]["name"]
+    if reason := DESIGNS[name].no_stop:
+        fix = "Try design=one_at_a_time, or study.stop=null."
+        yield Fault("study.stop", f"'{name}' {reason}", fix=fix)
     if find_spec("scipy") is None:
-        yield Fault(
-            "study.stop",
-            "needs scipy for its test",
-            got="none",
-            fix="pip install 'xformer_kit[study]', or study.stop=null.",
-        )
+        fix = "pip install 'xformer_kit[study]', or study.stop=null."
+        yield Fault("study.stop", "needs scipy for its test", got="none", fix=fix)
 
 
-def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]:
+def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     """The factors of a node without faults, and the variants that its design chooses, the baseline
     first.
     """
@@ -311,7 +268,8 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     patterns = excluded(node)
     design = DESIGNS.create(node["design"])
     found = distinct(design, factors, patterns)
-    if patterns and len(found) == 1 and not design.adaptive:
+    count = len(found) - 1  # variants other than the baseline
+    if patterns and not count and not design.adaptive:
         raise ConfigError(
             Fault(
                 "study.exclude",
@@ -319,26 +277,26 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
                 fix="Take a combination out of it.",
             )
         )
-    if design.limit is not None and len(found) - 1 < design.limit:
+    if design.limit is not None and count < design.limit:
         raise ConfigError(
             Fault(
                 "study.design.count",
                 "must be at most the variants that there are",
-                got=f"{design.limit}, and there are {len(found) - 1}",
-                fix=f"Try {len(found) - 1}, or design=factorial, which takes all.",
+                got=f"{design.limit}, and there are {count}",
+                fix=f"Try {count}, or design=factorial, which takes all.",
             )
         )
     return factors, found
 
 
-def excluded(node: Mapping[str, Any]) -> list[Levels]:
+def excluded(node: Node) -> list[Levels]:
     """The combinations of levels that are not run."""
     return [
         {str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()
     ]
 
 
-def label(factors: Mapping[str, Factor], levels: Levels) -> str:
+def label(factors: Factors, levels: Levels) -> str:
     """What is changed to the baseline: placement=post, norm=dyt; "baseline" where nothing is."""
     base = baseline(factors)
     return ", ".join(f"{name}={x}" for name, x in levels.items() if x != base[name]) or "baseline"

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.study.metric import Metric, metric_of
-from xformer_kit.study.plan import titled
+from xformer_kit.study.nodes import Node
 
 Status = Literal[
     "finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"
@@ -23,32 +23,32 @@ class Outcome:
     directory: str
     step: int | None = None  # where it diverged, or how far it is
     why: str = ""  # in a sentence, where it did not finish
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Node = field(default_factory=dict)
     curves: Mapping[str, tuple[list[int], list[float]]] = field(default_factory=dict)
 
 
-def rung_name(variant: Mapping[str, Any]) -> str | None:
+def rung_name(variant: Node) -> str | None:
     """The rung of an entry of the plan; None if the study has no ladder."""
     return (variant.get("rung") or {}).get("name")
 
 
-def title(variant: Mapping[str, Any]) -> str:
+def title(variant: Node) -> str:
     """What distinguishes an entry of the plan from all others."""
-    return titled(variant["name"], rung_name(variant), variant["tuned"])
+    return " ".join(filter(None, (variant["name"], rung_name(variant), *variant["tuned"])))
 
 
 @dataclass(frozen=True)
 class Results:
     """A plan as it was written, with the outcome of every run."""
 
-    study: Mapping[str, Any]  # the study's complete node
+    study: Node  # the study's complete node
     command: list[str]  # overrides of the command line
     parts: list[str]  # files of one's own parts
     # label, name, levels, words, tuned, cost, knob, off; the baseline first
-    variants: list[Mapping[str, Any]]
+    variants: list[Node]
     outcomes: list[Outcome]
     # what the trials of a search came to; see tasks/study/search.py
-    search: Mapping[str, Any] | None = None
+    search: Node | None = None
     # label -> why study.stop ended the variant
     stopped: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""  # the study's directory
@@ -62,6 +62,14 @@ class Results:
     def seeds(self) -> list[int]:
         """In the study's order."""
         return list(dict.fromkeys(one.seed for one in self.outcomes))
+
+    @property
+    def claim(self) -> Node:
+        return self.study.get("claim") or {}
+
+    @property
+    def finished(self) -> list[Outcome]:
+        return [one for one in self.outcomes if one.status == "finished"]
 
     def only(self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None) -> "Results":
         """The results of these variants, in this order."""
@@ -84,7 +92,8 @@ class Results:
     def values(self, variant: int, metric: str | None = None) -> dict[int, float]:
         """Seed -> the metric at the end of each finished run."""
         name = metric or self.study["metric"]
-        found = {o.seed: o.facts.get(name) for o in self.of(variant) if o.status == "finished"}
         return {
-            seed: float(value) for seed, value in found.items() if isinstance(value, (int, float))
+            one.seed: float(value)
+            for one in self.of(variant)
+            if one.status == "finished" and isinstance(value := one.facts.get(name), (int, float))
         }

@@ -14,17 +14,20 @@ gives intervals that are far too narrow (Besiroglu et al., 2024, arXiv:2404.1010
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from xformer_kit.study.descent import descend, huber
+from xformer_kit.study.statistics import LEVEL, Estimate
 
 STARTS = 12  # of the grid, that are followed
 EXPONENTS = (0.05, 5.0)  # bounds of the search
 SPARE = 1  # distinct sizes beyond as many as the law has numbers
 AXES = {"parameters": "alpha", "tokens": "beta"}
+NUMBERS = ("E", "A", "alpha", "B", "beta")
 
 
 class Point(NamedTuple):
@@ -33,14 +36,6 @@ class Point(NamedTuple):
     parameters: float
     tokens: float
     loss: float  # nats per token, or another figure that falls to a floor above 0
-
-
-class Prediction(NamedTuple):
-    """A loss that a law predicts, or a difference of two, with its interval."""
-
-    loss: float
-    low: float
-    high: float
 
 
 class Optimum(NamedTuple):
@@ -55,47 +50,58 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A fitted law. `intervals`: name -> (low, high) of E, A, alpha, B, beta; terms of an axis that
-    did not vary are None.
-
-    at_bounds: exponents that the search left at its bounds: the points do not say how they end.
-    """
+    """A fitted law; terms of an axis that did not vary are None."""
 
     E: float
     A: float | None
     alpha: float | None
     B: float | None
     beta: float | None
-    intervals: dict[str, tuple[float, float]]
     points: int
     residual: float  # root mean square error of log L
-    at_bounds: tuple[str, ...]
-    level: float  # of intervals
     draws: np.ndarray  # (resamples, 5): E, A, alpha, B, beta
+
+    @cached_property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Name -> (low, high) of the numbers that the law has."""
+        columns = zip(NUMBERS, self.draws.T, strict=True)
+        known = {name: draws for name, draws in columns if getattr(self, name) is not None}
+        return {name: _bounds(draws, self.freedom) for name, draws in known.items()}
+
+    @property
+    def at_bounds(self) -> tuple[str, ...]:
+        """Exponents that the search left at its bounds: the points do not say how they end."""
+        known = [name for name in AXES.values() if getattr(self, name) is not None]
+        return tuple(
+            name
+            for name in known
+            if any(abs(getattr(self, name) - bound) < 1e-6 for bound in EXPONENTS)
+        )
 
     def loss(self, parameters: float, tokens: float) -> float:
         """L(N, D) of the law."""
         terms = ((self.A, self.alpha, parameters), (self.B, self.beta, tokens))
         return self.E + sum(a * size**-exponent for a, exponent, size in terms if a is not None)
 
-    def predict(self, parameters: float, tokens: float) -> Prediction:
+    def predict(self, parameters: float, tokens: float) -> Estimate:
         """L(N, D) with the interval of the law there: of the mean of many runs, as far as the law
         goes on. In simulations (normal errors of 0.3 %, 15 to 36 runs) 89 to 93 % of the intervals
         at 95 % held the true loss at 10 times the largest size.
         """
-        return Prediction(
-            self.loss(parameters, tokens), *self._bounds(self._at(parameters, tokens))
+        return Estimate(
+            self.loss(parameters, tokens), *_bounds(self._at(parameters, tokens), self.freedom)
         )
 
-    def gap(self, other: "Law", parameters: float, tokens: float) -> Prediction:
+    def gap(self, other: "Law", parameters: float, tokens: float) -> Estimate:
         """What this law predicts there minus what the other does; the two must be drawn from
         different seeds.
         """
-        draws = self._at(parameters, tokens) - other._at(parameters, tokens)
-        freedom = min(self.freedom, other.freedom)
-        return Prediction(
+        return Estimate(
             self.loss(parameters, tokens) - other.loss(parameters, tokens),
-            *_bounds(draws, self.level, freedom),
+            *_bounds(
+                self._at(parameters, tokens) - other._at(parameters, tokens),
+                min(self.freedom, other.freedom),
+            ),
         )
 
     def _at(self, parameters: float, tokens: float) -> np.ndarray:
@@ -107,9 +113,6 @@ class Law:
     def freedom(self) -> int:
         """Runs beyond as many as the law has numbers."""
         return self.points - 1 - 2 * ((self.A is not None) + (self.B is not None))
-
-    def _bounds(self, draws: np.ndarray) -> tuple[float, float]:
-        return _bounds(draws, self.level, self.freedom)
 
     def optimal(self, flops: float, per: float = 6.0) -> Optimum:
         """The N and D of the lowest loss under flops = per N D (equation 4 of the paper):
@@ -125,7 +128,7 @@ class Law:
                 "A law of one axis has no best split of compute: vary parameters and tokens."
             )
         best = _split(np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per)
-        low, high = self._bounds(_split(self.draws, flops / per))
+        low, high = _bounds(_split(self.draws, flops / per), self.freedom)
         tokens = flops / per / float(best)
         return Optimum(float(best), tokens, self.loss(float(best), tokens), low, high)
 
@@ -134,7 +137,6 @@ def fit(
     points: Sequence[Point],
     axis: str | None = None,
     *,
-    level: float = 0.95,
     resamples: int = 400,
     seed: int = 0,
 ) -> Law:
@@ -149,39 +151,19 @@ def fit(
     loss is not above 0, or where the runs do not identify the law.
     """
     axes = _axes(points, axis)
-    sizes = np.log(
-        np.array([[getattr(point, name) for name in axes] for point in points], dtype=float)
-    )
-    y = np.log(np.array([point.loss for point in points], dtype=float))
+    sizes = np.log([[float(getattr(point, name)) for name in axes] for point in points])
+    y = np.log([float(point.loss) for point in points])
     middle = sizes.mean(0)
     x = sizes - middle
     found, losses = _descend(x, y, _starts(x, y))
     best = found[losses.argmin()]
-    again = _resampled(x, y, best, resamples, seed)
-    draws = np.array([_plain(theta, middle, axes) for theta in again])
-    names = ("E", "A", "alpha", "B", "beta")
-    values = _plain(best, middle, axes)
+    fits = [best, *_resampled(x, y, best, resamples, seed)]
+    values, *draws = (_plain(theta, middle, axes) for theta in fits)
     known = {
-        name: None if math.isnan(v) else float(v) for name, v in zip(names, values, strict=True)
+        name: None if math.isnan(v) else float(v) for name, v in zip(NUMBERS, values, strict=True)
     }
-    intervals = {
-        name: _bounds(draws[:, i], level, len(y) - len(best))
-        for i, name in enumerate(names)
-        if known[name] is not None
-    }
-    at = tuple(
-        AXES[a] for a in axes if min(abs(known[AXES[a]] - bound) for bound in EXPONENTS) < 1e-6
-    )
     residual = float(np.sqrt(np.mean((y - _predicted(best, x)) ** 2)))
-    return Law(
-        **known,
-        intervals=intervals,
-        points=len(y),
-        residual=residual,
-        at_bounds=at,
-        level=level,
-        draws=draws,
-    )
+    return Law(**known, points=len(y), residual=residual, draws=np.array(draws))
 
 
 def _resampled(
@@ -222,18 +204,12 @@ def _axes(points: Sequence[Point], axis: str | None) -> list[str]:
         raise ValueError(
             "A scaling law needs runs of several sizes; parameters and tokens are the same in all."
         )
+    needed = fewest(len(axes))
     for name in axes:
-        needed = fewest(len(axes))
-        if distinct[name] < needed:
-            hint = (
-                ""
-                if len(axes) == 1
-                else f" Or keep {name} the same in all runs, for a law of the other."
-            )
-            raise ValueError(
-                f"A scaling law needs at least {needed} numbers of {name}; got"
-                f" {distinct[name]}.{hint}"
-            )
+        if (count := distinct[name]) < needed:
+            text = f"A scaling law needs at least {needed} numbers of {name}; got {count}."
+            other = f" Or keep {name} the same in all runs, for a law of the other."
+            raise ValueError(text + other * (len(axes) > 1))
     if len(axes) == 2:
         _together(points)
     return axes
@@ -241,13 +217,13 @@ def _axes(points: Sequence[Point], axis: str | None) -> list[str]:
 
 def _together(points: Sequence[Point]) -> None:
     """Both axes have to move, and not in step."""
-    pairs = sorted({(point.parameters, point.tokens) for point in points})
-    if len(pairs) < 5 + SPARE:
+    pairs, needed = sorted({point[:2] for point in points}), 5 + SPARE
+    if len(pairs) < needed:
         raise ValueError(
-            f"A scaling law of parameters and tokens needs at least {5 + SPARE} pairs; got"
+            f"A scaling law of parameters and tokens needs at least {needed} pairs; got"
             f" {len(pairs)}."
         )
-    x = np.log(np.array(pairs))
+    x = np.log(pairs)
     if np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
         raise ValueError(
             "Tokens grow in step with parameters, so their exponents cannot be separated: take"
@@ -320,9 +296,9 @@ def _split(law: np.ndarray, product_of_sizes: float) -> np.ndarray:
     return (alpha * A / (beta * B) * product_of_sizes**beta) ** (1 / (alpha + beta))
 
 
-def _bounds(draws: np.ndarray, level: float, freedom: int) -> tuple[float, float]:
+def _bounds(draws: np.ndarray, freedom: int) -> tuple[float, float]:
     from scipy.stats import norm, t
 
-    outside = float(norm.sf(t.ppf((1 + level) / 2, freedom)))
+    outside = float(norm.sf(t.ppf((1 + LEVEL) / 2, freedom)))
     low, high = np.quantile(draws, [outside, 1 - outside])
     return float(low), float(high)

@@ -1,11 +1,11 @@
 """The options of a study's node, of its budget, and of its rule for stopping."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.registry import Fault, above, at_least, shown, within
 from xformer_kit.study.design import Design
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS
 
 
@@ -57,7 +57,7 @@ class Stop:
         yield from within(options, alpha=(1e-6, 1))
 
 
-def seeds(node: Mapping[str, Any], first: int = 0) -> list[int]:
+def seeds(node: Node, first: int = 0) -> list[int]:
     """The seeds of a study's complete node, from `first` on if it gives their number."""
     given = node["seeds"]
     return list(given) if isinstance(given, list) else list(range(first, first + given))

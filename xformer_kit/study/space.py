@@ -8,18 +8,17 @@ are the same.
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from xformer_kit.registry import Fault
-from xformer_kit.study.factor import Factor, Levels
+from xformer_kit.study.factor import Factor, Factors, Levels
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import COUNTED
 from xformer_kit.study.settings import seeds
 
-Factors = Mapping[str, Factor]
 
-
-def faults(node: Mapping[str, Any], factors: Factors) -> Iterator[Fault]:
+def faults(node: Node, factors: Factors) -> Iterator[Fault]:
     """What a search cannot do with a study's complete node."""
     design = node["design"]
     if node["tune"]:
@@ -89,7 +88,7 @@ def _suggested(factor: Factor, trial: Any) -> str:
     return factor.label(trial.suggest_float(*ends, step=between.step, log=between.log))
 
 
-def parameters(factors: Factors, levels: Levels) -> dict[str, Any]:
+def parameters(factors: Factors, levels: Levels) -> dict:
     """A point as Optuna's own parameters, of the factors whose condition is met."""
     return {
         name: levels[name] if factor.interval is None else json.loads(levels[name])

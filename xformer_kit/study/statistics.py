@@ -8,13 +8,25 @@ often than another.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+LEVEL = 0.95  # of all intervals of a study
+ALPHA = 1 - LEVEL
 BOOTSTRAP_FROM = 20  # seeds
 # Differences are taken as equal if they differ only by rounding, relative to the largest
 # figure.
 ROUNDING = 1e-12
+SMALL = ALPHA + ROUNDING  # the largest p that shows a difference
+
+
+class Estimate(NamedTuple):
+    """A number with its interval."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,7 @@ class Interval:
     high: float | None
     count: int  # runs
     sd: float | None  # of one run, with count - 1 in the denominator
-    level: float = 0.95
+    level: float = LEVEL
 
 
 @dataclass(frozen=True)
@@ -42,15 +54,15 @@ class PairedDifference:
         the exact sign test one seed   no bounds and no p no seed    nothing
     """
 
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None  # two-sided, of no difference
-    effect: float | None  # standardized mean difference, in sd of one difference
-    count: int  # seeds in common
-    sd: float | None  # of one seed's difference
-    method: str
-    level: float = 0.95
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None  # two-sided, of no difference
+    effect: float | None = None  # standardized mean difference, in sd of one difference
+    count: int = 0  # seeds in common
+    sd: float | None = None  # of one seed's difference
+    method: str = "no seed"
+    level: float = LEVEL
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ class Band:
     count: int  # seeds
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> Interval:
+def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """mean +- t sd / sqrt(n), t the quantile of Student's t at n - 1 degrees of freedom (Student,
     1908).
 
@@ -85,7 +97,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
 def paired(
     baseline: Mapping[int, float],
     variant: Mapping[int, float],
-    level: float = 0.95,
+    level: float = LEVEL,
     *,
     scale: float | None = None,
     resamples: int = 9999,
@@ -111,11 +123,10 @@ def paired(
         _finite({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant)
     )
     x = after - before
-    if len(x) < 2:
-        known = float(x[0]) if len(x) else None
-        return PairedDifference(
-            known, None, None, None, None, len(x), None, "one seed" if len(x) else "no seed", level
-        )
+    if not len(x):
+        return PairedDifference(level=level)
+    if len(x) == 1:
+        return PairedDifference(float(x[0]), count=1, method="one seed", level=level)
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     rounding = ROUNDING * (
         max(np.abs(before).max(), np.abs(after).max()) if scale is None else scale
@@ -130,6 +141,12 @@ def paired(
             (low, high), method = bounds, "bootstrap"
     effect = hedges(len(x)) * mean / sd if len(x) > 2 else None
     return PairedDifference(mean, low, high, float(test.pvalue), effect, len(x), sd, method, level)
+
+
+def magnitude(difference: Any) -> Estimate:
+    """The size of a difference, whatever its sign."""
+    mean, low, high = difference.mean, difference.low, difference.high
+    return Estimate(mean, low, high) if mean >= 0 else Estimate(-mean, -high, -low)
 
 
 def hedges(count: int) -> float:
@@ -151,6 +168,10 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     for rank, i in enumerate(known):
         corrected[i] = least = max(least, min(1.0, (len(known) - rank) * ps[i]))
     return corrected
+
+
+def significant(p: float | None) -> bool:
+    return p is not None and p <= SMALL
 
 
 def equivalence(difference: PairedDifference, margin: float) -> float | None:
@@ -192,7 +213,7 @@ def divergence(baseline: tuple[int, int], variant: tuple[int, int]) -> float:
     return float(fisher_exact([[lost, runs - lost] for lost, runs in (baseline, variant)]).pvalue)
 
 
-def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: float = 0.95) -> Band:
+def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: float = LEVEL) -> Band:
     """curves: seed -> (steps, values). The interval of `interval` at every step at which all seeds
     have a finite value, so that no step compares other seeds than the next. The level holds for
     each step, not for all at once.
@@ -232,7 +253,8 @@ def _constant(value: float, count: int, level: float) -> PairedDifference:
     """
     if value == 0:
         return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
-    return PairedDifference(value, None, None, 2.0 ** (1 - count), None, count, 0.0, "sign", level)
+    p = 2.0 ** (1 - count)
+    return PairedDifference(value, p=p, count=count, sd=0.0, method="sign", level=level)
 
 
 def _bootstrap(x: np.ndarray, level: float, resamples: int) -> tuple[float, float]:

@@ -47,21 +47,26 @@ def applied(results: Results) -> Results:
         stopped = found.get(results.label(one))
         if stopped is None or one.seed in order[: stopped.seeds]:
             return one
-        why = stopped.sentence
-        return Outcome(one.variant, one.seed, one.key, "left out", one.directory, why=why)
+        return Outcome(
+            one.variant, one.seed, one.key, "left out", one.directory, why=stopped.sentence
+        )
 
-    sentences = {label: stopped.sentence for label, stopped in found.items()}
-    return replace(results, outcomes=[kept(one) for one in results.outcomes], stopped=sentences)
+    return replace(
+        results,
+        outcomes=[kept(one) for one in results.outcomes],
+        stopped={label: stopped.sentence for label, stopped in found.items()},
+    )
 
 
 def decided(results: Results) -> dict[str, StoppedVariant]:
     """Label -> why it was stopped, of every variant that was. Empty without study.stop."""
-    node, found = results.study.get("stop"), dict[str, StoppedVariant]()
+    node = results.study.get("stop")
+    found: dict[str, StoppedVariant] = {}
     if not node:
         return found
     order, never = results.seeds, exempt(results)
-    looks = range(node["after"], len(order))
-    for number, count in enumerate(looks, 1):
+    margin, p_most = _margin(results), threshold(node["alpha"], len(order) - node["after"])
+    for count in range(node["after"], len(order)):
         outcomes = [one for one in results.outcomes if one.seed in order[:count]]
         unfinished = {results.label(one) for one in outcomes if one.status not in OVER}
         left = {one["label"] for one in results.variants} - never - unfinished - found.keys()
@@ -70,16 +75,10 @@ def decided(results: Results) -> dict[str, StoppedVariant]:
         base, *others = variants(replace(results, outcomes=outcomes), results.metric)
         for variant in others:
             d = paired(base.runs.values, variant.runs.values)
-            p = worse(d, _margin(results), results.metric)
-            if (
-                variant.label in left
-                and p is not None
-                and p <= threshold(node["alpha"], len(looks))
-            ):
-                seen = f"was stopped after {count} of {len(order)} seeds"
-                look = f"look {number} of {len(looks)}"
-                words = (variant.name, seen, base.name, look)
-                found[variant.label] = StoppedVariant(count, _sentence(words, d, p, results))
+            p = worse(d, margin, results.metric)
+            if variant.label in left and p is not None and p <= p_most:
+                sentence = _sentence(variant.name, base.name, count, d, p, results)
+                found[variant.label] = StoppedVariant(count, sentence)
     return found
 
 
@@ -112,25 +111,24 @@ def waiting(results: Results) -> set[str]:
     first: dict[str, int] = {}  # label -> place of the first seed at which something is not over
     for one in results.outcomes:
         if one.status not in OVER:
-            label = results.label(one)
-            first[label] = min(first.get(label, len(order)), order.index(one.seed))
-    base, never, found = _base(results), exempt(results), set[str]()
-    for one in results.outcomes:
-        label, place = results.label(one), order.index(one.seed)
-        earlier = min(first.get(label, place), first.get(base, place))
-        if place >= node["after"] and earlier < place and label not in never:
-            found.add(one.key)
-    return found
+            label, place = results.label(one), order.index(one.seed)
+            first[label] = min(first.get(label, place), place)
+    of_base, never = first.get(_base(results), len(order)), exempt(results)
+    return {
+        one.key
+        for one in results.outcomes
+        for label, place in [(results.label(one), order.index(one.seed))]
+        if place >= node["after"]
+        and min(first.get(label, place), of_base) < place
+        and label not in never
+    }
 
 
 def exempt(results: Results) -> set[str]:
     """Labels that are never stopped: the baseline's, and those of the claim."""
-    expect = (results.study.get("claim") or {}).get("expect") or []
-    named = {
-        one.get(key)
-        for one in ([expect] if isinstance(expect, Mapping) else expect)
-        for key in ("variant", "than")
-    }
+    expect = results.claim.get("expect") or []
+    each = [expect] if isinstance(expect, Mapping) else expect
+    named = {one.get(key) for one in each for key in ("variant", "than")}
     return {
         _base(results),
         *(v["label"] for v in results.variants if named & {v["label"], v["name"]}),
@@ -157,12 +155,14 @@ def _base(results: Results) -> str:
 
 
 def _sentence(
-    words: tuple[str, str, str, str], d: PairedDifference, p: float, results: Results
+    name: str, base: str, count: int, d: PairedDifference, p: float, results: Results
 ) -> str:
-    (name, seen, base, look), metric, margin = words, results.metric, _margin(results)
+    metric, margin, seeds = results.metric, _margin(results), len(results.seeds)
+    after = results.study["stop"]["after"]
     beyond = f", beyond the margin of {metric.as_given(margin)}," if margin else ""
+    look = f"look {count - after + 1} of {seeds - after}"
     how = f"one-sided {'t' if d.sd else 'sign test'}, {format_p(p)}, {look}"
     return (
-        f"{name} {seen}: it was worse than {base} by {metric.format(abs(d.mean))}{beyond} in"
-        f" {d.count} of them ({how})."
+        f"{name} was stopped after {count} of {seeds} seeds: it was worse than {base} by"
+        f" {metric.format(abs(d.mean))}{beyond} in {d.count} of them ({how})."
     )

@@ -1,7 +1,6 @@
 """What a study found, as values and sentences. `sections.document` arranges them as a report."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -80,7 +79,7 @@ class Content:
 
     @property
     def paper(self) -> str:
-        return str((self.results.study.get("claim") or {}).get("paper") or "")
+        return str(self.results.claim.get("paper") or "")
 
     @property
     def margin(self) -> float | None:
@@ -137,12 +136,13 @@ def content(whole: Results) -> Content:
 def _on_ladder(content: Content, found: Laws) -> Content:
     """Adds the laws before the sentences, which are about the top rung."""
     there = f"On the top rung ({found.top}): "
-    each = [
-        f"{law} {there}{sentence}"
-        for law, sentence in zip(sentences(found), content.sentences, strict=True)
-    ]
-    whole = answered(found) + f" {there}{content.sentence}" * (len(content.variants) > 1)
-    return replace(content, laws=found, sentence=whole, sentences=each)
+    each = zip(sentences(found), content.sentences, strict=True)
+    return replace(
+        content,
+        laws=found,
+        sentence=answered(found) + f" {there}{content.sentence}" * (len(content.variants) > 1),
+        sentences=[f"{law} {there}{sentence}" for law, sentence in each],
+    )
 
 
 def _setting(results: Results, found: list[VariantResult]) -> str:
@@ -167,7 +167,7 @@ def _baseline(base: VariantResult, metric: Metric) -> str:
     found, name = base.best.interval, f"{base.name} ({of})" if of else base.name
     if found.mean is None:
         return " ".join([f"{name} has no finished run yet.", *missing(base.runs)])
-    mean, span = metric.estimate(found.mean, found.low, found.high, unit=True)
+    mean, span = metric.estimate(found, unit=True)
     runs = f"{found.count} seed{'s' * (found.count > 1)}"
     if found.low is not None:
         runs = f"95 % interval {span}, {runs}"
@@ -185,21 +185,19 @@ UNFINISHED = {
 def _partial(results: Results) -> str:
     count: Counter[str] = Counter(one.status for one in results.outcomes)
     left = [f"{count[status]} {words}" for status, words in UNFINISHED.items() if count[status]]
-    if not left:
-        return ""
     missing = sum(count[status] for status in UNFINISHED)
-    return (
+    partial = (
         f"Partial: {missing} of {len(results.outcomes)} runs have not finished ({', '.join(left)})."
         " What follows holds for the runs that have, and may change."
     )
+    return partial * bool(left)
 
 
 def _claim(results: Results, found: list[VariantResult]) -> Claim | None:
-    claim = results.study.get("claim") or {}
-    if claim.get("expect") is None:
+    if (expect := results.claim.get("expect")) is None:
         return None
     known = {one.name: one.runs for one in found} | {one.label: one.runs for one in found}
-    return held(claim["expect"], known, results.metric, margin=results.study.get("margin"))
+    return held(expect, known, results.metric, margin=results.study.get("margin"))
 
 
 def _effects(
@@ -227,31 +225,31 @@ def _troubles(results: Results) -> list[Trouble]:
         early = one.facts.get("stopped") if one.status == "finished" else None
         status, why = ("ended early", str(early)) if early else (one.status, one.why)
         if status in STATUSES:
-            name = title(results.variants[one.variant])
-            found.append(Trouble(name, one.seed, status, one.step, why))
+            found.append(
+                Trouble(title(results.variants[one.variant]), one.seed, status, one.step, why)
+            )
     return sorted(found, key=lambda trouble: STATUSES.index(trouble.status))
 
 
 def _versions(results: Results) -> dict[str, str]:
     """Package -> version; several versions if runs differ in it."""
     found: dict[str, dict[str, None]] = {}
-    of_runs = [one.facts.get("versions", {}) for one in results.outcomes]
-    for versions in [*of_runs, (results.search or {}).get("versions", {})]:
-        for name, version in versions.items():
+    for facts in [*(one.facts for one in results.outcomes), results.search or {}]:
+        for name, version in facts.get("versions", {}).items():
             found.setdefault(name, {})[str(version)] = None
     return {name: ", ".join(versions) for name, versions in found.items()}
 
 
 def _samples(results: Results, found: list[VariantResult]) -> list[tuple[str, int, str]]:
     """What each variant generated, at the first seed that all have if there is one."""
-    written: list[tuple[VariantResult, Mapping[int, str]]] = []
-    for variant in found:
-        mine = {
+    written = {
+        variant.name: {
             o.seed: printable(str(o.facts["sample"]))
             for o in results.of(variant.best.index)
             if o.facts.get("sample")
         }
-        if mine:
-            written.append((variant, mine))
-    common = set.intersection(*(set(mine) for _, mine in written)) if written else set()
-    return [(one.name, seed := min(common or mine), mine[seed]) for one, mine in written]
+        for variant in found
+    }
+    written = {name: mine for name, mine in written.items() if mine}
+    common = set.intersection(*map(set, written.values())) if written else set()
+    return [(name, seed := min(common or mine), mine[seed]) for name, mine in written.items()]

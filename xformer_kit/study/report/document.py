@@ -69,6 +69,14 @@ class Section:
     quotes: list[tuple[str, str]] = field(default_factory=list)  # title, text
     folded: bool = False  # closed until a reader opens it
 
+    def __post_init__(self) -> None:
+        """Leaves out tables without rows."""
+        self.tables[:] = [table for table in self.tables if table.rows]
+
+    @property
+    def empty(self) -> bool:
+        return not (self.text or self.figures or self.tables or self.quotes)
+
 
 @dataclass(frozen=True)
 class Document:

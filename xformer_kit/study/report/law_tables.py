@@ -6,7 +6,7 @@ from xformer_kit.study.report.numbers import compact
 
 
 def tables(found: Laws) -> list[Table]:
-    return [_laws(found), *_predictions(found), *_splits(found)]
+    return [_laws(found), _predictions(found), _splits(found)]
 
 
 def _laws(found: Laws) -> Table:
@@ -25,12 +25,15 @@ def _laws(found: Laws) -> Table:
         ]
         for one in found.each
     ]
-    note = (
+    return Table(
+        "Laws",
+        ["variant", "law", *axes, "runs", "error"],
+        rows,
         f"E, the floor, in {found.metric.title}; alpha, the exponent of parameters N, and beta, of"
         " tokens D, with their 95 % intervals. Error: of one run, root mean square, as a share of"
-        " its loss."
+        " its loss.",
+        text=(1,),
     )
-    return Table("Laws", ["variant", "law", *axes, "runs", "error"], rows, note, text=(1,))
 
 
 def _number(one: VariantLaw, name: str) -> str:
@@ -41,25 +44,26 @@ def _number(one: VariantLaw, name: str) -> str:
     return f"{getattr(one.law, name):.2f} ({low:.2f} to {high:.2f}){at}"
 
 
-def _predictions(found: Laws) -> list[Table]:
-    metric = found.metric
-    compared, unknown = found.each[0].predicts, (None, None, None)
-    rows = []
-    for one in found.each:
-        if one.predicts:
-            gap = one.gap if compared and one.gap else unknown
-            rows.append(
-                [one.name, *metric.estimate(*one.there), *metric.estimate(*gap, signed=True)]
-            )
-    title = (
-        f"Extrapolated to {compact(found.parameters)} parameters and {compact(found.tokens)} tokens"
+def _predictions(found: Laws) -> Table:
+    metric, compared = found.metric, found.each[0].predicts
+    return Table(
+        f"Extrapolated to {compact(found.parameters)} parameters and {compact(found.tokens)}"
+        " tokens",
+        ["variant", "predicted", "95 % interval", "minus the baseline's", "95 % interval"],
+        [
+            [
+                one.name,
+                *metric.estimate(one.there),
+                *metric.estimate(one.gap if compared else None, signed=True),
+            ]
+            for one in found.each
+            if one.predicts
+        ],
+        f"{metric.title} at {found.ahead:g} times the largest size, where nothing was run.",
     )
-    header = ["variant", "predicted", "95 % interval", "minus the baseline's", "95 % interval"]
-    note = f"{metric.title} at {found.ahead:g} times the largest size, where nothing was run."
-    return [Table(title, header, rows, note)] if rows else []
 
 
-def _splits(found: Laws) -> list[Table]:
+def _splits(found: Laws) -> Table:
     """How as much compute as the top rung takes is spent best."""
     rows = [
         [
@@ -73,40 +77,35 @@ def _splits(found: Laws) -> list[Table]:
         for one in found.each
         if (best := one.best) and one.predicts
     ]
-    header = [
-        "variant",
-        "parameters",
-        "95 % interval",
-        "tokens",
-        "tokens per parameter",
-        "predicted",
-    ]
-    note = (
+    return Table(
+        "Compute at its best",
+        ["variant", "parameters", "95 % interval", "tokens", "tokens per parameter", "predicted"],
+        rows,
         f"The lowest {found.metric.name} of the law under {compact(found.flops)} training FLOPs,"
         " those of the baseline's top rung (Hoffmann et al., 2022, arXiv:2203.15556, equation 4,"
-        " with the FLOPs of a parameter and token as counted)."
+        " with the FLOPs of a parameter and token as counted).",
     )
-    return [Table("Compute at its best", header, rows, note)] if rows else []
 
 
 def rungs(found: Laws) -> Table:
-    header = [
-        "variant",
-        "rung",
-        "parameters",
-        "tokens",
-        "training FLOPs",
-        "mean",
-        "95 % interval",
-        "law",
-        "finished",
-    ]
-    note = (
+    return Table(
+        "Every rung",
+        [
+            "variant",
+            "rung",
+            "parameters",
+            "tokens",
+            "training FLOPs",
+            "mean",
+            "95 % interval",
+            "law",
+            "finished",
+        ],
+        [_rung(one, step, found) for one in found.each for step in one.steps],
         f"{found.metric.title}. x10: ten tokens for each parameter. Law: what the fitted law has"
-        " there."
+        " there.",
+        text=(1,),
     )
-    rows = [_rung(one, step, found) for one in found.each for step in one.steps]
-    return Table("Every rung", header, rows, note, text=(1,))
 
 
 def _rung(one: VariantLaw, step: LadderStep, found: Laws) -> list[str]:
@@ -116,7 +115,7 @@ def _rung(one: VariantLaw, step: LadderStep, found: Laws) -> list[str]:
         one.name,
         step.rung,
         *(compact(size) for size in (step.parameters, step.tokens, step.flops)),
-        *metric.estimate(mean.mean, mean.low, mean.high),
-        NONE if law is None else metric.format(law, metric.digits(mean.low, mean.high), unit=False),
+        *metric.estimate(mean),
+        NONE if law is None else metric.format(law, metric.digits(mean), unit=False),
         f"{mean.count} of {step.runs}",
     ]

@@ -5,15 +5,16 @@ A ladder's results are those of its rungs. The rest of a report is about the top
 about all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xformer_kit.study.ladder import axis
 from xformer_kit.study.metric import Metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.report.variants import VariantResult, variants
 from xformer_kit.study.results import Results, rung_name
-from xformer_kit.study.scaling import AXES, Law, Optimum, Point, Prediction, fit
-from xformer_kit.study.statistics import Interval
+from xformer_kit.study.scaling import Law, Optimum, Point, fit
+from xformer_kit.study.statistics import Estimate, Interval, magnitude
 
 RESAMPLES = 400
 
@@ -48,8 +49,8 @@ class VariantLaw:
     steps: list[LadderStep]
     law: Law | None = None
     why: str = ""
-    there: Prediction | None = None  # beyond the ladder
-    gap: Prediction | None = None  # its law minus the baseline's there; None for the baseline
+    there: Estimate | None = None  # beyond the ladder
+    gap: Estimate | None = None  # its law minus the baseline's there; None for the baseline
     best: Optimum | None = None  # at the top rung's compute; None for a law of one axis
 
     @property
@@ -95,9 +96,9 @@ def rungs(results: Results) -> list[Results]:
 def top(results: Results) -> Results:
     """The rung of the most computation by the baseline; the results themselves without rungs."""
     found = rungs(results)
-    return (
-        found[0] if len(found) < 2 else max(found, key=lambda one: one.variants[0]["cost"]["flops"])
-    )
+    if len(found) == 1:
+        return found[0]
+    return max(found, key=lambda one: one.variants[0]["cost"]["flops"])
 
 
 def laws(results: Results) -> Laws | None:
@@ -118,21 +119,27 @@ def laws(results: Results) -> Laws | None:
     names = {variant["label"]: variant["name"] for variant in results.variants}
     each: list[VariantLaw] = []
     for label, mine in steps.items():
-        one = VariantLaw(names[label], label, mine)
-        each.append(_fitted(one, at, highest.flops, each))
-    epochs = max(variant["cost"].get("epochs", 0.0) for variant in results.variants)
-    return Laws(each, results.metric, *at, highest.flops, ahead, multiples, highest.rung, epochs)
+        each.append(_fitted(VariantLaw(names[label], label, mine), at, highest.flops, each))
+    return Laws(
+        each,
+        results.metric,
+        *at,
+        highest.flops,
+        ahead,
+        multiples,
+        highest.rung,
+        max(variant["cost"].get("epochs", 0.0) for variant in results.variants),
+    )
 
 
-def _step(rung, variant: VariantResult) -> LadderStep:
+def _step(rung: Node, variant: VariantResult) -> LadderStep:
     params, tokens, flops = (
         float(variant.cost[name] or 0) for name in ("params", "tokens", "flops")
     )
-    values = tuple(variant.runs.values[seed] for seed in sorted(variant.runs.values))
-    found = variant.best.interval
-    return LadderStep(
-        rung["name"], rung["multiple"], params, tokens, flops, found, values, variant.runs.total
-    )
+    runs = variant.runs
+    values = tuple(runs.values[seed] for seed in sorted(runs.values))
+    size = (rung["name"], rung["multiple"], params, tokens, flops)
+    return LadderStep(*size, variant.best.interval, values, runs.total)
 
 
 def _fitted(
@@ -141,22 +148,20 @@ def _fitted(
     points = [
         Point(step.parameters, step.tokens, value) for step in one.steps for value in step.values
     ]
-    known = (one.name, one.label, one.steps)
+    of = axis(step.multiple for step in one.steps)
     try:
         # With a seed of its own, so that the difference of two laws is one of independent draws.
-        law = fit(
-            points,
-            axis(step.multiple for step in one.steps),
-            resamples=RESAMPLES,
-            seed=len(before),
-        )
+        law = fit(points, of, resamples=RESAMPLES, seed=len(before))
     except ValueError as error:
-        return VariantLaw(*known, why=str(error))
+        return replace(one, why=str(error))
     first = before[0].law if before else None
-    gap = law.gap(first, *at) if first else None
-    both = law.A is not None and law.B is not None
-    best = law.optimal(flops, one.per) if both else None
-    return VariantLaw(*known, law, "", law.predict(*at), gap, best)
+    return replace(
+        one,
+        law=law,
+        there=law.predict(*at),
+        gap=law.gap(first, *at) if first else None,
+        best=None if None in (law.A, law.B) else law.optimal(flops, one.per),
+    )
 
 
 def answered(found: Laws) -> str:
@@ -200,23 +205,19 @@ def _difference(one: VariantLaw, found: Laws) -> str:
     base, gap = found.each[0], one.gap
     if gap is None or not base.predicts:
         return ""
-    way = "above" if gap.loss > 0 else "below"
-    if gap.loss <= 0:
-        gap = Prediction(-gap.loss, -gap.high, -gap.low)
-    size, span = found.metric.estimate(*gap, unit=True)
-    unsure = "" if gap.low * gap.high > 0 else ", which may be none"
+    way = "above" if gap.mean > 0 else "below"
+    size, span = found.metric.estimate(magnitude(gap), unit=True)
+    unsure = ", which may be none" * (gap.low * gap.high <= 0)
     return f"That is {size} {way} the law of {base.name} (95 % interval {span}){unsure}."
 
 
 def equation(law: Law) -> str:
     """L(N, D) = 1.69 + 406 N^-0.34 + 411 D^-0.28"""
-    letters = {"parameters": ("N", law.A, law.alpha), "tokens": ("D", law.B, law.beta)}
-    axes = [letters[name] for name in AXES if letters[name][1] is not None]
-    terms = "".join(
-        f" + {factor:.3g} {letter}^-{exponent:.2f}" for letter, factor, exponent in axes
-    )
+    known = {"N": (law.A, law.alpha), "D": (law.B, law.beta)}
+    axes = {letter: numbers for letter, numbers in known.items() if numbers[0] is not None}
     floor = law.E if law.E >= 0.005 else 0  # two digits after the point, as its interval
-    return f"L({', '.join(letter for letter, *_ in axes)}) = {floor:.3g}{terms}"
+    terms = (f" + {factor:.3g} {letter}^-{power:.2f}" for letter, (factor, power) in axes.items())
+    return f"L({', '.join(axes)}) = {floor:.3g}{''.join(terms)}"
 
 
 def _exponents(law: Law) -> str:
@@ -227,8 +228,8 @@ def _exponents(law: Law) -> str:
     )
 
 
-def _prediction(found: Prediction, metric: Metric) -> str:
-    loss, span = metric.estimate(*found, unit=True)
+def _prediction(found: Estimate, metric: Metric) -> str:
+    loss, span = metric.estimate(found, unit=True)
     return f"{loss} (95 % interval {span})"
 
 

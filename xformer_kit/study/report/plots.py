@@ -2,10 +2,13 @@
 costs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
-from xformer_kit.inspect.style import COLOURS, FAINT, INK, bounds, whole
+import numpy as np
+
+from xformer_kit.inspect.style import COLOURS, FAINT, INK, bounds, markers, whole
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.report.content import Content
@@ -15,6 +18,7 @@ from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
     MOST,
     LineStyle,
+    label_axes,
     legend,
     legend_height,
     styles,
@@ -23,7 +27,7 @@ from xformer_kit.study.report.style import (
 )
 from xformer_kit.study.report.tables import OUTCOMES
 from xformer_kit.study.report.variants import VariantResult
-from xformer_kit.study.statistics import Band
+from xformer_kit.study.statistics import Band, Interval
 
 
 def forest(content: Content) -> Iterator[Figure]:
@@ -33,7 +37,7 @@ def forest(content: Content) -> Iterator[Figure]:
         return
     if len(variants) > MOST:
         variants.sort(key=lambda v: content.metric.sign * (v.verdict.difference.mean or 0.0))
-    names = [title(variant) for variant in variants]
+    names = [wrapped(title(variant)) for variant in variants]
     tall = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
 
     def paint(figure: Any, axes: Any) -> None:
@@ -41,15 +45,18 @@ def forest(content: Content) -> Iterator[Figure]:
             _row(axes, row, variant, content)
         axes.axvline(0, color=INK, linewidth=1.2)
         if content.margin:
-            _margin(axes, content.margin * content.metric.scale)
+            margin = content.margin * content.metric.scale
+            axes.axvspan(-margin, margin, color="#eeeeee", zorder=0)
+            for side in (-margin, margin):
+                axes.axvline(side, color=INK, linewidth=0.9, linestyle="--")
         axes.set_yticks(range(len(variants)), names)
         axes.set_ylim(len(variants) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
         axes.margins(x=0.06)
-        side = "right" if content.metric.higher_is_better else "left"
+        better = "right" if content.metric.higher_is_better else "left"
         axes.locator_params(axis="x", nbins=4)
         words = f"difference to {content.baseline.name} in {content.metric.title}"
-        axes.set_xlabel(f"{wrapped(words, 44)}\n({side} is better)", loc="right")
+        axes.set_xlabel(f"{wrapped(words, 44)}\n({better} is better)", loc="right")
 
     note = (
         "Large: the mean difference with its 95 % interval, filled where it holds after Holm's"
@@ -57,31 +64,44 @@ def forest(content: Content) -> Iterator[Figure]:
     )
     if content.margin:
         note += f" Dashed: the margin of {content.metric.as_given(content.margin)}."
-    heading = f"Differences to {content.baseline.name}"
-    yield Figure("forest", heading, note, 1.3 + 0.34 * tall, paint)
+    yield Figure(
+        "forest", f"Differences to {content.baseline.name}", note, 1.3 + 0.34 * tall, paint
+    )
 
 
 def _row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
     verdict, scale = variant.verdict, content.metric.scale
     d = verdict.difference
     if d.mean is None:
-        place = {"textcoords": "offset points", "va": "center", "style": "italic"}
-        axes.annotate(OUTCOMES[verdict.outcome], (0, row), (5, 0), **place)
+        axes.annotate(
+            OUTCOMES[verdict.outcome],
+            (0, row),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            style="italic",
+        )
         return
     base, mine = content.baseline.runs.values, variant.runs.values
     each = [scale * (mine[seed] - base[seed]) for seed in sorted(mine.keys() & base.keys())]
     axes.plot(each, [row + 0.24] * len(each), ".", color=FAINT, markersize=4)
     if d.low is not None:
-        ends = [scale * d.low, scale * d.high]
-        axes.plot(ends, [row, row], "-|", color=INK, linewidth=1.8, markersize=8)
-    fill = INK if verdict.outcome in ("better", "worse", "equivalent") else "white"
-    axes.plot(scale * d.mean, row, "s", color=INK, markerfacecolor=fill, markersize=7)
-
-
-def _margin(axes: Any, margin: float) -> None:
-    axes.axvspan(-margin, margin, color="#eeeeee", zorder=0)
-    for side in (-margin, margin):
-        axes.axvline(side, color=INK, linewidth=0.9, linestyle="--")
+        axes.plot(
+            [scale * d.low, scale * d.high],
+            [row, row],
+            "-|",
+            color=INK,
+            linewidth=1.8,
+            markersize=8,
+        )
+    axes.plot(
+        scale * d.mean,
+        row,
+        "s",
+        color=INK,
+        markerfacecolor=INK if verdict.outcome in ("better", "worse", "equivalent") else "white",
+        markersize=7,
+    )
 
 
 def history(content: Content) -> Iterator[Figure]:
@@ -89,29 +109,45 @@ def history(content: Content) -> Iterator[Figure]:
     search, metric = content.search, content.metric
     if search is None or not search.best:
         return
-    done = [p for p in search.points if p["value"] is not None]
-    numbers = [point["number"] for point in done]
-    values = [metric.scale * point["value"] for point in done]
+    done = {
+        point["number"]: metric.scale * point["value"]
+        for point in search.points
+        if point["value"] is not None
+    }
     lost = [point["number"] for point in search.points if point["value"] is None]
     pick, rim = (max, 0.0) if metric.higher_is_better else (min, 1.0)
 
     def paint(figure: Any, axes: Any) -> None:
-        best = [pick(values[: i + 1]) for i in range(len(values))]
-        axes.step(numbers, best, where="post", color=INK, label="best so far")
-        axes.plot(numbers, values, "o", color=COLOURS[2], markersize=5, label="a trial")
+        axes.step(
+            [*done],
+            list(accumulate(done.values(), pick)),
+            where="post",
+            color=INK,
+            label="best so far",
+        )
+        axes.plot([*done], [*done.values()], "o", color=COLOURS[2], markersize=5, label="a trial")
         if lost:
-            mark = {"color": FAINT, "clip_on": False, "transform": axes.get_xaxis_transform()}
-            axes.plot(lost, [rim] * len(lost), "x", **mark, label="no figure")
-        axes.set_xlabel("trial")
+            axes.plot(
+                lost,
+                [rim] * len(lost),
+                "x",
+                color=FAINT,
+                clip_on=False,
+                transform=axes.get_xaxis_transform(),
+                label="no figure",
+            )
+        label_axes(axes, "trial", metric.title)
         whole(axes.xaxis)
-        axes.set_ylabel(metric.title)
         legend(figure, axes)
 
-    note = (
+    yield Figure(
+        "history",
+        "History of the search",
         "Every finished trial at the search's seed. A cross at the rim: ended early, diverged or"
-        " failed."
+        " failed.",
+        3.6,
+        paint,
     )
-    yield Figure("history", "History of the search", note, 3.6, paint)
 
 
 def _metric(name: str, content: Content) -> Metric:
@@ -123,35 +159,28 @@ def _metric(name: str, content: Content) -> Metric:
         return Metric(name, content.metric.higher_is_better)
 
 
-def _height(content: Content) -> float:
-    return 3.3 + legend_height([title(one) for one in content.variants], styles(content))
-
-
-def _axes(figure: Any, axes: Any, x: str, y: str, styles: Iterable[LineStyle]) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    legend(figure, axes, sum(not style.named for style in styles))
-
-
 def gaps(content: Content) -> Iterator[Figure]:
     """Differences to the baseline in training."""
     if not any(len(gap.steps) > 1 for gap in content.gaps):
         return
     measured = _metric(next(iter(content.curves)), content)
-    look, scale = styles(content)[1:], measured.scale
+    look = styles(content)
 
     def paint(figure: Any, axes: Any) -> None:
         axes.axhline(0, color=INK, linewidth=1.2)
-        if limits := _bands(axes, content.variants[1:], content.gaps, look, scale):
+        if limits := _bands(axes, content.gaps, look[1:], measured.scale):
             axes.set_ylim(min(limits[0], 0.0), max(limits[1], 0.0))
-        _axes(figure, axes, "optimizer step", f"difference in {measured.title}", look)
+        label_axes(axes, "optimizer step", f"difference in {measured.title}")
+        legend(figure, axes, look[1:])
 
-    note = (
+    yield Figure(
+        "gap",
+        f"Differences to {content.baseline.name} in training",
         f"Each variant minus {content.baseline.name} at the same step and seed: the mean over seeds"
-        " with its 95 % interval."
+        " with its 95 % interval.",
+        3.3 + legend_height(look),
+        paint,
     )
-    heading = f"Differences to {content.baseline.name} in training"
-    yield Figure("gap", heading, note, _height(content), paint)
 
 
 def curves(content: Content) -> Iterator[Figure]:
@@ -165,13 +194,13 @@ def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
     scale = measured.scale
 
     def paint(figure: Any, axes: Any) -> None:
-        bands = [curve.band for curve in found]
-        limits = _bands(axes, content.variants, bands, look, scale)
+        limits = _bands(axes, [curve.band for curve in found], look, scale)
         if limits and not measured.higher_is_better:
             axes.set_ylim(*limits)
-        for each in zip(content.variants, found, look, strict=True):
-            _lost(axes, *each, scale)
-        _axes(figure, axes, "optimizer step", measured.title, look)
+        for curve, style in zip(found, look, strict=True):
+            _lost(axes, curve, style, scale)
+        label_axes(axes, "optimizer step", measured.title)
+        legend(figure, axes, look)
 
     note = "Mean over the seeds that finished; the band is its 95 % interval at each step."
     if (averaged := max(curve.averaged for curve in found)) > 1:
@@ -181,62 +210,62 @@ def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
             " Thin lines end where a run diverged, in a white sign with a cross; at the rim, where"
             " that is beyond."
         )
-    return Figure(f"curve {name}", name, note, _height(content), paint)
+    return Figure(f"curve {name}", name, note, 3.3 + legend_height(look), paint)
 
 
 def _bands(
-    axes: Any,
-    variants: list[VariantResult],
-    bands: list[Band],
-    look: list[LineStyle],
-    scale: float,
+    axes: Any, bands: list[Band], look: list[LineStyle], scale: float
 ) -> tuple[float, float] | None:
     """Draws the bands by step; returns limits of the axis that show them with their intervals."""
-    for place, each in enumerate(zip(variants, bands, look, strict=True)):
-        _band(axes, place, *each, scale)
+    drawn: list[Any] = []
+    for place, (band, style) in enumerate(zip(bands, look, strict=True)):
+        sides = [scale * np.array(side) for side in (band.mean, band.low, band.high) if side]
+        drawn += [(band.steps, side) for side in sides]
+        if sides:
+            _band(axes, place, band.steps, sides, style)
     axes.set_xlim(left=0)
     whole(axes.xaxis)
-    return bounds(
-        (band.steps, [scale * y for y in side])
-        for band in bands
-        for side in (band.mean, band.low, band.high)
-        if side
-    )
+    return bounds(drawn)
 
 
 def _band(
-    axes: Any, place: int, variant: VariantResult, band: Band, style: LineStyle, scale: float
+    axes: Any, place: int, steps: list[int], sides: list[np.ndarray], style: LineStyle
 ) -> None:
     """The mean, and around it the interval."""
-    if not band.steps:
+    mean, *ends = sides
+    if not style.name:
+        axes.plot(steps, mean, color=style.color, linewidth=0.8, zorder=1)
         return
-    mean = [scale * y for y in band.mean]
-    if not style.named:
-        axes.plot(band.steps, mean, color=style.color, linewidth=0.8, zorder=1)
-        return
-    every = max(1, len(band.steps) // 8)
-    first = place * every // 8 % every  # markers of several variants do not hide each other
-    marks = {"marker": style.marker, "markevery": (first, every), "label": title(variant)}
-    axes.plot(band.steps, mean, zorder=3, **style.joined, **marks)
-    if band.low is not None:
-        low, high = ([scale * y for y in side] for side in (band.low, band.high))
-        axes.fill_between(band.steps, low, high, color=style.color, alpha=0.13, linewidth=0)
+    axes.plot(
+        steps,
+        mean,
+        zorder=3,
+        **style.joined,
+        **{"marker": style.marker, "label": style.label} | markers(place, len(steps)),
+    )
+    if ends:
+        axes.fill_between(steps, *ends, color=style.color, alpha=0.13, linewidth=0)
 
 
-def _lost(
-    axes: Any, variant: VariantResult, curve: VariantCurve, style: LineStyle, scale: float
-) -> None:
+def _lost(axes: Any, curve: VariantCurve, style: LineStyle, scale: float) -> None:
     """Runs that diverged: thin, with a cross at their end, or at the rim if that is beyond the
     limits.
     """
     low, high = axes.get_ylim()
-    label = title(variant, "(diverged)") if style.named and not curve.band.steps else None
+    label = wrapped(f"{style.name} (diverged)") if style.name and not curve.band.steps else None
     mark = {"color": style.color, "linestyle": "", "clip_on": False, "zorder": 4}
     for steps, values in curve.lost:
         axes.plot(steps, [scale * y for y in values], **style.joined, linewidth=0.9)
         end = min(max(scale * values[-1], low), high)
-        sign = {"marker": style.marker, "markerfacecolor": "white", "markersize": 9}
-        axes.plot(steps[-1], end, label=label, **sign, **mark)
+        axes.plot(
+            steps[-1],
+            end,
+            label=label,
+            marker=style.marker,
+            markerfacecolor="white",
+            markersize=9,
+            **mark,
+        )
         axes.plot(steps[-1], end, marker="x", markersize=4.5, markeredgewidth=1.3, **mark)
         label = None
     axes.set_ylim(low, high)
@@ -268,30 +297,34 @@ def _costed(content: Content, name: str) -> list[tuple[VariantResult, LineStyle]
 
 
 def _cost(content: Content, name: str) -> Figure:
-    known, scale = _costed(content, name), content.metric.scale
+    known, metric = _costed(content, name), content.metric
     size, words = 1.0, COSTS[name]
     if name == "seconds":
         size, words = _time(max(variant.cost[name] for variant, _ in known))
 
     def paint(figure: Any, axes: Any) -> None:
-        points = [(variant.cost[name], variant.mean) for variant, _ in known]
-        best = front(points, content.metric.higher_is_better)
-        line = zip(*((x / size, scale * y) for x, y in best), strict=True)
+        best = front(
+            [(variant.cost[name], variant.mean) for variant, _ in known], metric.higher_is_better
+        )
+        line = zip(*((x / size, metric.scale * y) for x, y in best), strict=True)
         axes.step(*line, where="post", color=INK, linewidth=0.9)
         for variant, style in known:
-            _point(axes, variant, variant.cost[name] / size, style, scale)
+            _point(axes, variant.cost[name] / size, variant.best.interval, style, metric.scale)
         axes.xaxis.get_major_locator().set_params(nbins=5)
         if name != "seconds":
             axes.xaxis.set_major_formatter(lambda x, _: exact(x))
         axes.margins(0.08)
-        _axes(figure, axes, words, content.metric.title, [style for _, style in known])
+        label_axes(axes, words, metric.title)
+        legend(figure, axes, [style for _, style in known])
 
-    note = (
+    return Figure(
+        f"cost {name}",
+        f"{COSTS[name][0].upper()}{COSTS[name][1:]} against {metric.name}",
         "Mean with its 95 % interval. The thin line is the front: no variant is at once cheaper and"
-        " better in the mean than one on it."
+        " better in the mean than one on it.",
+        3.3 + legend_height(styles(content)),
+        paint,
     )
-    heading = f"{COSTS[name][0].upper()}{COSTS[name][1:]} against {content.metric.name}"
-    return Figure(f"cost {name}", heading, note, _height(content), paint)
 
 
 def _time(most: float) -> tuple[float, str]:
@@ -302,15 +335,13 @@ def _time(most: float) -> tuple[float, str]:
     return size, f"time of a run in {word}, as measured"
 
 
-def _point(axes: Any, variant: VariantResult, x: float, style: LineStyle, scale: float) -> None:
-    found = variant.best.interval
+def _point(axes: Any, x: float, found: Interval, style: LineStyle, scale: float) -> None:
     mark: dict[str, Any] = {"markersize": 4, "capsize": 0, "zorder": 1}
-    if style.named:
-        mark = {"markersize": 7, "capsize": 3, "zorder": 3, "label": title(variant)}
+    if style.name:
+        mark = {"markersize": 7, "capsize": 3, "zorder": 3, "label": style.label}
         if found.low is not None:
             mark["yerr"] = scale * (found.high - found.mean)
-    y = scale * found.mean
-    axes.errorbar(x, y, fmt=style.marker, color=style.color, elinewidth=1.0, **mark)
+    axes.errorbar(x, scale * found.mean, **style.sign, **mark)
 
 
 def front(points: list[tuple[float, float]], higher_is_better: bool) -> list[tuple[float, float]]:

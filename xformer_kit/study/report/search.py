@@ -8,9 +8,9 @@ seem better than it is.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from xformer_kit.study.metric import Metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Results
 
@@ -36,8 +36,8 @@ class SearchSummary:
     sentences: list[str]  # the best point, as the search and as other seeds have it; all trials
     partial: str  # a sentence if trials are still to come; else empty
     caution: str  # a sentence if nothing was confirmed; else empty
-    points: list[Mapping[str, Any]]
-    best: list[Mapping[str, Any]]
+    points: list[Node]
+    best: list[Node]
     importance: Mapping[str, float]
     commands: dict[str, list[str]]  # name -> the overrides that train it, of the best variants
 
@@ -68,10 +68,12 @@ def searched(results: Results, variants: list[VariantResult]) -> SearchSummary |
     )
 
 
-def _ranked(points: list[Mapping[str, Any]], metric: Metric) -> list[Mapping[str, Any]]:
+def _ranked(points: list[Node], metric: Metric) -> list[Node]:
     """Trials with a value, the best first."""
-    done = [point for point in points if point["value"] is not None]
-    return sorted(done, key=lambda point: metric.sign * point["value"])
+    return sorted(
+        [point for point in points if point["value"] is not None],
+        key=lambda point: metric.sign * point["value"],
+    )
 
 
 def compared(results: Results) -> Results:
@@ -106,7 +108,7 @@ def _confirmed(best: VariantResult, metric: Metric) -> str:
     return f"Best at the other seeds: {what}, {metric.name} {value} in the mean."
 
 
-def _counted(search: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:
+def _counted(search: Node, points: list[Node]) -> str:
     count = Counter(point["status"] for point in points)
     each = [
         f"{count[status]} {words}"
@@ -122,7 +124,7 @@ def _counted(search: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:
     return text + (f" {search['end']}" if search["end"] else "")
 
 
-def _found(search: Mapping[str, Any], best: list[Mapping[str, Any]], metric: Metric) -> str:
+def _found(search: Node, best: list[Node], metric: Metric) -> str:
     if not best:
         return "No trial has finished yet."
     first = best[0]
@@ -134,7 +136,7 @@ def _found(search: Mapping[str, Any], best: list[Mapping[str, Any]], metric: Met
     return text + "".join(f" (baseline: {metric.format(p['value'], 4)})" for p in base[:1]) + "."
 
 
-def _partial(search: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:
+def _partial(search: Node, points: list[Node]) -> str:
     over = sum(point["status"] != "running" for point in points)
     if over >= search["trials"] or (search["end"] and over == len(points)):
         return ""

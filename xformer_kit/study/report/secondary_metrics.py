@@ -33,6 +33,9 @@ def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[S
             for v in variants
         )
         means = [interval(list(values.values())) for values in (base, *others)]
-        differences = [None, *(paired(base, values) for values in others)]
-        found.append(SecondaryMetric(metric(name, False), means, differences))
+        found.append(
+            SecondaryMetric(
+                metric(name, False), means, [None, *(paired(base, values) for values in others)]
+            )
+        )
     return found

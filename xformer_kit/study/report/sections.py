@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from xformer_kit.study.command import command
 from xformer_kit.study.report import law_plots, law_tables, laws, plots, tables
 from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.document import Document, Section
+from xformer_kit.study.report.document import Document, Section, Table
+from xformer_kit.study.report.search import SearchSummary
 
 BEST = 10  # trials in the first table of a search
 
@@ -21,29 +22,24 @@ def document(content: Content) -> Document:
         claim=content.claimed,
         claim_outcome=content.claim.outcome if content.claim else "",
         verdicts=list(zip(outcomes, content.sentences, strict=True)),
-        sections=list(_sections(content)),
+        sections=[section for section in _sections(content) if not section.empty],
     )
 
 
 def _sections(content: Content) -> Iterator[Section]:
-    """All sections that are not empty."""
+    """Tables and sections may be empty."""
     yield Section(
         "Figures",
         figures=list(plots.forest(content)),
-        tables=[*tables.differences(content), tables.means(content)],
+        tables=[tables.differences(content), tables.means(content)],
     )
     if content.search:
-        yield from _search(content)
+        yield from _search(content, content.search)
     if found := content.laws:
-        yield Section(
-            "Laws of size and data",
-            laws.notes(found),
-            list(law_plots.figures(content)),
-            law_tables.tables(found),
-        )
-    if content.effects:
-        each = [sentence for *_, sentence in content.effects]
-        yield Section("Effects of the factors", each, tables=list(tables.effects(content)))
+        figures = list(law_plots.figures(content))
+        yield Section("Laws of size and data", laws.notes(found), figures, law_tables.tables(found))
+    each = [sentence for *_, sentence in content.effects]
+    yield Section("Effects of the factors", each, tables=list(tables.effects(content)))
     if content.secondary:
         text = (
             f"The study compares variants in {content.metric.name} only. Of these metrics no"
@@ -52,48 +48,42 @@ def _sections(content: Content) -> Iterator[Section]:
         )
         measured = [tables.secondary(content, one) for one in content.secondary]
         yield Section("Also measured", [text], tables=measured)
-    if content.troubles:
-        title = "What diverged, failed or is unfinished"
-        yield Section(title, tables=list(tables.troubles(content)))
-    if content.curves:
-        drawn = [*plots.gaps(content), *plots.curves(content)]
-        yield Section("Learning curves", figures=drawn)
+    yield _of_table(tables.troubles(content))
+    yield Section("Learning curves", figures=[*plots.gaps(content), *plots.curves(content)])
     yield Section(
         "What was matched",
         [content.matched, *content.tuning, *content.notes],
-        tables=[*tables.tuning(content), tables.composition(content)],
+        tables=[tables.tuning(content), tables.composition(content)],
     )
     yield Section("Cost", figures=list(plots.costs(content)), tables=[tables.costs(content)])
-    if content.samples:
-        quotes = [(f"{name}, seed {seed}", text) for name, seed, text in content.samples]
-        yield Section("Samples side by side", quotes=quotes, folded=len(quotes) > 8)
-    for table in tables.runs(content):
-        yield Section(table.title, tables=[table], folded=True)
+    quotes = [(f"{name}, seed {seed}", text) for name, seed, text in content.samples]
+    yield Section("Samples side by side", quotes=quotes, folded=len(quotes) > 8)
+    yield _of_table(tables.runs(content), folded=True)
     if content.laws:
-        yield Section("Every rung", tables=[law_tables.rungs(content.laws)], folded=True)
+        yield _of_table(law_tables.rungs(content.laws), folded=True)
     yield _repeat(content)
 
 
-def _search(content: Content) -> Iterator[Section]:
+def _of_table(table: Table, folded: bool = False) -> Section:
+    return Section(table.title, tables=[table], folded=folded)
+
+
+def _search(content: Content, search: SearchSummary) -> Iterator[Section]:
     """The best point and its command line first."""
-    search = content.search
-    assert search is not None
-    text = list(search.sentences)
-    if names := list(search.commands):
-        text.append(
-            f"To train {' and '.join(names)} by {'itself' if len(names) == 1 else 'themselves'}:"
-        )
+    text, names = list(search.sentences), list(search.commands)
+    if names:
+        which = "itself" if len(names) == 1 else "themselves"
+        text.append(f"To train {' and '.join(names)} by {which}:")
     note = "At the seed of the search, at which they were chosen."
-    best = [tables.trials(content, "Best trials", search.best[:BEST], note)] if search.best else []
+    best = tables.trials(content, "Best trials", search.best[:BEST], note)
     yield Section(
         "The search",
         text,
         list(plots.history(content)),
-        [*best, *tables.importance(content)],
-        [command(words) for words in search.commands.values()],
+        [best, tables.importance(content)],
+        list(map(command, search.commands.values())),
     )
-    every = tables.trials(content, "Every trial", search.points)
-    yield Section(every.title, tables=[every], folded=True)
+    yield _of_table(tables.trials(content, "Every trial", search.points), folded=True)
 
 
 def _repeat(content: Content) -> Section:
@@ -113,6 +103,6 @@ def _repeat(content: Content) -> Section:
     return Section(
         "To do it again",
         text,
-        tables=list(tables.versions(content)),
+        tables=[tables.versions(content)],
         commands=[command(content.results.command)],
     )

@@ -4,6 +4,7 @@ enough.
 
 import re
 import textwrap
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS
@@ -16,15 +17,27 @@ SHORT = 18  # letters of a name of which two stand next to each other in a legen
 
 
 class LineStyle(NamedTuple):
+    """Of a variant. Those without a name have no style of their own: they are all faint."""
+
     color: str
     marker: str
     line: Any
-    named: bool  # whether it is the variant's own; the others are all faint
+    name: str = ""
 
     @property
-    def joined(self) -> dict[str, Any]:
+    def joined(self) -> dict:
         """Of a line without markers, as keywords of matplotlib."""
         return {"color": self.color, "linestyle": self.line}
+
+    @property
+    def sign(self) -> dict:
+        """Of a sign with an error bar."""
+        return {"fmt": self.marker, "color": self.color, "elinewidth": 1.0}
+
+    @property
+    def label(self) -> str | None:
+        """In a legend."""
+        return wrapped(self.name) if self.name else None
 
 
 def styles(content: Content) -> list[LineStyle]:
@@ -32,19 +45,20 @@ def styles(content: Content) -> list[LineStyle]:
     variants, sign = content.variants, content.metric.sign
     chosen = list(range(len(variants)))
     if len(variants) > MOST:
-        known = [i for i in chosen[1:] if variants[i].mean is not None]
-        best = sorted(known, key=lambda i: sign * variants[i].mean)
+        best = sorted(
+            [i for i in chosen[1:] if variants[i].mean is not None],
+            key=lambda i: sign * variants[i].mean,
+        )
         chosen = [0, *sorted(best[: MOST - 1])]
-    found = [LineStyle(FAINT, ".", "-", False)] * len(variants)
+    found = [LineStyle(FAINT, ".", "-")] * len(variants)
     for place, style in zip(chosen, zip(COLOURS, MARKERS, LINES, strict=True), strict=False):
-        found[place] = LineStyle(*style, True)
+        found[place] = LineStyle(*style, title(variants[place]))
     return found
 
 
-def title(variant: VariantResult, *more: str) -> str:
-    """A variant's name, and more words, over several lines if they are long."""
-    early = ["(stopped early)"] if variant.runs.stopped else []
-    return wrapped(" ".join((variant.full_name, *early, *more)))
+def title(variant: VariantResult) -> str:
+    """A variant's name, marked if it was stopped early."""
+    return variant.full_name + " (stopped early)" * bool(variant.runs.stopped)
 
 
 class _Wrapper(textwrap.TextWrapper):
@@ -58,9 +72,9 @@ def wrapped(name: str, width: int = NAME) -> str:
     return "\n".join(_Wrapper(width).wrap(name) or [name])
 
 
-def legend_height(names: list[str], styles: list[LineStyle]) -> float:
-    """Inches of the legend of these names, for those that have a style of their own."""
-    own = [name for name, style in zip(names, styles, strict=True) if style.named]
+def legend_height(styles: Iterable[LineStyle]) -> float:
+    """Inches of the legend of the variants that have a style of their own."""
+    own = [style.label for style in styles if style.label]
     return 0.2 * -(-sum(1 + name.count("\n") for name in own) // _columns(own))
 
 
@@ -68,11 +82,17 @@ def _columns(names: list[str]) -> int:
     return 2 if all(len(name) <= SHORT for name in names) else 1
 
 
-def legend(figure: Any, axes: Any, others: int = 0) -> None:
+def label_axes(axes: Any, x: str, y: str) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+
+
+def legend(figure: Any, axes: Any, styles: Iterable[LineStyle] = ()) -> None:
+    """A legend below the axes, with an entry for all variants that have no style of their own."""
     from matplotlib.lines import Line2D
 
     handles, labels = axes.get_legend_handles_labels()
-    if others:
+    if others := sum(not style.name for style in styles):
         handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
     figure.legend(
         handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=2.0

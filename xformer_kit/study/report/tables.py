@@ -1,15 +1,16 @@
 """The tables of a report, as text."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
+from xformer_kit.study.answer import Runs
 from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import format_p
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import NONE, Table
 from xformer_kit.study.report.numbers import clock, compact, percent
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
-from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.statistics import PairedDifference
 
 MOST_SEEDS = 12  # columns of the table of runs
@@ -32,23 +33,25 @@ METHODS = {  # how an effect is separated from the other factors
 
 def means(content: Content) -> Table:
     """Mean and interval of each variant."""
-    metric, rows = content.metric, []
-    for variant in content.variants:
-        found = variant.best.interval
-        rows.append(
-            [
-                variant.full_name,
-                *metric.estimate(found.mean, found.low, found.high),
-                NONE if found.sd is None else metric.format(found.sd, unit=False),
-                f"{found.count} of {variant.runs.total}",
-            ]
-        )
-    note = (
+    metric = content.metric
+    rows = [
+        [
+            variant.full_name,
+            *metric.estimate(found),
+            NONE if found.sd is None else metric.format(found.sd, unit=False),
+            f"{found.count} of {variant.runs.total}",
+        ]
+        for variant in content.variants
+        for found in [variant.best.interval]
+    ]
+    return Table(
+        "Means",
+        ["variant", "mean", "95 % interval", "sd", "finished"],
+        rows,
         f"Mean of {metric.title} over the runs that finished, with the t interval of the mean;"
         f" {'higher' if metric.higher_is_better else 'lower'} is better. sd: of one"
-        f" run.{_of_top(content)}"
+        f" run.{_of_top(content)}",
     )
-    return Table("Means", ["variant", "mean", "95 % interval", "sd", "finished"], rows, note)
 
 
 def _of_top(content: Content) -> str:
@@ -58,7 +61,7 @@ def _of_top(content: Content) -> str:
     return f" Those of the top rung, {content.laws.top}; all are under Every rung."
 
 
-def differences(content: Content) -> Iterator[Table]:
+def differences(content: Content) -> Table:
     """Each variant against the baseline."""
     known = [(one, one.verdict) for one in content.variants if one.verdict is not None]
     header = ["variant", "difference", "95 % interval", "effect size", "p (Holm)"]
@@ -85,13 +88,12 @@ def differences(content: Content) -> Iterator[Table]:
         ]
         for variant, verdict in known
     ]
-    if rows:
-        yield Table("Differences to the baseline", header, rows, note, text=(len(header) - 1,))
+    return Table("Differences to the baseline", header, rows, note, text=(len(header) - 1,))
 
 
 def _difference(d: PairedDifference, p: float | None, content: Content) -> list[str]:
     """Mean, interval, effect size and p of a difference; signs are written out."""
-    estimate = content.metric.estimate(d.mean, d.low, d.high, digits=None, signed=True)
+    estimate = content.metric.estimate(d, digits=None, signed=True)
     return [*estimate, NONE if d.effect is None else f"{d.effect:.2f}", _p(p)]
 
 
@@ -131,24 +133,26 @@ def secondary(content: Content, one: SecondaryMetric) -> Table:
     """A further metric."""
     rows, metric = [], one.metric
     for variant, mean, d in zip(content.variants, one.means, one.differences, strict=True):
-        bounds, digits = (mean.low, mean.high), 4
+        digits = 4
         if mean.low == mean.high:  # all runs have the same value
-            bounds = (None, None)
             digits = 0 if float((mean.mean or 0) * metric.scale).is_integer() else 4
-        difference = (d.mean, d.low, d.high) if d else (None, None, None)
+            mean = replace(mean, low=None, high=None)
         rows.append(
             [
                 variant.full_name,
-                *metric.estimate(mean.mean, *bounds, digits=digits),
-                *metric.estimate(*difference, digits=None, signed=True),
+                *metric.estimate(mean, digits=digits),
+                *metric.estimate(d, digits=None, signed=True),
                 str(mean.count),
             ]
         )
-    header = ["variant", "mean", "95 % interval", "difference", "its 95 % interval", "finished"]
-    return Table(metric.title, header, rows)
+    return Table(
+        metric.title,
+        ["variant", "mean", "95 % interval", "difference", "its 95 % interval", "finished"],
+        rows,
+    )
 
 
-def trials(content: Content, title: str, points: list[Mapping[str, Any]], note: str = "") -> Table:
+def trials(content: Content, title: str, points: list[Node], note: str = "") -> Table:
     """Trials of a search."""
     rows = [
         [
@@ -163,19 +167,25 @@ def trials(content: Content, title: str, points: list[Mapping[str, Any]], note: 
         ]
         for point in points
     ]
-    header = ["trial", "changed to the baseline", content.metric.title, "step"]
-    return Table(title, header, rows, note, text=(1,))
-
-
-def importance(content: Content) -> Iterator[Table]:
-    """The importance of each factor of a search."""
-    note = (
-        "How far a factor's values among the best tenth of finished trials differ from those among"
-        " all (PED-ANOVA, Watanabe et al., 2023). Below about 50 trials, a hint."
+    return Table(
+        title,
+        ["trial", "changed to the baseline", content.metric.title, "step"],
+        rows,
+        note,
+        text=(1,),
     )
-    if content.search is not None and (found := content.search.importance):
-        rows = [[name, f"{100 * share:.0f} %"] for name, share in found.items()]
-        yield Table("What counted", ["factor", "share"], rows, note)
+
+
+def importance(content: Content) -> Table:
+    """The importance of each factor of a search."""
+    found = content.search.importance if content.search else {}
+    return Table(
+        "What counted",
+        ["factor", "share"],
+        [[name, f"{100 * share:.0f} %"] for name, share in found.items()],
+        "How far a factor's values among the best tenth of finished trials differ from those among"
+        " all (PED-ANOVA, Watanabe et al., 2023). Below about 50 trials, a hint.",
+    )
 
 
 def costs(content: Content) -> Table:
@@ -184,9 +194,7 @@ def costs(content: Content) -> Table:
     for variant in content.variants:
         cost = variant.cost
         params = f"{cost['params']:,.0f}" if cost["params"] is not None else NONE
-        if variant is not content.baseline and (
-            off := variant.relative(content.baseline, "params")
-        ):
+        if off := variant.relative(content.baseline, "params"):
             params += f" ({percent(off)})"
         memory, seconds = cost["peak_memory_bytes"], cost["seconds"]
         rows.append(
@@ -198,13 +206,21 @@ def costs(content: Content) -> Table:
                 clock(seconds) if seconds else NONE,
             ]
         )
-    header = ["variant", "parameters", "training FLOPs", "tokens", "tokens/s", "peak memory"]
-    header += ["time of a run"]
-    note = (
+    return Table(
+        "Cost",
+        [
+            "variant",
+            "parameters",
+            "training FLOPs",
+            "tokens",
+            "tokens/s",
+            "peak memory",
+            "time of a run",
+        ],
+        rows,
         "Parameters, FLOPs and tokens are counted from the config. Speed, memory (the largest of"
-        " the runs) and time (the mean) are of the machine, and of what else ran on it."
+        " the runs) and time (the mean) are of the machine, and of what else ran on it.",
     )
-    return Table("Cost", header, rows, note)
 
 
 def composition(content: Content) -> Table:
@@ -218,13 +234,14 @@ def composition(content: Content) -> Table:
     return Table("How the variants are composed", header, rows, text=(1,))
 
 
-def tuning(content: Content) -> Iterator[Table]:
+def tuning(content: Content) -> Table:
     """Every point of the tuning."""
+    metric = content.metric
     rows = [
         [
             variant.name,
             " ".join(point.tuned),
-            content.metric.estimate(point.interval.mean, None, None)[0],
+            metric.estimate(replace(point.interval, low=None))[0],
             f"{point.interval.count} of {point.runs.total}",
             str(len(point.runs.diverged) or ""),
             "best" if point is variant.best and variant.mean is not None else "",
@@ -232,27 +249,26 @@ def tuning(content: Content) -> Iterator[Table]:
         for variant in content.variants
         for point in variant.points
     ]
-    header = ["variant", "point", f"mean {content.metric.title}", "finished", "diverged"]
-    header += ["compared at"]
-    if content.tuning:
-        yield Table("Tuning", header, rows, text=(1, 5))
+    header = ["variant", "point", f"mean {metric.title}", "finished", "diverged", "compared at"]
+    return Table("Tuning", header, rows if content.tuning else [], text=(1, 5))
 
 
-def runs(content: Content) -> Iterator[Table]:
-    """The metric of every run that is compared, a column for each seed."""
+def runs(content: Content) -> Table:
+    """The metric of every run that is compared, a column for each seed; no rows for many seeds."""
     seeds = sorted(content.results.seeds)
-    rows = [
-        [variant.full_name, *(_run(variant, seed, content) for seed in seeds)]
-        for variant in content.variants
-    ]
-    header = ["variant", *(f"seed {seed}" for seed in seeds)]
-    note = f"{content.metric.title} at the end of each run.{_of_top(content)}"
-    if len(seeds) <= MOST_SEEDS:
-        yield Table("Every run", header, rows, note)
+    return Table(
+        "Every run",
+        ["variant", *(f"seed {seed}" for seed in seeds)],
+        [
+            [variant.full_name, *(_run(variant.runs, seed, content) for seed in seeds)]
+            for variant in content.variants
+            if len(seeds) <= MOST_SEEDS
+        ],
+        f"{content.metric.title} at the end of each run.{_of_top(content)}",
+    )
 
 
-def _run(variant: VariantResult, seed: int, content: Content) -> str:
-    runs = variant.runs
+def _run(runs: Runs, seed: int, content: Content) -> str:
     if seed in runs.values:
         return content.metric.format(runs.values[seed], 4, unit=False)
     if seed in runs.diverged:
@@ -261,15 +277,17 @@ def _run(variant: VariantResult, seed: int, content: Content) -> str:
     return next((status for status, seeds in others.items() if seed in seeds), "")
 
 
-def troubles(content: Content) -> Iterator[Table]:
+def troubles(content: Content) -> Table:
     """Runs that did not end as planned."""
-    rows = [
-        [one.name, str(one.seed), _status(one.status), _step(one.step), one.why or NONE]
-        for one in content.troubles
-    ]
-    header = ["variant", "seed", "what became of it", "step", "why"]
-    if rows:
-        yield Table("What diverged, failed or is unfinished", header, rows, text=(2, 4))
+    return Table(
+        "What diverged, failed or is unfinished",
+        ["variant", "seed", "what became of it", "step", "why"],
+        [
+            [one.name, str(one.seed), _status(one.status), _step(one.step), one.why or NONE]
+            for one in content.troubles
+        ],
+        text=(2, 4),
+    )
 
 
 def _status(status: str) -> str:
@@ -280,7 +298,6 @@ def _step(step: int | None) -> str:
     return NONE if step is None else f"{step:,}"
 
 
-def versions(content: Content) -> Iterator[Table]:
+def versions(content: Content) -> Table:
     rows = [[package, version] for package, version in content.versions.items()]
-    if rows:
-        yield Table("Versions", ["package", "version"], rows, text=(1,))
+    return Table("Versions", ["package", "version"], rows, text=(1,))

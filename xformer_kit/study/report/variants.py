@@ -3,12 +3,12 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.study.answer import Runs, Verdict
 from xformer_kit.study.metric import Metric
+from xformer_kit.study.nodes import Node
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Interval, interval
 
@@ -76,17 +76,10 @@ def _result(results: Results, indices: list[int], metric: Metric) -> VariantResu
     points = tuple(_point(results, index, metric) for index in indices)
     best = min(points, key=lambda point: _rank(point, metric))
     plan = results.variants[best.index]
-    return VariantResult(
-        plan["name"],
-        plan["label"],
-        plan["levels"],
-        tuple(plan["words"]),
-        tuple(plan["knob"]),
-        plan["off"],
-        best,
-        points,
-        _cost(plan.get("cost") or {}, results.of(best.index)),
-    )
+    kept = {key: plan[key] for key in ("name", "label", "levels", "off")}
+    kept |= {key: tuple(plan[key]) for key in ("words", "knob")}
+    cost = _cost(plan.get("cost") or {}, results.of(best.index))
+    return VariantResult(**kept, best=best, points=points, cost=cost)
 
 
 def _rank(point: TuningPoint, metric: Metric) -> tuple[bool, int, float]:
@@ -94,19 +87,17 @@ def _rank(point: TuningPoint, metric: Metric) -> tuple[bool, int, float]:
     the seeds that did not; points without a mean come last.
     """
     mean = point.interval.mean
-    if mean is None:
-        return True, 0, 0.0
-    return False, len(point.runs.diverged), metric.sign * mean
+    return mean is None, len(point.runs.diverged) * (mean is not None), metric.sign * (mean or 0.0)
 
 
 def _point(results: Results, index: int, metric: Metric) -> TuningPoint:
     variant = results.variants[index]
-    runs = runs_of(variant["name"], results.of(index), metric.name)
-    runs = replace(runs, stopped=results.stopped.get(variant["label"], ""))
+    stopped = results.stopped.get(variant["label"], "")
+    runs = runs_of(variant["name"], results.of(index), metric.name, stopped)
     return TuningPoint(index, tuple(variant["tuned"]), runs, interval(list(runs.values.values())))
 
 
-def runs_of(name: str, outcomes: list[Outcome], metric: str) -> Runs:
+def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str) -> Runs:
     """A finished run without the metric failed; one whose metric is not finite diverged."""
     values: dict[int, float] = {}
     diverged: dict[int, int] = {}
@@ -121,10 +112,11 @@ def runs_of(name: str, outcomes: list[Outcome], metric: str) -> Runs:
             diverged[one.seed] = one.step or 0
         else:
             others.get(status, others["unfinished"]).append(one.seed)
-    return Runs(name, values, diverged, others["unfinished"], others["failed"], others["left out"])
+    failed, left_out, unfinished = others.values()
+    return Runs(name, values, diverged, unfinished, failed, left_out, stopped)
 
 
-def _cost(planned: Mapping[str, Any], outcomes: list[Outcome]) -> dict[str, float | None]:
+def _cost(planned: Node, outcomes: list[Outcome]) -> dict[str, float | None]:
     """The plan's counts, and measurements of finished runs: means, of memory the maximum."""
     found: dict[str, float | None] = {name: planned.get(name) for name in PLANNED}
     for name in MEASURED:
@@ -137,15 +129,10 @@ def _cost(planned: Mapping[str, Any], outcomes: list[Outcome]) -> dict[str, floa
 
 def require(results: Results, key: str, name: str, known: Sequence[str]) -> None:
     """Raises ConfigError for a metric that no finished run has."""
-    finished = [one for one in results.outcomes if one.status == "finished"]
+    finished = results.finished
     if finished and not any(name in one.facts for one in finished):
-        raise ConfigError(
-            Fault(
-                f"study.{key}",
-                f"no finished run has '{name}'",
-                fix=choices(name, known, "They have"),
-            )
-        )
+        rule = f"no finished run has '{name}'"
+        raise ConfigError(Fault(f"study.{key}", rule, fix=choices(name, known, "They have")))
 
 
 def metrics(results: Results) -> list[str]:
