@@ -13,10 +13,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from tasks.run.exit_codes import end_at_signals
 from tasks.run.processes import PARENT, QUIET, end_with_parent, silence
 from xformer_kit.registry.command_lines import resume
+
+HANDLED = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # signals that end the ranks
 
 
 def agent(run_dir: Path, count: int, parts: list[str]) -> int:
@@ -27,14 +30,37 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
 
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.launcher.api import elastic_launch
 
     # Torch's loggers have levels of their own; errors are printed below.
     logging.disable(logging.CRITICAL)
     os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = HANDLED
+    try:
+        elastic_launch(_launch_config(run_dir, count), sys.executable)(
+            "-m", "tasks.run.worker", str(run_dir), "--rank", "--parts", *parts
+        )
+    except ChildFailedError as error:
+        rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
+        if failure.exitcode >= 0:
+            return failure.exitcode
+        name, way = signal.Signals(-failure.exitcode).name, resume(run_dir, parts)
+        print(
+            f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
+            file=sys.stderr,
+        )
+        return 1
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    return 0
+
+
+def _launch_config(run_dir: Path, count: int) -> Any:
+    """The LaunchConfig of ranks on this machine; the oldest torch lacks some of its fields."""
+    from torch.distributed.launcher.api import LaunchConfig
+
     wanted = {
         "min_nodes": 1,
         "max_nodes": 1,
@@ -45,31 +71,12 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
         "run_id": f"xformer-{os.getpid()}",
         "max_restarts": 0,
         "monitor_interval": 0.1,  # seconds
-        "signals_to_handle": signals,
-        "shutdown_timeout": (
-            60 + _rank_timeout(run_dir)
-        ),  # seconds for a checkpoint, before what does not end is killed
+        "signals_to_handle": HANDLED,
+        # Seconds for a checkpoint, before what does not end is killed.
+        "shutdown_timeout": 60 + _rank_timeout(run_dir),
     }
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
-    config = LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
-    try:
-        elastic_launch(config, sys.executable)(
-            "-m", "tasks.run.worker", str(run_dir), "--rank", "--parts", *parts
-        )
-    except ChildFailedError as error:
-        rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
-        if failure.exitcode < 0:
-            name = signal.Signals(-failure.exitcode).name
-            way = resume(run_dir, parts)
-            print(
-                f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
-                file=sys.stderr,
-            )
-            return 1
-        return failure.exitcode
-    except SignalException as error:
-        return 128 + int(error.sigval)
-    return 0
+    return LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
 
 
 def _rank_timeout(run_dir: Path) -> int:
