@@ -17,6 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from tasks.run.processes import end_with_launcher, joined, rank, reply, world
+from tasks.types import Files
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
@@ -131,7 +132,7 @@ def job(config: DictConfig) -> float | None:
     )
 
 
-def _of_study(config: DictConfig, about: Any, directory: Path, parts: tuple[str, ...]) -> float:
+def _of_study(config: DictConfig, about: Any, directory: Path, parts: Files) -> float:
     """One run of a study: its exit code, or 0 where another process is at it."""
     from tasks.run import processes
     from tasks.run.start import ensure_run
@@ -162,7 +163,7 @@ def claimed(directory: Path) -> Path:
     raise AssertionError("itertools.count ends nowhere")
 
 
-def resume(run_dir: Path, parts: tuple[str, ...]) -> int:
+def resume(run_dir: Path, parts: Files) -> int:
     from tasks.run.resume import resume_run
 
     return resume_run(run_dir, parts)

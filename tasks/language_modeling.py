@@ -8,6 +8,7 @@ import torch
 from torch.distributed import all_reduce
 
 from tasks.evaluation import EvaluatedTask, Sample
+from tasks.types import Figures
 from xformer_kit.data.batch import collate, mapped
 
 ROWS = 64  # examples that are answered at once
@@ -22,13 +23,13 @@ class LanguageModelingTask(EvaluatedTask):
     share of examples in which all of them are.
     """
 
-    def measure(self) -> dict[str, float]:
+    def measure(self) -> Figures:
         return self._accuracy("valid", self.trainer.global_rank, self.trainer.world_size)
 
-    def final(self) -> dict[str, float]:
+    def final(self) -> Figures:
         return self._accuracy("test", 0, 1) if self.data.prepared.test is not None else {}
 
-    def _accuracy(self, split: str, rank: int, world: int) -> dict[str, float]:
+    def _accuracy(self, split: str, rank: int, world: int) -> Figures:
         examples = self.data.examples(split)
         if not len(examples) or "labels" not in examples[0]:
             return {}

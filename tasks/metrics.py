@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import Figures
 
 TITLES = {
     "bleu": "BLEU",
@@ -46,12 +47,12 @@ class Likelihood(Metric):
         self.nats += nats
         self.tokens += tokens
 
-    def compute(self) -> dict[str, float]:
+    def compute(self) -> Figures:
         loss = (self.nats / self.tokens).item()
         return figures(loss, self.bytes_per_token)
 
 
-def figures(loss: float, bytes_per_token: float | None) -> dict[str, float]:
+def figures(loss: float, bytes_per_token: float | None) -> Figures:
     """A loss in nats per token, and the same in the field's other units."""
     found = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
     if bytes_per_token is not None:
@@ -77,7 +78,7 @@ class SplitLikelihood:
         if part in self.parts:
             self.parts[part].update(nats, tokens)
 
-    def compute(self) -> dict[str, float]:
+    def compute(self) -> Figures:
         """loss, ..., and prose/loss, ... of each part that any rank had a batch of."""
         found = self.whole.compute()
         for part, likelihood in self.parts.items():
@@ -92,7 +93,7 @@ class SplitLikelihood:
             likelihood.reset()
 
 
-def validation_line(figures: dict[str, float]) -> str:
+def validation_line(figures: Figures) -> str:
     """A validation in one line."""
     line = f"validation loss {figures['loss']:.4f}"
     for name, value in figures.items():
@@ -117,7 +118,7 @@ def written(name: str, value: float) -> str:
 SHARES = ("exact_match", "accuracy", "sequence_accuracy")
 
 
-def text_figures(answers: Sequence[str], right: Sequence[str]) -> dict[str, float]:
+def text_figures(answers: Sequence[str], right: Sequence[str]) -> Figures:
     """exact_match, the share of answers that equal the target; if a target has four words or more,
     also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
     """
@@ -136,7 +137,7 @@ def rouge(
     answers: Sequence[str],
     right: Sequence[str],
     kinds: Sequence[str] = ("rouge1", "rouge2", "rougeL"),
-) -> dict[str, float]:
+) -> Figures:
     """F1 of shared n-grams (rouge1, rouge2) and of the longest common subsequence of words
     (rougeL), in percent, each the mean over the examples (Lin, 2004,
     https://aclanthology.org/W04-1013, sections 2 and 3).
@@ -165,8 +166,8 @@ def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | 
     try:
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError:
-        raise ConfigError(
-            Fault("sacrebleu", "is not installed; pip install sacrebleu, for BLEU, chrF and TER")
+        raise refusal(
+            "sacrebleu", "is not installed; pip install sacrebleu, for BLEU, chrF and TER"
         ) from None
     found: dict[str, float | str] = {"exact_match": _exact(answers, right)}
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):

@@ -11,6 +11,7 @@ from torch.distributed import all_gather_object
 from tasks.evaluation import EvaluatedTask, Sample
 from tasks.generation.decoding import answers
 from tasks.metrics import text_figures
+from tasks.types import Figures
 
 
 class Seq2SeqTask(EvaluatedTask):
@@ -18,7 +19,7 @@ class Seq2SeqTask(EvaluatedTask):
     beam answers.
     """
 
-    def measure(self) -> dict[str, float]:
+    def measure(self) -> Figures:
         count = self.config["task"].get("decoded", 0)
         split = self.data.prepared.valid
         # Spread over it.
@@ -26,11 +27,11 @@ class Seq2SeqTask(EvaluatedTask):
             split, range(0, len(split), max(1, len(split) // max(1, count)))[:count]
         )
 
-    def final(self) -> dict[str, float]:
+    def final(self) -> Figures:
         if not self.config["task"].get("test", True):
             return {}
         prepared = self.data.prepared
-        found: dict[str, float] = {}
+        found: Figures = {}
         for name, split in {"test": prepared.test, **(prepared.others or {})}.items():
             if split is not None:
                 figures = self._figures(self._pairs(split, range(len(split))))
@@ -47,7 +48,7 @@ class Seq2SeqTask(EvaluatedTask):
             self.data.prepared.source_tokenizer.decode(split[0]["source"]), written, wanted
         )
 
-    def _compared(self, split: Any, indices: Sequence[int]) -> dict[str, float]:
+    def _compared(self, split: Any, indices: Sequence[int]) -> Figures:
         """Figures of some examples; each rank answers its share of them."""
         trainer = self.trainer
         mine = self._pairs(split, indices[trainer.global_rank :: trainer.world_size])
@@ -57,7 +58,7 @@ class Seq2SeqTask(EvaluatedTask):
             mine = [pair for some in every for pair in some]
         return self._figures(mine)
 
-    def _figures(self, pairs: list[tuple[str, str]]) -> dict[str, float]:
+    def _figures(self, pairs: list[tuple[str, str]]) -> Figures:
         return text_figures([a for a, _ in pairs], [b for _, b in pairs]) if pairs else {}
 
     def _pairs(self, split: Any, indices: Sequence[int]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run import checkpoints
+from tasks.types import State
 from xformer_kit.model.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")
@@ -31,7 +32,7 @@ class Averages:
     folder: Path
     decay: float | None
     count: int
-    saved: dict[str, Any] | None
+    saved: State | None
     shadow: list[Tensor] = field(default_factory=list)
     average: dict[str, Tensor] | None = None  # what checkpoints save
 

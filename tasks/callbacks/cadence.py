@@ -2,13 +2,14 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+
+from tasks.types import Config
 
 
 class Cadence:
     """At which steps something is due. `step` counts steps done."""
 
-    def __init__(self, trainer: dict[str, Any], total: int):
+    def __init__(self, trainer: Config, total: int):
         self.total = total
         self.log_every = trainer.get("log_every_n_steps", 10)
         self.val_every = trainer.get("val_every")

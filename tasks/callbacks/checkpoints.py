@@ -12,6 +12,7 @@ from tasks.callbacks.users import unsaved
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run import checkpoints, processes
 from tasks.run.exit_codes import NotSaved
+from tasks.types import State
 
 
 @dataclass(eq=False)
@@ -22,9 +23,9 @@ class CheckpointSaver:
 
     cadence: Cadence
     folder: Path
-    fixed: dict[str, Any]
+    fixed: State
     recorder: Recorder
-    users: dict[str, Any]
+    users: State
     averages: Averages | None
     best: float | None  # the lowest validation loss
     saved: int  # the step whose state was saved last, -1 if none was
@@ -96,11 +97,11 @@ class CheckpointSaver:
         strategy.barrier()
         self.recorder.clock.go()
 
-    def _average(self) -> dict[str, Any]:
+    def _average(self) -> State:
         average = self.averages.average if self.averages is not None else None
         return {} if average is None else {"average": average}
 
-    def _of_users(self) -> dict[str, Any]:
+    def _of_users(self) -> State:
         """The state of a user's callbacks, if they have any. Raises NotSaved if it is not plain
         data.
         """

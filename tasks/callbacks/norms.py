@@ -11,6 +11,7 @@ from torch import Tensor
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
+from tasks.types import State
 from xformer_kit.config.callbacks import Norms as Options
 
 
@@ -25,7 +26,7 @@ class NormsLog:
         self.handles: list[Any] = []
         self.observed: list[Any] = []
         self.squares: dict[str, Tensor] = {}
-        self.counts: dict[str, Any] = defaultdict(int)
+        self.counts: State = defaultdict(int)
         self.gradients: dict[str, Tensor] = {}
 
     def on_train_start(self, trainer: Any, task: Task) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.generation.attention_picture import attention_picture
+from tasks.refusal import refusal
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.data import collate
 from xformer_kit.data.batch import mapped
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.weights import Seen, watched
-from xformer_kit.registry import ConfigError, Fault
 
 
 class AttentionPictures:
@@ -24,13 +24,11 @@ class AttentionPictures:
 
     def __init__(self, options: Options, cadence: Cadence, run_dir: Path, tell: Any, first: bool):
         if find_spec("matplotlib") is None:
-            raise ConfigError(
-                Fault(
-                    "callbacks.pictures",
-                    "needs the package matplotlib",
-                    got="none",
-                    fix='Use pip install "xformer_kit[study]".',
-                )
+            raise refusal(
+                "callbacks.pictures",
+                "needs the package matplotlib",
+                got="none",
+                fix='Use pip install "xformer_kit[study]".',
             )
         self.options = options
         self.cadence = cadence

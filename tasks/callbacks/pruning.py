@@ -13,6 +13,7 @@ from typing import Any
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run.exit_codes import Pruned
+from tasks.types import State
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
@@ -27,7 +28,7 @@ class Pruning:
     """
 
     cadence: Cadence
-    trial: dict[str, Any]
+    trial: State
     save: Callable[[], None]
     of_storage: Any = None
 

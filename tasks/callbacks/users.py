@@ -1,6 +1,5 @@
 """A user's own callbacks: built from the config, kept in checkpoints."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +7,13 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
+from tasks.refusal import refusal
+from tasks.types import Facts
 from xformer_kit.config.callbacks import CALLBACKS, watches
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError
 
 
-def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> dict[str, Callback]:
+def made(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
     """Name -> callback, in the order of the config, with its state if a checkpoint has one.
 
     Raises ConfigError for one that is not a `lightning.pytorch.Callback`, that saves checkpoints of
@@ -24,25 +25,21 @@ def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> 
             continue  # watching.py makes those
         one = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if not isinstance(one, Callback):
-            raise ConfigError(
-                Fault(
-                    f"callbacks.{name}",
-                    "must be a lightning.pytorch.Callback",
-                    got=f"{type(one).__name__}",
-                    fix="Derive it from that.",
-                )
+            raise refusal(
+                f"callbacks.{name}",
+                "must be a lightning.pytorch.Callback",
+                got=type(one).__name__,
+                fix="Derive it from that.",
             )
         if isinstance(one, Checkpoint):
-            raise ConfigError(
-                Fault(
-                    f"callbacks.{name}",
-                    "must not save checkpoints",
-                    got=f"{type(one).__name__}",
-                    fix=(
-                        "A run saves them by itself, every trainer.checkpoint_every steps and at"
-                        " the lowest val/loss."
-                    ),
-                )
+            raise refusal(
+                f"callbacks.{name}",
+                "must not save checkpoints",
+                got=type(one).__name__,
+                fix=(
+                    "A run saves them by itself, every trainer.checkpoint_every steps and at"
+                    " the lowest val/loss."
+                ),
             )
         if state := saved.get(name):
             one.load_state_dict(state)

@@ -10,7 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import Config, State
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
@@ -133,12 +135,10 @@ def study_folder(study: str) -> Path:
         if (place / PLAN).is_file():
             return place
     if named.is_dir():
-        raise ConfigError(
-            Fault(
-                study,
-                f"is no study; it has no {PLAN}",
-                fix=f"Name a study's directory such as {home}/norm_placement.",
-            )
+        raise refusal(
+            study,
+            f"is no study; it has no {PLAN}",
+            fix=f"Name a study's directory such as {home}/norm_placement.",
         )
     known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
     there = (
@@ -146,12 +146,10 @@ def study_folder(study: str) -> Path:
         if known
         else f"There is none in {home}; begin one: python train.py study=NAME."
     )
-    raise ConfigError(
-        Fault(study, "no study is called so", fix=f"{nearest(Path(study).name, known)}{there}")
-    )
+    raise refusal(study, "no study is called so", fix=f"{nearest(Path(study).name, known)}{there}")
 
 
-def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
+def open_run(run: str, parts: list[str]) -> tuple[Path, Config]:
     """A run's directory and its config, after importing the user's own parts.
 
     Raises ConfigError if it is not a run, or if the run was started with parts that are missing
@@ -162,12 +160,10 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
 
     path = Path(run).expanduser()
     if not path.is_dir():
-        raise ConfigError(
-            Fault(
-                run,
-                "is no directory",
-                fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
-            )
+        raise refusal(
+            run,
+            "is no directory",
+            fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
         )
     config = read_config(path)
     check_parts(path, parts)
@@ -191,7 +187,7 @@ def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last"
 
 def _readable(
     path: Path, run: str, parts: list[str], wanted: str | None, first: str
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, State]:
     """The name and the state of a checkpoint that is whole."""
     from tasks.logging import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
@@ -202,9 +198,9 @@ def _readable(
     ]
     if wanted is not None and wanted not in there:
         way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, parts)
-        raise ConfigError(Fault(run, f"has no checkpoint '{wanted}'", fix=way))
+        raise refusal(run, f"has no checkpoint '{wanted}'", fix=way)
     if not there:
-        raise ConfigError(Fault(run, "has no checkpoint yet", fix=summary.go_on(run, parts)))
+        raise refusal(run, "has no checkpoint yet", fix=summary.go_on(run, parts))
     faults: list[str] = []
     for name in there if wanted is None else [wanted]:
         try:
@@ -228,19 +224,17 @@ def _readable(
     raise ConfigError(f"{'; '.join(faults)}. {way}")
 
 
-def subject(words: list[str], files: list[str], command: str) -> tuple[dict[str, Any], Path | None]:
+def subject(words: list[str], files: list[str], command: str) -> tuple[Config, Path | None]:
     """(config, directory of a run or None) of overrides, or of one run's directory. Raises
     ConfigError for both at once.
     """
     runs = [word for word in words if "=" not in word]
     if runs and len(words) > 1:
-        raise ConfigError(
-            Fault(
-                command,
-                "takes overrides or one run's directory",
-                got=f"{' '.join(words)}",
-                fix="Leave one of them out.",
-            )
+        raise refusal(
+            command,
+            "takes overrides or one run's directory",
+            got=" ".join(words),
+            fix="Leave one of them out.",
         )
     if runs:
         from xformer_kit.config import ensure

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import add_json, add_subject, console, print_json, subject
+from tasks.types import Config, Facts, State
 
 SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
 EXAMPLES = """examples:
@@ -39,7 +40,7 @@ def run(args: Any) -> int:
 
 def described(
     words: list[str], files: list[str], command: str = "describe"
-) -> tuple[dict[str, Any], int | None, Any, str]:
+) -> tuple[Config, int | None, Any, str]:
     """(config, size of the vocabulary if a run has it, origins of values, title) of overrides or of
     one run's directory.
     """
@@ -61,7 +62,7 @@ def described(
     return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
 
 
-def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+def _files(given: Mapping[str, str]) -> list[tuple[str, Facts]]:
     """(group=name, content) of the YAML files that the command line chose, the last one first, then
     of the defaults.
     """
@@ -93,10 +94,10 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
     return [*reversed(found), (DEFAULT, defaults)]
 
 
-def _plain(found: Any) -> dict[str, Any]:
+def _plain(found: Any) -> State:
     """The description for machines; bytes and FLOPs as plain numbers."""
 
-    def node(n: Any) -> dict[str, Any]:
+    def node(n: Any) -> State:
         plain = {
             "name": n.name,
             "what": n.what,

@@ -1,6 +1,6 @@
 """A description of a model, set for a terminal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 from textwrap import wrap
 from typing import Any
@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.cli.command import grid, say, short, size
+from tasks.types import Facts
 from xformer_kit.inspect.describe import Description
 from xformer_kit.inspect.parts import written
 from xformer_kit.inspect.tree import Node
 
 
-def show(screen: Console, found: Description, config: Mapping[str, Any], title: str) -> None:
+def show(screen: Console, found: Description, config: Facts, title: str) -> None:
     """Print the page: tree, cost, kernels, values."""
     say(screen, (title or "the default model", "bold"), soft_wrap=False)
     sections = (
@@ -116,7 +117,7 @@ def _flops(found: Description) -> Any:
     return table
 
 
-def _memory(found: Description, config: Mapping[str, Any]) -> Any:
+def _memory(found: Description, config: Facts) -> Any:
     memory = found.training_memory
     if memory is None:
         return Text("not known")

@@ -8,7 +8,9 @@ import re
 from typing import Any
 
 from tasks.cli.command import add_json, console, print_json, say, short, size, table
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import State
+from xformer_kit.registry import ConfigError
 
 DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
@@ -28,16 +30,14 @@ def run(args: Any) -> int:
     from xformer_kit.inspect.diff import diff
 
     if not 1 <= len(args.what) <= 2:
-        raise ConfigError(
-            Fault(
-                "diff",
-                "takes one side or two",
-                got=f"{len(args.what)}",
-                fix=(
-                    'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
-                    ' position=alibi" attn.heads=2.'
-                ),
-            )
+        raise refusal(
+            "diff",
+            "takes one side or two",
+            got=len(args.what),
+            fix=(
+                'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
+                ' position=alibi" attn.heads=2.'
+            ),
         )
     sides = args.what if len(args.what) == 2 else ["", *args.what]
     configs, sizes, titles = _subjects(sides, args.parts)
@@ -164,10 +164,10 @@ def _parameters(found: Any) -> Any:
     return Group(Text(note, "dim"), page)
 
 
-def _plain(found: Any, titles: list[str]) -> dict[str, Any]:
+def _plain(found: Any, titles: list[str]) -> State:
     from xformer_kit.inspect.diff import MISSING
 
-    def sides(pairs: Any) -> dict[str, Any]:
+    def sides(pairs: Any) -> State:
         return {name: [None if side is MISSING else side for side in both] for name, *both in pairs}
 
     return {

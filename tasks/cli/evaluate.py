@@ -6,7 +6,9 @@ summary.json.
 from typing import Any
 
 from tasks.cli.command import add_json, add_run, console, grid, load_run, on_device, print_json, say
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import below_one, flag, refusal
+from tasks.types import Config, State
+from xformer_kit.registry import ConfigError
 
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
@@ -45,25 +47,17 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    if args.batch_size is not None and args.batch_size < 1:
-        raise ConfigError(
-            Fault("--batch-size", "must be at least 1 sequence", got=f"{args.batch_size}")
-        )
+    if faults := list(below_one(vars(args), "batch_size")):
+        raise ConfigError(faults)
     if args.input or args.reference:
         return _answered(args)
     for name in ("beam", "length_penalty"):
         if getattr(args, name) is not None:
-            raise ConfigError(
-                Fault(
-                    f"--{name.replace('_', '-')}",
-                    "is for answers to --input, with --reference",
-                    got="no --input",
-                )
-            )
+            rule = "is for answers to --input, with --reference"
+            raise refusal(flag(name), rule, got="no --input")
     model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
-    figures = {"run": str(path), "checkpoint": name} | evaluate(
-        model, config, path, args.batch_size
-    )
+    found = evaluate(model, config, path, args.batch_size)
+    figures = {"run": str(path), "checkpoint": name} | found
     if args.json:
         print_json(figures)
     else:
@@ -85,11 +79,9 @@ def _answered(args: Any) -> int:
     # As xformer generate.
     model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")
     if config["task"]["name"] != "seq2seq":
-        raise ConfigError(
-            Fault(
-                "--input",
-                f"is for runs of task=seq2seq; this one has task={config['task']['name']}",
-            )
+        raise refusal(
+            "--input",
+            f"is for runs of task=seq2seq; this one has task={config['task']['name']}",
         )
     wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "batch_size")}
     figures = compared(translate(on_device(model), config, sources, **wanted), references)
@@ -106,9 +98,7 @@ def _answered(args: Any) -> int:
     return 0
 
 
-def evaluate(
-    model: Any, config: dict[str, Any], path: Any, rows: int | None = None
-) -> dict[str, Any]:
+def evaluate(model: Any, config: Config, path: Any, rows: int | None = None) -> State:
     """val/loss, val/perplexity, val/bits_per_byte of a text, and the tokens that they are over.
 
     Raises ConfigError where the text is not the one of the run.
@@ -140,7 +130,7 @@ def evaluate(
     return {f"val/{n}": value for n, value in likelihood.compute().items()} | {"tokens": tokens}
 
 
-def _precision(config: dict[str, Any], device: Any) -> Any:
+def _precision(config: Config, device: Any) -> Any:
     """Autocast as in the run."""
     from contextlib import nullcontext
 
@@ -152,7 +142,7 @@ def _precision(config: dict[str, Any], device: Any) -> Any:
     return torch.autocast(device.type, dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
 
 
-def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
+def _show(figures: State, config: Config) -> None:
     page = grid("", "bold", "dim", right=[1], whole=[])
     page.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
     if "val/bits_per_byte" in figures:

@@ -6,14 +6,15 @@ Masked language models and denoisers write what each <mask> of --prompt or --inp
 token, or a span.
 """
 
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import add_run, load_run, on_device, open_run
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import below_one, flag, refusal
+from tasks.types import Config, State
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 
 SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
@@ -60,34 +61,22 @@ NUMBERS = {  # option: type, metavar, what it does
     "num_samples": (int, "N", "texts for each prompt: drawn, or the best of --beam (1)"),
 }
 DRAWS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "penalty_alpha",
-    "repetition_penalty",
-    "no_repeat_ngram",
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha"),
+    *("repetition_penalty", "no_repeat_ngram"),
 )
-ALONE = ("prompt", "checkpoint")
-FILES = (*ALONE, "input", "output")
 TOKENS = ("max_new_tokens", *DRAWS, "constrain", "seed", "num_samples")
-ANSWERS = (
-    *FILES,
-    *TOKENS,
-    "min_new_tokens",
-    "stop",
-    "beam",
-    "length_penalty",
-    "batch_size",
+SPANS = (
+    *("input", "output", *TOKENS, "min_new_tokens", "beam", "length_penalty", "batch_size"),
     "scores",
 )
 TAKES = {  # what a task generates: its options, and a description
-    "goes on": ((*ALONE, *TOKENS, "stop"), "goes on with a text"),
-    "answers": (ANSWERS, "answers sources"),
-    "restores": (tuple(name for name in ANSWERS if name != "stop"), "writes the spans of a text"),
-    "fills": ((*FILES, "top_k"), "shows the likeliest tokens of each <mask>"),
+    "goes on": ((*TOKENS, "stop"), "goes on with a text"),
+    "answers": ((*SPANS, "stop"), "answers sources"),
+    "restores": (SPANS, "writes the spans of a text"),
+    "fills": (("input", "output", "top_k"), "shows the likeliest tokens of each <mask>"),
 }
+# Options of `xformer_kit.generate` that a command line has under another name.
+NAMES = {"num_return": "num_samples", "allowed": "constrain"}
 
 
 def options(parser: Any) -> None:
@@ -102,7 +91,7 @@ def options(parser: Any) -> None:
     )
     parser.add_argument("--output", metavar="FILE", help="where the texts go (stdout)")
     for name, (kind, metavar, said) in NUMBERS.items():
-        parser.add_argument(_typed(name), type=kind, metavar=metavar, help=said)
+        parser.add_argument(flag(name), type=kind, metavar=metavar, help=said)
     parser.add_argument(
         "--stop",
         metavar="TEXT",
@@ -125,35 +114,33 @@ def run(args: Any) -> int:
     from xformer_kit.objective import OBJECTIVES
 
     _check(args)
-    prompt = None if args.prompt is None else _prompt(args.prompt)
+    lines = None if args.prompt is None else [_prompt(args.prompt)]
     _, config = open_run(args.run, args.parts)
     speaks = OBJECTIVES[config["task"]["name"]].speaks
     _suits(args, speaks, config["task"]["name"])
-    lines = [prompt] if prompt is not None else read_lines(args.input, "--input")
+    lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
         writable(args.output, "--output")
     model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
-    speak = {"goes on": _go_on, "answers": _answer, "restores": _answer, "fills": _fill}[speaks]
+    speak = {"goes on": _go_on, "fills": _fill}.get(speaks, _answer)
     try:
         speak(args, on_device(model), config, lines)
     except ConfigError as error:
-        raise ConfigError(_as_typed(fault, args) for fault in error.faults) from None
+        own = {**dict.fromkeys((*NUMBERS, "stop")), **NAMES}
+        raise ConfigError(
+            replace(fault, path=flag(own[fault.path] or fault.path)) if fault.path in own else fault
+            for fault in error.faults
+        ) from None
     return 0
 
 
 def _check(args: Any) -> None:
     """What every task refuses. Raises ConfigError."""
-    for name, least in (
-        ("num_samples", 1),
-        ("beam", 1),
-        ("batch_size", 1),
-        ("max_new_tokens", 1),
-        ("top_k", 1),
-    ):
-        if (value := getattr(args, name)) is not None and value < least:
-            raise ConfigError(Fault(_typed(name), f"must be at least {least}", got=f"{value}"))
+    counts = ("num_samples", "beam", "batch_size", "max_new_tokens", "top_k")
+    if faults := list(below_one(vars(args), *counts)):
+        raise ConfigError(faults)
     if args.seed is not None and not 0 <= args.seed < 2**63:
-        raise ConfigError(Fault("--seed", "must be at least 0 and below 2^63", got=f"{args.seed}"))
+        raise refusal("--seed", "must be at least 0 and below 2^63", got=args.seed)
 
 
 def _suits(args: Any, speaks: str, task: str) -> None:
@@ -161,43 +148,20 @@ def _suits(args: Any, speaks: str, task: str) -> None:
     than ignored.
     """
     if speaks not in TAKES:
-        raise ConfigError(
-            Fault(
-                args.run,
-                f"a run of task={task} does nothing with a text",
-                fix="Try xformer evaluate.",
-            )
-        )
+        rule = f"a run of task={task} does nothing with a text"
+        raise refusal(args.run, rule, fix="Try xformer evaluate.")
     taken, does = TAKES[speaks]
     for name in ("input", "output", "stop", "constrain", "scores", *NUMBERS):
         if getattr(args, name) is not None and name not in taken:
             way = "Use --prompt." if name == "input" else "Leave it out."
-            raise ConfigError(
-                Fault(_typed(name), f"is not for a run of task={task}, which {does}", fix=way)
-            )
+            raise refusal(flag(name), f"is not for a run of task={task}, which {does}", fix=way)
 
 
-def _typed(name: str) -> str:
-    """The option of a name, as the command line has it."""
-    name = {"num_return": "num_samples", "allowed": "constrain"}.get(name, name)
-    return f"--{name.replace('_', '-')}"
+def _where(args: Any) -> str:
+    return "--prompt" if args.input is None else "--input"
 
 
-def _as_typed(fault: Fault, args: Any) -> Fault:
-    """A fault of options of `generate`, with their names as the command line has them."""
-    known = "|".join((*NUMBERS, "num_return"))
-
-    def typed(text: str) -> str:
-        return re.sub(
-            rf"\b({known})=([\w.-]*\w)", lambda found: f"{_typed(found[1])} {found[2]}", text
-        )
-
-    own = fault.path in (*NUMBERS, "num_return", "allowed", "stop")
-    path = _typed(fault.path) if own else fault.path
-    return replace(fault, path=path, rule=typed(fault.rule), fix=typed(fault.fix))
-
-
-def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
+def _wanted(args: Any, tokenizer: Any) -> State:
     """The options of `generate` that the command line states."""
     from tasks.generation.translation import encoded_line
 
@@ -206,31 +170,25 @@ def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
     if args.constrain is not None:
         ids = encoded_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
-            raise ConfigError(
-                Fault(
-                    "--constrain",
-                    "must hold tokens of the run's tokenizer only",
-                    got=f"{args.constrain!r}",
-                )
-            )
+            rule = "must hold tokens of the run's tokenizer only"
+            raise refusal("--constrain", rule, got=repr(args.constrain))
         found["allowed"] = sorted({int(i) for i in ids})
     return found
 
 
-def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
+def _go_on(args: Any, model: Any, config: Config, lines: list[str]) -> None:
     """The prompt and its continuations, each token as it comes."""
     from xformer_kit.generate import stream
 
-    (prompt,), wanted = lines, {"max_new_tokens": 200} | _wanted(args, model.tokenizer)
-    ids, first, many = _encoded(model, prompt), wanted.pop("seed", None), args.num_samples or 1
+    (prompt,), many = lines, args.num_samples or 1
+    wanted: State = {"max_new_tokens": 200} | _wanted(args, model.tokenizer)
+    ids, first = _encoded(model, prompt), wanted.pop("seed", None)
     if many > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
-        raise ConfigError(
-            Fault(
-                "--num-samples",
-                "nothing is drawn, so all texts are the same",
-                got=f"{many}",
-                fix="Try --temperature 1.",
-            )
+        raise refusal(
+            "--num-samples",
+            "nothing is drawn, so all texts are the same",
+            got=many,
+            fix="Try --temperature 1.",
         )
     for i in range(many):
         tokens = stream(model, ids, seed=None if first is None else first + i, **wanted)
@@ -240,39 +198,31 @@ def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> N
         _stream(model.tokenizer.stream(goes_on=True), tokens)
 
 
-def _answer(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
+def _answer(args: Any, model: Any, config: Config, lines: list[str]) -> None:
     """The answers to sources, or texts with their spans written."""
     from tasks.generation.infilling import restored
     from tasks.generation.translation import decoding_options, objective_of_run, translations
 
-    where = "--prompt" if args.input is None else "--input"
     wanted = _wanted(args, model.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
         wanted["num_return"] = args.num_samples
     how = decoding_options(config, wanted)
     if args.scores and "beam" not in how:
-        raise ConfigError(
-            Fault(
-                "--scores",
-                "are those of a search, and there is none",
-                fix="Add --beam 4, or leave it out.",
-            )
-        )
+        rule = "are those of a search, and there is none"
+        raise refusal("--scores", rule, fix="Add --beam 4, or leave it out.")
     objective = objective_of_run(model, config)
     if objective.speaks == "restores":
-        found = restored(model, objective, lines, where, config["data"]["seq_len"], **how)
-    elif (
-        args.input is None and args.output is None and "beam" not in how and "num_return" not in how
-    ):
+        found = restored(model, objective, lines, _where(args), config["data"]["seq_len"], **how)
+    elif args.input is None and args.output is None and not how.keys() & {"beam", "num_return"}:
         return _stream_answer(model, objective, config, lines, how)
     else:
-        found = translations(model, config, lines, where, **wanted)
+        found = translations(model, config, lines, _where(args), **wanted)
     said = [f"{score:.4f}\t{text}" if args.scores else text for row in found for text, score in row]
     _put(args, said)
 
 
 def _stream_answer(
-    model: Any, objective: Any, config: dict[str, Any], lines: list[str], how: dict[str, Any]
+    model: Any, objective: Any, config: Config, lines: list[str], how: State
 ) -> None:
     """One answer, each token as it comes."""
     from tasks.generation.decoding import asked, room
@@ -282,13 +232,13 @@ def _stream_answer(
     (question,) = questions(objective, config, lines, "--prompt")
     prompt = objective.pair(question["source"], question["target"])
     given = asked(model, objective, [prompt])
-    how = {key: value for key, value in how.items() if key != "rows"}
     most = min(how.pop("most"), room(model, prompt))
+    del how["rows"]
     tokens = stream(model, max_new_tokens=most, **given, **how)
     _stream(model.tokenizer.stream(), (token for token in tokens if int(token) != given["end"]))
 
 
-def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
+def _fill(args: Any, model: Any, config: Config, lines: list[str]) -> None:
     """The texts with the most likely token in each hole; after that of --prompt, the candidates of
     each hole.
     """
@@ -296,8 +246,7 @@ def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> No
     from tasks.generation.translation import objective_of_run
 
     objective = objective_of_run(model, config)
-    where = "--prompt" if args.input is None else "--input"
-    found = filled(model, objective, lines, args.top_k or 5, where)
+    found = filled(model, objective, lines, args.top_k or 5, _where(args))
     said = [one.text for one in found]
     if args.input is None:
         for i, hole in enumerate(found[0].likely, 1):
@@ -322,21 +271,12 @@ def _prompt(given: str) -> str:
     """The text of --prompt, or of stdin without its last line end. Raises ConfigError for an empty
     one.
     """
-    text = (
-        given
-        if given != "-"
-        else sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
-    )
-    if not text:
-        raise ConfigError(
-            Fault(
-                "--prompt",
-                "must hold at least one character",
-                got="an empty text",
-                fix='Try --prompt "The ".',
-            )
-        )
-    return text
+    if given == "-":
+        given = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
+    if not given:
+        rule = "must hold at least one character"
+        raise refusal("--prompt", rule, got="an empty text", fix='Try --prompt "The ".')
+    return given
 
 
 def _encoded(model: Any, prompt: str) -> Any:
@@ -349,13 +289,8 @@ def _encoded(model: Any, prompt: str) -> Any:
 
     encoded = encoded_line(model.tokenizer, prompt, "--prompt")
     if not len(encoded):
-        raise ConfigError(
-            Fault(
-                "--prompt",
-                "must hold at least one token",
-                got="white space, of which this tokenizer has none",
-            )
-        )
+        got = "white space, of which this tokenizer has none"
+        raise refusal("--prompt", "must hold at least one token", got=got)
     return torch.tensor([[int(i) for i in encoded]], device=next(model.parameters()).device)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import import_files, load_run, on_device, subject
+from tasks.refusal import refusal
+from tasks.types import Config
 from xformer_kit.registry import ConfigError, Fault, choices
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
@@ -102,13 +104,9 @@ def run(args: Any) -> int:
 def _fits(args: Any) -> None:
     """Raises ConfigError for a kind that there is not, and for an option of another one."""
     if args.kind is None:
-        raise ConfigError(
-            Fault("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
-        )
+        raise refusal("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
-        raise ConfigError(
-            Fault("plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS))
-        )
+        raise refusal("plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS))
     faults = []
     for name in dict.fromkeys(name for names in KINDS.values() for name in names):
         if getattr(args, name) is not None and name not in KINDS[args.kind]:
@@ -135,7 +133,7 @@ def _one_run(args: Any) -> str:
     return args.what[0]
 
 
-def _config(args: Any) -> tuple[dict[str, Any], Path | None]:
+def _config(args: Any) -> tuple[Config, Path | None]:
     """(config, directory of a run or None). Raises ConfigError if no machine holds its model."""
     from xformer_kit.config.size import ensure_countable
 
@@ -144,14 +142,10 @@ def _config(args: Any) -> tuple[dict[str, Any], Path | None]:
     return config, path
 
 
-def _length(args: Any, config: dict[str, Any]) -> int:
+def _length(args: Any, config: Config) -> int:
     for name in ("length", "prefix"):
         if (given := getattr(args, name)) is not None and given < (name == "length"):
-            raise ConfigError(
-                Fault(
-                    f"--{name}", f"must be at least {int(name == 'length')} token", got=f"{given}"
-                )
-            )
+            raise refusal(f"--{name}", f"must be at least {int(name == 'length')} token", got=given)
     return args.length or min(LENGTH, config["data"]["seq_len"])
 
 
@@ -200,22 +194,18 @@ def _attention(args: Any) -> Any:
     )
     heads = None if args.heads is None else args.heads.split(",")
     if heads is not None and not all(head.isdigit() for head in heads):
-        raise ConfigError(
-            Fault(
-                "--heads",
-                "must be numbers from 0 on, with commas between",
-                got=f"{args.heads}",
-                fix="Try --heads 0,1.",
-            )
+        raise refusal(
+            "--heads",
+            "must be numbers from 0 on, with commas between",
+            got=args.heads,
+            fix="Try --heads 0,1.",
         )
     if not args.text:
-        raise ConfigError(
-            Fault(
-                "--text",
-                "must be the text that the model reads",
-                got="nothing",
-                fix="Try --text 'To be, or not to be'.",
-            )
+        raise refusal(
+            "--text",
+            "must be the text that the model reads",
+            got="nothing",
+            fix="Try --text 'To be, or not to be'.",
         )
     from tasks.generation.attention_picture import attention_picture, seen_of
     from tasks.generation.translation import objective_of_run

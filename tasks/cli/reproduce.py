@@ -7,7 +7,8 @@ changed, and with --run every figure is equal to the last digit; 1: something ha
 from typing import Any
 
 from tasks.cli.command import add_json, add_run, console, open_run, print_json, say
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import State
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
 NEEDED = ("config_hash", "data_fingerprint", "versions", "parts", "devices")
@@ -35,25 +36,21 @@ def run(args: Any) -> int:
     path, config = open_run(args.run, args.parts)
     if (facts := summary.read(path)) is None:
         summary.check_whole(path, args.parts)
-        raise ConfigError(
-            Fault(
-                args.run,
-                "is not finished; it has no summary.json to compare with",
-                fix=summary.go_on(args.run, args.parts),
-            )
+        raise refusal(
+            args.run,
+            "is not finished; it has no summary.json to compare with",
+            fix=summary.go_on(args.run, args.parts),
         )
     if missing := [name for name in NEEDED if name not in facts]:
-        raise ConfigError(
-            Fault(
-                str(path / "summary.json"),
-                f"has no {', '.join(missing)}",
-                fix="Bring a copy of it back.",
-            )
+        raise refusal(
+            str(path / "summary.json"),
+            f"has no {', '.join(missing)}",
+            fix="Bring a copy of it back.",
         )
     ensure(config, data=False)
     again = free(path)
     given = words(config, args.parts, again)
-    found: dict[str, Any] = {
+    found: State = {
         "command": shlex.join(["python", "train.py", *given]),
         "differences": list(differences(config, facts, args.parts)),
     }
@@ -77,7 +74,7 @@ def run(args: Any) -> int:
     return int(then != now)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: State) -> None:
     screen = console()
     say(screen, ("  $ ", "dim"), (found["command"], "bold"))
     screen.print()
@@ -87,7 +84,7 @@ def _show(found: dict[str, Any]) -> None:
         say(screen, "Config, data, code of the parts, versions and device are as they were.")
 
 
-def _compare(found: dict[str, Any]) -> None:
+def _compare(found: State) -> None:
     from tasks.cli.reproduction import verdict
 
     screen = console()

@@ -5,13 +5,13 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tasks.logging import summary
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
+from tasks.types import Config, Facts, Figures
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import part_hashes
 from xformer_kit.registry import ConfigError
@@ -20,7 +20,7 @@ from xformer_kit.study.key import codes
 HOME = Path("outputs", "reproduced")
 
 
-def words(config: Mapping[str, Any], parts: list[str], directory: Path) -> list[str]:
+def words(config: Facts, parts: list[str], directory: Path) -> list[str]:
     """Arguments of `python train.py` that train a config again in a directory. Raises ConfigError
     if no command line of this version composes it, or if this version rejects it.
     """
@@ -37,9 +37,7 @@ def free(run: Path) -> Path:
     return next(place for place in places if not place.exists())
 
 
-def differences(
-    config: dict[str, Any], facts: Mapping[str, Any], parts: list[str]
-) -> Iterator[str]:
+def differences(config: Config, facts: Facts, parts: list[str]) -> Iterator[str]:
     """Sentences on what is not as it was when the run was trained: config, data, code, versions,
     device.
     """
@@ -62,7 +60,7 @@ def differences(
         )
 
 
-def _data(config: dict[str, Any], then: str) -> Iterator[str]:
+def _data(config: Config, then: str) -> Iterator[str]:
     from xformer_kit.data import prepare
 
     try:
@@ -77,7 +75,7 @@ def _data(config: dict[str, Any], then: str) -> Iterator[str]:
         )
 
 
-def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str]) -> Iterator[str]:
+def _code(config: Facts, facts: Facts, parts: list[str]) -> Iterator[str]:
     mine = part_hashes(parts)
     for name, digest in facts["parts"].items():
         if mine.get(name) != digest:
@@ -94,7 +92,7 @@ def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str])
             yield f"code: {module} was changed since the run."
 
 
-def _device(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+def _device(config: Facts, facts: Facts) -> Iterator[str]:
     import torch
 
     then = facts["devices"]["kind"].partition(":")[0]
@@ -119,7 +117,7 @@ def train(given: list[str], aside: bool) -> int:
     ).returncode
 
 
-def figures(facts: Mapping[str, Any]) -> dict[str, float]:
+def figures(facts: Facts) -> Figures:
     """What came of a run: steps and all final metrics."""
     return {"steps": facts["steps"], **summary.final_metrics(facts)}
 

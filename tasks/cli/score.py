@@ -5,7 +5,8 @@ the text.
 from typing import Any
 
 from tasks.cli.command import add_json, add_run, load_run, on_device, open_run, print_json
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import Config
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
@@ -42,7 +43,7 @@ def run(args: Any) -> int:
             if args.reference
             else "gives no likelihood"
         )
-        raise ConfigError(Fault("--input", f"a run of task={task} {way}"))
+        raise refusal("--input", f"a run of task={task} {way}")
     answers = partners(lines, read_lines(args.reference, "--reference")) if pairs else lines
     model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
     sources = lines if pairs else None
@@ -66,7 +67,7 @@ def run(args: Any) -> int:
 
 
 def scored(
-    model: Any, config: dict[str, Any], texts: list[str], sources: list[str] | None
+    model: Any, config: Config, texts: list[str], sources: list[str] | None
 ) -> list[tuple[float, int]]:
     """(-log p in nats, tokens that are predicted) of each text; of an answer with its end, given
     its source.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.cli.command import add_json, add_study, console, print_json, say, study_folder, table
+from tasks.types import State
 from xformer_kit.registry.messages import first_line
 
 SUMMARY = "how far a study is, what failed, and how to go on"
@@ -32,7 +33,7 @@ def run(args: Any) -> int:
     return 0
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: State) -> None:
     from rich.text import Text
 
     screen = console()
@@ -64,7 +65,7 @@ def _show(found: dict[str, Any]) -> None:
             say(screen, (f"\n{what}:  ", "dim"), (found[key], "bold"))
 
 
-def _remarks(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _remarks(runs: list[State]) -> Iterator[tuple[str, str]]:
     """A line, with its style, on each run that is neither finished nor still to begin."""
     for run in runs:
         name, status = f"{run['variant']} seed {run['seed']}", run["status"]

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tasks.cli.command import import_files
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
 
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
@@ -44,7 +44,7 @@ def run(args: Any) -> int:
     from tasks.cli.wandb_sweep import exported
 
     if args.action != "export":
-        raise ConfigError(Fault("sweep", f"there is no '{args.action}'", fix="Known: export."))
+        raise refusal("sweep", f"there is no '{args.action}'", fix="Known: export.")
     import_files(args.parts)
     found = exported(args.what, args.method, args.metric, args.parts)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
@@ -53,12 +53,10 @@ def run(args: Any) -> int:
             with open(args.out, "w", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            raise ConfigError(
-                Fault(
-                    "--out",
-                    f"cannot write {args.out}: {error.strerror}",
-                    fix="Name a file that can be made.",
-                )
+            raise refusal(
+                "--out",
+                f"cannot write {args.out}: {error.strerror}",
+                fix="Name a file that can be made.",
             ) from None
         print(f"{args.out}: wandb sweep {args.out}")
     else:

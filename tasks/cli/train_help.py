@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.types import Facts
 from xformer_kit.config import GROUPS, compose
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
@@ -101,7 +102,7 @@ def _defaults() -> dict[str, str]:
     return {group: choice for group, choice in pairs if not group.startswith("override")}
 
 
-def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _values(config: Facts) -> Iterator[tuple[str, str]]:
     """Key=default and its meaning, of what is no part: the run, the model, the data, the
     trainer.
     """

@@ -18,6 +18,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
 from tasks.run.to_overrides import to_overrides, value
+from tasks.types import Config, Facts, State
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.overrides import expand
@@ -36,7 +37,7 @@ TRIED = 64  # combinations that are composed before the file is written; of more
 class WandbSweep(NamedTuple):
     """`config` is the YAML's content; `notes` are sentences on what a W&B sweep leaves out."""
 
-    config: dict[str, Any]
+    config: Config
     notes: list[str]
 
 
@@ -117,9 +118,9 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     return WandbSweep(found, left_out)
 
 
-def _parameters(factors: Mapping[str, Any], tune: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _parameters(factors: Facts, tune: Mapping[str, list[Any]]) -> State:
     """What W&B may propose for the factors of a study, and for what each of its variants tunes."""
-    parameters: dict[str, Any] = {}
+    parameters: State = {}
     for name, factor in factors.items():
         if several := [label for label, said in factor.levels.items() if set(said) != {name}]:
             raise ConfigError(
@@ -136,7 +137,7 @@ def _parameters(factors: Mapping[str, Any], tune: Mapping[str, list[Any]]) -> di
     }
 
 
-def _compared(line: Any, parameters: Mapping[str, Any], fixed: list[str], searches: bool) -> str:
+def _compared(line: Any, parameters: Facts, fixed: list[str], searches: bool) -> str:
     """Why a combination is refused that a search may propose; empty where none is. Raises
     ConfigError for one that another study proposes, and where W&B would train another model than
     the study.
@@ -160,7 +161,7 @@ def _compared(line: Any, parameters: Mapping[str, Any], fixed: list[str], search
     return refused
 
 
-def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
+def _searched(node: Facts, refused: str) -> Iterator[str]:
     """What a search does that W&B does not."""
     if refused:
         yield (
@@ -173,7 +174,7 @@ def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
         yield "No run is ended early. Add early_terminate to the file for that."
 
 
-def _left_out(node: Mapping[str, Any], chosen: int, every: int, how: str) -> Iterator[str]:
+def _left_out(node: Facts, chosen: int, every: int, how: str) -> Iterator[str]:
     if how == "grid" and every != chosen:
         yield (
             f"The sweep tries all {every} combinations; the study, by its design"
@@ -193,9 +194,7 @@ def _left_out(node: Mapping[str, Any], chosen: int, every: int, how: str) -> Ite
         )
 
 
-def combinations(
-    parameters: Mapping[str, Mapping[str, Any]], tried: int = TRIED
-) -> Iterator[list[str]]:
+def combinations(parameters: Mapping[str, Facts], tried: int = TRIED) -> Iterator[list[str]]:
     """Overrides that W&B can propose: all of them, with the ends of intervals; of more than
     `tried`, each value once and a fixed sample.
     """
@@ -218,7 +217,7 @@ def combinations(
         yield [f"{key}={item}" for key, item in zip(ends, pick, strict=True)]
 
 
-def _accepted(words: list[str], combination: list[str]) -> dict[str, Any]:
+def _accepted(words: list[str], combination: list[str]) -> Config:
     """The config of a combination. Raises ConfigError if it is invalid, since W&B would propose
     it.
     """
@@ -235,7 +234,7 @@ def _accepted(words: list[str], combination: list[str]) -> dict[str, Any]:
     return config
 
 
-def _parameter(override: Override) -> dict[str, Any]:
+def _parameter(override: Override) -> State:
     """What W&B may propose for an override that is swept."""
     key, given = override.key_or_group, override.value()
     if not NAME.fullmatch(key):
@@ -257,7 +256,7 @@ def _parameter(override: Override) -> dict[str, Any]:
     return {"values": [_plain(item) for item in values]}
 
 
-def _interval(key: str, given: IntervalSweep) -> dict[str, Any]:
+def _interval(key: str, given: IntervalSweep) -> State:
     low, high, whole = given.start, given.end, isinstance(given.start, int)
     if low is None or high is None or not low < high:
         raise ConfigError(
@@ -272,10 +271,10 @@ def _interval(key: str, given: IntervalSweep) -> dict[str, Any]:
     return _distribution(low, high, log, whole)
 
 
-def _distribution(low: float, high: float, log: bool, whole: bool) -> dict[str, Any]:
+def _distribution(low: float, high: float, log: bool, whole: bool) -> State:
     """W&B's distribution over an interval."""
     if log and whole:  # with a whole q, W&B rounds to multiples of it and prints whole numbers
-        kind: dict[str, Any] = {"distribution": "q_log_uniform_values", "q": 1}
+        kind: State = {"distribution": "q_log_uniform_values", "q": 1}
     elif log:
         kind = {"distribution": "log_uniform_values"}
     else:
@@ -283,7 +282,7 @@ def _distribution(low: float, high: float, log: bool, whole: bool) -> dict[str, 
     return kind | {"min": low, "max": high}
 
 
-def _between(between: Range) -> dict[str, Any]:
+def _between(between: Range) -> State:
     """An interval of a search."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}
@@ -295,7 +294,7 @@ def _plain(item: Any) -> Any:
     return item if isinstance(item, (int, float)) else value(item)
 
 
-def _method(method: str | None, parameters: Mapping[str, Mapping[str, Any]]) -> str:
+def _method(method: str | None, parameters: Mapping[str, Facts]) -> str:
     between = [key for key, said in parameters.items() if "values" not in said]
     if method == "grid" and between:
         raise ConfigError(
@@ -306,14 +305,14 @@ def _method(method: str | None, parameters: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _sweep(
-    parameters: Mapping[str, Any],
+    parameters: Facts,
     fixed: list[str],
     method: str,
     measured: str,
     higher_is_better: bool | None = None,
     name: str = "",
     said: str = "",
-) -> dict[str, Any]:
+) -> State:
     try:
         goal = "maximize" if metric(measured, higher_is_better).higher_is_better else "minimize"
     except ConfigError as error:

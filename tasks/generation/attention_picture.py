@@ -11,12 +11,13 @@ from torch import Tensor
 from tasks.generation.decoding import answer
 from tasks.generation.infilling import HOLE, pieces
 from tasks.generation.translation import encoded_line, objective_of_run
+from tasks.refusal import refusal
+from tasks.types import Config, State
 from xformer_kit.data import collate
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault
 
 
 def attention_picture(
@@ -57,7 +58,7 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
 
 
 def seen_of(
-    model: Any, config: dict[str, Any], text: str, target: str | None, layers: Any, heads: Any
+    model: Any, config: Config, text: str, target: str | None, layers: Any, heads: Any
 ) -> dict[str, Seen]:
     """The attention weights of a run's model in a text, prepared as in its task: with the task's
     special tokens, `<mask>` for holes, and with a target, or else the model's own greedy answer.
@@ -68,12 +69,10 @@ def seen_of(
     objective = objective_of_run(model, config)
     if not hasattr(objective, "pair"):
         if target is not None:
-            raise ConfigError(
-                Fault(
-                    "--target",
-                    "is of a run with sources and targets; this one is of"
-                    f" task={config['task']['name']}",
-                )
+            raise refusal(
+                "--target",
+                "is of a run with sources and targets; this one is of"
+                f" task={config['task']['name']}",
             )
         given = {
             "ids": torch.from_numpy(
@@ -85,20 +84,16 @@ def seen_of(
     device = next(model.parameters()).device
     given = {name: None if field is None else field.to(device) for name, field in given.items()}
     if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
-        raise ConfigError(
-            Fault(
-                "--text",
-                "must hold one token at least",
-                got="none",
-                fix="Try --text 'To be, or not to be'.",
-            )
+        raise refusal(
+            "--text",
+            "must hold one token at least",
+            got="none",
+            fix="Try --text 'To be, or not to be'.",
         )
     return watched(model, lambda: model(**given), layers, heads)
 
 
-def _answered(
-    model: Any, objective: Any, config: dict[str, Any], text: str, target: str | None
-) -> dict[str, Any]:
+def _answered(model: Any, objective: Any, config: Config, text: str, target: str | None) -> State:
     """The inputs of a model of sources and targets: a text and a target, or else the model's
     answer.
     """

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from tasks.types import State
+
 ROWS = 64  # examples that are answered at once
 
 
@@ -85,7 +87,7 @@ def _length(prompt: Any) -> int:
     return len(prompt["source"] if "source" in prompt else prompt["tokens"])
 
 
-def asked(model: Any, objective: Any, prompts: Sequence[Any]) -> dict[str, Any]:
+def asked(model: Any, objective: Any, prompts: Sequence[Any]) -> State:
     """Arguments of `generate` and `beam_search` that answer prompts, which are `objective.pair`s;
     without ids, `start` is the first token of an answer, else the answer follows the ids.
     """

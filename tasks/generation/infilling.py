@@ -9,7 +9,7 @@ import torch
 
 from tasks.generation.decoding import DecodedAnswer, decode_answers
 from tasks.generation.translation import check_length, encoded_line, place
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
 
 MASK = "<mask>"
 HOLE = re.compile(r"<mask>|<extra_id_(\d+)>")
@@ -56,32 +56,26 @@ def pieces(objective: Any, text: str, where: str) -> tuple[str | None, list[np.n
     holes = getattr(objective, "holes", (MASK,))
     found = [match for match in HOLE.finditer(text) if match[0] == MASK or match[0] in holes]
     if not found:
-        raise ConfigError(
-            Fault(
-                where,
-                f"must have a {MASK} where the model is to write",
-                got="none",
-                fix=f'Try "The {MASK} is".',
-            )
+        raise refusal(
+            where,
+            f"must have a {MASK} where the model is to write",
+            got="none",
+            fix=f'Try "The {MASK} is".',
         )
     if len(holes) > 1 and len(found) > len(holes):
-        raise ConfigError(
-            Fault(
-                where,
-                f"must have at most {len(holes)} holes, the sentinels of the run",
-                got=f"{len(found)}",
-                fix="Split it.",
-            )
+        raise refusal(
+            where,
+            f"must have at most {len(holes)} holes, the sentinels of the run",
+            got=len(found),
+            fix="Split it.",
         )
     for at, match in enumerate(found):
         if match[1] is not None and int(match[1]) != at:
-            raise ConfigError(
-                Fault(
-                    where,
-                    "sentinels must come in order, <extra_id_0> first",
-                    got=f"{match[0]} as number {at}",
-                    fix=f"Or write {MASK}.",
-                )
+            raise refusal(
+                where,
+                "sentinels must come in order, <extra_id_0> first",
+                got=f"{match[0]} as number {at}",
+                fix=f"Or write {MASK}.",
             )
     bounds = [0, *(edge for match in found for edge in match.span()), len(text)]
     parts = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tasks.refusal import below_one, refusal
+from tasks.types import Config, State
 from xformer_kit.registry import ConfigError, Fault
 
 NAMED = 5  # unknown words that a command names
@@ -15,14 +17,14 @@ DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
 
 
 def translate(
-    model: Any, config: dict[str, Any], lines: Sequence[str], where: str = "--input", **options: Any
+    model: Any, config: Config, lines: Sequence[str], where: str = "--input", **options: Any
 ) -> list[str]:
     """The first answer to each source. options: as in `translations`."""
     return [row[0][0] for row in translations(model, config, lines, where, **options)]
 
 
 def translations(
-    model: Any, config: dict[str, Any], lines: Sequence[str], where: str = "--input", **options: Any
+    model: Any, config: Config, lines: Sequence[str], where: str = "--input", **options: Any
 ) -> list[list[tuple[str, float | None]]]:
     """The answers to each source, the best first, each with the score of a search or None.
 
@@ -41,9 +43,7 @@ def translations(
     return [[(model.tokenizer.decode(one.ids), one.score) for one in row] for row in found]
 
 
-def questions(
-    objective: Any, config: dict[str, Any], lines: Sequence[str], where: str
-) -> list[dict[str, Any]]:
+def questions(objective: Any, config: Config, lines: Sequence[str], where: str) -> list[State]:
     """Examples without an answer, of sources as text."""
     sources = encoded_lines(objective.source_tokenizer, lines, where)
     for i, ids in enumerate(sources, 1):
@@ -60,17 +60,15 @@ def place(where: str, line: int, lines: Sequence[str]) -> str:
 def check_length(ids: Any, longest: int, where: str) -> None:
     """Raises ConfigError for a source that has no room for its end."""
     if len(ids) + 1 > longest:
-        raise ConfigError(
-            Fault(
-                where,
-                f"must have at most {longest - 1} tokens (data.seq_len of the run, with its end)",
-                got=f"{len(ids)}",
-                fix="Split it.",
-            )
+        raise refusal(
+            where,
+            f"must have at most {longest - 1} tokens (data.seq_len of the run, with its end)",
+            got=len(ids),
+            fix="Split it.",
         )
 
 
-def decoding_options(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def decoding_options(config: Config, options: Config) -> State:
     """Arguments of `decode_answers`: greedy or with the run's beams, as in its validation, unless
     options are given; sampled if an option is about sampling.
     """
@@ -90,33 +88,23 @@ def decoding_options(config: dict[str, Any], options: dict[str, Any]) -> dict[st
     return how
 
 
-def option_faults(given: dict[str, Any], beam: int) -> Iterator[Fault]:
-    """Sentences on what is given of a command's options for answers; `beam`: of the command or of
-    the run.
+def option_faults(given: State, beam: int) -> Iterator[Fault]:
+    """Faults of what is given of a command's options for answers; `beam`: of the command or of the
+    run.
     """
-    for name in ("beam", "batch_size", "max_new_tokens"):
-        if given.get(name, 1) < 1:
-            yield Fault(f"--{name.replace('_', '-')}", "must be at least 1", got=f"{given[name]}")
-    if given.get("seed") is not None and not given.keys() & set(DRAWN):
-        yield Fault(
-            "--seed",
-            "is for texts that are drawn",
-            got=f"{given['seed']}",
-            fix="Add --temperature 1, or leave it out.",
-        )
-    penalty = given.get("length_penalty")
+    yield from below_one(given, "beam", "batch_size", "max_new_tokens")
+    seed, penalty = given.get("seed"), given.get("length_penalty")
+    if seed is not None and not given.keys() & set(DRAWN):
+        fix = "Add --temperature 1, or leave it out."
+        yield Fault("--seed", "is for texts that are drawn", got=f"{seed}", fix=fix)
     if penalty is not None and not math.isfinite(penalty):
         yield Fault("--length-penalty", "must be a finite number", got=f"{penalty}")
     elif penalty is not None and beam == 1:
-        yield Fault(
-            "--length-penalty",
-            "is of a beam search",
-            got=f"{penalty} and one beam",
-            fix="Add --beam 4, or leave it out.",
-        )
+        got, fix = f"{penalty} and one beam", "Add --beam 4, or leave it out."
+        yield Fault("--length-penalty", "is of a beam search", got=got, fix=fix)
 
 
-def objective_of_run(model: Any, config: dict[str, Any]) -> Any:
+def objective_of_run(model: Any, config: Config) -> Any:
     """The objective of a run, with the tokenizers of its loaded model."""
     from xformer_kit.objective import objective_of
 
@@ -129,16 +117,13 @@ def objective_of_run(model: Any, config: dict[str, Any]) -> Any:
 def partners(sources: list[str], references: list[str]) -> list[str]:
     """The references. Raises ConfigError where they are not as many as the sources."""
     if len(sources) != len(references):
-        raise ConfigError(
-            Fault(
-                "--reference",
-                "must have a line for every source",
-                got=f"{len(references):,} and {len(sources):,}",
-                fix=(
-                    f"Line {min(len(sources), len(references)) + 1} of the longer file has no"
-                    " partner."
-                ),
-            )
+        raise refusal(
+            "--reference",
+            "must have a line for every source",
+            got=f"{len(references):,} and {len(sources):,}",
+            fix=(
+                f"Line {min(len(sources), len(references)) + 1} of the longer file has no partner."
+            ),
         )
     return references
 
@@ -210,7 +195,7 @@ def writable(path: str, option: str) -> Path:
         reason = "permission denied"
     else:
         return file
-    raise ConfigError(Fault(option, "must be a file that can be written", got=f"{path} ({reason})"))
+    raise refusal(option, "must be a file that can be written", got=f"{path} ({reason})")
 
 
 def read_lines(path: str, option: str) -> list[str]:
@@ -220,23 +205,19 @@ def read_lines(path: str, option: str) -> list[str]:
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
     except OSError as error:
-        raise ConfigError(
-            Fault(option, "must be a file that can be read", got=f"{path} ({error.strerror})")
+        raise refusal(
+            option, "must be a file that can be read", got=f"{path} ({error.strerror})"
         ) from None
     if b"\0" in data:
-        raise ConfigError(
-            Fault(option, f"{path} must be text", got=f"a NUL byte at position {data.index(0)}")
-        )
+        raise refusal(option, f"{path} must be text", got=f"a NUL byte at position {data.index(0)}")
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            Fault(
-                option,
-                f"{path} must be utf-8",
-                got=f"byte 0x{data[error.start]:02X} at position {error.start}",
-            )
+        raise refusal(
+            option,
+            f"{path} must be utf-8",
+            got=f"byte 0x{data[error.start]:02X} at position {error.start}",
         ) from None
     if not text:
-        raise ConfigError(Fault(option, f"must hold at least one line; {path} is empty"))
+        raise refusal(option, f"must hold at least one line; {path} is empty")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

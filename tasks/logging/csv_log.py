@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging.files import replace_text, sync_path
+from tasks.types import Facts, State
 from xformer_kit.registry.saved_files import read_table, read_whole_rows
 
 log = logging.getLogger("xformer")
@@ -31,7 +32,7 @@ class CsvLog:
         self.count = 0  # rows
         self._digest = hashlib.sha256()  # of the bytes that were written
 
-    def open(self, last_step: int, mark: Mapping[str, Any] | None = None) -> "CsvLog":
+    def open(self, last_step: int, mark: Facts | None = None) -> "CsvLog":
         """Continue after `last_step`: later rows, and a row that was cut off, are dropped.
 
         mark: what `mark` returned after `last_step`. A warning is logged if rows up to there are
@@ -55,7 +56,7 @@ class CsvLog:
             file.write(line)
         self._count(line)
 
-    def mark(self) -> dict[str, Any]:
+    def mark(self) -> State:
         """What the file holds, for `open`: rows, columns, and the sha256 of its bytes. They are on
         the disk when it returns.
         """
@@ -67,7 +68,7 @@ class CsvLog:
             "sha256": self._digest.hexdigest(),
         }
 
-    def _lost(self, mark: Mapping[str, Any], rows: list[dict[str, str]]) -> str | None:
+    def _lost(self, mark: Facts, rows: list[dict[str, str]]) -> str | None:
         """What is not as it was. Columns that were added since are left out of the comparison."""
         before, then = self.columns[: mark["columns"]], mark["rows"]
         if len(rows) < then:

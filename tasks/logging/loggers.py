@@ -9,11 +9,12 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 
 from tasks.logging.wandb_run import begun, first_line, number
+from tasks.types import Config, Figures, State
 
 log = logging.getLogger("xformer")
 
 
-def make(config: dict[str, Any], run_dir: Path) -> tuple[Logger | None, str | None]:
+def make(config: Config, run_dir: Path) -> tuple[Logger | None, str | None]:
     """The logger of a run, and a line for its user, such as how to sync."""
     name = config["logger"]["name"]
     try:
@@ -33,7 +34,7 @@ def make(config: dict[str, Any], run_dir: Path) -> tuple[Logger | None, str | No
     return None, None
 
 
-def _wandb(config: dict[str, Any], run_dir: Path) -> tuple[Logger, str | None]:
+def _wandb(config: Config, run_dir: Path) -> tuple[Logger, str | None]:
     from lightning.pytorch.loggers import WandbLogger
 
     own = {
@@ -56,7 +57,7 @@ class SafeLogger:
     def __init__(self, logger: Logger | None):
         self.logger = logger
 
-    def __call__(self, row: dict[str, float], step: int) -> None:
+    def __call__(self, row: Figures, step: int) -> None:
         self._try(lambda logger: self._row(logger, row, step))
 
     def table(self, name: str, columns: list[Any], rows: list[list[Any]], step: int) -> None:
@@ -91,7 +92,7 @@ class SafeLogger:
 
         self._try(add)
 
-    def finish(self, summary: dict[str, Any], code: int) -> None:
+    def finish(self, summary: State, code: int) -> None:
         def close(logger: Any) -> None:
             if hasattr(logger, "log_table"):
                 flat = {k: v for k, v in summary.items() if isinstance(v, (int, float, str))}
@@ -103,7 +104,7 @@ class SafeLogger:
         self._try(close)
 
     @staticmethod
-    def _row(logger: Any, row: dict[str, float], step: int) -> None:
+    def _row(logger: Any, row: Figures, step: int) -> None:
         if hasattr(logger, "log_table"):
             # By our own step: rows repeated after a resume are no error.
             logger.experiment.log(row | {"step": step})

@@ -4,11 +4,11 @@ import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks.logging import summary
 from tasks.logging.bar import compact
 from tasks.logging.console import screen
+from tasks.types import State
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.registry import ConfigError
@@ -43,7 +43,7 @@ def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
     return 0 if all(row["status"] == "finished" for row in rows) else 1
 
 
-def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def table(sweep_dir: Path) -> tuple[list[State], list[str]]:
     """One row per job, best first, those that did not finish last; and the config paths in which
     the jobs differ.
     """
@@ -57,7 +57,7 @@ def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
             continue
         done = summary.read(folder)
         status = "finished" if done else "stopped" if _was_stopped(folder) else "failed"
-        row: dict[str, Any] = {"job": folder.name, "status": status}
+        row: State = {"job": folder.name, "status": status}
         rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
     paths = differing(list(configs.values()))
     for row in rows:
@@ -77,9 +77,7 @@ def _was_stopped(folder: Path) -> bool:
     return text.rpartition(" INFO Stopped by SIG")[0].count(BEGUN) == text.count(BEGUN) > 0
 
 
-def _show(
-    rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path, parts: Sequence[str]
-) -> None:
+def _show(rows: list[State], paths: list[str], sweep_dir: Path, parts: Sequence[str]) -> None:
     from rich.measure import Measurement
     from rich.table import Table
 
@@ -115,9 +113,7 @@ def _show(
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
 
 
-def endings(
-    rows: list[dict[str, Any]], sweep_dir: Path, parts: Sequence[str] = ()
-) -> Iterable[str]:
+def endings(rows: list[State], sweep_dir: Path, parts: Sequence[str] = ()) -> Iterable[str]:
     """A message on the jobs that failed, and one on each job that was stopped."""
     failed = [row["job"] for row in rows if row["status"] == "failed"]
     if failed:

@@ -3,15 +3,16 @@
 import netrc
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tasks.types import Facts
 
 OPTIONS = ("project", "entity", "group", "job_type", "tags")  # of the logger's node
 GROUP, JOB_TYPE, TAG = 128, 64, 64  # characters that W&B takes
 
 
-def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str | None]:
+def begun(node: Facts, folder: Path, **more: Any) -> tuple[Any, str | None]:
     """The W&B run of a `logger` config, with its files in `folder`, and a line for the user, such
     as how to sync.
     """

@@ -18,13 +18,14 @@ import torch
 
 from tasks.logging.files import sync_path
 from tasks.run.exit_codes import FULL, NoRun, NotSaved
+from tasks.types import State
 from xformer_kit.model.checkpoint import DamagedError, read
 
 log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
-def write(state: dict[str, Any], folder: Path) -> None:
+def write(state: State, folder: Path) -> None:
     """Save as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved, and leaves both, if it
     cannot.
     """
@@ -65,8 +66,8 @@ def keep_as_best(folder: Path) -> None:
 def newest(
     folder: Path,
     needs: Iterable[str] = ("state_dict", "global_step"),
-    misfit: Callable[[dict[str, Any]], str | None] | None = None,
-) -> tuple[Path, dict[str, Any]] | None:
+    misfit: Callable[[State], str | None] | None = None,
+) -> tuple[Path, State] | None:
     """The valid checkpoint with the highest step, and its state; None if there is no file of one.
 
     misfit: returns why a run cannot resume from a state, or None; a file with such a state counts

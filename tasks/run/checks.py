@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tasks.run import processes
+from tasks.types import Config, State
 from xformer_kit.config import config_hash
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
@@ -22,7 +23,7 @@ def check_vocabulary(wanted: int | None, needed: int) -> None:
         )
 
 
-def check_planned(config: dict[str, Any], fingerprint: str) -> None:
+def check_planned(config: Config, fingerprint: str) -> None:
     """A run of a study must be the one that its plan has: the plan composes the config by itself,
     and Hydra and its launcher compose it again.
     """
@@ -38,7 +39,7 @@ def check_planned(config: dict[str, Any], fingerprint: str) -> None:
 class SameConfig:
     """Raises ConfigError before the first step if ranks do not hold the same config and data."""
 
-    def __init__(self, config: dict[str, Any], fingerprint: str):
+    def __init__(self, config: Config, fingerprint: str):
         self.digest = config_hash(config)
         self.fingerprint = fingerprint
 
@@ -65,7 +66,7 @@ def same_config(digest: str, fingerprint: str, world: int) -> None:
         )
 
 
-def notes(config: dict[str, Any], prepared: Any) -> Iterator[str]:
+def notes(config: Config, prepared: Any) -> Iterator[str]:
     """Notes on the data that do not prevent training."""
     node = config["tokenizer"]
     for tokenizer in dict.fromkeys((prepared.source_tokenizer, prepared.tokenizer)):
@@ -82,6 +83,6 @@ def notes(config: dict[str, Any], prepared: Any) -> Iterator[str]:
         )
 
 
-def overlap(prepared: Any) -> dict[str, Any]:
+def overlap(prepared: Any) -> State:
     """Split -> (examples that are in training too, examples, what they are)."""
     return dict(getattr(prepared, "overlap", None) or {})

@@ -2,13 +2,14 @@
 builds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from tasks.module import Task
+from tasks.types import Facts
 from xformer_kit.model.checkpoint import got, number_fault, weights_fault
 from xformer_kit.registry import shown
 
@@ -22,14 +23,14 @@ OF_PARAMETER = (
 )
 
 
-def misfit(state: Mapping[str, Any], task: Task) -> str | None:
+def misfit(state: Facts, task: Task) -> str | None:
     """Why a task cannot resume from a state that `xformer_kit.model.checkpoint.read` has checked;
     None if it can.
     """
     return next((f"its {fault}" for fault in _faults(state, task)), None)
 
 
-def _faults(state: Mapping[str, Any], task: Task) -> Iterator[str]:
+def _faults(state: Facts, task: Task) -> Iterator[str]:
     if (step := state["global_step"]) > task.total_steps:
         yield f"global_step must be at most the {task.total_steps:,} steps of the run; got {step:,}"
     if fault := weights_fault(state["state_dict"], own := task.state_dict(), "state_dict"):
@@ -47,7 +48,7 @@ def _faults(state: Mapping[str, Any], task: Task) -> Iterator[str]:
     yield from _of_optimizer(state["optimizer"], optimizer)
 
 
-def _of_optimizer(saved: Mapping[str, Any], optimizer: Optimizer) -> Iterator[str]:
+def _of_optimizer(saved: Facts, optimizer: Optimizer) -> Iterator[str]:
     """Faults of what torch's `load_state_dict` takes and its `step` fails at."""
     fresh = optimizer.state_dict()["param_groups"]
     parameters: dict[Any, Tensor] = {}  # of the keys of the state

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 
 from tasks.run.exit_codes import SIGNALS
 from tasks.run.processes import PARENT, end_with_parent, forwarding_signals, worker_environment
+from tasks.types import Files, State
 
 _forge: "ForkServer | None" = None  # of this process
 
@@ -33,7 +34,7 @@ def usable() -> bool:
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
-def launch(run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
+def launch(run_dir: Path, parts: Files, quiet: bool) -> int:
     """Train a run in a process of its own, and return its exit code."""
     global _forge
     if _forge is None or not _forge.alive:
@@ -66,7 +67,7 @@ class ForkServer:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def train(self, run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
+    def train(self, run_dir: Path, parts: Files, quiet: bool) -> int:
         said = {
             "run_dir": str(run_dir),
             "parts": parts,
@@ -78,7 +79,7 @@ class ForkServer:
             code = self._answer()["code"]
         return code if code >= 0 else 128 - code
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> State:
         line = self.answers.readline()
         return json.loads(line) if line else {"pid": self.process.pid, "code": -signal.SIGKILL}
 
@@ -96,7 +97,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
         print(json.dumps({"code": code}), file=answers, flush=True)
 
 
-def _child(asked: dict[str, Any]) -> None:
+def _child(asked: State) -> None:
     """Run what `python -m tasks.run.worker RUN` runs, and exit."""
     code: Any = 1
     try:

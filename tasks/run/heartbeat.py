@@ -11,11 +11,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from tasks.run import processes
+from tasks.types import Facts
 from xformer_kit.config.trainer_schema import OURS
 
 EVERY = 1.0  # seconds between two beats, at most
@@ -95,7 +94,7 @@ class Heartbeat:
             self.store.add(_count(self.rank), OVER)
 
 
-def begin(trainer: Mapping[str, Any]) -> Heartbeat | None:
+def begin(trainer: Facts) -> Heartbeat | None:
     """The heartbeat of this process, started, if the run has several ranks and trainer.rank_timeout
     is not null.
     """

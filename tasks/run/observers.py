@@ -24,10 +24,11 @@ from tasks.callbacks import (
 from tasks.logging.bar import Bar
 from tasks.run import processes
 from tasks.run.exit_codes import SignalBox
+from tasks.types import Config
 from xformer_kit.config.trainer_schema import seconds
 
 
-def averages(config: dict[str, Any], cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
+def averages(config: Config, cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
     """The observer of averaged weights, if the config has an average."""
     decay, count = config["ema"]["decay"], config["checkpoints"]["average"]
     if decay is None and count <= 1:
@@ -36,7 +37,7 @@ def averages(config: dict[str, Any], cadence: Cadence, folder: Path, saved: Any)
 
 
 def observers(
-    config: dict[str, Any],
+    config: Config,
     cadence: Cadence,
     run_dir: Path,
     tell: Any,

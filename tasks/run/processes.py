@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.run.exit_codes import SIGNALS, NoRun
+from tasks.types import Config, Files
 
 PARENT = "XFORMER_PARENT"  # environment: the process without which a worker ends
 JOB = (  # environment: this is a job of a multirun, which ends with a line in place of a page
@@ -187,7 +188,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def device_count(trainer: dict[str, Any]) -> int:
+def device_count(trainer: Config) -> int:
     """Number of processes on this machine for a trainer's devices."""
     import torch
 
@@ -223,7 +224,7 @@ def worker_environment(quiet: bool, job: bool) -> dict[str, str]:
 
 
 def launch(
-    run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool = False, job: bool = False
+    run_dir: Path, count: int, parts: Files = (), quiet: bool = False, job: bool = False
 ) -> int:
     """Train a run in `count` worker processes, pass signals on to them, and return the exit
     code.

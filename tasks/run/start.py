@@ -6,17 +6,18 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tasks.logging import summary
 from tasks.logging.files import replace_text
+from tasks.refusal import refusal
 from tasks.run import fork_server, processes
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS
 from tasks.run.exit_codes import CONFIG, Ended, NoRun
 from tasks.run.train import CONFIG_DIGEST, config_digest, report_end, train_run
+from tasks.types import Config, Files
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import check_parts, part_hashes
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry import command_lines as proposed
 
 PARTS_WAY = "parts=[FILE]"  # how train.py is given a file of own components
@@ -42,9 +43,9 @@ WRITTEN = (
 
 
 def start_run(
-    config: dict[str, Any],
+    config: Config,
     run_dir: Path,
-    parts: tuple[str, ...] = (),
+    parts: Files = (),
     *,
     job: bool = False,
     quiet: bool = False,
@@ -80,7 +81,7 @@ def _is_fresh(run_dir: Path) -> bool:
     return not run_dir.exists() or {path.name for path in run_dir.iterdir()} <= {".claim"}
 
 
-def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
+def _clear(run_dir: Path, config: Config, there: bool) -> None:
     """Remove what a run without a checkpoint wrote, and its directory if it did not exist before;
     nothing of a run that another process started in it.
     """
@@ -96,7 +97,7 @@ def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
             run_dir.rmdir()
 
 
-def ensure_run(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
+def ensure_run(config: Config, run_dir: Path, parts: Files, quiet: bool) -> int:
     """A run of a study, in a process of its own: started, or resumed where an earlier process left
     it. Returns the exit code, 0 also if it is already finished.
     """
@@ -134,22 +135,18 @@ def check_places(run_dir: Path) -> None:
         )
 
 
-def train_in_processes(
-    config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool, quiet: bool
-) -> int:
+def train_in_processes(config: Config, run_dir: Path, parts: Files, job: bool, quiet: bool) -> int:
     check_places(run_dir)
     if processes.joined():
         return train_run(run_dir, parts, quiet)
     count = processes.device_count(config["trainer"])
     machines = config["trainer"].get("num_nodes", 1)
     if machines > 1:
-        raise ConfigError(
-            Fault(
-                "trainer.num_nodes",
-                "several machines are started by torchrun or SLURM",
-                got=f"{machines} in one process",
-                fix="Try torchrun --nnodes N --nproc-per-node M train.py ...",
-            )
+        raise refusal(
+            "trainer.num_nodes",
+            "several machines are started by torchrun or SLURM",
+            got=f"{machines} in one process",
+            fix="Try torchrun --nnodes N --nproc-per-node M train.py ...",
         )
     if job and count == 1 and fork_server.usable():
         return fork_server.launch(run_dir, parts, quiet)
@@ -158,7 +155,7 @@ def train_in_processes(
     return train_run(run_dir, parts, quiet)
 
 
-def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]) -> None:
+def _new_directory(config: Config, run_dir: Path, parts: Files) -> None:
     """Write the config of a run. Raises NoRun if the directory already holds another one."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with processes.run_lock(run_dir):  # nothing of a running run is touched

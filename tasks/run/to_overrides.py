@@ -8,6 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
+from tasks.types import Config, Facts
 from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import compose_overrides
 from xformer_kit.config.difference import flat
@@ -21,7 +22,7 @@ from xformer_kit.study.factor import text
 STAGES = ("task",), ("model", "data"), tuple(GROUPS)
 
 
-def to_overrides(config: Mapping[str, Any]) -> list[str]:
+def to_overrides(config: Facts) -> list[str]:
     """The task, model and parts that differ from the defaults, then every value that differs from
     theirs; without values that the run does not read, which a command line may not set.
 
@@ -56,7 +57,7 @@ def _within(path: str, paths: Iterable[str]) -> bool:
     return any(path == other or path.startswith(f"{other}.") for other in paths)
 
 
-def _composed(words: list[str]) -> dict[str, Any]:
+def _composed(words: list[str]) -> Config:
     """What overrides compose, whether or not it can be run. Raises ConfigError where they compose
     nothing.
     """
@@ -86,7 +87,7 @@ def _read_as(plain: str, given: Any) -> bool:
         return False
 
 
-def _choices(config: Mapping[str, Any]) -> dict[str, str]:
+def _choices(config: Facts) -> dict[str, str]:
     """Group -> choice."""
     model = "_".join(stack for stack in STACKS if stack in config.get("model", {}))
     parts = {
@@ -97,7 +98,7 @@ def _choices(config: Mapping[str, Any]) -> dict[str, str]:
     return {"model": model, **parts}
 
 
-def _rest(base: Mapping[str, Any], config: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def _rest(base: Facts, config: Facts, path: str = "") -> Iterator[str]:
     """Overrides that take `base` to `config`, value by value."""
     for key, item in config.items():
         here = f"{path}{key}"

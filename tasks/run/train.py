@@ -22,6 +22,7 @@ from tasks.run.exit_codes import (
     NoRun,
     StoppedBySignal,
 )
+from tasks.types import Config, Files
 from xformer_kit.config import GROUPS, import_parts, read_config
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.registry import ConfigError
@@ -33,14 +34,14 @@ log = logging.getLogger("xformer")
 CONFIG_DIGEST = "XFORMER_KIT_CONFIG"
 
 
-def config_digest(config: dict[str, Any]) -> str:
+def config_digest(config: Config) -> str:
     """The same for equal configs, whatever the order of their keys, which saving and reading may
     change.
     """
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def train_run(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
+def train_run(run_dir: Path, parts: Files = (), quiet: bool = False) -> int:
     """Train the run of a directory in this process, one of `processes.world()`; returns the exit
     code.
     """
@@ -100,9 +101,7 @@ def _stopped(error: BaseException, session: Any) -> Ended | None:
     return cause
 
 
-def report_end(
-    error: BaseException, run_dir: Path | None = None, parts: tuple[str, ...] = ()
-) -> int:
+def report_end(error: BaseException, run_dir: Path | None = None, parts: Files = ()) -> int:
     """Print one message on the first rank's screen and log it; returns the exit code. `parts`: the
     files given on the command line, for the command that resumes; ended.json has none of them.
     """
@@ -127,7 +126,7 @@ def report_end(
     return code
 
 
-def _way(run_dir: Path, parts: tuple[str, ...]) -> str:
+def _way(run_dir: Path, parts: Files) -> str:
     return f"Go on with: {proposed.resume(run_dir, parts)}"
 
 
@@ -146,7 +145,7 @@ def _keeps(run_dir: Path) -> bool:
         return True
 
 
-def report_crash(error: BaseException, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
+def report_crash(error: BaseException, run_dir: Path, session: Any, parts: Files) -> int:
     """Report an unexpected error; the log has the traceback."""
     # Into the file; warnings also go to the screen.
     log.info("%s", "".join(traceback.format_exception(error)))

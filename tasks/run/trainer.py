@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 
+from tasks.types import Config
 from xformer_kit.config.trainer_schema import OURS
 from xformer_kit.registry import ConfigError
 
@@ -51,7 +52,7 @@ def quiet() -> None:
 
 
 def make(
-    config: dict[str, Any],
+    config: Config,
     callbacks: Sequence[Any],
     logger: Any,
     total: int,
@@ -92,26 +93,26 @@ def make(
         raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
 
 
-def accelerator(node: dict[str, Any]) -> str:
+def accelerator(node: Config) -> str:
     wanted = node.get("accelerator", "auto")
     if wanted != "auto":
         return wanted
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def precision(node: dict[str, Any]) -> str:
+def precision(node: Config) -> str:
     wanted = node.get("precision", "auto")
     if wanted != "auto":
         return wanted
     return "bf16-mixed" if accelerator(node) in ("cuda", "gpu") else "32-true"
 
 
-def compiles(node: dict[str, Any]) -> bool:
+def compiles(node: Config) -> bool:
     wanted = node.get("compile", "auto")
     return accelerator(node) in ("cuda", "gpu") if wanted == "auto" else bool(wanted)
 
 
-def _strategy(node: dict[str, Any], world: tuple[int, int] | None) -> Any:
+def _strategy(node: Config, world: tuple[int, int] | None) -> Any:
     wanted = node.get("strategy", "auto")
     several = world is not None and world[0] * world[1] > 1
     if wanted == "ddp" or (wanted == "auto" and several):

@@ -27,6 +27,7 @@ from tasks.run.exit_codes import NonFinite, SignalBox
 from tasks.run.observers import averages, observers
 from tasks.task_class import task_of
 from tasks.training_data import TrainingData, check_fingerprint, speaking
+from tasks.types import Config, Files, State
 from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
@@ -62,9 +63,7 @@ class TrainingProcess:
     raises a subclass of Ended.
     """
 
-    def __init__(
-        self, config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool = False
-    ):
+    def __init__(self, config: Config, run_dir: Path, parts: Files, quiet: bool = False):
         self.began = time.perf_counter()
         self.config = config
         self.run_dir = run_dir
@@ -74,12 +73,12 @@ class TrainingProcess:
         self.first = processes.rank() == 0
         self.signals = SignalBox()
         self.signals.install()
-        self.state: dict[str, Any] = {}  # of the checkpoint to resume from
+        self.state: State = {}  # of the checkpoint to resume from
         self.bar: Bar | None = None
         self.log = loggers.SafeLogger(None)
         self.trainer: Any = None
         self.checkpoints: CheckpointSaver | None = None
-        self.results: dict[str, Any] = {}
+        self.results: State = {}
         self.heartbeat = heartbeat.begin(config["trainer"])
         trainers.quiet()
         if self.first:
@@ -145,7 +144,7 @@ class TrainingProcess:
             signals=self.signals,
         )
 
-    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+    def _restore(self, path: Path, state: State) -> None:
         """Give the task a checkpoint's state, or that of an older checkpoint if this one does not
         fit the task's model.
         """
@@ -268,7 +267,7 @@ class TrainingProcess:
         else:
             summary.show(found, self.run_dir, sample, parts=self.parts)
 
-    def _results(self) -> dict[str, Any]:
+    def _results(self) -> State:
         """The content of summary.json, without the sample."""
         config, prepared, task = self.config, self.prepared, self.task
         device = self.trainer.strategy.root_device

@@ -80,7 +80,7 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
         ),
         (
             ["--prompt", "x", "--top-k", "4", "--penalty-alpha", "0.6", "--temperature", "1"],
-            "--temperature: shapes a draw, and --penalty-alpha 0.6 draws nothing; got 1.0.",
+            "--temperature: shapes a draw, and penalty_alpha=0.6 draws nothing; got 1.0.",
         ),
         (
             ["--prompt", "x", "--temperature", "0", "--num-samples", "2"],

@@ -184,7 +184,7 @@ def test_a_prompt_is_answered_as_a_file_is_and_what_is_asked_of_the_text_holds(t
         ),
         (
             ["generate", "RUN", "--input", "IN", "--beam", "2", "--top-p", "0.5"],
-            "--top-p: shapes a draw, and --beam 2 draws nothing",
+            "--top-p: shapes a draw, and beam=2 draws nothing",
         ),
         (
             ["generate", "RUN", "--input", "IN", "--penalty-alpha", "0.5"],
