@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
-        parser.unrecognized(rest)
+        commands.choices[args.command].unrecognized(rest)
     if rest:  # argparse takes one contiguous list: overrides may also follow --parts
         args.what += rest
     return _run(args)

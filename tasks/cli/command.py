@@ -1,18 +1,19 @@
 """What the commands share: short errors, a console, a run's directory, numbers with units."""
 
 import argparse
+import itertools
 import json
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from tasks.refusal import refusal
 from tasks.types import Config, State
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, choices
 from xformer_kit.registry.printable import printable
 
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
@@ -29,68 +30,51 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> Any:
-        if found := re.match(
-            r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message
-        ):
-            known = [word.strip("' ") for word in found[2].split(",")]
-            close = get_close_matches(found[1], known, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
-            message = f"no command is called '{found[1]}'.{hint} Known: {', '.join(known)}"
-        elif found := re.match(
-            r"argument .*?(--[\w-]+): invalid choice: '(.*?)' \(choose from (.*)\)", message
-        ):
-            choices = found[3].replace("'", "")
-            message = f"{found[1]}: no choice is called '{found[2]}'. Known: {choices}"
-        elif found := re.match(r"argument .*?(--[\w-]+): invalid (int|float) value: (.*)", message):
-            kind = "a whole number" if found[2] == "int" else "a number"
-            message = f"{found[1]}: must be {kind}; got {found[3]}"
-        elif "required" in message and (unknown := self._unknown()):
+        if "required" in message and (unknown := self._unknown()):
             message = self._no_option(unknown)
         sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
         raise SystemExit(2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            of = f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
+            message = f"{of} is called '{value}'. {choices(value, action.choices)}"
+            raise argparse.ArgumentError(None, message)
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        try:
+            return super()._get_value(action, text)
+        except argparse.ArgumentError:
+            kind = "a whole number" if action.type is int else "a number"
+            message = f"{action.option_strings[0]}: must be {kind}; got {text!r}"
+            raise argparse.ArgumentError(None, message) from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
     def unrecognized(self, words: list[str]) -> Any:
-        """End with one sentence on words that neither this parser nor its command takes."""
-        parser = self._command()
-        unknown = next((word for word in words if word.startswith("-")), None)
-        if unknown:
-            parser.error(parser._no_option(unknown))
-        parser.error(f"got words that it does not take: {' '.join(words)}. Leave them out")
-
-    def _command(self) -> "Parser":
-        """The parser of the command on the line; this one if there is none."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                return next(
-                    (action.choices[word] for word in self.words if word in action.choices), self
-                )
-        return self
+        """End with one sentence on words that this parser does not take."""
+        if unknown := next((word for word in words if word.startswith("-")), None):
+            self.error(self._no_option(unknown))
+        self.error(f"got words that it does not take: {' '.join(words)}. Leave them out")
 
     def _unknown(self) -> str | None:
         """The first option on the line that this parser does not have: more to the point than a
         required one that is missing.
         """
-        words = self.words[: self.words.index("--")] if "--" in self.words else self.words
+        words = itertools.takewhile(lambda word: word != "--", self.words)
         given = (word for word in words if re.match(r"--?[a-zA-Z]", word))
-        return next(
-            (word for word in given if word.partition("=")[0] not in self._option_string_actions),
-            None,
-        )
+        known = self._option_string_actions
+        return next((word for word in given if word.partition("=")[0] not in known), None)
 
     def _no_option(self, word: str) -> str:
         """The message for an unknown option, with the options that start with it, or else the most
         similar one.
         """
         name, known = word.partition("=")[0], list(self._option_string_actions)
-        begun = [
-            option
-            for option in known
-            if name.strip("-") and option.startswith(f"--{name.strip('-')}")
-        ]
+        start = f"--{name.strip('-')}"
+        begun = [option for option in known if start != "--" and option.startswith(start)]
         *more, last = begun or get_close_matches(name, known, n=1) or [""]
         hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
         return f"no option is called {name}.{hint} See {self.prog} --help"
@@ -128,7 +112,6 @@ def study_folder(study: str) -> Path:
     if there is none.
     """
     from tasks.study.resolve import PLAN
-    from xformer_kit.registry import nearest
 
     home, named = Path("outputs", "studies"), Path(study).expanduser()
     for place in (named, home / study):
@@ -141,12 +124,8 @@ def study_folder(study: str) -> Path:
             fix=f"Name a study's directory such as {home}/norm_placement.",
         )
     known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
-    there = (
-        f"Known: {', '.join(known)}."
-        if known
-        else f"There is none in {home}; begin one: python train.py study=NAME."
-    )
-    raise refusal(study, "no study is called so", fix=f"{nearest(Path(study).name, known)}{there}")
+    way = f"There is none in {home}; begin one: python train.py study=NAME."
+    raise refusal(study, "no study is called so", fix=choices(study, known) if known else way)
 
 
 def open_run(run: str, parts: list[str]) -> tuple[Path, Config]:
@@ -192,35 +171,26 @@ def _readable(
     from tasks.logging import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
 
-    folder = path / "checkpoints"
-    there = [
-        name for name in dict.fromkeys((first, *CHECKPOINTS)) if (folder / f"{name}.ckpt").is_file()
-    ]
-    if wanted is not None and wanted not in there:
+    files = {n: path / "checkpoints" / f"{n}.ckpt" for n in dict.fromkeys((first, *CHECKPOINTS))}
+    there = [name for name, file in files.items() if file.is_file()]
+    if not there or wanted not in (None, *there):
+        rule = "has no checkpoint yet" if wanted is None else f"has no checkpoint '{wanted}'"
         way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, parts)
-        raise refusal(run, f"has no checkpoint '{wanted}'", fix=way)
-    if not there:
-        raise refusal(run, "has no checkpoint yet", fix=summary.go_on(run, parts))
+        raise refusal(run, rule, fix=way)
     faults: list[str] = []
     for name in there if wanted is None else [wanted]:
         try:
-            state = read(folder / f"{name}.ckpt")
+            state = read(files[name])
         except DamagedError as error:
-            faults.append(f"{folder / f'{name}.ckpt'}: is damaged ({error})")
+            faults.append(f"{files[name]}: is damaged ({error})")
             continue
         if faults:
             print(f"{'; '.join(faults)}. Taken instead: {name}.", file=sys.stderr)
         return name, state
-    whole = (
-        []
-        if wanted is None
-        else [n for n in there if n != wanted and damage(folder / f"{n}.ckpt") is None]
-    )
-    way = (
-        f"Try --checkpoint {' or '.join(whole)}."
-        if whole
-        else "No other checkpoint is whole; train it again."
-    )
+    others = there if wanted is not None else []
+    way = "No other checkpoint is whole; train it again."
+    if whole := [name for name in others if damage(files[name]) is None]:
+        way = f"Try --checkpoint {' or '.join(whole)}."
     raise ConfigError(f"{'; '.join(faults)}. {way}")
 
 
@@ -261,6 +231,11 @@ def add_subject(parser: Any, example: str) -> None:
     )
 
 
+def add_checkpoint(parser: Any) -> None:
+    said = "which weights (best; another if that one is missing or damaged)"
+    parser.add_argument("--checkpoint", choices=CHECKPOINTS, help=said)
+
+
 def add_study(parser: Any) -> None:
     parser.add_argument(
         "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
@@ -271,11 +246,40 @@ def add_run(parser: Any, what: str = "a run's directory") -> None:
     parser.add_argument("run", metavar="RUN", help=what)
 
 
+def styled(text: str, style: str = "dim") -> Any:
+    from rich.text import Text
+
+    return Text(text, style)
+
+
 def say(screen: Any, *parts: Any, soft_wrap: bool = True) -> None:
     """Print a line of texts, each with a style or without: ("RUN", "bold"), " last"."""
     from rich.text import Text
 
     screen.print(Text.assemble(*parts), soft_wrap=soft_wrap)
+
+
+def say_wrapped(screen: Any, *parts: Any) -> None:
+    """`say` a text that wraps between words at the edge of a terminal."""
+    say(screen, *parts, soft_wrap=False)
+
+
+def indented(screen: Any, body: Any, above: int = 0) -> None:
+    """Print two columns to the right, after `above` empty lines."""
+    from rich.padding import Padding
+
+    screen.print(Padding(body, (above, 0, 0, 2), expand=False))
+
+
+def show_sections(screen: Any, sections: Mapping[str, Any], notes: Iterable[str]) -> None:
+    """Print each body after its heading, then yellow sentences."""
+    for heading, body in sections.items():
+        screen.print()
+        say_wrapped(screen, (heading, "bold cyan"))
+        indented(screen, body)
+    for sentence in notes:
+        screen.print()
+        say_wrapped(screen, (sentence, "yellow"))
 
 
 def table(*headings: str, right: Collection[str] = (), **options: Any) -> Any:
@@ -313,27 +317,17 @@ def on_device(model: Any) -> Any:
 
 def short(number: float) -> str:
     """Three digits and a unit: 987, 12.3 K, 4.56 M."""
-    for unit in ("", " K", " M", " G", " T"):
-        if abs(number) < 999.5:
-            return f"{_digits(number)}{unit}" if unit else f"{number:.0f}"
-        number /= 1000
-    return f"{_digits(number)} P"
+    return _scaled(number, 1000, ("", " K", " M", " G", " T", " P"))
 
 
 def size(number: float) -> str:
     """Bytes: 512 B, 1.50 KiB, 604 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(number) < 999.5:
-            return f"{number:.0f} B" if unit == "B" else f"{_digits(number)} {unit}"
-        number /= 1024
-    return f"{_digits(number)} TiB"
+    return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 
-def _digits(number: float) -> str:
-    return (
-        f"{number:.0f}"
-        if number >= 99.95
-        else f"{number:.1f}"
-        if number >= 9.995
-        else f"{number:.2f}"
-    )
+def _scaled(number: float, base: int, units: Sequence[str]) -> str:
+    power = 0
+    while abs(number) >= 999.5 and power < len(units) - 1:
+        number, power = number / base, power + 1
+    whole = power == 0 or number >= 99.95
+    return f"{number:{'.0f' if whole else '#.3g'}}{units[power]}"
