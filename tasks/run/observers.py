@@ -6,21 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks.callbacks import (
-    Averages,
-    Cadence,
-    CheckpointSaver,
-    Deadline,
-    NonFiniteGuard,
-    Profile,
-    ProgressBar,
-    Pruning,
-    Recorder,
-    RequestedStop,
-    Samples,
-    SignalStop,
-    watching,
-)
+from tasks.callbacks.averages import Averages
+from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.guard import Deadline, NonFiniteGuard, RequestedStop, SignalStop
+from tasks.callbacks.profile import Profile
+from tasks.callbacks.progress import ProgressBar
+from tasks.callbacks.pruning import Pruning
+from tasks.callbacks.recorder import Recorder
+from tasks.callbacks.samples import Samples
+from tasks.callbacks.watching import watchers
 from tasks.logging.bar import Bar
 from tasks.run import processes
 from tasks.run.exit_codes import SignalBox
@@ -60,7 +55,7 @@ def observers(
         found.append(RequestedStop(cadence, config["checkpoints"]["average"] > 1))
     if (limit := seconds(node.get("max_time"))) is not None:
         found.append(Deadline(cadence, limit, signals))
-    found += [recorder, *watching.watchers(config, cadence, run_dir, tell, first)]
+    found += [recorder, *watchers(config, cadence, run_dir, tell, first)]
     if bar is not None:
         found += [ProgressBar(bar, recorder.clock), Samples(run_dir, tell)]
     if averages is not None:

@@ -13,7 +13,10 @@ from typing import Any
 
 import torch
 
-from tasks.callbacks import Cadence, CheckpointSaver, Observers, Recorder, users
+from tasks.callbacks import Observers, users
+from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.recorder import Recorder
 from tasks.data import DataModule
 from tasks.logging import loggers, summary
 from tasks.logging.bar import Bar

@@ -65,7 +65,7 @@ def test_what_is_proposed_after_a_run_works_when_it_is_pasted(trained, capsys):
 def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(
     mine, config, tmp_path, monkeypatch, capsys
 ):
-    from tasks.callbacks import Recorder
+    from tasks.callbacks.recorder import Recorder
 
     end = Recorder.on_train_batch_end
 
