@@ -4,18 +4,17 @@ one broke.
 
 from typing import Any
 
-from tasks.cli.command import add_json, console, import_files, print_json, say, table
+from tasks.cli.command import console, import_files, print_json, say, table
 
 SUMMARY = "run the laws on parts of your own"
 EXAMPLES = """examples:
   xformer check my_parts.py
   xformer check my_parts.py --json"""
+OPTIONS = {
+    "file FILE": "a Python file that registers parts",
+    "--json": "print plain data",
+}
 MARKS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("skipped", "dim")}
-
-
-def options(parser: Any) -> None:
-    parser.add_argument("file", metavar="FILE", help="a Python file that registers parts")
-    add_json(parser)
 
 
 def run(args: Any) -> int:

@@ -16,6 +16,8 @@ from tasks.types import Config, State
 from xformer_kit.registry import ConfigError, choices
 from xformer_kit.registry.printable import printable
 
+# The types of numbers, by the metavar of their option; others are texts.
+NUMBERS = {"N": int, "K": int, "A": float, "P": float, "T": float}
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
 
 
@@ -218,32 +220,28 @@ def subject(words: list[str], files: list[str], command: str) -> tuple[Config, P
     return compose(words, data=False, once=True), None
 
 
-def add_json(parser: Any, what: str = "print plain data") -> None:
-    parser.add_argument("--json", action="store_true", help=what)
+def add_options(parser: Any, options: Mapping[str, str]) -> None:
+    """Add the options of a command, from a table: its text for `--help` by "NAME METAVAR".
 
-
-def add_subject(parser: Any, example: str) -> None:
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE | RUN",
-        help=f"overrides such as {example}, or one run's directory",
-    )
-
-
-def add_checkpoint(parser: Any) -> None:
-    said = "which weights (best; another if that one is missing or damaged)"
-    parser.add_argument("--checkpoint", choices=CHECKPOINTS, help=said)
-
-
-def add_study(parser: Any) -> None:
-    parser.add_argument(
-        "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
-    )
-
-
-def add_run(parser: Any, what: str = "a run's directory") -> None:
-    parser.add_argument("run", metavar="RUN", help=what)
+    A name that ends in ?, * or + takes at most one value, any number, or one or more, and an option
+    that ends in * may be repeated; of those that end in ! one must be given. The values are those
+    of A|B|C, numbers by their letter in NUMBERS, or texts; an option without a metavar is a switch.
+    """
+    one_of = parser
+    if any("! " in key for key in options):
+        one_of = parser.add_mutually_exclusive_group(required=True)
+    for key, said in options.items():
+        name, mark, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()  # type: ignore[union-attr]
+        more: dict[str, Any] = {"metavar": metavar, "type": NUMBERS.get(metavar, str)}
+        if not metavar:
+            more = {"action": "store_true"}
+        elif re.fullmatch(r"[\w|]+\|\w+", metavar):
+            more = {"choices": metavar.split("|")}
+        if mark == "*" and name.startswith("--"):
+            more["action"] = "append"
+        elif mark in ("?", "*", "+"):
+            more["nargs"] = mark
+        (one_of if mark == "!" else parser).add_argument(name, help=said, **more)
 
 
 def styled(text: str, style: str = "dim") -> Any:

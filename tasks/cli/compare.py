@@ -6,7 +6,7 @@ is compared with the first over common seeds.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import add_json, console, print_json, say, short, size, table
+from tasks.cli.command import console, print_json, say, short, size, table
 from xformer_kit.registry import ConfigError
 
 SUMMARY = "runs side by side: configs, figures, cost and speed, seeds taken together"
@@ -14,19 +14,11 @@ EXAMPLES = """examples:
   xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
   xformer compare outputs/decoder/2026-11-20_12-00-00/* --metric val/bits_per_byte
   xformer compare outputs/runs/* --json"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument(
-        "run",
-        metavar="RUN",
-        nargs="+",
-        help="directories of runs; the first is what others are compared with",
-    )
-    parser.add_argument(
-        "--metric", metavar="NAME", help="the figure to judge by, such as val/perplexity (val/loss)"
-    )
-    add_json(parser)
+OPTIONS = {
+    "run+ RUN": "directories of runs; the first is what others are compared with",
+    "--metric NAME": "the figure to judge by, such as val/perplexity (val/loss)",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import add_json, add_subject, console, print_json, subject
+from tasks.cli.command import console, print_json, subject
 from tasks.types import Config, Facts, State
 
 SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
@@ -17,11 +17,10 @@ EXAMPLES = """examples:
   xformer describe model=decoder model.layers=12 attn.kv_heads=2
   xformer describe experiment=nanogpt_cpu model.vocab_size=65
   xformer describe outputs/decoder/2026-11-20_12-00-00 --json"""
-
-
-def options(parser: Any) -> None:
-    add_subject(parser, "attn.heads=8")
-    add_json(parser)
+OPTIONS = {
+    "what* OVERRIDE | RUN": "overrides such as attn.heads=8, or one run's directory",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:

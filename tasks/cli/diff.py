@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tasks.cli.command import (
-    add_json,
     console,
     print_json,
     say,
@@ -30,11 +29,10 @@ EXAMPLES = """examples:
   xformer diff attn.kv_heads=2 attn.kv_heads=1
   xformer diff "model.layers=6 ffn.width=1024" "model.layers=12 ffn.width=512"
   xformer diff outputs/decoder/2026-11-20_12-00-00 placement=post --json"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument("what", nargs="*", metavar="OVERRIDES | RUN", help="one side, or two")
-    add_json(parser)
+OPTIONS = {
+    "what* OVERRIDES | RUN": "one side, or two",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:

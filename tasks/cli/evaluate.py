@@ -5,7 +5,7 @@ summary.json.
 
 from typing import Any
 
-from tasks.cli.command import add_json, add_run, console, grid, load_run, on_device, print_json, say
+from tasks.cli.command import console, grid, load_run, on_device, print_json, say
 from tasks.refusal import below_one, flag, refusal
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError
@@ -15,35 +15,16 @@ EXAMPLES = """examples:
   xformer evaluate outputs/decoder/2026-11-20_12-00-00
   xformer evaluate outputs/decoder/2026-11-20_12-00-00 --checkpoint best --json
   xformer evaluate RUN --input test.en --reference test.de --beam 5"""
-
-
-def options(parser: Any) -> None:
-    add_run(parser)
-    parser.add_argument(
-        "--checkpoint",
-        choices=("last", "previous", "best"),
-        help=(
-            "which weights: the last, those saved before, or those of the lowest loss (last;"
-            " another if it is damaged)"
-        ),
-    )
-    parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="sequences at a time (as in the run)"
-    )
-    parser.add_argument(
-        "--input", metavar="FILE", help="sources to answer, one a line (task=seq2seq)"
-    )
-    parser.add_argument("--reference", metavar="FILE", help="the right answers, one a line")
-    parser.add_argument(
-        "--beam", type=int, metavar="N", help="beams of a search, 1: greedy (as in the run)"
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=float,
-        metavar="A",
-        help="a beam's score is divided by length^A (1.0)",
-    )
-    add_json(parser)
+OPTIONS = {
+    "run RUN": "a run's directory",
+    "--checkpoint last|previous|best": "which weights (last; another if that one is damaged)",
+    "--batch-size N": "sequences at a time (as in the run)",
+    "--input FILE": "sources to answer, one a line (task=seq2seq)",
+    "--reference FILE": "the right answers, one a line",
+    "--beam N": "beams of a search, 1: greedy (as in the run)",
+    "--length-penalty A": "a beam's score is divided by length^A (1.0)",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:

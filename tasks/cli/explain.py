@@ -7,7 +7,7 @@ allocated.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import add_json, add_subject, console, grid, print_json, say, size, subject
+from tasks.cli.command import console, grid, print_json, say, size, subject
 
 SUMMARY = "which kernel computes each attention, why not a faster one, and its memory"
 EXAMPLES = """examples:
@@ -15,11 +15,10 @@ EXAMPLES = """examples:
   xformer explain model=decoder mask=sliding_window position=t5
   xformer explain attn.score.name=entmax data.seq_len=2048 data.batch_size=8
   xformer explain outputs/decoder/2026-11-20_12-00-00 --json"""
-
-
-def options(parser: Any) -> None:
-    add_subject(parser, "mask=sliding_window")
-    add_json(parser)
+OPTIONS = {
+    "what* OVERRIDE | RUN": "overrides such as mask=sliding_window, or one run's directory",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:

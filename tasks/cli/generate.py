@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import add_run, load_run, on_device, open_run
+from tasks.cli.command import load_run, on_device, open_run
 from tasks.refusal import below_one, flag, refusal
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError
@@ -26,40 +26,43 @@ EXAMPLES = """examples:
   xformer generate RUN --input test.en --output test.hyp --beam 5
   xformer generate RUN --prompt "Good morning" --beam 5 --num-samples 3 --scores
   xformer generate RUN --prompt "The <mask> of a function" --top-k 5"""
-
-NUMBERS = {  # option: type, metavar, what it does
-    "beam": (int, "N", "beams of a search, 1: greedy (as in the run)"),
-    "length_penalty": (float, "A", "a beam's score is divided by length^A (1.0)"),
-    "batch_size": (int, "N", "sources at a time (64)"),
-    "max_new_tokens": (int, "N", "tokens to write (200; of an answer: data.seq_len)"),
-    "min_new_tokens": (int, "N", "tokens to write before the end may come"),
-    "temperature": (
-        float,
-        "T",
-        "divides the logits; 0 takes the likeliest token (1.0; an answer is greedy)",
+OPTIONS = {
+    "run RUN": "a run's directory",
+    "--prompt! TEXT": (
+        "the text to go on with, the source, or a text with <mask> in it; - reads it from stdin"
     ),
-    "top_k": (int, "K", "draw from the K likeliest tokens; of a <mask>: show so many (5)"),
-    "top_p": (float, "P", "draw from the likeliest tokens that have probability P together"),
-    "min_p": (
-        float,
-        "P",
-        "draw from tokens with at least this share of the likeliest one's probability",
+    "--input! FILE": (
+        "sources, or texts with <mask>, one a line, and so are the answers; - is stdin"
     ),
-    "typical_p": (
-        float,
-        "P",
-        "draw from the tokens nearest to the entropy that have probability P together",
+    "--output FILE": "where the texts go (stdout)",
+    "--beam N": "beams of a search, 1: greedy (as in the run)",
+    "--length-penalty A": "a beam's score is divided by length^A (1.0)",
+    "--batch-size N": "sources at a time (64)",
+    "--max-new-tokens N": "tokens to write (200; of an answer: data.seq_len)",
+    "--min-new-tokens N": "tokens to write before the end may come",
+    "--temperature T": "divides the logits; 0 takes the likeliest token (1.0; an answer is greedy)",
+    "--top-k K": "draw from the K likeliest tokens; of a <mask>: show so many (5)",
+    "--top-p P": "draw from the likeliest tokens that have probability P together",
+    "--min-p P": "draw from tokens with at least this share of the likeliest one's probability",
+    "--typical-p P": "draw from the tokens nearest to the entropy that have probability P together",
+    "--penalty-alpha A": (
+        "contrastive search among --top-k tokens: weight of the likeness to what stands before"
     ),
-    "penalty_alpha": (
-        float,
-        "A",
-        "contrastive search among --top-k tokens: weight of the likeness to what stands before",
+    "--repetition-penalty P": "above 1: makes tokens that stand before less likely",
+    "--no-repeat-ngram N": "no sequence of N tokens comes twice",
+    "--seed N": "the same seed draws the same texts",
+    "--num-samples N": "texts for each prompt: drawn, or the best of --beam (1)",
+    "--stop* TEXT": "a text after which to stop; may be repeated",
+    "--constrain TEXT": "write only tokens that stand in this text, such as 0123456789-",
+    "--scores": (
+        "each text after its score and a tab: its log-probability in nats over length^A"
+        " (needs --beam)"
     ),
-    "repetition_penalty": (float, "P", "above 1: makes tokens that stand before less likely"),
-    "no_repeat_ngram": (int, "N", "no sequence of N tokens comes twice"),
-    "seed": (int, "N", "the same seed draws the same texts"),
-    "num_samples": (int, "N", "texts for each prompt: drawn, or the best of --beam (1)"),
+    "--checkpoint last|previous|best": (
+        "which weights (best; another if that one is missing or damaged)"
+    ),
 }
+
 DRAWS = (
     *("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha"),
     *("repetition_penalty", "no_repeat_ngram"),
@@ -79,36 +82,6 @@ TAKES = {  # what a task generates: its options, and a description
 NAMES = {"num_return": "num_samples", "allowed": "constrain"}
 
 
-def options(parser: Any) -> None:
-    add_run(parser)
-    given = parser.add_mutually_exclusive_group(required=True)
-    said = "the text to go on with, the source, or a text with <mask> in it; - reads it from stdin"
-    given.add_argument("--prompt", metavar="TEXT", help=said)
-    given.add_argument(
-        "--input",
-        metavar="FILE",
-        help="sources, or texts with <mask>, one a line, and so are the answers; - is stdin",
-    )
-    parser.add_argument("--output", metavar="FILE", help="where the texts go (stdout)")
-    for name, (kind, metavar, said) in NUMBERS.items():
-        parser.add_argument(flag(name), type=kind, metavar=metavar, help=said)
-    parser.add_argument(
-        "--stop",
-        metavar="TEXT",
-        action="append",
-        help="a text after which to stop; may be repeated",
-    )
-    said = "write only tokens that stand in this text, such as 0123456789-"
-    parser.add_argument("--constrain", metavar="TEXT", help=said)
-    said = (
-        "each text after its score and a tab: its log-probability in nats over length^A (needs"
-        " --beam)"
-    )
-    parser.add_argument("--scores", action="store_true", default=None, help=said)
-    said = "which weights (best, or where there is none or it is damaged another)"
-    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), help=said)
-
-
 def run(args: Any) -> int:
     from tasks.generation.translation import read_lines, writable
     from xformer_kit.objective import OBJECTIVES
@@ -126,7 +99,7 @@ def run(args: Any) -> int:
     try:
         speak(args, on_device(model), config, lines)
     except ConfigError as error:
-        own = {**dict.fromkeys((*NUMBERS, "stop")), **NAMES}
+        own = {**dict.fromkeys(TAKES["answers"][0]), **NAMES}
         raise ConfigError(
             replace(fault, path=flag(own[fault.path] or fault.path)) if fault.path in own else fault
             for fault in error.faults
@@ -151,8 +124,8 @@ def _suits(args: Any, speaks: str, task: str) -> None:
         rule = f"a run of task={task} does nothing with a text"
         raise refusal(args.run, rule, fix="Try xformer evaluate.")
     taken, does = TAKES[speaks]
-    for name in ("input", "output", "stop", "constrain", "scores", *NUMBERS):
-        if getattr(args, name) is not None and name not in taken:
+    for name in TAKES["answers"][0]:
+        if getattr(args, name) not in (None, False) and name not in taken:
             way = "Use --prompt." if name == "input" else "Leave it out."
             raise refusal(flag(name), f"is not for a run of task={task}, which {does}", fix=way)
 

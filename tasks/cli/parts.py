@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tasks.cli.command import add_json, console, cuts, import_files, print_json, say, table
+from tasks.cli.command import console, cuts, import_files, print_json, say, table
 
 SUMMARY = "list the parts that a config can name, with their options"
 EXAMPLES = """examples:
@@ -11,17 +11,11 @@ EXAMPLES = """examples:
   xformer parts attn multi_head        one part
   xformer parts --json                 {kind: {name: {option: {"type": ..., "default": ...}}}}
   xformer parts attn --parts my_parts.py"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument(
-        "kind",
-        nargs="?",
-        metavar="KIND",
-        help="attn, mask, position, norm, placement, ffn, kernel, ...",
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one part of the kind")
-    add_json(parser)
+OPTIONS = {
+    "kind? KIND": "attn, mask, position, norm, placement, ffn, kernel, ...",
+    "name? NAME": "one part of the kind",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:

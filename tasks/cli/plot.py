@@ -20,6 +20,21 @@ EXAMPLES = """examples:
   xformer plot curves outputs/decoder/* --metric val/loss --save curves.pdf
   xformer plot norms RUN   # of a run with callbacks.norms.every=50"""
 LENGTH = 256  # tokens at most without --length
+OPTIONS = {
+    "kind? KIND": "mask, bias, attention, curves or norms",
+    "what* OVERRIDE | RUN": "overrides such as mask=causal, or directories of runs",
+    "--save FILE": "where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
+    "--length N": f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})",
+    "--prefix N": "tokens of a prefix, for masks that see one whole (a quarter)",
+    "--text TEXT": "what the model reads; <mask> is a hole where it fills holes",
+    "--target TEXT": "the target, with sources and targets (the model's own answer)",
+    "--layers A,B": "numbers from 0 on, or names such as decoder.1.cross (all)",
+    "--heads A,B": "numbers from 0 on (all)",
+    "--checkpoint last|previous|best": (
+        "which weights (best; another if that one is missing or damaged)"
+    ),
+    "--metric A,B": "columns of metrics.csv (train/loss,val/loss)",
+}
 # What can be drawn, and the options that it has.
 KINDS = {
     "mask": ("length", "prefix"),
@@ -28,53 +43,6 @@ KINDS = {
     "curves": ("metric",),
     "norms": (),
 }
-
-
-def options(parser: Any) -> None:
-    parser.add_argument(
-        "kind", metavar="KIND", nargs="?", help="mask, bias, attention, curves or norms"
-    )
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE | RUN",
-        help="overrides such as mask=causal, or directories of runs",
-    )
-    parser.add_argument(
-        "--save",
-        metavar="FILE",
-        help="where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
-    )
-    parser.add_argument(
-        "--length",
-        metavar="N",
-        type=int,
-        help=f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})",
-    )
-    parser.add_argument(
-        "--prefix",
-        metavar="N",
-        type=int,
-        help="tokens of a prefix, for masks that see one whole (a quarter)",
-    )
-    parser.add_argument(
-        "--text", metavar="TEXT", help="what the model reads; <mask> is a hole where it fills holes"
-    )
-    parser.add_argument(
-        "--target",
-        metavar="TEXT",
-        help="the target, with sources and targets (the model's own answer)",
-    )
-    parser.add_argument(
-        "--layers", metavar="A,B", help="numbers from 0 on, or names such as decoder.1.cross (all)"
-    )
-    parser.add_argument("--heads", metavar="A,B", help="numbers from 0 on (all)")
-    parser.add_argument(
-        "--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)"
-    )
-    parser.add_argument(
-        "--metric", metavar="A,B", help="columns of metrics.csv (train/loss,val/loss)"
-    )
 
 
 def run(args: Any) -> int:

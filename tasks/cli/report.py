@@ -8,18 +8,17 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import add_json, add_study, console, print_json, study_folder
+from tasks.cli.command import console, print_json, study_folder
 from xformer_kit.registry.messages import first_line
 
 SUMMARY = "rewrite the report of a study from the runs that are there"
 EXAMPLES = """examples:
   xformer report norm_placement
   xformer report outputs/studies/norm_placement --json"""
-
-
-def options(parser: Any) -> None:
-    add_study(parser)
-    add_json(parser, "print where its files lie, and how many runs it is of")
+OPTIONS = {
+    "study STUDY": "a study's directory, or its name under outputs/studies",
+    "--json": "print where its files lie, and how many runs it is of",
+}
 
 
 def run(args: Any) -> int:

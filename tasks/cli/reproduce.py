@@ -6,7 +6,7 @@ changed, and with --run every figure is equal to the last digit; 1: something ha
 
 from typing import Any
 
-from tasks.cli.command import add_json, add_run, console, open_run, print_json, say
+from tasks.cli.command import console, open_run, print_json, say
 from tasks.refusal import refusal
 from tasks.types import State
 
@@ -16,14 +16,11 @@ EXAMPLES = """examples:
   xformer reproduce outputs/decoder/2026-11-20_12-00-00
   xformer reproduce outputs/runs/2f84664c4dc75a26 --run
   xformer reproduce outputs/decoder/2026-11-20_12-00-00 --parts my_parts.py --json"""
-
-
-def options(parser: Any) -> None:
-    add_run(parser, "a run's directory, also one of a study")
-    parser.add_argument(
-        "--run", dest="train", action="store_true", help="train it again and compare the figures"
-    )
-    add_json(parser)
+OPTIONS = {
+    "path RUN": "a run's directory, also one of a study",
+    "--run": "train it again and compare the figures",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
@@ -33,13 +30,13 @@ def run(args: Any) -> int:
     from tasks.logging import summary
     from xformer_kit.config import ensure
 
-    path, config = open_run(args.run, args.parts)
+    path, config = open_run(args.path, args.parts)
     if (facts := summary.read(path)) is None:
         summary.check_whole(path, args.parts)
         raise refusal(
-            args.run,
+            args.path,
             "is not finished; it has no summary.json to compare with",
-            fix=summary.go_on(args.run, args.parts),
+            fix=summary.go_on(args.path, args.parts),
         )
     if missing := [name for name in NEEDED if name not in facts]:
         raise refusal(
@@ -56,7 +53,7 @@ def run(args: Any) -> int:
     }
     if not args.json:
         _show(found)
-    if not args.train:
+    if not args.run:
         if args.json:
             print_json(found)
         return int(bool(found["differences"]))

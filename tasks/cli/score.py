@@ -4,7 +4,7 @@ the text.
 
 from typing import Any
 
-from tasks.cli.command import add_json, add_run, load_run, on_device, open_run, print_json
+from tasks.cli.command import load_run, on_device, open_run, print_json
 from tasks.refusal import refusal
 from tasks.types import Config
 
@@ -12,21 +12,16 @@ SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
   xformer score outputs/decoder/2026-11-20_12-00-00 --input texts.txt
   xformer score RUN --input test.en --reference test.de --json"""
+OPTIONS = {
+    "run RUN": "a run's directory",
+    "--input! FILE": "texts, or sources, one a line; - is stdin",
+    "--reference FILE": "the answers to score, one a line (task=seq2seq)",
+    "--checkpoint last|previous|best": (
+        "which weights (best; another if that one is missing or damaged)"
+    ),
+    "--json": "print plain data",
+}
 ROWS = 32  # texts that are scored at once
-
-
-def options(parser: Any) -> None:
-    add_run(parser)
-    parser.add_argument(
-        "--input", metavar="FILE", required=True, help="texts, or sources, one a line; - is stdin"
-    )
-    parser.add_argument(
-        "--reference", metavar="FILE", help="the answers to score, one a line (task=seq2seq)"
-    )
-    parser.add_argument(
-        "--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)"
-    )
-    add_json(parser)
 
 
 def run(args: Any) -> int:

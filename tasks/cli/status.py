@@ -6,7 +6,7 @@ running is not disturbed.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import add_json, add_study, console, print_json, say, study_folder, table
+from tasks.cli.command import console, print_json, say, study_folder, table
 from tasks.types import State
 from xformer_kit.registry.messages import first_line
 
@@ -14,12 +14,11 @@ SUMMARY = "how far a study is, what failed, and how to go on"
 EXAMPLES = """examples:
   xformer status norm_placement
   xformer status outputs/studies/norm_placement --json"""
+OPTIONS = {
+    "study STUDY": "a study's directory, or its name under outputs/studies",
+    "--json": "print plain data",
+}
 STYLE = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow"}
-
-
-def options(parser: Any) -> None:
-    add_study(parser)
-    add_json(parser)
 
 
 def run(args: Any) -> int:

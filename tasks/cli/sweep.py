@@ -17,25 +17,13 @@ EXAMPLES = """examples:
       --method bayes --out sweep.yaml
 then:
   wandb sweep sweep.yaml      and on every machine the `wandb agent` that it names"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument("action", metavar="export", help="export: write the file")
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE",
-        help="study=NAME, or overrides of which some have several values",
-    )
-    parser.add_argument(
-        "--method",
-        choices=("grid", "random", "bayes"),
-        help="how W&B chooses (grid; bayes with intervals)",
-    )
-    parser.add_argument(
-        "--metric", metavar="NAME", help="what it goes by (val/loss, or the study's)"
-    )
-    parser.add_argument("--out", metavar="FILE", help="where it is written (stdout)")
+OPTIONS = {
+    "action export": "export: write the file",
+    "what* OVERRIDE": "study=NAME, or overrides of which some have several values",
+    "--method grid|random|bayes": "how W&B chooses (grid; bayes with intervals)",
+    "--metric NAME": "what it goes by (val/loss, or the study's)",
+    "--out FILE": "where it is written (stdout)",
+}
 
 
 def run(args: Any) -> int:
