@@ -102,6 +102,15 @@ def print_json(data: Any) -> None:
     print(printable(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
 
 
+def output(args: Any, plain: Any, show: Any, *shown: Any) -> int:
+    """Print plain data with --json, else the page that `show` prints; returns exit code 0."""
+    if args.json:
+        print_json(plain)
+    else:
+        show(*shown)
+    return 0
+
+
 def import_files(files: list[str]) -> None:
     """Register a user's own parts. Raises ConfigError."""
     from xformer_kit.config import GROUPS, import_parts

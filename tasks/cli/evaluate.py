@@ -5,7 +5,7 @@ summary.json.
 
 from typing import Any
 
-from tasks.cli.command import console, grid, load_run, on_device, print_json, say
+from tasks.cli.command import console, grid, load_run, on_device, output, say, say_wrapped
 from tasks.refusal import below_one, flag, refusal
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError
@@ -39,17 +39,13 @@ def run(args: Any) -> int:
     model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
     found = evaluate(model, config, path, args.batch_size)
     figures = {"run": str(path), "checkpoint": name} | found
-    if args.json:
-        print_json(figures)
-    else:
-        _show(figures, config)
-    return 0
+    return output(args, figures, _show, figures, config)
 
 
 def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
     from tasks.generation.translation import partners, read_lines, translate
-    from tasks.metrics import TITLES, compared
+    from tasks.metrics import compared
 
     if not (args.input and args.reference):
         raise ConfigError(
@@ -59,24 +55,25 @@ def _answered(args: Any) -> int:
     references = partners(sources, read_lines(args.reference, "--reference"))
     # As xformer generate.
     model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")
-    if config["task"]["name"] != "seq2seq":
-        raise refusal(
-            "--input",
-            f"is for runs of task=seq2seq; this one has task={config['task']['name']}",
-        )
-    wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "batch_size")}
+    if (task := config["task"]["name"]) != "seq2seq":
+        raise refusal("--input", f"is for runs of task=seq2seq; this one has task={task}")
+    wanted = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
     figures = compared(translate(on_device(model), config, sources, **wanted), references)
-    if args.json:
-        print_json({"run": str(path), "checkpoint": name, "examples": len(sources)} | figures)
-        return 0
+    found = {"run": str(path), "checkpoint": name, "examples": len(sources)} | figures
+    return output(args, found, _show_answered, found, figures)
+
+
+def _show_answered(found: State, figures: State) -> None:
+    from tasks.metrics import TITLES
+
     screen = console()
-    say(screen, (str(path), "bold"), (f" {name}, {len(sources):,} sources", "dim"))
+    what = f" {found['checkpoint']}, {found['examples']:,} sources"
+    say(screen, (found["run"], "bold"), (what, "dim"))
     for name, value in figures.items():
-        shown: Any = value
+        shown = value
         if not isinstance(value, str):
             shown = f"{100 * value if name == 'exact_match' else value:.2f}", "bold"
         say(screen, f"{TITLES.get(name) or name.replace('_', ' '):16} ", shown)
-    return 0
 
 
 def evaluate(model: Any, config: Config, path: Any, rows: int | None = None) -> State:
@@ -125,17 +122,23 @@ def _precision(config: Config, device: Any) -> Any:
 
 def _show(figures: State, config: Config) -> None:
     page = grid("", "bold", "dim", right=[1], whole=[])
-    page.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
-    if "val/bits_per_byte" in figures:
-        page.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")
-    page.add_row("perplexity", f"{figures['val/perplexity']:.2f}", "")
-    for name, value in figures.items():
-        if name.count("/") == 2 and name.endswith("/loss"):  # of a part of a mixture
-            page.add_row(name.split("/")[1], f"{value:.4f}", "nats per token")
-    page.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
+    parts = [  # of a mixture
+        (name.split("/")[1], ".4f", name, "nats per token")
+        for name in figures
+        if name.count("/") == 2 and name.endswith("/loss")
+    ]
+    for title, form, name, unit in (
+        ("validation loss", ".4f", "val/loss", "nats per token"),
+        ("bits per byte", ".4f", "val/bits_per_byte", ""),
+        ("perplexity", ".2f", "val/perplexity", ""),
+        *parts,
+        ("over", ",", "tokens", "tokens, the whole validation split"),
+    ):
+        if name in figures:
+            page.add_row(title, format(figures[name], form), unit)
     screen = console()
     say(screen, (figures["run"], "bold"), (f" {figures['checkpoint']}", "dim"))
     screen.print(page)
     if limit := config["trainer"].get("limit_val_batches"):
         note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
-        say(screen, (note, "dim"), soft_wrap=False)
+        say_wrapped(screen, (note, "dim"))

@@ -7,7 +7,17 @@ allocated.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import console, grid, print_json, say, size, subject
+from tasks.cli.command import (
+    console,
+    grid,
+    indented,
+    output,
+    say,
+    say_wrapped,
+    size,
+    styled,
+    subject,
+)
 
 SUMMARY = "which kernel computes each attention, why not a faster one, and its memory"
 EXAMPLES = """examples:
@@ -26,35 +36,29 @@ def run(args: Any) -> int:
     from xformer_kit.inspect.explain import explain
 
     found = explain(config)
-    if args.json:
-        plain = found._asdict()
-        plain["attentions"] = [
-            item._asdict() | {"run": item.run and item.run._asdict(), "faster": dict(item.faster)}
-            for item in found.attentions
-        ]
-        print_json(plain)
-        return 0
-    _show(found, str(path or " ".join(args.what) or "the default model"))
-    return 0
+    plain = found._asdict()
+    plain["attentions"] = [
+        item._asdict() | {"run": item.run and item.run._asdict(), "faster": dict(item.faster)}
+        for item in found.attentions
+    ]
+    title = str(path or " ".join(args.what) or "the default model")
+    return output(args, plain, _show, found, title)
 
 
 def _show(found: Any, title: str) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
     screen = console()
-    say(screen, (title, "bold"), soft_wrap=False)
+    say_wrapped(screen, (title, "bold"))
     texts = "of documents kept apart" if found.documents else "without padding"
     rows = f"{found.rows} sequences" if found.rows > 1 else "1 sequence"
     step = f"a step of training on {rows} of {found.seq_len:,} tokens {texts}"
-    say(screen, (f"{step}, {found.precision}, {found.device}", "dim"), soft_wrap=False)
+    say_wrapped(screen, (f"{step}, {found.precision}, {found.device}", "dim"))
     for item in found.attentions:
         screen.print()
-        say(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"), soft_wrap=False)
+        say_wrapped(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"))
         lines = grid("dim", "", whole=[0])
         for left, right in _lines(item):
-            lines.add_row(left, Text(right, "bold" if left == "kernel" else ""))
-        screen.print(Padding(lines, (0, 0, 0, 2), expand=False))
+            lines.add_row(left, styled(right, "bold" if left == "kernel" else ""))
+        indented(screen, lines)
     if not found.attentions:
         say(screen, ("no attention", "dim"))
 

@@ -6,7 +6,7 @@ changed, and with --run every figure is equal to the last digit; 1: something ha
 
 from typing import Any
 
-from tasks.cli.command import console, open_run, print_json, say
+from tasks.cli.command import console, open_run, output, print_json, say
 from tasks.refusal import refusal
 from tasks.types import State
 
@@ -33,17 +33,11 @@ def run(args: Any) -> int:
     path, config = open_run(args.path, args.parts)
     if (facts := summary.read(path)) is None:
         summary.check_whole(path, args.parts)
-        raise refusal(
-            args.path,
-            "is not finished; it has no summary.json to compare with",
-            fix=summary.go_on(args.path, args.parts),
-        )
+        rule = "is not finished; it has no summary.json to compare with"
+        raise refusal(args.path, rule, fix=summary.go_on(args.path, args.parts))
     if missing := [name for name in NEEDED if name not in facts]:
-        raise refusal(
-            str(path / "summary.json"),
-            f"has no {', '.join(missing)}",
-            fix="Bring a copy of it back.",
-        )
+        rule = f"has no {', '.join(missing)}"
+        raise refusal(path / "summary.json", rule, fix="Bring a copy of it back.")
     ensure(config, data=False)
     again = free(path)
     given = words(config, args.parts, again)
@@ -64,11 +58,7 @@ def run(args: Any) -> int:
         "run": str(again),
         "figures": {n: {"then": then.get(n), "now": now.get(n)} for n in then | now},
     }
-    if args.json:
-        print_json(found)
-    else:
-        _compare(found)
-    return int(then != now)
+    return int(then != now) | output(args, found, _compare, found)
 
 
 def _show(found: State) -> None:
@@ -88,5 +78,4 @@ def _compare(found: State) -> None:
     say(screen, (found["run"], "bold"))
     for name, figure in found["figures"].items():
         same = figure["then"] == figure["now"]
-        said = verdict(figure["then"], figure["now"])
-        say(screen, f"{name}: ", (said, "" if same else "yellow"))
+        say(screen, f"{name}: ", (verdict(**figure), "" if same else "yellow"))

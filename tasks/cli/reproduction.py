@@ -77,9 +77,11 @@ def _data(config: Config, then: str) -> Iterator[str]:
 
 def _code(config: Facts, facts: Facts, parts: list[str]) -> Iterator[str]:
     mine = part_hashes(parts)
-    for name, digest in facts["parts"].items():
-        if mine.get(name) != digest:
-            yield f"parts: {name} was changed since the run."
+    yield from (
+        f"parts: {name} was changed since the run."
+        for name, digest in facts["parts"].items()
+        if mine.get(name) != digest
+    )
     if "code" not in facts:
         yield (
             "code: the run did not note the code of its parts, so it is not known whether that was"
@@ -125,10 +127,8 @@ def figures(facts: Facts) -> Figures:
 def verdict(then: float | None, now: float | None) -> str:
     """Whether a figure came out the same."""
     if then is None or now is None:
-        return (
-            f"was {'missing' if then is None else f'{then!r}'}, and is"
-            f" {'missing' if now is None else f'{now!r}'}"
-        )
+        was, is_ = ("missing" if figure is None else repr(figure) for figure in (then, now))
+        return f"was {was}, and is {is_}"
     if then == now or (math.isnan(then) and math.isnan(now)):
         return f"{now!r}, equal to the last digit"
     share = f", {100 * abs(now - then) / abs(then):.2g} %" if then else ""

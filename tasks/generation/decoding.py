@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from tasks.types import State
 
@@ -18,6 +19,17 @@ class DecodedAnswer(NamedTuple):
 
     ids: np.ndarray
     score: float | None = None
+
+
+def device_of(model: Any) -> torch.device:
+    return next(model.parameters()).device
+
+
+def batch_on(device: torch.device, examples: Sequence[Any]) -> Any:
+    """A batch of examples on a device."""
+    from xformer_kit.data.batch import collate, mapped
+
+    return mapped(collate(examples), lambda x: x.to(device))
 
 
 def answers(
@@ -91,22 +103,15 @@ def asked(model: Any, objective: Any, prompts: Sequence[Any]) -> State:
     """Arguments of `generate` and `beam_search` that answer prompts, which are `objective.pair`s;
     without ids, `start` is the first token of an answer, else the answer follows the ids.
     """
-    from xformer_kit.data.batch import collate, mapped
-
     start, end = (objective.tokenizer.special(name) for name in objective.specials[:2])
-    device = next(model.parameters()).device
+    device = device_of(model)
     if "source" in prompts[0]:
-        source: Any = mapped(
-            collate([{"source": p["source"]} for p in prompts]), lambda x: x.to(device)
-        )["source"]
+        source = batch_on(device, [{"source": p["source"]} for p in prompts])["source"]
         return {"source": source.ids, "source_real": source.real, "start": start, "end": end}
-    given = [p["tokens"][p["tokens.prefix"]] for p in prompts]  # the prefix, padded on the left
-    longest = max(map(len, given))
-    padded = torch.tensor([[0] * (longest - len(g)) + g.tolist() for g in given], device=device)
-    real = torch.tensor(
-        [[False] * (longest - len(g)) + [True] * len(g) for g in given], device=device
-    )
-    return {"ids": padded, "real": None if bool(real.all()) else real, "end": end}
+    given = [torch.as_tensor(p["tokens"][p["tokens.prefix"]]).long() for p in prompts]
+    padded = lambda rows: pad_sequence(rows, batch_first=True, padding_side="left").to(device)
+    real = padded([torch.ones_like(ids, dtype=torch.bool) for ids in given])
+    return {"ids": padded(given), "real": None if bool(real.all()) else real, "end": end}
 
 
 def _batch(

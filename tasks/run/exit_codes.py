@@ -74,23 +74,23 @@ class NoRun(Ended):
     code = CONFIG
 
 
+VOTES = 1000  # fewer ranks than that
+
+
 def ballot(number: int, late: bool = False) -> int:
-    """A signal, and the end of trainer.max_time, as a number that ranks can add up: fewer than 1000
-    votes for each.
-    """
-    return (1000 ** SIGNALS.index(signal.Signals(number)) if number else 0) + late * 1000 ** len(
-        SIGNALS
-    )
+    """A signal, and the end of trainer.max_time, as a number that ranks can add up."""
+    signals = VOTES ** SIGNALS.index(signal.Signals(number)) if number else 0
+    return signals + late * VOTES ** len(SIGNALS)
 
 
 def overtime(votes: int) -> bool:
     """Whether any rank's time was up, from the sum of their ballots."""
-    return votes >= 1000 ** len(SIGNALS)
+    return votes >= VOTES ** len(SIGNALS)
 
 
 def elected(votes: int) -> int:
     """The signal that ranks were sent, from the sum of their ballots; 0 for none."""
-    return next((int(s) for i, s in enumerate(SIGNALS) if votes // 1000**i % 1000), 0)
+    return next((int(s) for i, s in enumerate(SIGNALS) if votes // VOTES**i % VOTES), 0)
 
 
 def end_at_signals() -> None:

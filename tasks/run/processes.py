@@ -112,20 +112,19 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
     The first rank starts the run before it shares the directory, where the others read the config.
     If that fails, it raises the error, and the others raise NoRun.
     """
-    shared, fault = store(), None
+    from torch.distributed.elastic.utils.store import synchronize
+
+    fault = None
     if rank() == 0:
         try:
             begin()
         except Exception as error:
             fault = error
-        shared.set("xformer/run_dir", "" if fault else str(run_dir.resolve()))
-    named = shared.get("xformer/run_dir").decode()
-    count = math.prod(world() or (1, 1))
-    if shared.add("xformer/read", 1) == count:
-        shared.set("xformer/all_read", "yes")
-    if rank() == 0:  # the store may live in this process: stay until all have read
-        shared.wait(["xformer/all_read"])
-    if not named:
+    own = "" if fault else str(run_dir.resolve())
+    ranks = math.prod(world() or (1, 1))
+    # The store may be in the first rank, which waits until all have read.
+    said = synchronize(store(), own.encode(), rank(), ranks, "xformer/run_dir", ANSWER.seconds)
+    if not (named := said[0].decode()):
         raise fault or NoRun(
             "hydra.run.dir: the first rank could not start the run; see its message."
         )
