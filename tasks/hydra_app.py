@@ -3,9 +3,7 @@ jobs.
 """
 
 import itertools
-import json
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,7 +118,7 @@ def job(config: DictConfig) -> float | None:
         from_hydra(config, about.overrides.task),
         directory,
         parts,
-        job=several,
+        listed=several,
         quiet=beside_others,
         there=there,
     )
@@ -134,16 +132,24 @@ def job(config: DictConfig) -> float | None:
 
 def _of_study(config: DictConfig, about: Any, directory: Path, parts: Files) -> float:
     """One run of a study: its exit code, or 0 where another process is at it."""
-    from tasks.run import processes
+    from tasks.run.job import Job
     from tasks.run.start import ensure_run
     from tasks.study.state import claim, left
 
-    os.environ[processes.SILENT], os.environ[processes.KEY] = "1", directory.name
-    os.environ[processes.TRIAL] = json.dumps(OmegaConf.to_container(config.study).get("trial"))  # type: ignore[union-attr]
+    trial: Any = OmegaConf.to_container(config.study)
+    job = Job(
+        directory,
+        parts,
+        listed=True,
+        quiet=True,
+        silent=True,
+        key=directory.name,
+        trial=trial.get("trial"),
+    )
     with claim(directory) as mine:
         if not mine:
             return 0.0
-        code = ensure_run(from_hydra(config, about.overrides.task), directory, parts, True)
+        code = ensure_run(from_hydra(config, about.overrides.task), job)
         left(directory, code)
         return float(code)
 

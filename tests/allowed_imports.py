@@ -58,7 +58,9 @@ MAY: dict[str, set[str]] = {
 LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model.api")}
 # What each unit of tasks may import. A unit is a folder, a file of run/ that needs no other file of
 # it, or "modules", the files at the top: the Lightning modules and the data.
-OF_RUN = {f"run.{name}" for name in ("exit_codes", "seeds", "auto_accumulate", "to_overrides")}
+OF_RUN = {
+    f"run.{name}" for name in ("exit_codes", "job", "seeds", "auto_accumulate", "to_overrides")
+}
 EVERYWHERE = {"types", "refusal"}
 TASKS_MAY: dict[str, set[str]] = {
     "types": set(),
@@ -67,7 +69,8 @@ TASKS_MAY: dict[str, set[str]] = {
     "run.seeds": set(),
     "run.auto_accumulate": set(),
     "run.to_overrides": set(),
-    "run.processes": {"run.exit_codes"},
+    "run.job": set(),
+    "run.processes": {"run.exit_codes", "run.job"},
     "run.checkpoints": {"run.exit_codes", "logging"},
     "generation": set(),
     "logging": {"run.exit_codes", "modules"},

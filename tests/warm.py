@@ -19,7 +19,6 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 
 from tasks.run import fork_server
-from tasks.run.processes import PARENT
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = [
@@ -130,8 +129,8 @@ def _keep_a_fork_server() -> None:
         os.close(requests[1])
         os.close(answers[0])
         os.setpgid(0, 0)
-        os.environ[PARENT] = str(os.getppid())
-        sys.argv = ["tasks.run.fork_server", str(requests[0]), str(answers[1])]
+        numbers = requests[0], answers[1], os.getppid()
+        sys.argv = ["tasks.run.fork_server", *map(str, numbers)]
         with suppress(BaseException):
             fork_server.main()
         os._exit(0)

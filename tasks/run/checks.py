@@ -1,12 +1,10 @@
 """Checks of a run against its data, its plan and its other ranks; all raise ConfigError."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from tasks.run import processes
 from tasks.types import Config, State
 from xformer_kit.config import config_hash
 from xformer_kit.data.tokenizer import TOKENIZERS
@@ -23,11 +21,10 @@ def check_vocabulary(wanted: int | None, needed: int) -> None:
         )
 
 
-def check_planned(config: Config, fingerprint: str) -> None:
+def check_planned(planned: str | None, config: Config, fingerprint: str) -> None:
     """A run of a study must be the one that its plan has: the plan composes the config by itself,
     and Hydra and its launcher compose it again.
     """
-    planned = os.environ.get(processes.KEY)
     if planned is not None and planned != (key := run_key(config, fingerprint)):
         raise ConfigError(
             f"study: this run was planned as {planned} and is {key}: its config, its data or its"

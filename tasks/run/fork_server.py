@@ -1,10 +1,10 @@
 """A process that has imported what a run needs, and forks one process for each run of a multirun.
 
-    python -m tasks.run.fork_server READ WRITE
+    python -m tasks.run.fork_server READ WRITE PARENT
 
 Imports take longer than many small runs. A fork starts with the imports done, and shares nothing
 else: nothing has been computed here, no thread was started and no device was used, so each job has
-a process of its own. Requests and answers are lines of JSON on two pipes: {run_dir, parts,
+a process of its own. Requests and answers are lines of JSON on two pipes: {arguments of the worker,
 environment} -> {pid} when it runs, {code} when it has ended.
 
 Only without a GPU: a CUDA context does not survive a fork.
@@ -16,14 +16,15 @@ import signal
 import subprocess
 import sys
 import traceback
+from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from runpy import run_module
 from typing import Any, TextIO
 
 from tasks.run.exit_codes import SIGNALS
-from tasks.run.processes import PARENT, end_with_parent, forwarding_signals, worker_environment
-from tasks.types import Files, State
+from tasks.run.job import Job
+from tasks.run.processes import end_with_parent, forwarding_signals, import_environment
+from tasks.types import State
 
 _forge: "ForkServer | None" = None  # of this process
 
@@ -34,12 +35,12 @@ def usable() -> bool:
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
-def launch(run_dir: Path, parts: Files, quiet: bool) -> int:
+def launch(job: Job) -> int:
     """Train a run in a process of its own, and return its exit code."""
     global _forge
     if _forge is None or not _forge.alive:
         _forge = ForkServer()
-    return _forge.train(run_dir, parts, quiet)
+    return _forge.train(job)
 
 
 class ForkServer:
@@ -49,11 +50,11 @@ class ForkServer:
         # of answers, of requests
         mine = os.pipe()
         theirs = os.pipe()
-        command = [sys.executable, "-m", "tasks.run.fork_server", str(theirs[0]), str(mine[1])]
         fds = theirs[0], mine[1]
+        numbers = map(str, (*fds, os.getpid()))
         self.process = subprocess.Popen(
-            command,
-            env=worker_environment(False, True),
+            [sys.executable, "-m", "tasks.run.fork_server", *numbers],
+            env=os.environ | import_environment(),
             pass_fds=fds,
             process_group=0,
             stdin=subprocess.DEVNULL,
@@ -67,12 +68,10 @@ class ForkServer:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def train(self, run_dir: Path, parts: Files, quiet: bool) -> int:
-        said = {
-            "run_dir": str(run_dir),
-            "parts": parts,
-            "environment": worker_environment(quiet, True),
-        }
+    def train(self, job: Job) -> int:
+        environment = os.environ | import_environment()
+        arguments = replace(job, parent=self.process.pid).arguments()
+        said = {"arguments": arguments, "environment": environment}
         print(json.dumps(said), file=self.requests, flush=True)
         begun = self._answer()
         with forwarding_signals(lambda number: os.kill(begun["pid"], number)):
@@ -98,15 +97,15 @@ def serve(requests: TextIO, answers: TextIO) -> None:
 
 
 def _child(asked: State) -> None:
-    """Run what `python -m tasks.run.worker RUN` runs, and exit."""
+    """Run what `python -m tasks.run.worker` runs, and exit."""
     code: Any = 1
     try:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         os.setpgid(0, 0)
         os.environ.clear()
-        os.environ.update(asked["environment"] | {PARENT: str(os.getppid())})
-        sys.argv = ["tasks.run.worker", asked["run_dir"], "--parts", *asked["parts"]]
+        os.environ.update(asked["environment"])
+        sys.argv = ["tasks.run.worker", *asked["arguments"], "1"]
         run_module("tasks.run.worker", run_name="__main__")
     except SystemExit as error:
         code = error.code
@@ -119,10 +118,11 @@ def _child(asked: State) -> None:
 
 
 def main() -> None:
-    end_with_parent()
+    requests_, answers_, parent = map(int, sys.argv[1:])
+    end_with_parent(parent)
     for number in SIGNALS:  # each run gets the signal by itself
         signal.signal(number, signal.SIG_IGN)
-    with open(int(sys.argv[1])) as requests, open(int(sys.argv[2]), "w") as answers:
+    with open(requests_) as requests, open(answers_, "w") as answers:
         serve(requests, answers)
 
 

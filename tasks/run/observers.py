@@ -1,7 +1,5 @@
 """The observers of a run, in the order in which they run."""
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.samples import Samples
 from tasks.callbacks.watching import watchers
 from tasks.logging.bar import Bar
-from tasks.run import processes
 from tasks.run.exit_codes import SignalBox
 from tasks.types import Config
 from xformer_kit.config.trainer_schema import seconds
@@ -42,6 +39,7 @@ def observers(
     averages: Averages | None,
     checkpoints: CheckpointSaver,
     bar: Bar | None,
+    trial: Config | None,
     explain: Callable[[int], Exception],
     save: Callable[[], None],
 ) -> list[Any]:
@@ -63,6 +61,6 @@ def observers(
     found.append(checkpoints)
     if node.get("profile") and first:
         found.append(Profile(run_dir, node["profile"]))
-    if trial := json.loads(os.environ.get(processes.TRIAL, "null")):
+    if trial:
         found.append(Pruning(cadence, trial, save))
     return [*found, SignalStop(cadence, signals, guard, save)]

@@ -16,24 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tasks.run.exit_codes import SIGNALS, NoRun
-from tasks.types import Config, Files
-
-PARENT = "XFORMER_PARENT"  # environment: the process without which a worker ends
-JOB = (  # environment: this is a job of a multirun, which ends with a line in place of a page
-    "XFORMER_JOB"
-)
-# environment: a run of a study prints nothing; its log and ended.json have everything
-SILENT = "XFORMER_SILENT"
-# environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
-TRIAL = "XFORMER_TRIAL"
-KEY = "XFORMER_KEY"  # environment: the key by which a study planned the run
-QUIET = "XFORMER_QUIET"  # environment: a job that runs at the same time as others draws no bar
+from tasks.run.job import Job
+from tasks.types import Config
 
 ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
 
@@ -134,19 +125,18 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
     return agreed
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int | None) -> None:
     """End this process when its parent does: through the kernel on Linux, else by checking twice a
     second.
 
     Workers of an elastic agent have a session of their own, so nothing else would end them after a
     kill -9.
     """
-    parent = int(os.environ.get(PARENT, os.getppid()))
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # 1: PR_SET_PDEATHSIG
     else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it died before the line above
+        threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    if parent not in (None, os.getppid()):  # it died before the line above
         os._exit(1)
 
 
@@ -157,11 +147,10 @@ def _watch(parent: int) -> None:
 
 
 def silence() -> None:
-    """Discard this process's output to the screen, if it was started as a silent one."""
-    if os.environ.get(SILENT):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for fd in (1, 2):
-            os.dup2(nowhere, fd)
+    """Discard this process's output to the screen."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for fd in (1, 2):
+        os.dup2(nowhere, fd)
 
 
 @contextmanager
@@ -216,30 +205,20 @@ def import_environment() -> dict[str, str]:
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join([*own, *given])}
 
 
-def worker_environment(quiet: bool, job: bool) -> dict[str, str]:
-    """Environment of a process that trains for this one."""
-    found = os.environ | import_environment() | {PARENT: str(os.getpid())}
-    return found | ({QUIET: "1"} if quiet else {}) | ({JOB: "1"} if job else {})
+def worker_command(job: Job, count: int) -> list[str]:
+    """The command that trains a run for this process, in `count` processes."""
+    told = replace(job, parent=os.getpid()).arguments()
+    return [sys.executable, "-m", "tasks.run.worker", *told, str(count)]
 
 
-def launch(
-    run_dir: Path, count: int, parts: Files = (), quiet: bool = False, job: bool = False
-) -> int:
+def launch(job: Job, count: int) -> int:
     """Train a run in `count` worker processes, pass signals on to them, and return the exit
     code.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "tasks.run.worker",
-        str(run_dir),
-        "--count",
-        str(count),
-        "--parts",
-        *parts,
-    ]
     # A process group of its own: Ctrl-C reaches only this process, which passes it on once.
-    child = subprocess.Popen(command, env=worker_environment(quiet, job), process_group=0)
+    child = subprocess.Popen(
+        worker_command(job, count), env=os.environ | import_environment(), process_group=0
+    )
     with forwarding_signals(child.send_signal):
         code = child.wait()
     return code if code >= 0 else 128 - code

@@ -5,6 +5,7 @@ from pathlib import Path
 from tasks.logging import summary
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended, NoRun
+from tasks.run.job import Job
 from tasks.run.start import PARTS_WAY, train_in_processes
 from tasks.run.train import report_end
 from tasks.types import Config, Files, State
@@ -36,7 +37,7 @@ def resume_run(run_dir: Path, parts: Files = ()) -> int:
         import_parts(parts, GROUPS.values())
         if faults := check(config) or [*run_faults(config)]:
             raise ConfigError(f"{run_dir}: {fault}" for fault in faults)
-        return train_in_processes(config, run_dir, parts, job=False, quiet=False)
+        return train_in_processes(config, Job(run_dir, parts))
     except (Ended, ConfigError) as error:
         return report_end(error)
 

@@ -4,7 +4,6 @@ checkpoint, trains, and writes the summary.
 
 import logging
 import math
-import os
 import sys
 import time
 from functools import partial
@@ -27,10 +26,11 @@ from tasks.run import trainer as trainers
 from tasks.run.compatibility import misfit
 from tasks.run.decoding_speed import decodable, decoding_speed
 from tasks.run.exit_codes import NonFinite, SignalBox
+from tasks.run.job import Job
 from tasks.run.observers import averages, observers
 from tasks.task_class import task_of
 from tasks.training_data import TrainingData, check_fingerprint, speaking
-from tasks.types import Config, Files, State
+from tasks.types import Config, State
 from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
@@ -66,13 +66,12 @@ class TrainingProcess:
     raises a subclass of Ended.
     """
 
-    def __init__(self, config: Config, run_dir: Path, parts: Files, quiet: bool = False):
+    def __init__(self, config: Config, job: Job):
         self.began = time.perf_counter()
         self.config = config
-        self.run_dir = run_dir
+        self.job = job
+        self.run_dir = run_dir = job.run_dir
         self.folder = run_dir / "checkpoints"
-        self.parts = parts
-        self.quiet = quiet
         self.first = processes.rank() == 0
         self.signals = SignalBox()
         self.signals.install()
@@ -120,7 +119,7 @@ class TrainingProcess:
         self.objective = speaking(objective_of(config), prepared)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), prepared.fingerprint)
-        checks.check_planned(config, prepared.fingerprint)
+        checks.check_planned(self.job.key, config, prepared.fingerprint)
         self.data = TrainingData(config, prepared, self.objective)
         self.total = self.data.total_steps
         if not self.first:
@@ -181,7 +180,7 @@ class TrainingProcess:
         saver = CheckpointSaver(cadence, self.folder, fixed, recorder, own, average, *last)
         self.checkpoints = saver
         if self.first:
-            live = config["trainer"].get("enable_progress_bar", True) and not self.quiet
+            live = config["trainer"].get("enable_progress_bar", True) and not self.job.quiet
             self.bar = Bar(self.total, self.task.step, None if live else False)
         if line:
             self._say(line)
@@ -195,6 +194,7 @@ class TrainingProcess:
             averages=average,
             checkpoints=saver,
             bar=self.bar,
+            trial=self.job.trial,
             explain=self._explain,
             save=lambda: saver.keep(self.trainer, self.task),
         )
@@ -262,13 +262,13 @@ class TrainingProcess:
         (self.run_dir / summary.ENDED).unlink(missing_ok=True)
         self.results = found
         log.info("finished: %s", {k: v for k, v in found.items() if k.startswith("val/")})
-        if self.quiet or os.environ.get(processes.JOB):
+        if self.job.quiet or self.job.listed:
             loss = found.get("val/loss", math.nan)
             end = f", {found['stopped']}" if found["stopped"] else ""
             line = f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"
             print(printable(line), flush=True)
         else:
-            summary.show(found, self.run_dir, sample, parts=self.parts)
+            summary.show(found, self.run_dir, sample, parts=self.job.parts)
 
     def _results(self) -> State:
         """The content of summary.json, without the sample."""
@@ -306,7 +306,7 @@ class TrainingProcess:
             "data_fingerprint": prepared.fingerprint,
             "kernels": summary.kernels(config, self.vocab_size),
             "devices": devices,
-            "parts": part_hashes(self.parts),
+            "parts": part_hashes(self.job.parts),
             "code": codes(config),
             "versions": summary.versions(),
             "run": str(self.run_dir),
@@ -314,7 +314,7 @@ class TrainingProcess:
 
     def _say(self, line: str) -> None:
         log.info("%s", line)
-        if self.quiet:
+        if self.job.quiet:
             return
         if self.bar is not None:
             self.bar.say(line)

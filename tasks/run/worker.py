@@ -1,12 +1,11 @@
 """A process that trains a run from its saved config.
 
-    python -m tasks.run.worker RUN [--count N] [--parts FILE ...]
+    python -m tasks.run.worker RUN JOB COUNT
 
-With one worker it trains; with more it is the agent of torch.distributed.run that starts N ranks of
-itself. Every process ends when its parent does.
+With one process it trains; with more it is the agent of torch.distributed.run that starts COUNT
+ranks of itself. Every process ends when its parent does. JOB: see `tasks.run.job`.
 """
 
-import argparse
 import dataclasses
 import math
 import os
@@ -16,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tasks.run.exit_codes import end_at_signals
-from tasks.run.processes import PARENT, QUIET, end_with_parent, silence
+from tasks.run.job import Job
+from tasks.run.processes import end_with_parent, silence, worker_command
 from xformer_kit.registry.command_lines import resume
 
 HANDLED = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # signals that end the ranks
 
 
-def agent(run_dir: Path, count: int, parts: list[str]) -> int:
+def agent(job: Job, count: int) -> int:
     """Start `count` ranks through torch.distributed.run's launcher; if one of them died, print one
     line.
     """
@@ -34,19 +34,17 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
 
     # Torch's loggers have levels of their own; errors are printed below.
     logging.disable(logging.CRITICAL)
-    os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = HANDLED
     try:
-        elastic_launch(_launch_config(run_dir, count), sys.executable)(
-            "-m", "tasks.run.worker", str(run_dir), "--rank", "--parts", *parts
-        )
+        python, *words = worker_command(job, 1)
+        elastic_launch(_launch_config(job.run_dir, count), python)(*words)
     except ChildFailedError as error:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode >= 0:
             return failure.exitcode
-        name, way = signal.Signals(-failure.exitcode).name, resume(run_dir, parts)
+        name, way = signal.Signals(-failure.exitcode).name, resume(job.run_dir, job.parts)
         print(
             f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
             file=sys.stderr,
@@ -92,22 +90,16 @@ def _rank_timeout(run_dir: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Train a run from its saved config.")
-    parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--rank", action="store_true", help="this is one of several ranks")
-    parser.add_argument("--parts", nargs="*", default=[])
-    given = parser.parse_args()
-    starts_ranks = given.count > 1 and not given.rank
-    if not starts_ranks:
+    job, count = Job.of(*sys.argv[1:3]), int(sys.argv[3])
+    if job.silent and count == 1:
         silence()
     end_at_signals()
-    end_with_parent()
-    if starts_ranks:
-        return agent(given.run_dir, given.count, given.parts)
+    end_with_parent(job.parent)
+    if count > 1:
+        return agent(job, count)
     from tasks.run.train import train_run
 
-    return train_run(given.run_dir, tuple(given.parts), quiet=bool(os.environ.get(QUIET)))
+    return train_run(job)
 
 
 if __name__ == "__main__":
