@@ -15,9 +15,9 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def below_one(given: Mapping[str, object], *names: str) -> Iterator[Fault]:
-    """Faults of options of a command that must be at least 1; None passes."""
-    for name in names:
+def too_small(given: Mapping[str, object], **least: int) -> Iterator[Fault]:
+    """Faults of options of a command below their bound; None passes."""
+    for name, bound in least.items():
         value = given.get(name)
-        if isinstance(value, int) and value < 1:
-            yield Fault(flag(name), "must be at least 1", got=f"{value}")
+        if isinstance(value, int) and value < bound:
+            yield Fault(flag(name), f"must be at least {bound}", got=f"{value}")

@@ -6,7 +6,7 @@ summary.json.
 from typing import Any
 
 from tasks.cli.command import console, grid, load_run, on_device, output, say, say_wrapped
-from tasks.refusal import below_one, flag, refusal
+from tasks.refusal import flag, refusal, too_small
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError
 
@@ -28,7 +28,7 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    if faults := list(below_one(vars(args), "batch_size")):
+    if faults := list(too_small(vars(args), batch_size=1)):
         raise ConfigError(faults)
     if args.input or args.reference:
         return _answered(args)

@@ -3,11 +3,12 @@ activations and gradients.
 
 mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import import_files, load_run, on_device, subject
-from tasks.refusal import refusal
+from tasks.refusal import flag, refusal, too_small
 from tasks.types import Config
 from xformer_kit.registry import ConfigError, Fault, choices
 
@@ -35,37 +36,22 @@ OPTIONS = {
     ),
     "--metric A,B": "columns of metrics.csv (train/loss,val/loss)",
 }
-# What can be drawn, and the options that it has.
-KINDS = {
-    "mask": ("length", "prefix"),
-    "bias": ("length", "checkpoint"),
-    "attention": ("text", "target", "layers", "heads", "checkpoint"),
-    "curves": ("metric",),
-    "norms": (),
-}
 
 
 def run(args: Any) -> int:
+    from tasks.generation.translation import writable
     from xformer_kit.inspect.picture import ending
     from xformer_kit.inspect.style import drawable
 
     _fits(args)
     drawable()
     if args.save is not None:
-        from tasks.generation.translation import writable
-
         ending(writable(args.save, "--save"))
-    picture, home = {
-        "mask": _mask,
-        "bias": _bias,
-        "attention": _attention,
-        "curves": _curves,
-        "norms": _norms,
-    }[args.kind](args)
-    path = home / f"{args.kind}.png" if args.save is None else Path(args.save)
+    draw, _ = KINDS[args.kind]
+    picture, home = draw(args)
     if args.save is None:
         home.mkdir(exist_ok=True)
-    print(picture.save(path))
+    print(picture.save(args.save or home / f"{args.kind}.png"))
     return 0
 
 
@@ -75,30 +61,32 @@ def _fits(args: Any) -> None:
         raise refusal("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
         raise refusal("plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS))
-    faults = []
-    for name in dict.fromkeys(name for names in KINDS.values() for name in names):
-        if getattr(args, name) is not None and name not in KINDS[args.kind]:
-            others = " and ".join(kind for kind, names in KINDS.items() if name in names)
-            faults.append(
-                Fault(
-                    f"--{name}",
-                    f"belongs to {others}",
-                    got=f"plot {args.kind}",
-                    fix="Leave it out.",
-                )
-            )
-    if faults:
+    kinds: dict[str, list[str]] = {}
+    for kind, (_, names) in KINDS.items():
+        for name in names:
+            kinds.setdefault(name, []).append(kind)
+    faults = [
+        Fault(flag(name), f"belongs to {' and '.join(of)}", f"plot {args.kind}", "Leave it out.")
+        for name, of in kinds.items()
+        if getattr(args, name) is not None and args.kind not in of
+    ]
+    if faults := faults or list(too_small(vars(args), length=1, prefix=0)):
         raise ConfigError(faults)
 
 
-def _one_run(args: Any) -> str:
-    if len(args.what) != 1 or "=" in args.what[0]:
+def _runs(args: Any, what: str, example: str) -> list[str]:
+    """The directories of runs on the command line."""
+    if not args.what or any("=" in word for word in args.what):
         got = " ".join(args.what) or "none"
-        raise ConfigError(
-            f"plot {args.kind}: takes one run's directory; got {got}. Try"
-            " outputs/decoder/2026-11-20_12-00-00."
-        )
-    return args.what[0]
+        raise ConfigError(f"plot {args.kind}: takes {what}; got {got}. Try {example}.")
+    return args.what
+
+
+def _one_run(args: Any) -> str:
+    what, example = "one run's directory", "outputs/decoder/2026-11-20_12-00-00"
+    if len(runs := _runs(args, what, example)) > 1:
+        raise ConfigError(f"plot {args.kind}: takes {what}; got {' '.join(runs)}. Try {example}.")
+    return runs[0]
 
 
 def _config(args: Any) -> tuple[Config, Path | None]:
@@ -111,9 +99,6 @@ def _config(args: Any) -> tuple[Config, Path | None]:
 
 
 def _length(args: Any, config: Config) -> int:
-    for name in ("length", "prefix"):
-        if (given := getattr(args, name)) is not None and given < (name == "length"):
-            raise refusal(f"--{name}", f"must be at least {int(name == 'length')} token", got=given)
     return args.length or min(LENGTH, config["data"]["seq_len"])
 
 
@@ -155,50 +140,32 @@ def _home(run: Any) -> Any:
 
 def _attention(args: Any) -> Any:
     run = _one_run(args)
-    layers = (
-        None
-        if args.layers is None
-        else [int(w) if w.isdigit() else w for w in args.layers.split(",")]
-    )
-    heads = None if args.heads is None else args.heads.split(",")
-    if heads is not None and not all(head.isdigit() for head in heads):
-        raise refusal(
-            "--heads",
-            "must be numbers from 0 on, with commas between",
-            got=args.heads,
-            fix="Try --heads 0,1.",
-        )
+    layers, heads = (given and given.split(",") for given in (args.layers, args.heads))
+    if heads and not all(head.isdigit() for head in heads):
+        rule = "must be numbers from 0 on, with commas between"
+        raise refusal("--heads", rule, got=args.heads, fix="Try --heads 0,1.")
     if not args.text:
-        raise refusal(
-            "--text",
-            "must be the text that the model reads",
-            got="nothing",
-            fix="Try --text 'To be, or not to be'.",
-        )
+        way = "Try --text 'To be, or not to be'."
+        raise refusal("--text", "must be the text that the model reads", got="nothing", fix=way)
     from tasks.generation.attention_picture import attention_picture, seen_of
     from tasks.generation.translation import objective_of_run
 
     model, config, path, _ = load_run(run, args.parts, args.checkpoint, first="best")
-    numbers = None if heads is None else [int(head) for head in heads]
+    layers = layers and [int(word) if word.isdigit() else word for word in layers]
+    numbers = heads and [int(head) for head in heads]
     seen = seen_of(on_device(model), config, args.text, args.target, layers, numbers)
-    return (
-        attention_picture(model, objective_of_run(model, config), seen, heads=numbers),
-        path / "pictures",
-    )
+    picture = attention_picture(model, objective_of_run(model, config), seen, heads=numbers)
+    return picture, path / "pictures"
 
 
 def _curves(args: Any) -> Any:
     from xformer_kit.inspect import plot_curves
 
     import_files(args.parts)
-    if not args.what or any("=" in word for word in args.what):
-        got = " ".join(args.what) or "none"
-        raise ConfigError(
-            f"plot curves: takes directories of runs; got {got}. Try outputs/decoder/*."
-        )
-    metrics = None if args.metric is None else args.metric.split(",")
-    home = Path(args.what[0]).expanduser() / "pictures" if len(args.what) == 1 else Path()
-    return plot_curves(args.what, metrics), home
+    runs = _runs(args, "directories of runs", "outputs/decoder/*")
+    metrics = args.metric and args.metric.split(",")
+    home = Path(runs[0]).expanduser() / "pictures" if len(runs) == 1 else Path()
+    return plot_curves(runs, metrics), home
 
 
 def _norms(args: Any) -> Any:
@@ -206,3 +173,13 @@ def _norms(args: Any) -> Any:
 
     run = _one_run(args)
     return plot_norms(run), Path(run).expanduser() / "pictures"
+
+
+# What can be drawn: by what, and the options that it has.
+KINDS: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
+    "mask": (_mask, ("length", "prefix")),
+    "bias": (_bias, ("length", "checkpoint")),
+    "attention": (_attention, ("text", "target", "layers", "heads", "checkpoint")),
+    "curves": (_curves, ("metric",)),
+    "norms": (_norms, ()),
+}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.refusal import below_one, refusal
+from tasks.refusal import refusal, too_small
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError, Fault
 
@@ -92,7 +92,7 @@ def option_faults(given: State, beam: int) -> Iterator[Fault]:
     """Faults of what is given of a command's options for answers; `beam`: of the command or of the
     run.
     """
-    yield from below_one(given, "beam", "batch_size", "max_new_tokens")
+    yield from too_small(given, beam=1, batch_size=1, max_new_tokens=1)
     seed, penalty = given.get("seed"), given.get("length_penalty")
     if seed is not None and not given.keys() & set(DRAWN):
         fix = "Add --temperature 1, or leave it out."

@@ -17,16 +17,8 @@ START_ANEW = f"Going on with this run would end at the same step: start a new on
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Of a disk or of what is on it too, not of the program.
-DISK = {
-    errno.EROFS,
-    errno.EIO,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ESTALE,
-    errno.ENXIO,
-    errno.EISDIR,
-    errno.ENOTDIR,
-}
+OF_DISK = "EROFS EIO EACCES EPERM ESTALE ENXIO EISDIR ENOTDIR"
+DISK = {getattr(errno, name) for name in OF_DISK.split()}
 
 
 class Ended(Exception):  # noqa: N818

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.module import Task
-from tasks.run.exit_codes import DIVERGED, START_ANEW, NonFinite
+from tasks.run.exit_codes import DIVERGED, NonFinite
 from xformer_kit.data.batch import Batch, mapped
 
 NOTHING = "nothing on this rank"
@@ -20,12 +20,10 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
     examples = steps.of(step)
     batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     where = first_broken(task, batch, step)
-    shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (
-        ", ..." if len(examples) > 8 else ""
-    )
+    shown = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
     return (
         f"The loss or the gradient of step {step + 1} is not finite. The first to break: {where}. "
-        f"Its examples on this rank: {shown}."
+        f"Its examples on this rank: {', '.join(shown)}."
     )
 
 
@@ -37,22 +35,12 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
         return "Nothing is kept: trainer.enable_checkpointing is false."
     # A finite gradient, too large a rate.
     if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
-        saved = checkpoints.saved
-        return (
-            f"The last checkpoint is of step {saved}."
-            if saved >= 0
-            else "There is no checkpoint before it."
-        )
+        if checkpoints.saved < 0:
+            return "There is no checkpoint before it."
+        return f"The last checkpoint is of step {checkpoints.saved}."
     task.rewind(step)
     checkpoints.keep(task.trainer, task)
     return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
-
-
-def ending(what: str, kept: str, step: int) -> NonFinite:
-    """The exception: what went wrong, what is kept, and what to do. A step is a function of the
-    config and its number, so a resumed run ends at the same step.
-    """
-    return NonFinite(f"{what} {kept} {START_ANEW}", step)
 
 
 def nothing_learned(steps: int) -> NonFinite:

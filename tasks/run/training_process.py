@@ -25,7 +25,7 @@ from tasks.run import checkpoints, checks, heartbeat, nonfinite, processes
 from tasks.run import trainer as trainers
 from tasks.run.compatibility import misfit
 from tasks.run.decoding_speed import decodable, decoding_speed
-from tasks.run.exit_codes import NonFinite, SignalBox
+from tasks.run.exit_codes import START_ANEW, NonFinite, SignalBox
 from tasks.run.job import Job
 from tasks.run.observers import averages, observers
 from tasks.task_class import task_of
@@ -184,20 +184,7 @@ class TrainingProcess:
             self.bar = Bar(self.total, self.task.step, None if live else False)
         if line:
             self._say(line)
-        found = observers(
-            config,
-            cadence,
-            self.run_dir,
-            self.log,
-            signals=self.signals,
-            recorder=recorder,
-            averages=average,
-            checkpoints=saver,
-            bar=self.bar,
-            trial=self.job.trial,
-            explain=self._explain,
-            save=lambda: saver.keep(self.trainer, self.task),
-        )
+        found = observers(self, saver, average)
         same = checks.SameConfig(config, self.prepared.fingerprint)
         # A user's callbacks come first: ours save their state.
         callbacks = [*own.values(), Observers([same, *found])]
@@ -238,7 +225,7 @@ class TrainingProcess:
             # of the last step are put in place here.
             self.task.load_state_dict(self.state.get("average", {}), strict=False)
 
-    def _explain(self, step: int) -> NonFinite:
+    def explain(self, step: int) -> NonFinite:
         """The error for a step that is not finite, after saving what was good; ranks exchange what
         they found.
         """
@@ -250,7 +237,9 @@ class TrainingProcess:
             torch.distributed.all_gather_object(found, what)
             what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
         log.info("%s", what)
-        return nonfinite.ending(what, nonfinite.keep(self.task, self.checkpoints, step), step + 1)
+        kept = nonfinite.keep(self.task, self.checkpoints, step)
+        # A step is a function of the config and its number: a resumed run ends at the same step.
+        return NonFinite(f"{what} {kept} {START_ANEW}", step + 1)
 
     def _sum_up(self) -> None:
         if self.bar is not None:
