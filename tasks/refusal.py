@@ -1,6 +1,8 @@
 """The errors of a command or a run for its values."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 from xformer_kit.registry import ConfigError, Fault
 
@@ -21,3 +23,12 @@ def too_small(given: Mapping[str, object], **least: int) -> Iterator[Fault]:
         value = given.get(name)
         if isinstance(value, int) and value < bound:
             yield Fault(flag(name), f"must be at least {bound}", got=f"{value}")
+
+
+@contextmanager
+def faults_at(path: str) -> Iterator[None]:
+    """Gives the faults of a ConfigError that is raised inside this path."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError([replace(fault, path=path) for fault in error.faults]) from None

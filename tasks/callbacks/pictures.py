@@ -11,10 +11,9 @@ from typing import Any
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.generation.attention_picture import attention_picture
+from tasks.generation.decoding import batch_on
 from tasks.refusal import refusal
 from xformer_kit.config.callbacks import Pictures as Options
-from xformer_kit.data import collate
-from xformer_kit.data.batch import mapped
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
@@ -64,8 +63,7 @@ class AttentionPictures:
                 self.tell.picture(f"pictures/{name}", path, task.step)
 
     def _seen(self, task: Task) -> dict[str, Seen]:
-        device = next(task.model.parameters()).device
-        batch: Any = mapped(collate([task.data.examples("valid")[0]]), lambda x: x.to(device))
+        batch = batch_on(task.device, [task.data.examples("valid")[0]])
         with task.sampling():
             act = lambda: task.objective.loss(task.model, batch)
             return watched(task.model, act, self.options.layers, self.options.heads)  # type: ignore[arg-type]

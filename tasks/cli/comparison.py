@@ -4,12 +4,12 @@ grouped.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 from tasks.logging import summary
-from tasks.refusal import refusal
+from tasks.refusal import faults_at, refusal
 from tasks.study import state
 from tasks.types import Config, Facts, State
 from xformer_kit.config import read_config
@@ -173,7 +173,8 @@ def _metrics(finished: Mapping[Path, Facts], wanted: str | None) -> tuple[list[s
                     f" {', '.join((*common, *JUDGED))}."
                 ),
             )
-    _direction(wanted)
+    with faults_at("--metric"):  # of which it is not known whether higher values are better
+        metric(wanted)
     return [wanted], wanted
 
 
@@ -188,16 +189,6 @@ def _first_known(names: Iterable[str]) -> str:
         "compare: these runs have no metric in common. Compare those of the same data by"
         " themselves."
     )
-
-
-def _direction(name: str) -> None:
-    """Raises ConfigError if it is not known whether higher or lower values of a metric are
-    better.
-    """
-    try:
-        metric(name)
-    except ConfigError as error:
-        raise ConfigError([replace(fault, path="--metric") for fault in error.faults]) from None
 
 
 def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) -> list[RunGroup]:

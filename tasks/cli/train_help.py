@@ -2,7 +2,6 @@
 files.
 """
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from tasks.types import Facts
 from xformer_kit.config import GROUPS, compose
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
+from xformer_kit.config.trainer_schema import OPTIONS
 from xformer_kit.inspect.parts import summary, written
 
 HEAD = """Train a transformer that is composed of parts.
@@ -111,9 +111,8 @@ def _values(config: Facts) -> Iterator[tuple[str, str]]:
         for key, option in SETTINGS.options(node).items():
             if key not in ("decoder", "encoder"):
                 yield f"{prefix}{key}={written(values[key])}", option.meaning
-    text = (_conf() / "trainer" / "default.yaml").read_text(encoding="utf-8")
-    for key, said in re.findall(r"^(\w+):[^#\n]*(?:# (.*))?$", text, flags=re.MULTILINE):
-        yield f"trainer.{key}={written(config['trainer'][key])}", said
+    for key, value in config["trainer"].items():
+        yield f"trainer.{key}={written(value)}", OPTIONS[key].meaning
 
 
 def _conf() -> Any:

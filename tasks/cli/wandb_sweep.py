@@ -10,13 +10,13 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
+from tasks.refusal import faults_at
 from tasks.run.to_overrides import to_overrides, value
 from tasks.types import Config, Facts, State
 from xformer_kit.config import compose, preflight
@@ -313,16 +313,14 @@ def _sweep(
     name: str = "",
     said: str = "",
 ) -> State:
-    try:
-        goal = "maximize" if metric(measured, higher_is_better).higher_is_better else "minimize"
-    except ConfigError as error:
-        raise ConfigError([replace(fault, path="--metric") for fault in error.faults]) from None
+    with faults_at("--metric"):
+        higher = metric(measured, higher_is_better).higher_is_better
     named = ({"name": name} if name else {}) | ({"description": said} if said else {})
     return named | {
         "program": "train.py",
         "command": ["${env}", "${interpreter}", "${program}", *fixed, "${args_no_hyphens}"],
         "method": method,
-        "metric": {"name": measured, "goal": goal},
+        "metric": {"name": measured, "goal": "maximize" if higher else "minimize"},
         "parameters": json.loads(
             json.dumps(parameters)
         ),  # no list of it stands for another, as an alias in YAML would

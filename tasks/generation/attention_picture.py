@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding import answer
+from tasks.generation.decoding import answer, batch_on, device_of
 from tasks.generation.infilling import HOLE, pieces
 from tasks.generation.translation import encoded_line, objective_of_run
 from tasks.refusal import refusal
 from tasks.types import Config, State
-from xformer_kit.data import collate
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
@@ -74,15 +73,10 @@ def seen_of(
                 "is of a run with sources and targets; this one is of"
                 f" task={config['task']['name']}",
             )
-        given = {
-            "ids": torch.from_numpy(
-                _ids(objective, objective.tokenizer, text, "--text").astype("int64")
-            )[None]
-        }
+        ids = torch.from_numpy(_ids(objective, objective.tokenizer, text, "--text").astype("int64"))
+        given = {"ids": ids[None].to(device_of(model))}
     else:
         given = _answered(model, objective, config, text, target)
-    device = next(model.parameters()).device
-    given = {name: None if field is None else field.to(device) for name, field in given.items()}
     if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
         raise refusal(
             "--text",
@@ -102,7 +96,7 @@ def _answered(model: Any, objective: Any, config: Config, text: str, target: str
         said = encoded_line(objective.tokenizer, target, "--target")
     else:
         said = answer(model, objective, source, config["data"]["seq_len"] - 1)
-    batch: Any = collate([objective.pair(source, said)])
+    batch = batch_on(device_of(model), [objective.pair(source, said)])
     if "target" not in batch:
         return {"ids": batch["tokens"].ids, "prefix": batch["tokens"].prefix}
     return {"target": batch["target"].ids, "source": batch["source"].ids}

@@ -4,11 +4,10 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.refusal import refusal, too_small
+from tasks.refusal import faults_at, refusal, too_small
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError, Fault
 
@@ -142,12 +141,8 @@ def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]
     found: list[Any] = []
     unknown: dict[str, int] = {}  # word -> the first line that has it
     for i, line in enumerate(lines, 1):
-        try:
+        with faults_at(place(where, i, lines)):
             found.append(tokenizer.encode(line))
-        except ConfigError as error:
-            at = place(where, i, lines)
-            faults = [replace(fault, path=at) for fault in error.faults]
-            raise ConfigError(faults) from None
         if tokenizer.count_unknown(found[-1]):
             unknown |= {word: i for word in unknown_words(tokenizer, line) if word not in unknown}
     if unknown:
@@ -202,22 +197,10 @@ def read_lines(path: str, option: str) -> list[str]:
     """The lines of a UTF-8 file, or of stdin for `-`, as a corpus reads them: without \\r before
     \\n, and without a byte-order mark. Raises ConfigError with the position if it is not text.
     """
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise refusal(
-            option, "must be a file that can be read", got=f"{path} ({error.strerror})"
-        ) from None
-    if b"\0" in data:
-        raise refusal(option, f"{path} must be text", got=f"a NUL byte at position {data.index(0)}")
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise refusal(
-            option,
-            f"{path} must be utf-8",
-            got=f"byte 0x{data[error.start]:02X} at position {error.start}",
-        ) from None
-    if not text:
+    from xformer_kit.data.files import lines
+
+    with faults_at(option):
+        found = list(lines(Path("/dev/stdin" if path == "-" else path).expanduser()))
+    if not found:
         raise refusal(option, f"must hold at least one line; {path} is empty")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    return found

@@ -1,12 +1,12 @@
 """Checks of a run against its data, its plan and its other ranks; all raise ConfigError."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tasks.types import Config, State
-from xformer_kit.config import config_hash
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import run_key
@@ -33,34 +33,29 @@ def check_planned(planned: str | None, config: Config, fingerprint: str) -> None
         )
 
 
+@dataclass(eq=False)
 class SameConfig:
     """Raises ConfigError before the first step if ranks do not hold the same config and data."""
 
-    def __init__(self, config: Config, fingerprint: str):
-        self.digest = config_hash(config)
-        self.fingerprint = fingerprint
+    digest: str
+    fingerprint: str
 
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        same_config(self.digest, self.fingerprint, trainer.world_size)
-
-
-def same_config(digest: str, fingerprint: str, world: int) -> None:
-    """All ranks must hold the same config and data."""
-    if world == 1:
-        return
-    found: list[Any] = [None] * world
-    torch.distributed.all_gather_object(found, (digest, fingerprint))
-    if len({a for a, _ in found}) > 1:
-        hashes = ", ".join(a for a, _ in found)
-        raise ConfigError(
-            f"config: must be the same on all ranks; its hashes are {hashes}. Start all from one"
-            " file."
-        )
-    if len({b for _, b in found}) > 1:
-        raise ConfigError(
-            "data: must be the same on all ranks; its fingerprints differ. Give every machine the"
-            " same text."
-        )
+        if trainer.world_size == 1:
+            return
+        found: list[Any] = [None] * trainer.world_size
+        torch.distributed.all_gather_object(found, (self.digest, self.fingerprint))
+        digests, fingerprints = zip(*found, strict=True)
+        if len(set(digests)) > 1:
+            raise ConfigError(
+                "config: must be the same on all ranks; its hashes are"
+                f" {', '.join(digests)}. Start all from one file."
+            )
+        if len(set(fingerprints)) > 1:
+            raise ConfigError(
+                "data: must be the same on all ranks; its fingerprints differ. Give every machine"
+                " the same text."
+            )
 
 
 def notes(config: Config, prepared: Any) -> Iterator[str]:

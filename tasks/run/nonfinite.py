@@ -1,10 +1,13 @@
 """Finds where a value stopped being finite: replays the step and checks each module in turn."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from tasks.module import Task
 from tasks.run.exit_codes import DIVERGED, NonFinite
@@ -94,23 +97,15 @@ def first_broken(task: Task, batch: Batch, step: int) -> str:
         model.zero_grad()
 
 
-def _watch(name: str, module: nn.Module, broken: list[str]):
-    def forward(_module, _inputs, output):
-        if not broken and any(not bool(torch.isfinite(x).all()) for x in _floats(output)):
-            broken.append(f"the output of {name}")
+def _watch(name: str, module: nn.Module, broken: list[str]) -> Iterator[RemovableHandle]:
+    def watch(what: str, tensors: Any) -> None:
+        floats = (
+            x for x in tree_leaves(tensors) if isinstance(x, Tensor) and x.is_floating_point()
+        )
+        if not broken and any(not bool(torch.isfinite(x).all()) for x in floats):
+            broken.append(f"{what} {name}")
 
-    def backward(_module, gradients, _outputs):
-        if not broken and any(not bool(torch.isfinite(x).all()) for x in _floats(gradients)):
-            broken.append(f"the gradient that leaves {name}")
-
-    return module.register_forward_hook(forward), module.register_full_backward_hook(backward)
-
-
-def _floats(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value] if value.is_floating_point() else []
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return []
-    return [tensor for item in value for tensor in _floats(item)]
+    forward = lambda _module, _inputs, output: watch("the output of", output)
+    backward = lambda _module, gradients, _outputs: watch("the gradient that leaves", gradients)
+    yield module.register_forward_hook(forward)
+    yield module.register_full_backward_hook(backward)

@@ -185,7 +185,7 @@ class TrainingProcess:
         if line:
             self._say(line)
         found = observers(self, saver, average)
-        same = checks.SameConfig(config, self.prepared.fingerprint)
+        same = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
         # A user's callbacks come first: ours save their state.
         callbacks = [*own.values(), Observers([same, *found])]
         self.trainer = trainers.make(
