@@ -90,11 +90,10 @@ class EvaluatedTask(Task):
         """A context in evaluation mode without gradients. Its random numbers depend on the seed and
         the step only, and those of training are left as they were.
         """
-        device = next(self.model.parameters()).device
         training = self.model.training
         self.model.eval()
         try:
-            with torch.no_grad(), aside(device, key("sample", self.config["seed"], self.step)):
+            with torch.no_grad(), aside(self.device, key("sample", self.config["seed"], self.step)):
                 yield
         finally:
             self.model.train(training)

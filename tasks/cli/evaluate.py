@@ -84,6 +84,7 @@ def evaluate(model: Any, config: Config, path: Any, rows: int | None = None) -> 
     import torch
 
     from tasks import metrics
+    from tasks.generation.decoding import device_of
     from tasks.logging import summary
     from tasks.training_data import TrainingData, check_fingerprint, speaking
     from xformer_kit.data import prepare
@@ -95,8 +96,8 @@ def evaluate(model: Any, config: Config, path: Any, rows: int | None = None) -> 
     check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
     objective = speaking(objective_of(config), prepared)
     data = TrainingData(config, prepared, objective)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = model.to(device, weights_dtype(config))
+    model = on_device(model).to(weights_dtype(config))
+    device = device_of(model)
     rows = rows or micro_batch(config)[0]
     likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.parts(), device)
     batches = zip(data.valid_batches(rows), data.valid(rows, device), strict=True)

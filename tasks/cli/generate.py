@@ -258,13 +258,14 @@ def _encoded(model: Any, prompt: str) -> Any:
     """
     import torch
 
+    from tasks.generation.decoding import device_of
     from tasks.generation.translation import encoded_line
 
     encoded = encoded_line(model.tokenizer, prompt, "--prompt")
     if not len(encoded):
         got = "white space, of which this tokenizer has none"
         raise refusal("--prompt", "must hold at least one token", got=got)
-    return torch.tensor([[int(i) for i in encoded]], device=next(model.parameters()).device)
+    return torch.tensor([[int(i) for i in encoded]], device=device_of(model))
 
 
 def _stream(decode: Any, tokens: Any) -> None:

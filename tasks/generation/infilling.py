@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tasks.generation.decoding import DecodedAnswer, decode_answers
+from tasks.generation.decoding import DecodedAnswer, decode_answers, device_of
 from tasks.generation.translation import check_length, encoded_line, place
 from tasks.refusal import refusal
 
@@ -99,7 +99,7 @@ def filled(
     model: Any, objective: Any, lines: Sequence[str], count: int, where: str
 ) -> list[Candidates]:
     """Texts with holes -> the `count` likeliest tokens of each hole, of a masked language model."""
-    tokenizer, device, found = objective.tokenizer, next(model.parameters()).device, []
+    tokenizer, device, found = objective.tokenizer, device_of(model), []
     for i, line in enumerate(lines, 1):
         _, parts = pieces(objective, line, place(where, i, lines))
         ids = torch.from_numpy(objective.blanked(parts)).to(device)

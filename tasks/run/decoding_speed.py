@@ -51,13 +51,12 @@ def decoding_speed(task: EvaluatedTask) -> Figures:
     if not tokens:
         return {}
     rows = task.data.rows
-    device = next(task.model.parameters()).device
     draw = torch.Generator().manual_seed(0)
 
     model: Any = task.model
 
     def drawn(vocab_size: int, length: int) -> torch.Tensor:
-        return torch.randint(vocab_size, (rows, length), generator=draw).to(device)
+        return torch.randint(vocab_size, (rows, length), generator=draw).to(task.device)
 
     two, length = "encoder" in task.config["model"], task.config["data"]["seq_len"]
     given = {"source": drawn(model.source_vocab_size, length)} if two else {}
@@ -66,7 +65,7 @@ def decoding_speed(task: EvaluatedTask) -> Figures:
         for _ in range(1 + ROUNDS):
             first, began = drawn(model.vocab_size, 1), time.perf_counter()
             model.generate(first, max_new_tokens=tokens, temperature=0.0, **given)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            if task.device.type == "cuda":
+                torch.cuda.synchronize(task.device)
             taken.append(time.perf_counter() - began)
     return {"decoding_tokens_per_second": rows * tokens / statistics.median(taken[1:])}
