@@ -2,8 +2,6 @@
 jobs.
 """
 
-import itertools
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,8 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from tasks.run.processes import end_with_launcher, joined, rank, reply, world
+from tasks.logging.files import numbered
+from tasks.run.processes import end_with_launcher, joined, rank, ranks, reply
 from tasks.types import Files
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
@@ -62,7 +61,7 @@ def _refuse_ranks(what: str) -> int:
     """Refuses ranks that a launcher started: each would run all jobs, and wait for the other ranks
     of its run.
     """
-    count = math.prod(world() or (1, 1))
+    count = ranks()
     text = (
         f"{what}: starts the processes of its runs by itself; got {count} that torchrun or SLURM"
         f" started. Try python train.py with trainer.devices={count}."
@@ -158,15 +157,14 @@ def claimed(directory: Path) -> Path:
     """The directory, or where another process took it in the same second the next free name: `_2`,
     `_3`, ...
     """
-    for number in itertools.count(1):
-        mine = directory if number == 1 else directory.with_name(f"{directory.name}_{number}")
+    for mine in numbered(directory):
         mine.mkdir(parents=True, exist_ok=True)
         try:
             (mine / ".claim").touch(exist_ok=False)
             return mine
         except FileExistsError:
             continue
-    raise AssertionError("itertools.count ends nowhere")
+    raise AssertionError("there is always another number")
 
 
 def resume(run_dir: Path, parts: Files) -> int:

@@ -95,24 +95,32 @@ class SplitLikelihood:
 
 def validation_line(figures: Figures) -> str:
     """A validation in one line."""
-    line = f"validation loss {figures['loss']:.4f}"
+    said = []
     for name, value in figures.items():
         part, _, figure = name.rpartition("/")  # of a mixture
-        if part and figure == "loss":
-            line += f", {part} {value:.4f}"
-        elif part:
-            continue
+        if figure == "loss":
+            said.append(f"{part or 'validation loss'} {value:.4f}")
         elif name == "bits_per_byte":
-            line += f", {value:.4f} bits per byte"
-        elif name not in ("loss", "perplexity"):
-            line += f", {written(name, value)}"
-    return line
+            said.append(f"{value:.4f} bits per byte")
+        elif not part and name != "perplexity":
+            said.append(f"{titled(name)} {written(name, value)}")
+    return ", ".join(said)
 
 
-def written(name: str, value: float) -> str:
-    """exact_match 0.995 -> exact match 99.50 %; figures that are no shares as they are."""
-    share = name in SHARES
-    return f"{name.replace('_', ' ')} {100 * value:.2f} %" if share else f"{name} {value:.2f}"
+def titled(name: str) -> str:
+    return TITLES.get(name) or name.replace("_", " ")
+
+
+def written(name: str, value: float | str) -> str:
+    """A figure with its digits and its unit: exact_match 0.995 -> 99.50 %."""
+    if isinstance(value, str):
+        return value
+    if name in SHARES:
+        return f"{100 * value:.2f} %"
+    if name == "tokens":
+        return f"{value:,}"
+    digits = 4 if name in ("loss", "bits_per_byte") else 2
+    return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 
 
 SHARES = ("exact_match", "accuracy", "sequence_accuracy")

@@ -21,6 +21,8 @@ from tasks.run.exit_codes import SignalBox, ballot
 from tasks.run.seeds import key, set_generators
 from tasks.types import Config, Figures, State
 from xformer_kit.data.batch import Batch, mapped, rows_of
+from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim.schedules import SCHEDULES
 
 
 @dataclass(slots=True)
@@ -73,16 +75,9 @@ class Task(pl.LightningModule):
         self.saved: State = {}  # the checkpoint to resume from
         # Called before clipping, with the factor that makes gradients those of the mean loss.
         self.gradient_hooks: list[Callable[[Tensor], None]] = []
-        self._make_schedule(total_steps)
-
-    def _make_schedule(self, total_steps: int) -> None:
-        from xformer_kit.optim.schedules import SCHEDULES
-
-        self.schedule = SCHEDULES.create(self.config["schedule"], max_steps=total_steps)
+        self.schedule = SCHEDULES.create(config["schedule"], max_steps=total_steps)
 
     def configure_optimizers(self) -> Optimizer:
-        from xformer_kit.optim import OPTIMIZERS
-
         # The scaler must see plain gradients.
         scaled = self.config["trainer"].get("precision") == "16-mixed"
         optimizer = OPTIMIZERS.create(

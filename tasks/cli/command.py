@@ -161,7 +161,7 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, Config]:
     return path, config
 
 
-def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last") -> Any:
+def load_run(run: str, parts: list[str], wanted: str | None, first: str = "best") -> Any:
     """(model with its `tokenizer`, config, directory, name of its checkpoint) of a run: the
     checkpoint that is wanted by name, or if none is `first`; if that one is damaged, the next that
     is whole, with a line on stderr.

@@ -36,10 +36,13 @@ def run(args: Any) -> int:
         if getattr(args, name) is not None:
             rule = "is for answers to --input, with --reference"
             raise refusal(flag(name), rule, got="no --input")
-    model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
+    model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="last")
     found = evaluate(model, config, path, args.batch_size)
     figures = {"run": str(path), "checkpoint": name} | found
-    return output(args, figures, _show, figures, config)
+    note = None
+    if limit := config["trainer"].get("limit_val_batches"):
+        note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
+    return output(args, figures, _show, figures, found, name, note)
 
 
 def _answered(args: Any) -> int:
@@ -54,26 +57,25 @@ def _answered(args: Any) -> int:
     sources = read_lines(args.input, "--input")
     references = partners(sources, read_lines(args.reference, "--reference"))
     # As xformer generate.
-    model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")
+    model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
     if (task := config["task"]["name"]) != "seq2seq":
         raise refusal("--input", f"is for runs of task=seq2seq; this one has task={task}")
     wanted = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
     figures = compared(translate(on_device(model), config, sources, **wanted), references)
     found = {"run": str(path), "checkpoint": name, "examples": len(sources)} | figures
-    return output(args, found, _show_answered, found, figures)
+    return output(args, found, _show, found, figures, f"{name}, {len(sources):,} sources")
 
 
-def _show_answered(found: State, figures: State) -> None:
-    from tasks.metrics import TITLES
+def _show(found: State, figures: State, what: str, note: str | None = None) -> None:
+    from tasks.logging import summary
 
-    screen = console()
-    what = f" {found['checkpoint']}, {found['examples']:,} sources"
-    say(screen, (found["run"], "bold"), (what, "dim"))
-    for name, value in figures.items():
-        shown = value
-        if not isinstance(value, str):
-            shown = f"{100 * value if name == 'exact_match' else value:.2f}", "bold"
-        say(screen, f"{TITLES.get(name) or name.replace('_', ' '):16} ", shown)
+    screen, page = console(), grid("", "bold")
+    for row in summary.figures(figures):
+        page.add_row(*row)
+    say(screen, (found["run"], "bold"), (f" {what}", "dim"))
+    screen.print(page)
+    if note:
+        say_wrapped(screen, (note, "dim"))
 
 
 def evaluate(model: Any, config: Config, path: Any, rows: int | None = None) -> State:
@@ -119,27 +121,3 @@ def _precision(config: Config, device: Any) -> Any:
 
     kind, _, how = precision(config).partition("-")
     return torch.autocast(device.type, dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
-
-
-def _show(figures: State, config: Config) -> None:
-    page = grid("", "bold", "dim", right=[1], whole=[])
-    parts = [  # of a mixture
-        (name.split("/")[1], ".4f", name, "nats per token")
-        for name in figures
-        if name.count("/") == 2 and name.endswith("/loss")
-    ]
-    for title, form, name, unit in (
-        ("validation loss", ".4f", "val/loss", "nats per token"),
-        ("bits per byte", ".4f", "val/bits_per_byte", ""),
-        ("perplexity", ".2f", "val/perplexity", ""),
-        *parts,
-        ("over", ",", "tokens", "tokens, the whole validation split"),
-    ):
-        if name in figures:
-            page.add_row(title, format(figures[name], form), unit)
-    screen = console()
-    say(screen, (figures["run"], "bold"), (f" {figures['checkpoint']}", "dim"))
-    screen.print(page)
-    if limit := config["trainer"].get("limit_val_batches"):
-        note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
-        say_wrapped(screen, (note, "dim"))

@@ -94,7 +94,7 @@ def run(args: Any) -> int:
     lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
         writable(args.output, "--output")
-    model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
+    model, config, *_ = load_run(args.run, args.parts, args.checkpoint)
     speak = {"goes on": _go_on, "fills": _fill}.get(speaks, _answer)
     try:
         speak(args, on_device(model), config, lines)

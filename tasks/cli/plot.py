@@ -129,7 +129,7 @@ def _bias(args: Any) -> Any:
             raise ConfigError(fault)
         model = build(config, size)
     else:
-        model = load_run(str(run), args.parts, args.checkpoint, first="best")[0]
+        model = load_run(str(run), args.parts, args.checkpoint)[0]
     return plot_bias(model, _length(args, config)), _home(run)
 
 
@@ -150,7 +150,7 @@ def _attention(args: Any) -> Any:
     from tasks.generation.attention_picture import attention_picture, seen_of
     from tasks.generation.translation import objective_of_run
 
-    model, config, path, _ = load_run(run, args.parts, args.checkpoint, first="best")
+    model, config, path, _ = load_run(run, args.parts, args.checkpoint)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]
     numbers = heads and [int(head) for head in heads]
     seen = seen_of(on_device(model), config, args.text, args.target, layers, numbers)

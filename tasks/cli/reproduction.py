@@ -1,6 +1,5 @@
 """What training a run again needs: its command line, and the differences between then and now."""
 
-import itertools
 import math
 import os
 import subprocess
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.logging import summary
+from tasks.logging.files import numbered
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
 from tasks.types import Config, Facts, Figures
@@ -32,8 +32,7 @@ def words(config: Facts, parts: list[str], directory: Path) -> list[str]:
 
 def free(run: Path) -> Path:
     """A directory that is not there yet, named after the run."""
-    name = run.resolve().name
-    places = (HOME / (name if number == 1 else f"{name}_{number}") for number in itertools.count(1))
+    places = numbered(HOME / run.resolve().name)
     return next(place for place in places if not place.exists())
 
 

@@ -37,7 +37,7 @@ def run(args: Any) -> int:
         raise refusal("--input", f"a run of task={task} {way}")
     if paired:
         sources, lines = lines, partners(lines, read_lines(args.reference, "--reference"))
-    model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
+    model, config, *_ = load_run(args.run, args.parts, args.checkpoint)
     rows = [
         {
             "nats": nats + 0.0,

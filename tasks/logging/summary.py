@@ -262,35 +262,38 @@ def _quoted(text: str) -> str:
 
 
 def lines(summary: State) -> list[tuple[str, str]]:
-    found = [
-        (_title(key), _figure(key.rpartition("/")[2], value))
-        for key, value in final_metrics(summary).items()
-        if key.count("/") == 1 or key.endswith("/loss")  # of a part of a mixture only its loss
-    ]
+    found = [("Ended", summary["stopped"])] if summary.get("stopped") else []
+    speed, left = summary["tokens_per_second"], summary.get("steps_left_out")
     found += [
+        *figures(final_metrics(summary)),
         ("Parameters", compact(summary["params"])),
-        (
-            "Speed",
-            (
-                f"{compact(speed)} tokens/s"
-                if (speed := summary["tokens_per_second"])
-                else "not measured"
-            ),
-        ),
+        ("Speed", f"{compact(speed)} tokens/s" if speed else "not measured"),
         ("Run", str(_short(Path(summary["run"])))),
     ]
-    if left := summary.get("steps_left_out"):
-        found.append(
-            (
-                "Left out",
-                f"{left:,} of {summary['steps']:,} steps: their loss or gradient was not finite",
-            )
-        )
-    if summary.get("stopped"):
-        found.insert(0, ("Ended", summary["stopped"]))
+    if left:
+        steps = f"{left:,} of {summary['steps']:,} steps"
+        found.append(("Left out", f"{steps}: their loss or gradient was not finite"))
     if (Path(summary["run"]) / "profile.txt").exists():
         found.append(("Profile", "profile.txt and trace.json in the run's directory"))
     return found
+
+
+def figures(found: Facts) -> list[tuple[str, str]]:
+    """Titles and texts of the figures of one or several splits."""
+    from tasks import metrics
+
+    def title(split: str, *part: str) -> str:
+        if len(part) > 1:  # of a mixture
+            return f"Validation loss of {part[0]}"
+        name = metrics.titled(*part) if part else metrics.titled(split)
+        of = {"test": "Test ", "val": "Validation "}.get(split, "")
+        return TITLES.get("/".join((split, *part))) or f"{of}{name}"
+
+    return [
+        (title(*key.split("/")), metrics.written(key.rpartition("/")[2], value))
+        for key, value in found.items()
+        if key.count("/") < 2 or key.endswith("/loss")  # of a part of a mixture only its loss
+    ]
 
 
 TYPED = 100  # characters of a prompt that a command is shown with
@@ -299,25 +302,6 @@ TITLES = {
     "val/bits_per_byte": "Bits per byte",
     "val/perplexity": "Perplexity",
 }
-
-
-def _title(key: str) -> str:
-    split, *part, name = key.split("/")
-    if part:
-        return f"Validation loss of {part[0]}"
-    from tasks import metrics
-
-    name = metrics.TITLES.get(name) or name.replace("_", " ")
-    return TITLES.get(key) or f"{'Test' if split == 'test' else 'Validation'} {name}"
-
-
-def _figure(name: str, value: float) -> str:
-    from tasks import metrics
-
-    if name in metrics.SHARES:
-        return f"{100 * value:.2f} %"
-    digits = 4 if name in ("loss", "bits_per_byte") else 2
-    return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 
 
 def _short(path: Path) -> Path:

@@ -90,14 +90,12 @@ def _alike(value: Any, wanted: Any) -> bool:
     """Whether a setting of a param_group has the kind of the one that the optimizer made: a number,
     a text, a list of them. Switches may be missing: torch adds those that came later.
     """
-    if wanted is None or isinstance(wanted, bool):
-        return wanted is None or value is None or isinstance(value, bool)
-    if isinstance(wanted, (int, float, Tensor)):
-        return isinstance(value, (int, float, Tensor)) and not isinstance(value, bool)
-    if isinstance(wanted, (list, tuple)):
-        return (
-            isinstance(value, (list, tuple))
-            and len(value) == len(wanted)
-            and all(map(_alike, value, wanted))
-        )
-    return isinstance(value, type(wanted))
+    missing = isinstance(wanted, bool) and value is None
+    return wanted is None or missing or _kind(value) == _kind(wanted)
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_kind(item) for item in value]
+    number = isinstance(value, (int, float, Tensor)) and not isinstance(value, bool)
+    return float if number else type(value)

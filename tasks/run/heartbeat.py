@@ -5,7 +5,6 @@ A rank that is suspended or cut off, unlike one that died, ends no collective: t
 for it forever.
 """
 
-import math
 import os
 import signal
 import socket
@@ -99,7 +98,7 @@ def begin(trainer: Facts) -> Heartbeat | None:
     is not null.
     """
     patience = trainer.get("rank_timeout", OURS["rank_timeout"].default)
-    count = math.prod(processes.world() or (1, 1))
+    count = processes.ranks()
     return None if patience is None or count == 1 else Heartbeat(patience, processes.rank(), count)
 
 

@@ -53,6 +53,10 @@ def world() -> tuple[int, int] | None:
     return None
 
 
+def ranks() -> int:
+    return math.prod(world() or (1, 1))
+
+
 def reply(text: str) -> None:
     """Pass the message to torchrun, which shows the one of the rank that ended first; that need not
     be the first rank.
@@ -112,9 +116,8 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
         except Exception as error:
             fault = error
     own = "" if fault else str(run_dir.resolve())
-    ranks = math.prod(world() or (1, 1))
     # The store may be in the first rank, which waits until all have read.
-    said = synchronize(store(), own.encode(), rank(), ranks, "xformer/run_dir", ANSWER.seconds)
+    said = synchronize(store(), own.encode(), rank(), ranks(), "xformer/run_dir", ANSWER.seconds)
     if not (named := said[0].decode()):
         raise fault or NoRun(
             "hydra.run.dir: the first rank could not start the run; see its message."
