@@ -68,5 +68,5 @@ class Seq2SeqTask(EvaluatedTask):
         most = self.config["data"]["seq_len"]
         with self.sampling(), torch.inference_mode():
             options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
-            found = answers(self.model, self.objective, examples, most=most, **options)
+            found = answers(self, examples, most=most, **options)
         return [(decode(a), decode(e["target"])) for a, e in zip(found, examples, strict=True)]

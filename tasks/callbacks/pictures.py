@@ -49,9 +49,7 @@ class AttentionPictures:
         pictures: dict[str, Callable[[], Picture]] = {
             "mask": lambda: plot_mask(model, how.length),  # type: ignore[arg-type]
             "bias": lambda: plot_bias(model, how.length),  # type: ignore[arg-type]
-            "attention": lambda: attention_picture(
-                model, task.objective, seen, how.length, how.heads
-            ),
+            "attention": lambda: attention_picture(task, seen, how.length, how.heads),
         }
         if "attention" in how.of:
             seen = self._seen(task)

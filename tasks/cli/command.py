@@ -9,12 +9,15 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.refusal import refusal
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError, choices
 from xformer_kit.registry.printable import printable
+
+if TYPE_CHECKING:
+    from tasks.generation.decoding import LoadedRun
 
 # The types of numbers, by the metavar of their option; others are texts.
 NUMBERS = {"N": int, "K": int, "A": float, "P": float, "T": float}
@@ -161,18 +164,26 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, Config]:
     return path, config
 
 
-def load_run(run: str, parts: list[str], wanted: str | None, first: str = "best") -> Any:
-    """(model with its `tokenizer`, config, directory, name of its checkpoint) of a run: the
-    checkpoint that is wanted by name, or if none is `first`; if that one is damaged, the next that
-    is whole, with a line on stderr.
+def load_run(args: Any, first: str = "best") -> "LoadedRun":
+    """The run of a command: with the checkpoint that is wanted by name, or if none is `first`; if
+    that one is damaged, the next that is whole, with a line on stderr.
 
     Raises ConfigError, also if no checkpoint can be read.
     """
-    from xformer_kit.model.api import restored
+    import torch
 
-    path, config = open_run(run, parts)
-    name, state = _readable(path, run, parts, wanted, first)
-    return restored(path, config, parts, state), config, path, name
+    from tasks.generation.decoding import LoadedRun
+    from xformer_kit.model.api import restored
+    from xformer_kit.objective import objective_of
+
+    path, config = open_run(args.run, args.parts)
+    name, state = _readable(path, args.run, args.parts, args.checkpoint, first)
+    model = restored(path, config, args.parts, state)
+    objective = objective_of(config)
+    objective.tokenizer = model.tokenizer
+    objective.source_tokenizer = model.source_tokenizer
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return LoadedRun(model.to(device), objective, config, path, name)
 
 
 def _readable(
@@ -314,12 +325,6 @@ def grid(*styles: str, right: Collection[int] = (), whole: Collection[int] | Non
             overflow="fold",
         )
     return made
-
-
-def on_device(model: Any) -> Any:
-    import torch
-
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def short(number: float) -> str:

@@ -5,7 +5,7 @@ summary.json.
 
 from typing import Any
 
-from tasks.cli.command import console, grid, load_run, on_device, output, say, say_wrapped
+from tasks.cli.command import console, grid, load_run, output, say, say_wrapped
 from tasks.refusal import flag, refusal, too_small
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError
@@ -36,18 +36,18 @@ def run(args: Any) -> int:
         if getattr(args, name) is not None:
             rule = "is for answers to --input, with --reference"
             raise refusal(flag(name), rule, got="no --input")
-    model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="last")
-    found = evaluate(model, config, path, args.batch_size)
-    figures = {"run": str(path), "checkpoint": name} | found
+    run = load_run(args, first="last")
+    found = evaluate(run, args.batch_size)
+    figures = {"run": str(run.path), "checkpoint": run.checkpoint} | found
     note = None
-    if limit := config["trainer"].get("limit_val_batches"):
+    if limit := run.config["trainer"].get("limit_val_batches"):
         note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
-    return output(args, figures, _show, figures, found, name, note)
+    return output(args, figures, _show, figures, found, run.checkpoint, note)
 
 
 def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
-    from tasks.generation.translation import partners, read_lines, translate
+    from tasks.generation.translation import partners, read_lines, translations
     from tasks.metrics import compared
 
     if not (args.input and args.reference):
@@ -56,14 +56,15 @@ def _answered(args: Any) -> int:
         )
     sources = read_lines(args.input, "--input")
     references = partners(sources, read_lines(args.reference, "--reference"))
-    # As xformer generate.
-    model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
-    if (task := config["task"]["name"]) != "seq2seq":
+    run = load_run(args)  # as xformer generate
+    if (task := run.config["task"]["name"]) != "seq2seq":
         raise refusal("--input", f"is for runs of task=seq2seq; this one has task={task}")
     wanted = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
-    figures = compared(translate(on_device(model), config, sources, **wanted), references)
-    found = {"run": str(path), "checkpoint": name, "examples": len(sources)} | figures
-    return output(args, found, _show, found, figures, f"{name}, {len(sources):,} sources")
+    answers = [row[0][0] for row in translations(run, sources, **wanted)]
+    figures = compared(answers, references)
+    found = {"run": str(run.path), "checkpoint": run.checkpoint, "examples": len(sources)} | figures
+    what = f"{run.checkpoint}, {len(sources):,} sources"
+    return output(args, found, _show, found, figures, what)
 
 
 def _show(found: State, figures: State, what: str, note: str | None = None) -> None:
@@ -78,7 +79,7 @@ def _show(found: State, figures: State, what: str, note: str | None = None) -> N
         say_wrapped(screen, (note, "dim"))
 
 
-def evaluate(model: Any, config: Config, path: Any, rows: int | None = None) -> State:
+def evaluate(run: Any, rows: int | None = None) -> State:
     """val/loss, val/perplexity, val/bits_per_byte of a text, and the tokens that they are over.
 
     Raises ConfigError where the text is not the one of the run.
@@ -92,18 +93,17 @@ def evaluate(model: Any, config: Config, path: Any, rows: int | None = None) -> 
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import mapped
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
-    from xformer_kit.objective import objective_of
 
-    prepared = prepare(config)
-    check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
-    objective = speaking(objective_of(config), prepared)
-    data = TrainingData(config, prepared, objective)
-    model = on_device(model).to(weights_dtype(config))
-    device = device_of(model)
-    rows = rows or micro_batch(config)[0]
+    prepared, device = prepare(run.config), device_of(run)
+    before = (summary.read(run.path) or {}).get("data_fingerprint")
+    check_fingerprint(before, prepared.fingerprint)
+    objective = speaking(run.objective, prepared)
+    data = TrainingData(run.config, prepared, objective)
+    model = run.model.to(weights_dtype(run.config))
+    rows = rows or micro_batch(run.config)[0]
     likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.parts(), device)
     batches = zip(data.valid_batches(rows), data.valid(rows, device), strict=True)
-    with torch.inference_mode(), _precision(config, device):
+    with torch.inference_mode(), _precision(run.config, device):
         for (part, _), batch in batches:
             loss, count, _ = objective.loss(model, mapped(batch, lambda x: x.to(device)))
             likelihood.update(part, loss, count)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import load_run, on_device, open_run
+from tasks.cli.command import load_run, open_run
 from tasks.refusal import flag, refusal, too_small
-from tasks.types import Config, State
+from tasks.types import State
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 
@@ -94,10 +94,10 @@ def run(args: Any) -> int:
     lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
         writable(args.output, "--output")
-    model, config, *_ = load_run(args.run, args.parts, args.checkpoint)
+    loaded = load_run(args)
     speak = {"goes on": _go_on, "fills": _fill}.get(speaks, _answer)
     try:
-        speak(args, on_device(model), config, lines)
+        speak(args, loaded, lines)
     except ConfigError as error:
         own = {**dict.fromkeys(TAKES["answers"][0]), **NAMES}
         raise ConfigError(
@@ -149,13 +149,13 @@ def _wanted(args: Any, tokenizer: Any) -> State:
     return found
 
 
-def _go_on(args: Any, model: Any, config: Config, lines: list[str]) -> None:
+def _go_on(args: Any, run: Any, lines: list[str]) -> None:
     """The prompt and its continuations, each token as it comes."""
     from xformer_kit.generate import stream
 
     (prompt,), many = lines, args.num_samples or 1
-    wanted: State = {"max_new_tokens": 200} | _wanted(args, model.tokenizer)
-    ids, first = _encoded(model, prompt), wanted.pop("seed", None)
+    wanted: State = {"max_new_tokens": 200} | _wanted(args, run.objective.tokenizer)
+    ids, first = _encoded(run, prompt), wanted.pop("seed", None)
     if many > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
         raise refusal(
             "--num-samples",
@@ -164,62 +164,59 @@ def _go_on(args: Any, model: Any, config: Config, lines: list[str]) -> None:
             fix="Try --temperature 1.",
         )
     for i in range(many):
-        tokens = stream(model, ids, seed=None if first is None else first + i, **wanted)
+        tokens = stream(run.model, ids, seed=None if first is None else first + i, **wanted)
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
-        _stream(model.tokenizer.stream(goes_on=True), tokens)
+        _stream(run.objective.tokenizer.stream(goes_on=True), tokens)
 
 
-def _answer(args: Any, model: Any, config: Config, lines: list[str]) -> None:
+def _answer(args: Any, run: Any, lines: list[str]) -> None:
     """The answers to sources, or texts with their spans written."""
     from tasks.generation.infilling import restored
-    from tasks.generation.translation import decoding_options, objective_of_run, translations
+    from tasks.generation.translation import decoding_options, translations
 
-    wanted = _wanted(args, model.tokenizer) | {"batch_size": args.batch_size}
+    wanted = _wanted(args, run.objective.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
         wanted["num_return"] = args.num_samples
-    how = decoding_options(config, wanted)
+    how = decoding_options(run.config, wanted)
     if args.scores and "beam" not in how:
         rule = "are those of a search, and there is none"
         raise refusal("--scores", rule, fix="Add --beam 4, or leave it out.")
-    objective = objective_of_run(model, config)
-    if objective.speaks == "restores":
-        found = restored(model, objective, lines, _where(args), config["data"]["seq_len"], **how)
+    if run.objective.speaks == "restores":
+        found = restored(run, lines, _where(args), **how)
     elif args.input is None and args.output is None and not how.keys() & {"beam", "num_return"}:
-        return _stream_answer(model, objective, config, lines, how)
+        return _stream_answer(run, lines, how)
     else:
-        found = translations(model, config, lines, _where(args), **wanted)
+        found = translations(run, lines, _where(args), **wanted)
     said = [f"{score:.4f}\t{text}" if args.scores else text for row in found for text, score in row]
     _put(args, said)
 
 
-def _stream_answer(
-    model: Any, objective: Any, config: Config, lines: list[str], how: State
-) -> None:
+def _stream_answer(run: Any, lines: list[str], how: State) -> None:
     """One answer, each token as it comes."""
     from tasks.generation.decoding import asked, room
     from tasks.generation.translation import questions
     from xformer_kit.generate import stream
 
-    (question,) = questions(objective, config, lines, "--prompt")
-    prompt = objective.pair(question["source"], question["target"])
-    given = asked(model, objective, [prompt])
-    most = min(how.pop("most"), room(model, prompt))
+    (question,) = questions(run, lines, "--prompt")
+    prompt = run.objective.pair(question["source"], question["target"])
+    given = asked(run, [prompt])
+    most = min(how.pop("most"), room(run.model, prompt))
     del how["rows"]
-    tokens = stream(model, max_new_tokens=most, **given, **how)
-    _stream(model.tokenizer.stream(), (token for token in tokens if int(token) != given["end"]))
+    tokens = stream(run.model, max_new_tokens=most, **given, **how)
+    _stream(
+        run.objective.tokenizer.stream(), (token for token in tokens if int(token) != given["end"])
+    )
 
 
-def _fill(args: Any, model: Any, config: Config, lines: list[str]) -> None:
+def _fill(args: Any, run: Any, lines: list[str]) -> None:
     """The texts with the most likely token in each hole; after that of --prompt, the candidates of
     each hole.
     """
     from tasks.generation.infilling import filled
-    from tasks.generation.translation import objective_of_run
 
-    objective = objective_of_run(model, config)
-    found = filled(model, objective, lines, args.top_k or 5, _where(args))
+    found = filled(run, lines, args.top_k or 5, _where(args))
     said = [one.text for one in found]
     if args.input is None:
         for i, hole in enumerate(found[0].likely, 1):
@@ -252,7 +249,7 @@ def _prompt(given: str) -> str:
     return given
 
 
-def _encoded(model: Any, prompt: str) -> Any:
+def _encoded(run: Any, prompt: str) -> Any:
     """The prompt's ids (1, t), on the model's device. Raises ConfigError for characters that are
     not known.
     """
@@ -261,11 +258,11 @@ def _encoded(model: Any, prompt: str) -> Any:
     from tasks.generation.decoding import device_of
     from tasks.generation.translation import encoded_line
 
-    encoded = encoded_line(model.tokenizer, prompt, "--prompt")
+    encoded = encoded_line(run.objective.tokenizer, prompt, "--prompt")
     if not len(encoded):
         got = "white space, of which this tokenizer has none"
         raise refusal("--prompt", "must hold at least one token", got=got)
-    return torch.tensor([[int(i) for i in encoded]], device=device_of(model))
+    return torch.tensor([[int(i) for i in encoded]], device=device_of(run))
 
 
 def _stream(decode: Any, tokens: Any) -> None:

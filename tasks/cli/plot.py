@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import import_files, load_run, on_device, subject
+from tasks.cli.command import import_files, load_run, subject
 from tasks.refusal import flag, refusal, too_small
 from tasks.types import Config
 from xformer_kit.registry import ConfigError, Fault, choices
@@ -129,7 +129,8 @@ def _bias(args: Any) -> Any:
             raise ConfigError(fault)
         model = build(config, size)
     else:
-        model = load_run(str(run), args.parts, args.checkpoint)[0]
+        args.run = str(run)
+        model = load_run(args).model.cpu()
     return plot_bias(model, _length(args, config)), _home(run)
 
 
@@ -139,7 +140,7 @@ def _home(run: Any) -> Any:
 
 
 def _attention(args: Any) -> Any:
-    run = _one_run(args)
+    args.run = _one_run(args)
     layers, heads = (given and given.split(",") for given in (args.layers, args.heads))
     if heads and not all(head.isdigit() for head in heads):
         rule = "must be numbers from 0 on, with commas between"
@@ -148,14 +149,13 @@ def _attention(args: Any) -> Any:
         way = "Try --text 'To be, or not to be'."
         raise refusal("--text", "must be the text that the model reads", got="nothing", fix=way)
     from tasks.generation.attention_picture import attention_picture, seen_of
-    from tasks.generation.translation import objective_of_run
 
-    model, config, path, _ = load_run(run, args.parts, args.checkpoint)
+    run = load_run(args)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]
     numbers = heads and [int(head) for head in heads]
-    seen = seen_of(on_device(model), config, args.text, args.target, layers, numbers)
-    picture = attention_picture(model, objective_of_run(model, config), seen, heads=numbers)
-    return picture, path / "pictures"
+    seen = seen_of(run, args.text, args.target, layers, numbers)
+    picture = attention_picture(run, seen, heads=numbers)
+    return picture, run.path / "pictures"
 
 
 def _curves(args: Any) -> Any:

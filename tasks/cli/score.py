@@ -5,9 +5,9 @@ the text.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import load_run, on_device, open_run, output
+from tasks.cli.command import load_run, open_run, output
 from tasks.refusal import refusal
-from tasks.types import Config, State
+from tasks.types import State
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
@@ -37,7 +37,6 @@ def run(args: Any) -> int:
         raise refusal("--input", f"a run of task={task} {way}")
     if paired:
         sources, lines = lines, partners(lines, read_lines(args.reference, "--reference"))
-    model, config, *_ = load_run(args.run, args.parts, args.checkpoint)
     rows = [
         {
             "nats": nats + 0.0,
@@ -45,7 +44,7 @@ def run(args: Any) -> int:
             "nats_per_token": nats / count if count else 0.0,
             "text": text,
         }
-        for text, nats, count in scored(on_device(model), config, lines, sources)
+        for text, nats, count in scored(load_run(args), lines, sources)
     ]
     return output(args, rows, _show, rows)
 
@@ -56,7 +55,7 @@ def _show(rows: list[State]) -> None:
 
 
 def scored(
-    model: Any, config: Config, texts: list[str], sources: list[str] | None
+    run: Any, texts: list[str], sources: list[str] | None
 ) -> Iterator[tuple[str, float, int]]:
     """(text, -log p in nats, tokens that are predicted) of each text; of an answer with its end,
     given its source.
@@ -64,23 +63,27 @@ def scored(
     import torch
 
     from tasks.generation.decoding import batch_on, device_of
-    from tasks.generation.translation import encoded_lines, objective_of_run
+    from tasks.generation.translation import encoded_lines
     from xformer_kit.generate import score
 
-    objective = objective_of_run(model, config)
+    objective, tokenizer = run.objective, run.objective.tokenizer
     if sources is None:
-        examples = [{"tokens": ids} for ids in encoded_lines(model.tokenizer, texts, "--input")]
+        examples = [{"tokens": ids} for ids in encoded_lines(tokenizer, texts, "--input")]
     else:
         given_ids = encoded_lines(objective.source_tokenizer, sources, "--input")
-        answer_ids = encoded_lines(model.tokenizer, texts, "--reference")
+        answer_ids = encoded_lines(tokenizer, texts, "--reference")
         examples = [objective.pair(a, b) for a, b in zip(given_ids, answer_ids, strict=True)]
     for start in range(0, len(examples), ROWS):
-        batch = batch_on(device_of(model), examples[start : start + ROWS])
+        batch = batch_on(device_of(run), examples[start : start + ROWS])
         said = batch["target"] if "target" in batch else batch["tokens"]
         source = batch.get("source")
         given = {} if source is None else {"source": source.ids, "source_real": source.real}
-        nats = -score(model, said.ids, real=said.real, prefix=said.prefix, **given).double().sum(1)
+        nats = (
+            -score(run.model, said.ids, real=said.real, prefix=said.prefix, **given).double().sum(1)
+        )
         real = torch.ones_like(said.ids, dtype=torch.bool) if said.real is None else said.real
         real = real if said.prefix is None else real & ~said.prefix
         some = texts[start : start + ROWS]
-        yield from zip(some, nats.tolist(), real[:, 1:].sum(1).tolist(), strict=True)
+        yield from zip(
+            some, (-each.double().sum(1)).tolist(), real[:, 1:].sum(1).tolist(), strict=True
+        )

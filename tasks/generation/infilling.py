@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tasks.generation.decoding import DecodedAnswer, decode_answers, device_of
+from tasks.generation.decoding import decode_answers, device_of
 from tasks.generation.translation import check_length, encoded_line, place
 from tasks.refusal import refusal
 
@@ -95,15 +95,13 @@ def _own_space(tokenizer: Any) -> bool:
 
 
 @torch.inference_mode()
-def filled(
-    model: Any, objective: Any, lines: Sequence[str], count: int, where: str
-) -> list[Candidates]:
+def filled(run: Any, lines: Sequence[str], count: int, where: str) -> list[Candidates]:
     """Texts with holes -> the `count` likeliest tokens of each hole, of a masked language model."""
-    tokenizer, device, found = objective.tokenizer, device_of(model), []
+    objective, tokenizer, found = run.objective, run.objective.tokenizer, []
     for i, line in enumerate(lines, 1):
         _, parts = pieces(objective, line, place(where, i, lines))
-        ids = torch.from_numpy(objective.blanked(parts)).to(device)
-        p, likely = objective.likely(model, ids, count)
+        ids = torch.from_numpy(objective.blanked(parts)).to(device_of(run))
+        p, likely = objective.likely(run.model, ids, count)
         ids[ids == tokenizer.special(MASK)] = likely[:, 0]
         words = [
             [tokenizer.to_bytes([j], goes_on=True).decode("utf-8", "replace") for j in row]
@@ -115,23 +113,20 @@ def filled(
 
 
 def restored(
-    model: Any, objective: Any, lines: Sequence[str], where: str, longest: int, **options: Any
+    run: Any, lines: Sequence[str], where: str, **options: Any
 ) -> list[list[tuple[str, float | None]]]:
     """Texts with holes -> the texts with their spans written, each with the score of a search, of a
     denoiser.
     """
-    sources = []
+    objective, sources = run.objective, []
     for i, line in enumerate(lines, 1):
         opening, parts = pieces(objective, line, place(where, i, lines))
         sources.append(objective.blanked(parts, opening))
-        check_length(sources[-1], longest, place(where, i, lines))
+        check_length(sources[-1], run.config["data"]["seq_len"], place(where, i, lines))
     examples = [{"source": source, "target": source[:0]} for source in sources]
-    found = decode_answers(model, objective, examples, **options)
+    found = decode_answers(run, examples, **options)
+    text = lambda source, ids: text_with_holes(objective, objective.restored(source, ids))
     return [
-        [_text(objective, source, said) for said in row]
+        [(text(source, said.ids), said.score) for said in row]
         for source, row in zip(sources, found, strict=True)
     ]
-
-
-def _text(objective: Any, source: np.ndarray, said: DecodedAnswer) -> tuple[str, float | None]:
-    return text_with_holes(objective, objective.restored(source, said.ids)), said.score

@@ -15,15 +15,8 @@ NAMED = 5  # unknown words that a command names
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
 
 
-def translate(
-    model: Any, config: Config, lines: Sequence[str], where: str = "--input", **options: Any
-) -> list[str]:
-    """The first answer to each source. options: as in `translations`."""
-    return [row[0][0] for row in translations(model, config, lines, where, **options)]
-
-
 def translations(
-    model: Any, config: Config, lines: Sequence[str], where: str = "--input", **options: Any
+    run: Any, lines: Sequence[str], where: str = "--input", **options: Any
 ) -> list[list[tuple[str, float | None]]]:
     """The answers to each source, the best first, each with the score of a search or None.
 
@@ -34,20 +27,20 @@ def translations(
     from tasks.generation.decoding import decode_answers
 
     given = {key: value for key, value in options.items() if value is not None}
-    if faults := list(option_faults(given, given.get("beam", config["task"].get("beam", 1)))):
+    if faults := list(option_faults(given, given.get("beam", run.config["task"].get("beam", 1)))):
         raise ConfigError(faults)
-    objective = objective_of_run(model, config)
-    examples = questions(objective, config, lines, where)
-    found = decode_answers(model, objective, examples, **decoding_options(config, options))
-    return [[(model.tokenizer.decode(one.ids), one.score) for one in row] for row in found]
+    examples = questions(run, lines, where)
+    found = decode_answers(run, examples, **decoding_options(run.config, options))
+    decode = run.objective.tokenizer.decode
+    return [[(decode(one.ids), one.score) for one in row] for row in found]
 
 
-def questions(objective: Any, config: Config, lines: Sequence[str], where: str) -> list[State]:
+def questions(run: Any, lines: Sequence[str], where: str) -> list[State]:
     """Examples without an answer, of sources as text."""
-    sources = encoded_lines(objective.source_tokenizer, lines, where)
+    sources = encoded_lines(run.objective.source_tokenizer, lines, where)
     for i, ids in enumerate(sources, 1):
         at = f"{where}, line {i}" if where == "--input" else place(where, i, lines)
-        check_length(ids, config["data"]["seq_len"], at)
+        check_length(ids, run.config["data"]["seq_len"], at)
     return [{"source": ids, "target": ids[:0]} for ids in sources]
 
 
@@ -101,16 +94,6 @@ def option_faults(given: State, beam: int) -> Iterator[Fault]:
     elif penalty is not None and beam == 1:
         got, fix = f"{penalty} and one beam", "Add --beam 4, or leave it out."
         yield Fault("--length-penalty", "is of a beam search", got=got, fix=fix)
-
-
-def objective_of_run(model: Any, config: Config) -> Any:
-    """The objective of a run, with the tokenizers of its loaded model."""
-    from xformer_kit.objective import objective_of
-
-    objective = objective_of(config)
-    objective.tokenizer = model.tokenizer
-    objective.source_tokenizer = getattr(model, "source_tokenizer", None) or model.tokenizer
-    return objective
 
 
 def partners(sources: list[str], references: list[str]) -> list[str]:
