@@ -78,12 +78,9 @@ def scored(
         said = batch["target"] if "target" in batch else batch["tokens"]
         source = batch.get("source")
         given = {} if source is None else {"source": source.ids, "source_real": source.real}
-        nats = (
-            -score(run.model, said.ids, real=said.real, prefix=said.prefix, **given).double().sum(1)
-        )
+        each = score(run.model, said.ids, real=said.real, prefix=said.prefix, **given)
+        nats = -each.double().sum(1)
         real = torch.ones_like(said.ids, dtype=torch.bool) if said.real is None else said.real
         real = real if said.prefix is None else real & ~said.prefix
         some = texts[start : start + ROWS]
-        yield from zip(
-            some, (-each.double().sum(1)).tolist(), real[:, 1:].sum(1).tolist(), strict=True
-        )
+        yield from zip(some, nats.tolist(), real[:, 1:].sum(1).tolist(), strict=True)

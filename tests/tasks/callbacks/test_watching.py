@@ -150,7 +150,7 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(wandb, "Image", lambda path: ("image", path))
 
     class Logger:
-        log_image = True
+        log_table = True
 
         class experiment:  # noqa: N801
             log = found.append
