@@ -33,8 +33,12 @@ class AttentionPictures:
 
     def __post_init__(self) -> None:
         if find_spec("matplotlib") is None:
-            way = 'Use pip install "xformer_kit[study]".'
-            raise refusal("callbacks.pictures", "needs the package matplotlib", "none", way)
+            raise refusal(
+                "callbacks.pictures",
+                "needs the package matplotlib",
+                "none",
+                'Use pip install "xformer_kit[study]".',
+            )
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         if task.step == 0:

@@ -39,11 +39,15 @@ def run(args: Any) -> int:
     from xformer_kit.inspect.diff import diff
 
     if not 1 <= len(args.what) <= 2:
-        way = (
-            'Put the overrides of a side into quotes: xformer diff "attn.heads=4 position=alibi"'
-            " attn.heads=2."
+        raise refusal(
+            "diff",
+            "takes one side or two",
+            got=len(args.what),
+            fix=(
+                'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
+                ' position=alibi" attn.heads=2.'
+            ),
         )
-        raise refusal("diff", "takes one side or two", got=len(args.what), fix=way)
     sides = args.what if len(args.what) == 2 else ["", *args.what]
     configs, sizes, titles = _subjects(sides, args.parts)
     found = diff(configs[0], configs[1], sizes)

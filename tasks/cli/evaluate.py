@@ -34,8 +34,9 @@ def run(args: Any) -> int:
         return _answered(args)
     for name in ("beam", "length_penalty"):
         if getattr(args, name) is not None:
-            rule = "is for answers to --input, with --reference"
-            raise refusal(flag(name), rule, got="no --input")
+            raise refusal(
+                flag(name), "is for answers to --input, with --reference", got="no --input"
+            )
     run = load_run(args, first="last")
     found = evaluate(run, args.batch_size)
     figures = {"run": str(run.path), "checkpoint": run.checkpoint} | found

@@ -121,8 +121,9 @@ def _suits(args: Any, speaks: str, task: str) -> None:
     than ignored.
     """
     if speaks not in TAKES:
-        rule = f"a run of task={task} does nothing with a text"
-        raise refusal(args.run, rule, fix="Try xformer evaluate.")
+        raise refusal(
+            args.run, f"a run of task={task} does nothing with a text", fix="Try xformer evaluate."
+        )
     taken, does = TAKES[speaks]
     for name in TAKES["answers"][0]:
         if getattr(args, name) not in (None, False) and name not in taken:
@@ -143,8 +144,11 @@ def _wanted(args: Any, tokenizer: Any) -> State:
     if args.constrain is not None:
         ids = encoded_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
-            rule = "must hold tokens of the run's tokenizer only"
-            raise refusal("--constrain", rule, got=repr(args.constrain))
+            raise refusal(
+                "--constrain",
+                "must hold tokens of the run's tokenizer only",
+                got=repr(args.constrain),
+            )
         found["allowed"] = sorted({int(i) for i in ids})
     return found
 
@@ -181,8 +185,11 @@ def _answer(args: Any, run: Any, lines: list[str]) -> None:
         wanted["num_return"] = args.num_samples
     how = decoding_options(run.config, wanted)
     if args.scores and "beam" not in how:
-        rule = "are those of a search, and there is none"
-        raise refusal("--scores", rule, fix="Add --beam 4, or leave it out.")
+        raise refusal(
+            "--scores",
+            "are those of a search, and there is none",
+            fix="Add --beam 4, or leave it out.",
+        )
     if run.objective.speaks == "restores":
         found = restored(run, lines, _where(args), **how)
     elif args.input is None and args.output is None and not how.keys() & {"beam", "num_return"}:
@@ -244,8 +251,12 @@ def _prompt(given: str) -> str:
     if given == "-":
         given = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
     if not given:
-        rule = "must hold at least one character"
-        raise refusal("--prompt", rule, got="an empty text", fix='Try --prompt "The ".')
+        raise refusal(
+            "--prompt",
+            "must hold at least one character",
+            got="an empty text",
+            fix='Try --prompt "The ".',
+        )
     return given
 
 
@@ -260,8 +271,11 @@ def _encoded(run: Any, prompt: str) -> Any:
 
     encoded = encoded_line(run.objective.tokenizer, prompt, "--prompt")
     if not len(encoded):
-        got = "white space, of which this tokenizer has none"
-        raise refusal("--prompt", "must hold at least one token", got=got)
+        raise refusal(
+            "--prompt",
+            "must hold at least one token",
+            got="white space, of which this tokenizer has none",
+        )
     return torch.tensor([[int(i) for i in encoded]], device=device_of(run))
 
 

@@ -143,11 +143,19 @@ def _attention(args: Any) -> Any:
     args.run = _one_run(args)
     layers, heads = (given and given.split(",") for given in (args.layers, args.heads))
     if heads and not all(head.isdigit() for head in heads):
-        rule = "must be numbers from 0 on, with commas between"
-        raise refusal("--heads", rule, got=args.heads, fix="Try --heads 0,1.")
+        raise refusal(
+            "--heads",
+            "must be numbers from 0 on, with commas between",
+            got=args.heads,
+            fix="Try --heads 0,1.",
+        )
     if not args.text:
-        way = "Try --text 'To be, or not to be'."
-        raise refusal("--text", "must be the text that the model reads", got="nothing", fix=way)
+        raise refusal(
+            "--text",
+            "must be the text that the model reads",
+            got="nothing",
+            fix="Try --text 'To be, or not to be'.",
+        )
     from tasks.generation.attention_picture import attention_picture, seen_of
 
     run = load_run(args)

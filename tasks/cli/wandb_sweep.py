@@ -31,6 +31,12 @@ from xformer_kit.study.range import Range
 from xformer_kit.study.settings import seeds
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
+DISTRIBUTIONS = {  # by whether they are logarithmic, and of whole numbers
+    (False, False): "uniform",
+    (False, True): "int_uniform",
+    (True, False): "log_uniform_values",
+    (True, True): "q_log_uniform_values",
+}
 TRIED = 64  # combinations that are composed before the file is written; of more, a sample
 
 
@@ -109,9 +115,8 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     found = _sweep(
         parameters, fixed, how, measured or node["metric"], higher, node["name"], node["question"]
     )
-    left_out = list(
-        _left_out(node, len(chosen), math.prod(len(f.levels) for f in factors.values()), how)
-    )
+    every = math.prod(len(factor.levels) for factor in factors.values())
+    left_out = list(_left_out(node, len(chosen), every, how))
     if searches:
         found["run_cap"] = node["design"]["trials"]
         left_out += _searched(node, refused)
@@ -201,18 +206,11 @@ def combinations(parameters: Mapping[str, Facts], tried: int = TRIED) -> Iterato
     ends = {
         key: said.get("values") or [said["min"], said["max"]] for key, said in parameters.items()
     }
-    if math.prod(map(len, ends.values())) <= tried:
-        picks: Any = itertools.product(*ends.values())
-    else:
-        draw = random.Random(0)
-        first = [
-            tuple(values[i % len(values)] for values in ends.values())
-            for i in range(max(map(len, ends.values())))
-        ]
-        picks = [
-            *first,
-            *(tuple(map(draw.choice, ends.values())) for _ in range(tried - len(first))),
-        ]
+    picks: Any = itertools.product(*ends.values())
+    if math.prod(map(len, ends.values())) > tried:
+        draw, most = random.Random(0), max(map(len, ends.values()))
+        first = [tuple(values[i % len(values)] for values in ends.values()) for i in range(most)]
+        picks = first + [tuple(map(draw.choice, ends.values())) for _ in range(tried - most)]
     for pick in picks:
         yield [f"{key}={item}" for key, item in zip(ends, pick, strict=True)]
 
@@ -257,36 +255,27 @@ def _parameter(override: Override) -> State:
 
 
 def _interval(key: str, given: IntervalSweep) -> State:
-    low, high, whole = given.start, given.end, isinstance(given.start, int)
+    low, high, log = given.start, given.end, "log" in given.tags
     if low is None or high is None or not low < high:
         raise ConfigError(
             f"{key}: an interval goes from a number to a larger one; got {low} to {high}."
         )
-    log = "log" in given.tags
     if log and low <= 0:
         raise ConfigError(
             f"{key}: an interval on a logarithmic scale must begin above 0; got {low}. Leave"
             " tag(log, ...) out."
         )
-    return _distribution(low, high, log, whole)
-
-
-def _distribution(low: float, high: float, log: bool, whole: bool) -> State:
-    """W&B's distribution over an interval."""
-    if log and whole:  # with a whole q, W&B rounds to multiples of it and prints whole numbers
-        kind: State = {"distribution": "q_log_uniform_values", "q": 1}
-    elif log:
-        kind = {"distribution": "log_uniform_values"}
-    else:
-        kind = {"distribution": "int_uniform" if whole else "uniform"}
-    return kind | {"min": low, "max": high}
+    return _between(Range(low, high, log))
 
 
 def _between(between: Range) -> State:
-    """An interval of a search."""
+    """W&B's distribution over an interval."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}
-    return _distribution(between.low, between.high, between.log, between.whole)
+    kind: State = {"distribution": DISTRIBUTIONS[between.log, between.whole]}
+    # With a whole q, W&B rounds to multiples of it and prints whole numbers.
+    kind |= {"q": 1} if between.log and between.whole else {}
+    return kind | {"min": between.low, "max": between.high}
 
 
 def _plain(item: Any) -> Any:

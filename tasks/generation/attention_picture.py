@@ -66,15 +66,20 @@ def seen_of(run: Any, text: str, target: str | None, layers: Any, heads: Any) ->
     if not hasattr(objective, "pair"):
         if target is not None:
             task = run.config["task"]["name"]
-            rule = f"is of a run with sources and targets; this one is of task={task}"
-            raise refusal("--target", rule)
+            raise refusal(
+                "--target", f"is of a run with sources and targets; this one is of task={task}"
+            )
         ids = torch.from_numpy(_ids(objective, objective.tokenizer, text, "--text").astype("int64"))
         given = {"ids": ids[None].to(device_of(run))}
     else:
         given = _answered(run, text, target)
     if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
-        way = "Try --text 'To be, or not to be'."
-        raise refusal("--text", "must hold one token at least", got="none", fix=way)
+        raise refusal(
+            "--text",
+            "must hold one token at least",
+            got="none",
+            fix="Try --text 'To be, or not to be'.",
+        )
     return watched(model, lambda: model(**given), layers, heads)
 
 
