@@ -13,7 +13,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from tasks.logging.files import numbered
-from tasks.run.processes import end_with_launcher, joined, rank, ranks, reply
+from tasks.run.exit_codes import NoRun
+from tasks.run.processes import end_with_launcher, joined, rank, ranks
 from tasks.types import Files
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
@@ -61,15 +62,15 @@ def _refuse_ranks(what: str) -> int:
     """Refuses ranks that a launcher started: each would run all jobs, and wait for the other ranks
     of its run.
     """
+    from tasks.run.train import report_end
+
     count = ranks()
-    text = (
-        f"{what}: starts the processes of its runs by itself; got {count} that torchrun or SLURM"
-        f" started. Try python train.py with trainer.devices={count}."
+    return report_end(
+        NoRun(
+            f"{what}: starts the processes of its runs by itself; got {count} that torchrun or"
+            f" SLURM started. Try python train.py with trainer.devices={count}."
+        )
     )
-    reply(text)
-    if rank() == 0:
-        print(text, file=sys.stderr)
-    return 2
 
 
 def _study(line: Any) -> int:

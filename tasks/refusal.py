@@ -1,6 +1,6 @@
 """The errors of a command or a run for its values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -10,6 +10,12 @@ from xformer_kit.registry import ConfigError, Fault
 def refusal(path: object, rule: str, got: object = "", fix: str = "") -> ConfigError:
     """The ConfigError of one fault, see `xformer_kit.registry.Fault`."""
     return ConfigError(Fault(f"{path}", rule, f"{got}", fix))
+
+
+def refuse(faults: Iterable[Fault | str]) -> None:
+    """Raises ConfigError if there is any fault."""
+    if every := list(faults):
+        raise ConfigError(every)
 
 
 def flag(name: str) -> str:

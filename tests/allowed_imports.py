@@ -92,7 +92,7 @@ TASKS_MAY: dict[str, set[str]] = {
         *OF_RUN,
     },
     "study": {"modules", "logging", *OF_RUN},
-    "hydra_app": {"study", "logging", "run", "run.job", "run.processes"},
+    "hydra_app": {"study", "logging", "run", "run.exit_codes", "run.job", "run.processes"},
     "cli": {"modules", "generation", "logging", "study", "run", "run.processes", *OF_RUN},
 }
 for unit in TASKS_MAY.keys() - EVERYWHERE:

@@ -48,7 +48,7 @@ class Cadence:
 
 @dataclass
 class TrainingClock:
-    """Seconds spent on steps: the time between two ticks, less what lay between `pause` and
+    """Seconds spent on steps: the time between two ticks, less what lay between a tick and
     `go`.
     """
 
@@ -59,9 +59,6 @@ class TrainingClock:
         now = time.perf_counter()
         self.spent, self.since = self.spent + now - self.since, now
         return self.spent
-
-    def pause(self) -> None:
-        self.tick()
 
     def go(self) -> None:
         self.since = time.perf_counter()

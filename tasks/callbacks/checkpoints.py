@@ -63,7 +63,7 @@ class CheckpointSaver:
 
     def save(self, trainer: Any, task: Task, better: bool = False) -> None:
         """Write the state after a step. Every rank takes part; the first writes."""
-        self.recorder.clock.pause()
+        self.recorder.clock.tick()
         strategy = trainer.strategy
         state = {
             "state_dict": strategy.lightning_module_state_dict(),

@@ -66,7 +66,7 @@ class Recorder:
                 self._write(task.step)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
-        self.clock.pause()
+        self.clock.tick()
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if self.metrics is not None:

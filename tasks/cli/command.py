@@ -310,9 +310,14 @@ def table(*headings: str, right: Collection[str] = (), **options: Any) -> Any:
     return made
 
 
-def grid(*styles: str, right: Collection[int] = (), whole: Collection[int] | None = None) -> Any:
-    """A table without headings, with a style for each column; `right`: columns that are aligned to
-    the right; `whole`: columns that never wrap, by default those.
+def grid(
+    rows: Iterable[Iterable[Any]],
+    *styles: str,
+    right: Collection[int] = (),
+    whole: Collection[int] | None = None,
+) -> Any:
+    """Rows as a table without headings, with a style for each column; `right`: columns that are
+    aligned to the right; `whole`: columns that never wrap, by default those.
     """
     from rich.table import Table
 
@@ -324,6 +329,8 @@ def grid(*styles: str, right: Collection[int] = (), whole: Collection[int] | Non
             no_wrap=at in (right if whole is None else whole),
             overflow="fold",
         )
+    for row in rows:
+        made.add_row(*row)
     return made
 
 

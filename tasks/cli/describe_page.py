@@ -96,7 +96,6 @@ def _lines(
 def _flops(found: Description) -> Any:
     if found.forward is None or found.training is None:
         return Text("not known")
-    page = grid("", "bold", "dim", right=[1])
     ratio = found.training / found.forward if found.forward else 0
     where = f"in sequences of {found.seq_len:,} tokens"
     if _two_stacks(found):
@@ -105,31 +104,35 @@ def _flops(found: Description) -> Any:
         )
     if found.given_logits < 1:
         where += f", of which {100 * found.given_logits:.3g} % are given logits"
-    page.add_row("forward", short(found.forward), where)
-    page.add_row("training", short(found.training), f"forward and backward, {ratio:.2f} x forward")
+    rows = [
+        ("forward", short(found.forward), where),
+        ("training", short(found.training), f"forward and backward, {ratio:.2f} x forward"),
+    ]
     if found.active < found.tree.parameters:
         said = f"parameters that a token meets, of {short(found.tree.parameters)}"
-        page.add_row("active", short(found.active), said)
-    return page
+        rows.append(("active", short(found.active), said))
+    return grid(rows, "", "bold", "dim", right=[1])
 
 
 def _memory(found: Description, config: Facts) -> Any:
     memory = found.training_memory
     if memory is None:
         return Text("not known")
-    page = grid("", "", "", right=[1, 2])
-    page.add_row("", "in all", "at the peak", style="dim")
-    for name, *bytes_ in (
-        ("weights", memory.weights, memory.weights),
-        ("gradients", memory.gradients, memory.gradients_at_peak),
-        (f"optimizer, {config['optim']['name']}", memory.optimizer, memory.optimizer),
-        ("activations, saved for backward", memory.activations, memory.activations_at_peak),
-    ):
-        page.add_row(name, *map(size, bytes_))
-    page.add_row("temporaries", "", size(memory.temporaries_at_peak))
-    page.add_row("peak", "", size(memory.peak), style="bold")
-    rows = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
-    note = f"a micro-batch of {rows} of {found.seq_len:,} tokens on each device, {found.precision}"
+    rows = [
+        ("weights", size(memory.weights), size(memory.weights)),
+        ("gradients", size(memory.gradients), size(memory.gradients_at_peak)),
+        (f"optimizer, {config['optim']['name']}", *[size(memory.optimizer)] * 2),
+        (
+            "activations, saved for backward",
+            size(memory.activations),
+            size(memory.activations_at_peak),
+        ),
+        ("temporaries", "", size(memory.temporaries_at_peak)),
+        (Text("peak", "bold"), "", Text(size(memory.peak), "bold")),
+    ]
+    page = grid([map(styled, ("", "in all", "at the peak")), *rows], "", "", "", right=[1, 2])
+    many = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
+    note = f"a micro-batch of {many} of {found.seq_len:,} tokens on each device, {found.precision}"
     counted = (
         "activations of one micro-batch, without weights; temporaries: what else tensors hold at"
         " the peak, which may be later, in the loss or the optimizer's step"
@@ -140,31 +143,28 @@ def _memory(found: Description, config: Facts) -> Any:
 
 def _cache(found: Description) -> Table:
     cache = found.cache
-    page = grid("", "bold", "dim", right=[1])
     whose = "of one sequence" + (" with a source of as many tokens" if _two_stacks(found) else "")
-    page.add_row("per token", size(cache.per_token), whose)
-    page.add_row("whole", size(cache.whole), f"at max_len, {cache.length:,} tokens")
-    return page
+    rows = (
+        ("per token", size(cache.per_token), whose),
+        ("whole", size(cache.whole), f"at max_len, {cache.length:,} tokens"),
+    )
+    return grid(rows, "", "bold", "dim", right=[1])
 
 
 def _two_stacks(found: Description) -> bool:
     return {"encoder", "decoder"} <= {node.name for node in found.tree.children}
 
 
-def _kernels(found: Description) -> Table:
-    page = grid("", "bold", "dim")
-    for choice in found.kernels:
-        page.add_row(choice.where, choice.kernel, "; ".join(choice.why))
-    if not found.kernels:
-        page.add_row("no attention", style="dim")
-    return page
+def _kernels(found: Description) -> Any:
+    rows = [(choice.where, choice.kernel, "; ".join(choice.why)) for choice in found.kernels]
+    return grid(rows, "", "bold", "dim") if rows else styled("no attention")
 
 
 def _values(found: Description) -> Table:
     """One row for all values of a part that have the same origin; changes in stacks and variants
     come last.
     """
-    page = grid("cyan", "", "", whole=[2])
+    rows = []
     names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
     alone = f"{names.pop()} " if len(names) == 1 else " "  # a single stack is not named
     of_part = lambda value: (value.variant, value.path.split(".")[0])
@@ -176,13 +176,10 @@ def _values(found: Description) -> Table:
         for origin, some in by_origin.items():
             # Without the kind, which stands in front.
             place = origin.replace(f".{kind} (", " (").removesuffix(f".{kind}")
-            page.add_row(
-                shown,
-                Text(" ").join(_value(value, kind) for value in some),
-                Text(place, "dim" if origin == "default" else "yellow"),
-            )
+            text = Text(" ").join(_value(value, kind) for value in some)
+            rows.append((shown, text, Text(place, "dim" if origin == "default" else "yellow")))
             shown = ""
-    return page
+    return grid(rows, "cyan", "", "", whole=[2])
 
 
 def _value(value: Any, kind: str) -> Text:

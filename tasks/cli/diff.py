@@ -18,7 +18,7 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from tasks.refusal import refusal
+from tasks.refusal import refusal, refuse
 from tasks.types import State
 from xformer_kit.registry import ConfigError
 
@@ -75,8 +75,7 @@ def _subjects(sides: list[str], parts: list[str]) -> Any:
         except ConfigError as error:
             whose = f"{mark} ({side.strip() or DEFAULT}): " if all(sides) else ""
             faults += [f"{whose}{fault}" for fault in error.faults]
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     return zip(*found, strict=True)
 
 

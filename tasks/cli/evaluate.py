@@ -6,7 +6,7 @@ summary.json.
 from typing import Any
 
 from tasks.cli.command import console, grid, load_run, output, say, say_wrapped
-from tasks.refusal import flag, refusal, too_small
+from tasks.refusal import flag, refusal, refuse, too_small
 from tasks.types import Config, State
 from xformer_kit.registry import ConfigError
 
@@ -28,8 +28,7 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    if faults := list(too_small(vars(args), batch_size=1)):
-        raise ConfigError(faults)
+    refuse(too_small(vars(args), batch_size=1))
     if args.input or args.reference:
         return _answered(args)
     for name in ("beam", "length_penalty"):
@@ -71,11 +70,9 @@ def _answered(args: Any) -> int:
 def _show(found: State, figures: State, what: str, note: str | None = None) -> None:
     from tasks.logging import summary
 
-    screen, page = console(), grid("", "bold")
-    for row in summary.figures(figures):
-        page.add_row(*row)
+    screen = console()
     say(screen, (found["run"], "bold"), (f" {what}", "dim"))
-    screen.print(page)
+    screen.print(grid(summary.figures(figures), "", "bold"))
     if note:
         say_wrapped(screen, (note, "dim"))
 

@@ -55,10 +55,8 @@ def _show(found: Any, title: str) -> None:
     for item in found.attentions:
         screen.print()
         say_wrapped(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"))
-        lines = grid("dim", "", whole=[0])
-        for left, right in _lines(item):
-            lines.add_row(left, styled(right, "bold" if left == "kernel" else ""))
-        indented(screen, lines)
+        lines = ((left, styled(said, "bold" * (left == "kernel"))) for left, said in _lines(item))
+        indented(screen, grid(lines, "dim", "", whole=[0]))
     if not found.attentions:
         say(screen, ("no attention", "dim"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import load_run, open_run
-from tasks.refusal import flag, refusal, too_small
+from tasks.refusal import flag, refusal, refuse, too_small
 from tasks.types import State
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
@@ -110,8 +110,7 @@ def run(args: Any) -> int:
 def _check(args: Any) -> None:
     """What every task refuses. Raises ConfigError."""
     counts = ("num_samples", "beam", "batch_size", "max_new_tokens", "top_k")
-    if faults := list(too_small(vars(args), **dict.fromkeys(counts, 1))):
-        raise ConfigError(faults)
+    refuse(too_small(vars(args), **dict.fromkeys(counts, 1)))
     if args.seed is not None and not 0 <= args.seed < 2**63:
         raise refusal("--seed", "must be at least 0 and below 2^63", got=args.seed)
 

@@ -4,11 +4,12 @@ activations and gradients.
 mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import import_files, load_run, subject
-from tasks.refusal import flag, refusal, too_small
+from tasks.refusal import flag, refusal, refuse, too_small
 from tasks.types import Config
 from xformer_kit.registry import ConfigError, Fault, choices
 
@@ -70,8 +71,7 @@ def _fits(args: Any) -> None:
         for name, of in kinds.items()
         if getattr(args, name) is not None and args.kind not in of
     ]
-    if faults := faults or list(too_small(vars(args), length=1, prefix=0)):
-        raise ConfigError(faults)
+    refuse(faults or too_small(vars(args), length=1, prefix=0))
 
 
 def _runs(args: Any, what: str, example: str) -> list[str]:
@@ -125,8 +125,7 @@ def _bias(args: Any) -> Any:
     config, run = _config(args)
     size = config["model"].get("vocab_size") or 256  # no bias depends on it
     if run is None:
-        if fault := next(too_large(config, training=False), None):
-            raise ConfigError(fault)
+        refuse(islice(too_large(config, training=False), 1))
         model = build(config, size)
     else:
         args.run = str(run)

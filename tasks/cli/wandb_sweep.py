@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
-from tasks.refusal import faults_at
+from tasks.refusal import faults_at, refuse
 from tasks.run.to_overrides import to_overrides, value
 from tasks.types import Config, Facts, State
 from xformer_kit.config import compose, preflight
@@ -83,8 +83,7 @@ def exported(
 
 def _study(words: list[str], method: str | None, measured: str | None) -> WandbSweep:
     line: Any = preflight(words)
-    if faults := question.faults(line.study):
-        raise ConfigError(faults)
+    refuse(question.faults(line.study))
     node = question.complete(line.study, line.study["name"])
     if DESIGNS.create(node["design"]).rungs():
         raise ConfigError(
@@ -97,8 +96,7 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     base, faults = line.compose(
         words_of(factors, {name: factor.baseline for name, factor in factors.items()})
     )
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     taken = (*parameters, "seed")
     fixed = [
         w

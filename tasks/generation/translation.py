@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.refusal import faults_at, refusal, too_small
+from tasks.refusal import faults_at, refusal, refuse, too_small
 from tasks.types import Config, State
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import Fault
 
 NAMED = 5  # unknown words that a command names
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
@@ -27,8 +27,7 @@ def translations(
     from tasks.generation.decoding import decode_answers
 
     given = {key: value for key, value in options.items() if value is not None}
-    if faults := list(option_faults(given, given.get("beam", run.config["task"].get("beam", 1)))):
-        raise ConfigError(faults)
+    refuse(option_faults(given, given.get("beam", run.config["task"].get("beam", 1))))
     examples = questions(run, lines, where)
     found = decode_answers(run, examples, **decoding_options(run.config, options))
     decode = run.objective.tokenizer.decode

@@ -8,6 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
+from tasks.refusal import refuse
 from tasks.types import Config, Facts
 from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import compose_overrides
@@ -63,8 +64,7 @@ def _composed(words: list[str]) -> Config:
     """
     session, overrides, faults = parse(expand(words), None)
     config, more = compose_overrides(session, overrides)
-    if faults or more:
-        raise ConfigError(dict.fromkeys(faults + more))
+    refuse(dict.fromkeys(faults + more))
     return config
 
 
