@@ -20,7 +20,7 @@ class Seq2SeqTask(EvaluatedTask):
     """
 
     def measure(self) -> Figures:
-        count = self.config["task"].get("decoded", 0)
+        count = self.config["task"]["decoded"]
         split = self.data.prepared.valid
         # Spread over it.
         return self._compared(
@@ -28,11 +28,11 @@ class Seq2SeqTask(EvaluatedTask):
         )
 
     def final(self) -> Figures:
-        if not self.config["task"].get("test", True):
+        if not self.config["task"]["test"]:
             return {}
         prepared = self.data.prepared
         found: Figures = {}
-        for name, split in {"test": prepared.test, **(prepared.others or {})}.items():
+        for name, split in {"test": prepared.test, **prepared.others}.items():
             if split is not None:
                 figures = self._figures(self._pairs(split, range(len(split))))
                 found |= {
@@ -64,7 +64,7 @@ class Seq2SeqTask(EvaluatedTask):
     def _pairs(self, split: Any, indices: Sequence[int]) -> list[tuple[str, str]]:
         """(answer, right answer) of examples, as text."""
         examples = [split[i] for i in indices]
-        decode, beam = self.data.prepared.tokenizer.decode, self.config["task"].get("beam", 1)
+        decode, beam = self.data.prepared.tokenizer.decode, self.config["task"]["beam"]
         most = self.config["data"]["seq_len"]
         with self.sampling(), torch.inference_mode():
             options = {"beam": beam} if beam > 1 else {"temperature": 0.0}

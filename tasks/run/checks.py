@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tasks.types import Config, State
+from tasks.types import Config
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import run_key
@@ -68,13 +68,8 @@ def notes(config: Config, prepared: Any) -> Iterator[str]:
             yield (
                 f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
             )
-    for split, (count, total, what) in overlap(prepared).items():
+    for split, (count, total, what) in prepared.overlap.items():
         yield (
             f"data: {count:,} of the {total:,} {what} of {split} are in training too: its figures"
             " are better than on new data. Leave them out of one of the two."
         )
-
-
-def overlap(prepared: Any) -> State:
-    """Split -> (examples that are in training too, examples, what they are)."""
-    return dict(getattr(prepared, "overlap", None) or {})

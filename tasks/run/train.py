@@ -88,7 +88,7 @@ def _stopped(error: BaseException, session: Any) -> Ended | None:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Ended):
         cause = cause.__cause__ or cause.__context__
-    box = getattr(session, "signals", None)
+    box = session and session.signals
     if cause is None and isinstance(error, AttributeError) and box is not None and box.number:
         cause = StoppedBySignal(box.number, box.step)  # what the signal left half made was used
     return cause

@@ -286,11 +286,11 @@ class TrainingProcess:
             "seconds": spent["seconds"],
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_seen": self.data.counts(task.step),  # of each part of a mixture
-            "examples_left_out": getattr(prepared, "dropped", None) or {},
+            "examples_left_out": prepared.dropped,
             "examples_in_training": {
-                split: count for split, (count, *_) in checks.overlap(prepared).items()
+                split: count for split, (count, *_) in prepared.overlap.items()
             },
-            "tokens_unknown": dict(getattr(prepared, "unknown", None) or {}),  # file -> count
+            "tokens_unknown": prepared.unknown,  # file -> count
             "config_hash": config_hash(config),
             "data_fingerprint": prepared.fingerprint,
             "kernels": summary.kernels(config, self.vocab_size),
