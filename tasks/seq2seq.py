@@ -20,12 +20,16 @@ class Seq2SeqTask(EvaluatedTask):
     """
 
     def measure(self) -> Figures:
-        count = self.config["task"]["decoded"]
-        split = self.data.prepared.valid
-        # Spread over it.
-        return self._compared(
-            split, range(0, len(split), max(1, len(split) // max(1, count)))[:count]
-        )
+        """Of some examples, spread over the split; each rank answers its share of them."""
+        count, split = self.config["task"]["decoded"], self.data.prepared.valid
+        trainer = self.trainer
+        some = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
+        mine = self._pairs(split, some[trainer.global_rank :: trainer.world_size])
+        if trainer.world_size > 1:
+            every: list[Any] = [None] * trainer.world_size
+            all_gather_object(every, mine)
+            mine = [pair for pairs in every for pair in pairs]
+        return self._figures(mine)
 
     def final(self) -> Figures:
         if not self.config["task"]["test"]:
@@ -47,16 +51,6 @@ class Seq2SeqTask(EvaluatedTask):
         return Sample(
             self.data.prepared.source_tokenizer.decode(split[0]["source"]), written, wanted
         )
-
-    def _compared(self, split: Any, indices: Sequence[int]) -> Figures:
-        """Figures of some examples; each rank answers its share of them."""
-        trainer = self.trainer
-        mine = self._pairs(split, indices[trainer.global_rank :: trainer.world_size])
-        if trainer.world_size > 1:
-            every: list[Any] = [None] * trainer.world_size
-            all_gather_object(every, mine)
-            mine = [pair for some in every for pair in some]
-        return self._figures(mine)
 
     def _figures(self, pairs: list[tuple[str, str]]) -> Figures:
         return text_figures([a for a, _ in pairs], [b for _, b in pairs]) if pairs else {}

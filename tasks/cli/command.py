@@ -246,6 +246,7 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
     A name that ends in ?, * or + takes at most one value, any number, or one or more, and an option
     that ends in * may be repeated; of those that end in ! one must be given. The values are those
     of A|B|C, numbers by their letter in NUMBERS, or texts; an option without a metavar is a switch.
+    What is not given is None.
     """
     one_of = parser
     if any("! " in key for key in options):
@@ -254,7 +255,7 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
         name, mark, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()  # type: ignore[union-attr]
         more: dict[str, Any] = {"metavar": metavar, "type": NUMBERS.get(metavar, str)}
         if not metavar:
-            more = {"action": "store_true"}
+            more = {"action": "store_true", "default": None}
         elif re.fullmatch(r"[\w|]+\|\w+", metavar):
             more = {"choices": metavar.split("|")}
         if mark == "*" and name.startswith("--"):

@@ -125,7 +125,7 @@ def _suits(args: Any, speaks: str, task: str) -> None:
         )
     taken, does = TAKES[speaks]
     for name in TAKES["answers"][0]:
-        if getattr(args, name) not in (None, False) and name not in taken:
+        if getattr(args, name) is not None and name not in taken:
             way = "Use --prompt." if name == "input" else "Leave it out."
             raise refusal(flag(name), f"is not for a run of task={task}, which {does}", fix=way)
 

@@ -68,6 +68,10 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
             "--beam: is not for a run of task=language_modeling, which goes on with a text.",
         ),
         (
+            ["--prompt", "x", "--length-penalty", "0"],  # 0 is given too
+            "--length-penalty: is not for a run of task=language_modeling",
+        ),
+        (
             ["--prompt", "x", "--min-new-tokens", "4"],
             "--min-new-tokens: is not for a run of task=language_modeling",
         ),
