@@ -56,13 +56,9 @@ def _show(found: State) -> None:
 def _remarks(runs: list[State]) -> Iterator[tuple[str, str]]:
     """A line, with its style, on each run that is neither finished nor still to begin."""
     for run in runs:
-        name, status = f"{run['variant']} seed {run['seed']}", run["status"]
-        if status == "failed":
-            yield f"{name}: failed: {first_line(run['why'])}", "red"
-        elif status == "diverged":
-            yield f"{name}: diverged at step {run['step']:,}: {first_line(run['why'])}", "red"
-        elif status in ("running", "stopped"):
-            yield (
-                f"{name}: {status} at step {run['step'] or 0:,} of {run['steps']:,}",
-                STYLE[status],
-            )
+        if (status := run["status"]) in STYLE:
+            line = f"{run['variant']} seed {run['seed']}: {status}"
+            line += "" if status == "failed" else f" at step {run['step'] or 0:,}"
+            going = status in ("running", "stopped")
+            line += f" of {run['steps']:,}" if going else f": {first_line(run['why'])}"
+            yield line, STYLE[status]

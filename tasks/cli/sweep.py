@@ -30,6 +30,7 @@ def run(args: Any) -> int:
     import yaml
 
     from tasks.cli.wandb_sweep import exported
+    from tasks.generation.translation import writable
 
     if args.action != "export":
         raise refusal("sweep", f"there is no '{args.action}'", fix="Known: export.")
@@ -37,15 +38,7 @@ def run(args: Any) -> int:
     found = exported(args.what, args.method, args.metric, args.parts)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
     if args.out:
-        try:
-            with open(args.out, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise refusal(
-                "--out",
-                f"cannot write {args.out}: {error.strerror}",
-                fix="Name a file that can be made.",
-            ) from None
+        writable(args.out, "--out").write_text(text, encoding="utf-8")
         print(f"{args.out}: wandb sweep {args.out}")
     else:
         print(text, end="")

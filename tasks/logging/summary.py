@@ -162,7 +162,6 @@ def show(
     summary: State,
     run_dir: Path,
     sample: Any,
-    console: Any = None,
     parts: Files = (),
 ) -> None:
     """The end of a run on a terminal. `parts`: the files of own components that were typed."""
@@ -171,7 +170,7 @@ def show(
 
     from tasks.logging.console import screen
 
-    console = console or screen()
+    console = screen()
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
