@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.distributed import all_gather_object
 
 from tasks.evaluation import EvaluatedTask, Sample
 from tasks.generation.decoding import answers
 from tasks.metrics import text_figures
+from tasks.run.processes import gathered
 from tasks.types import Figures
 
 
@@ -25,11 +25,8 @@ class Seq2SeqTask(EvaluatedTask):
         trainer = self.trainer
         some = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
         mine = self._pairs(split, some[trainer.global_rank :: trainer.world_size])
-        if trainer.world_size > 1:
-            every: list[Any] = [None] * trainer.world_size
-            all_gather_object(every, mine)
-            mine = [pair for pairs in every for pair in pairs]
-        return self._figures(mine)
+        every = gathered(mine, trainer.world_size)
+        return self._figures([pair for pairs in every for pair in pairs])
 
     def final(self) -> Figures:
         if not self.config["task"]["test"]:

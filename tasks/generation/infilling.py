@@ -52,7 +52,8 @@ def pieces(objective: Any, text: str, where: str) -> tuple[str | None, list[np.n
     opening = next(
         (name for name in getattr(objective, "openings", ()) if text.startswith(name)), None
     )
-    text = text.removeprefix(opening or "").lstrip(" ") if opening else text
+    if opening:
+        text = text.removeprefix(opening).lstrip(" ")
     holes = getattr(objective, "holes", (MASK,))
     found = [match for match in HOLE.finditer(text) if match[0] == MASK or match[0] in holes]
     if not found:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from tasks.run.processes import gathered
 from tasks.types import Config
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
@@ -41,10 +40,7 @@ class SameConfig:
     fingerprint: str
 
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        if trainer.world_size == 1:
-            return
-        found: list[Any] = [None] * trainer.world_size
-        torch.distributed.all_gather_object(found, (self.digest, self.fingerprint))
+        found = gathered((self.digest, self.fingerprint), trainer.world_size)
         digests, fingerprints = zip(*found, strict=True)
         if len(set(digests)) > 1:
             raise ConfigError(

@@ -14,7 +14,6 @@ from contextlib import suppress
 
 from tasks.run import processes
 from tasks.types import Facts
-from xformer_kit.config.trainer_schema import OURS
 
 EVERY = 1.0  # seconds between two beats, at most
 OVER = 1 << 40  # added to its count by a rank that is done, so that none waits for it
@@ -97,7 +96,7 @@ def begin(trainer: Facts) -> Heartbeat | None:
     """The heartbeat of this process, started, if the run has several ranks and trainer.rank_timeout
     is not null.
     """
-    patience = trainer.get("rank_timeout", OURS["rank_timeout"].default)
+    patience = processes.rank_timeout(trainer)
     count = processes.ranks()
     return None if patience is None or count == 1 else Heartbeat(patience, processes.rank(), count)
 

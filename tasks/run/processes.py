@@ -24,7 +24,7 @@ from typing import Any
 
 from tasks.run.exit_codes import SIGNALS, NoRun
 from tasks.run.job import Job
-from tasks.types import Config
+from tasks.types import Config, Facts
 
 ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
 
@@ -90,6 +90,23 @@ def store() -> Any:
         timeout=ANSWER,
         wait_for_workers=False,
     )
+
+
+def gathered(value: Any, world_size: int) -> list[Any]:
+    """The values of all ranks."""
+    found = [value]
+    if world_size > 1:
+        import torch
+
+        found = found * world_size
+        torch.distributed.all_gather_object(found, value)
+    return found
+
+
+def rank_timeout(trainer: Facts) -> float | None:
+    from xformer_kit.config.trainer_schema import OURS
+
+    return trainer.get("rank_timeout", OURS["rank_timeout"].default)
 
 
 def lost_connection(error: BaseException) -> bool:

@@ -12,7 +12,6 @@ from tasks.refusal import refuse
 from tasks.types import Config, Facts
 from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import compose_overrides
-from xformer_kit.config.difference import flat
 from xformer_kit.config.overrides import expand, parse
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
@@ -40,18 +39,19 @@ def to_overrides(config: Facts) -> list[str]:
             words += more
             base = _composed(words)
     words += _rest(base, config)
-    unread = {fault.path for fault in ignored(config, [word.partition("=")[0] for word in words])}
-    words = [word for word in words if not _within(word.partition("=")[0], unread)]
-    one, other = (dict(flat(some)) for some in (_composed(words), config))
-    wrong = [
-        p for p in one | other if p not in one or p not in other or not _same(one[p], other[p])
-    ]
-    if wrong := [path for path in wrong if not _within(path, unread)]:
+    unread = {fault.path for fault in ignored(config, list(map(_path, words)))}
+    read = lambda words: [word for word in words if not _within(_path(word), unread)]
+    words = read(words)
+    if wrong := read(_rest(_composed(words), config)):
         raise ConfigError(
-            f"config: no command line of this version composes it; {', '.join(wrong)} would differ."
-            " Take the version that it was trained with; summary.json names it."
+            f"config: no command line of this version composes it; {', '.join(map(_path, wrong))}"
+            " would differ. Take the version that it was trained with; summary.json names it."
         )
     return words
+
+
+def _path(word: str) -> str:
+    return word.lstrip("~").partition("=")[0]
 
 
 def _within(path: str, paths: Iterable[str]) -> bool:

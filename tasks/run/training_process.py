@@ -232,10 +232,8 @@ class TrainingProcess:
         rank, world = self.trainer.global_rank, self.trainer.world_size
         steps = self.data.steps(self.task.accumulate, rank, world)
         what = nonfinite.explain(self.task, self.data.examples("train"), collate, steps, step)
-        if world > 1:
-            found: list[Any] = [None] * world
-            torch.distributed.all_gather_object(found, what)
-            what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
+        found = processes.gathered(what, world)
+        what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
         log.info("%s", what)
         kept = nonfinite.keep(self.task, self.checkpoints, step)
         # A step is a function of the config and its number: a resumed run ends at the same step.

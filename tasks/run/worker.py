@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.run.exit_codes import end_at_signals
 from tasks.run.job import Job
-from tasks.run.processes import end_with_parent, silence, worker_command
+from tasks.run.processes import end_with_parent, rank_timeout, silence, worker_command
 from xformer_kit.registry.command_lines import resume
 
 HANDLED = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # signals that end the ranks
@@ -82,11 +82,8 @@ def _rank_timeout(run_dir: Path) -> int:
     state; 0 for never.
     """
     from xformer_kit.config import read_config
-    from xformer_kit.config.trainer_schema import OURS
 
-    return math.ceil(
-        read_config(run_dir)["trainer"].get("rank_timeout", OURS["rank_timeout"].default) or 0
-    )
+    return math.ceil(rank_timeout(read_config(run_dir)["trainer"]) or 0)
 
 
 def main() -> int:
