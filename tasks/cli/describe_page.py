@@ -62,11 +62,6 @@ def _tree(found: Description, width: int) -> Table:
     return page
 
 
-def _title(node: Node) -> str:
-    """Folded layers by their numbers, or by their variant where the numbers are many."""
-    return node.name if "," not in node.name else node.what or "base"
-
-
 def _what(node: Node) -> str:
     if node.times == 1:
         return node.what
@@ -86,7 +81,9 @@ def _lines(
     """Every line of the tree with its branches drawn, e.g. `│ ├─ q`, and the prefix of the lines
     below it.
     """
-    title = f"{_title(node)} x{node.times}" if node.times > 1 else node.name
+    title = node.name
+    if node.times > 1:  # folded layers by their numbers, or by their variant if there are many
+        title = f"{node.name if ',' not in node.name else node.what or 'base'} x{node.times}"
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     yield lead + branch + title, below + ("│" if node.children else ""), node, depth
     for child in node.children:

@@ -22,28 +22,31 @@ DISK = {getattr(errno, name) for name in OF_DISK.split()}
 
 
 class Ended(Exception):  # noqa: N818
-    """A run that ended before its last step; `code` is the exit code."""
+    """A run that ended before its last step; `code` is the exit code, `step` the number of the step
+    at which it ended, if that is known.
+    """
 
     code = FAILED
+
+    def __init__(self, text: str, step: int | None = None):
+        super().__init__(text)
+        self.step = step
 
 
 class StoppedBySignal(Ended):
     """A signal stopped the run, and its state was saved."""
 
     def __init__(self, number: int, step: int):
+        super().__init__(f"Stopped by {signal.Signals(number).name} at step {step}.", step)
         self.code = 128 + number
-        self.step = step
-        super().__init__(f"Stopped by {signal.Signals(number).name} at step {step}.")
 
 
 class NonFinite(Ended):
-    """A step gave a loss or gradient that is not finite; the weights are those before that step."""
+    """A step gave a loss or gradient that is not finite; the weights are those before that step.
+    The step is counted from 1.
+    """
 
     code = NONFINITE
-
-    def __init__(self, text: str, step: int | None = None):
-        super().__init__(text)
-        self.step = step  # counted from 1
 
 
 class Pruned(Ended):
@@ -52,8 +55,8 @@ class Pruned(Ended):
     code = PRUNED
 
     def __init__(self, step: int):
-        self.step = step
-        super().__init__(f"Ended early at step {step}: by what it measured, the search gave it up.")
+        text = f"Ended early at step {step}: by what it measured, the search gave it up."
+        super().__init__(text, step)
 
 
 class NotSaved(Ended):

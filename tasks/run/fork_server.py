@@ -39,7 +39,7 @@ def usable() -> bool:
 def launch(job: Job) -> int:
     """Train a run in a process of its own, and return its exit code."""
     global _forge
-    if _forge is None or not _forge.alive:
+    if _forge is None or _forge.process.poll() is not None:
         _forge = ForkServer()
     return _forge.train(job)
 
@@ -58,10 +58,6 @@ class ForkServer:
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
-
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
 
     def train(self, job: Job) -> int:
         arguments = replace(job, parent=self.process.pid).arguments()
