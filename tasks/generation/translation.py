@@ -126,21 +126,12 @@ def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]
         with faults_at(place(where, i, lines)):
             found.append(tokenizer.encode(line))
         if tokenizer.count_unknown(found[-1]):
-            unknown |= {word: i for word in unknown_words(tokenizer, line) if word not in unknown}
+            words = (word for word in line.split() if word not in unknown)
+            count = lambda word: tokenizer.count_unknown(tokenizer.encode(word))
+            unknown |= {word: i for word in words if count(word)}
     if unknown:
         print(f"{where}: {_named(unknown, tokenizer, len(lines) > 1)}", file=sys.stderr)
     return found
-
-
-def unknown_words(tokenizer: Any, text: str) -> list[str]:
-    """The words of a text, separated by white space, that contain something unknown to the
-    tokenizer.
-    """
-    return [
-        word
-        for word in dict.fromkeys(text.split())
-        if tokenizer.count_unknown(tokenizer.encode(word))
-    ]
 
 
 def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
