@@ -64,7 +64,12 @@ class ForkServer:
         try:
             self.connection.send((arguments, os.environ | import_environment()))
             process = self.connection.recv()
-            with forwarding_signals(lambda number: os.kill(process, number)):
+
+            def send(number: int) -> None:
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(process, number)
+
+            with forwarding_signals(send):
                 code = self.connection.recv()
         except (EOFError, OSError):  # the server was killed
             code = -signal.SIGKILL
