@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -228,8 +229,9 @@ def translated(config: Config, data: TrainingData, ours: nn.Module, theirs: nn.M
     """Both models' figures on the test split, and the first of their answers."""
     split, most, beam = data.prepared.test, config["data"]["seq_len"], config["task"]["beam"]
     examples, decode = [split[i] for i in range(len(split))], data.prepared.tokenizer.decode
+    run = SimpleNamespace(model=ours, objective=data.objective)
     ways: dict[str, Callable[[], list[np.ndarray]]] = {
-        OURS: lambda: answers(ours, data.objective, examples, most=most, beam=beam),
+        OURS: lambda: answers(run, examples, most=most, beam=beam),
         MARIAN: lambda: marian_answers(theirs, data, examples, most, beam),
     }
     found: Figures = {"pairs": len(examples), "beam": beam}

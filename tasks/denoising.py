@@ -14,6 +14,6 @@ class DenoisingTask(InfillingTask):
     def fill(self, example: Any) -> Sample:
         objective = self.objective
         source, target = example["source"][:-1], example["target"][1:-1]
-        generated = answer(self.model, objective, source, self.config["data"]["seq_len"])
+        generated = answer(self, source, self.config["data"]["seq_len"])
         texts = (source, objective.restored(source, generated), objective.restored(source, target))
         return Sample(*(text_with_holes(objective, ids) for ids in texts))

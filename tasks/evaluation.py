@@ -14,6 +14,7 @@ from tasks.module import Task
 from tasks.run.exit_codes import SignalBox
 from tasks.run.seeds import aside, key
 from tasks.training_data import TrainingData
+from tasks.types import Config, Figures, State
 from xformer_kit.data import Batch
 
 
@@ -40,7 +41,7 @@ class EvaluatedTask(Task):
 
     def __init__(
         self,
-        config: dict[str, Any],
+        config: Config,
         model: nn.Module,
         objective: Any,
         *,
@@ -50,9 +51,9 @@ class EvaluatedTask(Task):
     ):
         super().__init__(config, model, objective, total_steps=total_steps, signals=signals)
         self.data = data
-        self.validation: dict[str, float] = {}
+        self.validation: Figures = {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         super().restore(state)
         self.validation = state["validation"]
 
@@ -72,11 +73,11 @@ class EvaluatedTask(Task):
         figures = {f"val/{name}": float(value) for name, value in self.validation.items()}
         self.log_dict(figures, logger=False, sync_dist=self.trainer.world_size > 1)
 
-    def measure(self) -> dict[str, float]:
+    def measure(self) -> Figures:
         """Figures in addition to the likelihood, equal on all ranks."""
         return {}
 
-    def final(self) -> dict[str, float]:
+    def final(self) -> Figures:
         """Figures of the test split, once at the end, on the first rank."""
         return {}
 
@@ -89,11 +90,10 @@ class EvaluatedTask(Task):
         """A context in evaluation mode without gradients. Its random numbers depend on the seed and
         the step only, and those of training are left as they were.
         """
-        device = next(self.model.parameters()).device
         training = self.model.training
         self.model.eval()
         try:
-            with torch.no_grad(), aside(device, key("sample", self.config["seed"], self.step)):
+            with torch.no_grad(), aside(self.device, key("sample", self.config["seed"], self.step)):
                 yield
         finally:
             self.model.train(training)

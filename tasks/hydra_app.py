@@ -2,10 +2,6 @@
 jobs.
 """
 
-import itertools
-import json
-import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,10 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from tasks.run.processes import end_with_launcher, joined, rank, reply, world
+from tasks.logging.files import numbered
+from tasks.run.exit_codes import NoRun
+from tasks.run.processes import end_with_launcher, joined, rank, ranks
+from tasks.types import Files
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
@@ -63,15 +62,15 @@ def _refuse_ranks(what: str) -> int:
     """Refuses ranks that a launcher started: each would run all jobs, and wait for the other ranks
     of its run.
     """
-    count = math.prod(world() or (1, 1))
-    text = (
-        f"{what}: starts the processes of its runs by itself; got {count} that torchrun or SLURM"
-        f" started. Try python train.py with trainer.devices={count}."
+    from tasks.run.train import report_end
+
+    count = ranks()
+    return report_end(
+        NoRun(
+            f"{what}: starts the processes of its runs by itself; got {count} that torchrun or"
+            f" SLURM started. Try python train.py with trainer.devices={count}."
+        )
     )
-    reply(text)
-    if rank() == 0:
-        print(text, file=sys.stderr)
-    return 2
 
 
 def _study(line: Any) -> int:
@@ -119,7 +118,7 @@ def job(config: DictConfig) -> float | None:
         from_hydra(config, about.overrides.task),
         directory,
         parts,
-        job=several,
+        listed=several,
         quiet=beside_others,
         there=there,
     )
@@ -131,18 +130,26 @@ def job(config: DictConfig) -> float | None:
     )
 
 
-def _of_study(config: DictConfig, about: Any, directory: Path, parts: tuple[str, ...]) -> float:
+def _of_study(config: DictConfig, about: Any, directory: Path, parts: Files) -> float:
     """One run of a study: its exit code, or 0 where another process is at it."""
-    from tasks.run import processes
+    from tasks.run.job import Job
     from tasks.run.start import ensure_run
     from tasks.study.state import claim, left
 
-    os.environ[processes.SILENT], os.environ[processes.KEY] = "1", directory.name
-    os.environ[processes.TRIAL] = json.dumps(OmegaConf.to_container(config.study).get("trial"))  # type: ignore[union-attr]
+    trial: Any = OmegaConf.to_container(config.study)
+    job = Job(
+        directory,
+        parts,
+        listed=True,
+        quiet=True,
+        silent=True,
+        key=directory.name,
+        trial=trial.get("trial"),
+    )
     with claim(directory) as mine:
         if not mine:
             return 0.0
-        code = ensure_run(from_hydra(config, about.overrides.task), directory, parts, True)
+        code = ensure_run(from_hydra(config, about.overrides.task), job)
         left(directory, code)
         return float(code)
 
@@ -151,18 +158,17 @@ def claimed(directory: Path) -> Path:
     """The directory, or where another process took it in the same second the next free name: `_2`,
     `_3`, ...
     """
-    for number in itertools.count(1):
-        mine = directory if number == 1 else directory.with_name(f"{directory.name}_{number}")
+    for mine in numbered(directory):
         mine.mkdir(parents=True, exist_ok=True)
         try:
             (mine / ".claim").touch(exist_ok=False)
             return mine
         except FileExistsError:
             continue
-    raise AssertionError("itertools.count ends nowhere")
+    raise AssertionError("there is always another number")
 
 
-def resume(run_dir: Path, parts: tuple[str, ...]) -> int:
+def resume(run_dir: Path, parts: Files) -> int:
     from tasks.run.resume import resume_run
 
     return resume_run(run_dir, parts)

@@ -8,7 +8,8 @@ import torch
 from torch.distributed import all_reduce
 
 from tasks.evaluation import EvaluatedTask, Sample
-from xformer_kit.data.batch import collate, mapped
+from tasks.generation.decoding import batch_on
+from tasks.types import Figures
 
 ROWS = 64  # examples that are answered at once
 PROMPT, WRITTEN = 16, 96  # tokens of a sample: given, and written by the model
@@ -22,26 +23,23 @@ class LanguageModelingTask(EvaluatedTask):
     share of examples in which all of them are.
     """
 
-    def measure(self) -> dict[str, float]:
+    def measure(self) -> Figures:
         return self._accuracy("valid", self.trainer.global_rank, self.trainer.world_size)
 
-    def final(self) -> dict[str, float]:
+    def final(self) -> Figures:
         return self._accuracy("test", 0, 1) if self.data.prepared.test is not None else {}
 
-    def _accuracy(self, split: str, rank: int, world: int) -> dict[str, float]:
+    def _accuracy(self, split: str, rank: int, world: int) -> Figures:
         examples = self.data.examples(split)
         if not len(examples) or "labels" not in examples[0]:
             return {}
-        device = next(self.model.parameters()).device
-        hits = torch.zeros(
-            4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
-        )
+        dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        hits = torch.zeros(4, dtype=dtype, device=self.device)
         with self.sampling():
             for start in range(rank * ROWS, len(examples), world * ROWS):
-                batch = collate(
-                    [examples[i] for i in range(start, min(start + ROWS, len(examples)))]
-                )
-                hits += answered(self.model, mapped(batch, lambda x: x.to(device)))
+                rows = range(start, min(start + ROWS, len(examples)))
+                batch = batch_on(self.device, [examples[i] for i in rows])
+                hits += answered(self.model, batch)
         if world > 1:
             all_reduce(hits)
         right, asked, whole, rows = hits.tolist()
@@ -56,20 +54,17 @@ class LanguageModelingTask(EvaluatedTask):
         given = prompt.tolist()
         if not room:
             return Sample(tokenizer.decode(given), "")
-        device = next(self.model.parameters()).device
+        ids = self._written(prompt, room, temperature)
+        whole, head = tokenizer.decode(ids.tolist()), tokenizer.decode(given)
+        if whole.startswith(head):
+            return Sample(head, whole[len(head) :])
+        return Sample(head, tokenizer.decode(ids[len(given) :].tolist()))
+
+    def _written(self, prompt: torch.Tensor, most: int, temperature: float) -> torch.Tensor:
+        """A prompt (t,) and at most so many tokens after it."""
+        given = prompt[None].to(self.device)
         with self.sampling():
-            ids = self.model.generate(
-                prompt[None].to(device), max_new_tokens=room, temperature=temperature
-            )  # type: ignore[operator]
-        whole, head = tokenizer.decode(ids[0].tolist()), tokenizer.decode(given)
-        return Sample(
-            head,
-            (
-                whole[len(head) :]
-                if whole.startswith(head)
-                else tokenizer.decode(ids[0, len(given) :].tolist())
-            ),
-        )
+            return self.model.generate(given, max_new_tokens=most, temperature=temperature)[0]  # type: ignore[operator]
 
     def _answer(self, examples: Sequence[Mapping[str, np.ndarray]]) -> Sample:
         """The model's prediction of the last labelled tokens of the shortest example, from the
@@ -79,12 +74,8 @@ class LanguageModelingTask(EvaluatedTask):
         given, wanted = last_answer(
             torch.as_tensor(example["tokens"]), torch.as_tensor(example["labels"]) >= 0
         )
-        device, decode = next(self.model.parameters()).device, self.data.prepared.tokenizer.decode
-        with self.sampling():
-            ids = self.model.generate(
-                given[None].to(device), max_new_tokens=len(wanted), temperature=0.0
-            )  # type: ignore[operator]
-        return Sample(*(decode(part.tolist()) for part in (given, ids[0, len(given) :], wanted)))
+        ids, decode = self._written(given, len(wanted), 0.0), self.data.prepared.tokenizer.decode
+        return Sample(*(decode(part.tolist()) for part in (given, ids[len(given) :], wanted)))
 
 
 def last_answer(tokens: torch.Tensor, asked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import Figures
 
 TITLES = {
     "bleu": "BLEU",
@@ -46,12 +47,12 @@ class Likelihood(Metric):
         self.nats += nats
         self.tokens += tokens
 
-    def compute(self) -> dict[str, float]:
+    def compute(self) -> Figures:
         loss = (self.nats / self.tokens).item()
         return figures(loss, self.bytes_per_token)
 
 
-def figures(loss: float, bytes_per_token: float | None) -> dict[str, float]:
+def figures(loss: float, bytes_per_token: float | None) -> Figures:
     """A loss in nats per token, and the same in the field's other units."""
     found = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
     if bytes_per_token is not None:
@@ -77,7 +78,7 @@ class SplitLikelihood:
         if part in self.parts:
             self.parts[part].update(nats, tokens)
 
-    def compute(self) -> dict[str, float]:
+    def compute(self) -> Figures:
         """loss, ..., and prose/loss, ... of each part that any rank had a batch of."""
         found = self.whole.compute()
         for part, likelihood in self.parts.items():
@@ -92,32 +93,40 @@ class SplitLikelihood:
             likelihood.reset()
 
 
-def validation_line(figures: dict[str, float]) -> str:
+def validation_line(figures: Figures) -> str:
     """A validation in one line."""
-    line = f"validation loss {figures['loss']:.4f}"
+    said = []
     for name, value in figures.items():
         part, _, figure = name.rpartition("/")  # of a mixture
-        if part and figure == "loss":
-            line += f", {part} {value:.4f}"
-        elif part:
-            continue
+        if figure == "loss":
+            said.append(f"{part or 'validation loss'} {value:.4f}")
         elif name == "bits_per_byte":
-            line += f", {value:.4f} bits per byte"
-        elif name not in ("loss", "perplexity"):
-            line += f", {written(name, value)}"
-    return line
+            said.append(f"{value:.4f} bits per byte")
+        elif not part and name != "perplexity":
+            said.append(f"{titled(name)} {written(name, value)}")
+    return ", ".join(said)
 
 
-def written(name: str, value: float) -> str:
-    """exact_match 0.995 -> exact match 99.50 %; figures that are no shares as they are."""
-    share = name in SHARES
-    return f"{name.replace('_', ' ')} {100 * value:.2f} %" if share else f"{name} {value:.2f}"
+def titled(name: str) -> str:
+    return TITLES.get(name) or name.replace("_", " ")
+
+
+def written(name: str, value: float | str) -> str:
+    """A figure with its digits and its unit: exact_match 0.995 -> 99.50 %."""
+    if isinstance(value, str):
+        return value
+    if name in SHARES:
+        return f"{100 * value:.2f} %"
+    if name == "tokens":
+        return f"{value:,}"
+    digits = 4 if name in ("loss", "bits_per_byte") else 2
+    return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 
 
 SHARES = ("exact_match", "accuracy", "sequence_accuracy")
 
 
-def text_figures(answers: Sequence[str], right: Sequence[str]) -> dict[str, float]:
+def text_figures(answers: Sequence[str], right: Sequence[str]) -> Figures:
     """exact_match, the share of answers that equal the target; if a target has four words or more,
     also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
     """
@@ -136,7 +145,7 @@ def rouge(
     answers: Sequence[str],
     right: Sequence[str],
     kinds: Sequence[str] = ("rouge1", "rouge2", "rougeL"),
-) -> dict[str, float]:
+) -> Figures:
     """F1 of shared n-grams (rouge1, rouge2) and of the longest common subsequence of words
     (rougeL), in percent, each the mean over the examples (Lin, 2004,
     https://aclanthology.org/W04-1013, sections 2 and 3).
@@ -165,8 +174,8 @@ def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | 
     try:
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError:
-        raise ConfigError(
-            Fault("sacrebleu", "is not installed; pip install sacrebleu, for BLEU, chrF and TER")
+        raise refusal(
+            "sacrebleu", "is not installed; pip install sacrebleu, for BLEU, chrF and TER"
         ) from None
     found: dict[str, float | str] = {"exact_match": _exact(answers, right)}
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):

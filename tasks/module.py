@@ -19,7 +19,10 @@ from torch.optim import Optimizer
 from tasks.run.auto_accumulate import fewest
 from tasks.run.exit_codes import SignalBox, ballot
 from tasks.run.seeds import key, set_generators
+from tasks.types import Config, Figures, State
 from xformer_kit.data.batch import Batch, mapped, rows_of
+from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim.schedules import SCHEDULES
 
 
 @dataclass(slots=True)
@@ -44,7 +47,7 @@ class Task(pl.LightningModule):
 
     def __init__(
         self,
-        config: dict[str, Any],
+        config: Config,
         model: nn.Module,
         objective: Any,
         *,
@@ -69,19 +72,12 @@ class Task(pl.LightningModule):
         self.nonfinite = torch.tensor(-1)
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
-        self.saved: dict[str, Any] = {}  # the checkpoint to resume from
+        self.saved: State = {}  # the checkpoint to resume from
         # Called before clipping, with the factor that makes gradients those of the mean loss.
         self.gradient_hooks: list[Callable[[Tensor], None]] = []
-        self._make_schedule(total_steps)
-
-    def _make_schedule(self, total_steps: int) -> None:
-        from xformer_kit.optim.schedules import SCHEDULES
-
-        self.schedule = SCHEDULES.create(self.config["schedule"], max_steps=total_steps)
+        self.schedule = SCHEDULES.create(config["schedule"], max_steps=total_steps)
 
     def configure_optimizers(self) -> Optimizer:
-        from xformer_kit.optim import OPTIMIZERS
-
         # The scaler must see plain gradients.
         scaled = self.config["trainer"].get("precision") == "16-mixed"
         optimizer = OPTIMIZERS.create(
@@ -92,13 +88,13 @@ class Task(pl.LightningModule):
         return optimizer
 
     # A checkpoint holds the model's own names, whatever wraps it.
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self, *args: Any, **kwargs: Any) -> State:  # type: ignore[override]
         return self.model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
         return self.model.load_state_dict(state, strict=strict, assign=assign)
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Continue from a checkpoint; the optimizer's state is loaded once the trainer has one."""
         self.load_state_dict(state["state_dict"])
         self.step = state["global_step"]
@@ -136,7 +132,7 @@ class Task(pl.LightningModule):
         # From which Lightning counts to a validation.
         trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step
 
-    def _restore_optimizer(self, state: dict[str, Any]) -> None:
+    def _restore_optimizer(self, state: State) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
         self.window += state["window"].to(self.device)
         if self._scaler is not None and "scaler" in state:
@@ -297,7 +293,7 @@ class Task(pl.LightningModule):
         progress = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
         progress.ready = progress.completed = self.step  # what trainer.global_step reads
 
-    def train_row(self) -> dict[str, float]:
+    def train_row(self) -> Figures:
         """The row of metrics.csv on the steps since its last row; the gradient's norm is that of
         the last step.
         """

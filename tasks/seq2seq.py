@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.distributed import all_gather_object
 
 from tasks.evaluation import EvaluatedTask, Sample
 from tasks.generation.decoding import answers
 from tasks.metrics import text_figures
+from tasks.run.processes import gathered
+from tasks.types import Figures
 
 
 class Seq2SeqTask(EvaluatedTask):
@@ -18,20 +19,21 @@ class Seq2SeqTask(EvaluatedTask):
     beam answers.
     """
 
-    def measure(self) -> dict[str, float]:
-        count = self.config["task"].get("decoded", 0)
-        split = self.data.prepared.valid
-        # Spread over it.
-        return self._compared(
-            split, range(0, len(split), max(1, len(split) // max(1, count)))[:count]
-        )
+    def measure(self) -> Figures:
+        """Of some examples, spread over the split; each rank answers its share of them."""
+        count, split = self.config["task"]["decoded"], self.data.prepared.valid
+        trainer = self.trainer
+        some = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
+        mine = self._pairs(split, some[trainer.global_rank :: trainer.world_size])
+        every = gathered(mine, trainer.world_size)
+        return self._figures([pair for pairs in every for pair in pairs])
 
-    def final(self) -> dict[str, float]:
-        if not self.config["task"].get("test", True):
+    def final(self) -> Figures:
+        if not self.config["task"]["test"]:
             return {}
         prepared = self.data.prepared
-        found: dict[str, float] = {}
-        for name, split in {"test": prepared.test, **(prepared.others or {})}.items():
+        found: Figures = {}
+        for name, split in {"test": prepared.test, **prepared.others}.items():
             if split is not None:
                 figures = self._figures(self._pairs(split, range(len(split))))
                 found |= {
@@ -47,25 +49,15 @@ class Seq2SeqTask(EvaluatedTask):
             self.data.prepared.source_tokenizer.decode(split[0]["source"]), written, wanted
         )
 
-    def _compared(self, split: Any, indices: Sequence[int]) -> dict[str, float]:
-        """Figures of some examples; each rank answers its share of them."""
-        trainer = self.trainer
-        mine = self._pairs(split, indices[trainer.global_rank :: trainer.world_size])
-        if trainer.world_size > 1:
-            every: list[Any] = [None] * trainer.world_size
-            all_gather_object(every, mine)
-            mine = [pair for some in every for pair in some]
-        return self._figures(mine)
-
-    def _figures(self, pairs: list[tuple[str, str]]) -> dict[str, float]:
+    def _figures(self, pairs: list[tuple[str, str]]) -> Figures:
         return text_figures([a for a, _ in pairs], [b for _, b in pairs]) if pairs else {}
 
     def _pairs(self, split: Any, indices: Sequence[int]) -> list[tuple[str, str]]:
         """(answer, right answer) of examples, as text."""
         examples = [split[i] for i in indices]
-        decode, beam = self.data.prepared.tokenizer.decode, self.config["task"].get("beam", 1)
+        decode, beam = self.data.prepared.tokenizer.decode, self.config["task"]["beam"]
         most = self.config["data"]["seq_len"]
         with self.sampling(), torch.inference_mode():
             options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
-            found = answers(self.model, self.objective, examples, most=most, **options)
+            found = answers(self, examples, most=most, **options)
         return [(decode(a), decode(e["target"])) for a, e in zip(found, examples, strict=True)]

@@ -1,12 +1,11 @@
 """The Lightning module of each objective."""
 
-from typing import Any
-
 from tasks.evaluation import EvaluatedTask
+from tasks.types import Config
 from xformer_kit.objective import OBJECTIVES
 
 
-def task_of(config: dict[str, Any]) -> type[EvaluatedTask]:
+def task_of(config: Config) -> type[EvaluatedTask]:
     """The class of a config's task."""
     name = config["task"]["name"]
     if name == "language_modeling":

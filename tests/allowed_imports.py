@@ -58,13 +58,19 @@ MAY: dict[str, set[str]] = {
 LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model.api")}
 # What each unit of tasks may import. A unit is a folder, a file of run/ that needs no other file of
 # it, or "modules", the files at the top: the Lightning modules and the data.
-OF_RUN = {f"run.{name}" for name in ("exit_codes", "seeds", "auto_accumulate", "to_overrides")}
+OF_RUN = {
+    f"run.{name}" for name in ("exit_codes", "job", "seeds", "auto_accumulate", "to_overrides")
+}
+EVERYWHERE = {"types", "refusal"}
 TASKS_MAY: dict[str, set[str]] = {
+    "types": set(),
+    "refusal": set(),
     "run.exit_codes": set(),
     "run.seeds": set(),
     "run.auto_accumulate": set(),
     "run.to_overrides": set(),
-    "run.processes": {"run.exit_codes"},
+    "run.job": set(),
+    "run.processes": {"run.exit_codes", "run.job"},
     "run.checkpoints": {"run.exit_codes", "logging"},
     "generation": set(),
     "logging": {"run.exit_codes", "modules"},
@@ -86,9 +92,11 @@ TASKS_MAY: dict[str, set[str]] = {
         *OF_RUN,
     },
     "study": {"modules", "logging", *OF_RUN},
-    "hydra_app": {"study", "logging", "run", "run.processes"},
+    "hydra_app": {"study", "logging", "run", "run.exit_codes", "run.job", "run.processes"},
     "cli": {"modules", "generation", "logging", "study", "run", "run.processes", *OF_RUN},
 }
+for unit in TASKS_MAY.keys() - EVERYWHERE:
+    TASKS_MAY[unit] |= EVERYWHERE
 # At call time only: a trial of a search reports to the storage of its study.
 TASKS_LATE = {("callbacks", "study")}
 # Imported only in the functions that use them.

@@ -53,7 +53,6 @@ LIMITS: dict[Callable[[Path, ast.Module], Sizes], int] = {
 EXCEPTIONS: dict[Callable[[Path, ast.Module], Sizes], set[str]] = {
     lines_of_files: set(),
     lines_of_functions: {
-        "tasks/run/worker.py agent",
         "xformer_kit/inspect/lines.py plot_curves",
     },
     arguments_of_constructors: set(),

@@ -269,9 +269,10 @@ def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F
 
 
 def test_ranks_that_hold_different_configs_stop():
+    from types import SimpleNamespace
     from unittest.mock import patch
 
-    from tasks.run.checks import same_config
+    from tasks.run.checks import SameConfig
     from xformer_kit import ConfigError
 
     def gather(found, mine):
@@ -279,7 +280,7 @@ def test_ranks_that_hold_different_configs_stop():
 
     refused = pytest.raises(ConfigError, match=r"^config: must be the same on all ranks")
     with patch("torch.distributed.all_gather_object", gather), refused:
-        same_config("one", "data", world=2)
+        SameConfig("one", "data").on_fit_start(SimpleNamespace(world_size=2), None)
 
 
 SMALL = [

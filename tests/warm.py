@@ -14,12 +14,11 @@ import tempfile
 import threading
 import traceback
 from contextlib import suppress
-from multiprocessing import forkserver
+from multiprocessing import Pipe, forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 
 from tasks.run import fork_server
-from tasks.run.processes import PARENT
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = [
@@ -125,27 +124,20 @@ def _keep_a_fork_server() -> None:
     """Fork the first fork server now that all is imported and nothing was computed; it waits for
     requests, and ends with this process.
     """
-    requests, answers = os.pipe(), os.pipe()
+    mine, theirs = Pipe()
     if (pid := os.fork()) == 0:
-        os.close(requests[1])
-        os.close(answers[0])
+        mine.close()
         os.setpgid(0, 0)
-        os.environ[PARENT] = str(os.getppid())
-        sys.argv = ["tasks.run.fork_server", str(requests[0]), str(answers[1])]
+        sys.argv = ["tasks.run.fork_server", str(theirs.fileno()), str(os.getppid())]
         with suppress(BaseException):
             fork_server.main()
         os._exit(0)
-    os.close(requests[0])
-    os.close(answers[1])
+    theirs.close()
     begin = fork_server.ForkServer.__init__
 
     def take(self: fork_server.ForkServer) -> None:
         fork_server.ForkServer.__init__ = begin
-        self.process, self.answers, self.requests = (
-            _Forked(pid),
-            os.fdopen(answers[0]),
-            os.fdopen(requests[1], "w"),
-        )
+        self.process, self.connection = _Forked(pid), mine
 
     fork_server.ForkServer.__init__ = take
 

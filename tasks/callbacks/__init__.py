@@ -7,37 +7,10 @@ own callbacks (users.py) are Lightning's, and run before them.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import Callback
-
-from tasks.callbacks.averages import Averages
-from tasks.callbacks.cadence import Cadence, TrainingClock
-from tasks.callbacks.checkpoints import CheckpointSaver
-from tasks.callbacks.guard import Deadline, NonFiniteGuard, RequestedStop, SignalStop
-from tasks.callbacks.profile import Profile
-from tasks.callbacks.progress import ProgressBar
-from tasks.callbacks.pruning import Pruning
-from tasks.callbacks.recorder import Recorder
-from tasks.callbacks.samples import Samples
-
-__all__ = [
-    "Averages",
-    "Checkpoints",
-    "Clock",
-    "Deadline",
-    "Guard",
-    "Observers",
-    "Plan",
-    "Profile",
-    "ProgressBar",
-    "Pruning",
-    "Recorder",
-    "Requested",
-    "Samples",
-    "Stopper",
-]
-
 
 HOOKS = (
     "on_fit_start",
@@ -56,32 +29,13 @@ class Observers(Callback):
     """
 
     def __init__(self, observers: Sequence[Any]):
-        self.called = {
-            hook: [getattr(o, hook) for o in observers if hasattr(o, hook)] for hook in HOOKS
-        }
+        for hook in HOOKS:
+            called = [getattr(one, hook) for one in observers if hasattr(one, hook)]
+            setattr(self, hook, partial(self._call, called, hook == "on_exception"))
 
-    def call(self, hook: str, *arguments: Any) -> None:
-        for observer in self.called[hook]:
-            observer(*arguments)
-
-    def on_fit_start(self, trainer: Any, task: Any) -> None:
-        self.call("on_fit_start", trainer, task)
-
-    def on_train_start(self, trainer: Any, task: Any) -> None:
-        self.call("on_train_start", trainer, task)
-
-    def on_train_batch_end(self, trainer: Any, task: Any, *batch: Any) -> None:
-        self.call("on_train_batch_end", trainer, task)
-
-    def on_validation_start(self, trainer: Any, task: Any) -> None:
-        self.call("on_validation_start", trainer, task)
-
-    def on_validation_end(self, trainer: Any, task: Any) -> None:
+    @staticmethod
+    def _call(called: list[Any], of_error: bool, trainer: Any, task: Any, *more: Any) -> None:
+        """`more`: the error, or a batch, which no observer reads."""
         if not trainer.sanity_checking:
-            self.call("on_validation_end", trainer, task)
-
-    def on_train_end(self, trainer: Any, task: Any) -> None:
-        self.call("on_train_end", trainer, task)
-
-    def on_exception(self, trainer: Any, task: Any, error: BaseException) -> None:
-        self.call("on_exception", trainer, task, error)
+            for observe in called:
+                observe(trainer, task, *(more if of_error else ()))

@@ -11,6 +11,7 @@ from torch import Tensor
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run import checkpoints
+from tasks.types import State
 from xformer_kit.model.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")
@@ -31,7 +32,7 @@ class Averages:
     folder: Path
     decay: float | None
     count: int
-    saved: dict[str, Any] | None
+    saved: State | None
     shadow: list[Tensor] = field(default_factory=list)
     average: dict[str, Tensor] | None = None  # what checkpoints save
 
@@ -39,13 +40,11 @@ class Averages:
         self.weights = [p.detach() for p in task.model.parameters()]
         self.names = [name for name, _ in task.model.named_parameters()]
         if self.decay is not None:
+            begun = [self.saved[name] for name in self.names] if self.saved else self.weights
             self.shadow = [w.clone() for w in self.weights]
-            for name, kept in zip(self.names, self.shadow, strict=True):
-                if self.saved:
-                    kept.copy_(self.saved[name])
-            # Always as of the last step.
-            self.average = dict(zip(self.names, self.shadow, strict=True))
-        for file in self.folder.glob("weights_*.pt"):  # of steps that are taken again
+            torch._foreach_copy_(self.shadow, begun)
+            self.average = self._named(self.shadow)  # always as of the last step
+        for file in self._files():  # of steps that are taken again
             if _step(file) > task.step and trainer.is_global_zero:
                 file.unlink()
 
@@ -74,9 +73,7 @@ class Averages:
         if not self.trained:
             return
         if not self.shadow:
-            self.average = {
-                name: w.clone() for name, w in zip(self.names, self.weights, strict=True)
-            }
+            self.average = self._named([w.clone() for w in self.weights])
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
@@ -88,24 +85,28 @@ class Averages:
         self.trained = [w.clone() for w in self.weights]
         torch._foreach_copy_(self.weights, others)
 
+    def _named(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+        return dict(zip(self.names, tensors, strict=True))
+
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("weights_*.pt"), key=_step)
 
     def _mean(self) -> list[Tensor]:
         """The mean of the kept weights, in fp64. A damaged file is named in a line and left out."""
-        count, total = 0, [torch.zeros_like(w, dtype=torch.double) for w in self.weights]
+        kept = []
         for file in self._files():
             try:
-                state = read_weights(file, dict(zip(self.names, self.weights, strict=True)))
+                kept.append(read_weights(file, self._named(self.weights)))
             except DamagedError as error:
                 log.warning("%s is damaged (%s) and is left out of the average.", file, error)
-                continue
-            count += 1
+        total = [torch.zeros_like(w, dtype=torch.double) for w in self.weights]
+        for state in kept:
             for sum_, name in zip(total, self.names, strict=True):
                 sum_ += state[name].to(sum_.device)
-        if not count:
-            return [w.clone() for w in self.weights]
-        return [(sum_ / count).to(w.dtype) for sum_, w in zip(total, self.weights, strict=True)]
+        if not kept:
+            return self.weights
+        pairs = zip(total, self.weights, strict=True)
+        return [(sum_ / len(kept)).to(w.dtype) for sum_, w in pairs]
 
 
 def _step(file: Path) -> int:

@@ -2,13 +2,14 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+
+from tasks.types import Config
 
 
 class Cadence:
     """At which steps something is due. `step` counts steps done."""
 
-    def __init__(self, trainer: dict[str, Any], total: int):
+    def __init__(self, trainer: Config, total: int):
         self.total = total
         self.log_every = trainer.get("log_every_n_steps", 10)
         self.val_every = trainer.get("val_every")
@@ -47,7 +48,7 @@ class Cadence:
 
 @dataclass
 class TrainingClock:
-    """Seconds spent on steps: the time between two ticks, less what lay between `pause` and
+    """Seconds spent on steps: the time between two ticks, less what lay between a tick and
     `go`.
     """
 
@@ -58,9 +59,6 @@ class TrainingClock:
         now = time.perf_counter()
         self.spent, self.since = self.spent + now - self.since, now
         return self.spent
-
-    def pause(self) -> None:
-        self.tick()
 
     def go(self) -> None:
         self.since = time.perf_counter()

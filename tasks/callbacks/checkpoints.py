@@ -12,6 +12,7 @@ from tasks.callbacks.users import unsaved
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run import checkpoints, processes
 from tasks.run.exit_codes import NotSaved
+from tasks.types import State
 
 
 @dataclass(eq=False)
@@ -22,9 +23,9 @@ class CheckpointSaver:
 
     cadence: Cadence
     folder: Path
-    fixed: dict[str, Any]
+    fixed: State
     recorder: Recorder
-    users: dict[str, Any]
+    users: State
     averages: Averages | None
     best: float | None  # the lowest validation loss
     saved: int  # the step whose state was saved last, -1 if none was
@@ -36,16 +37,11 @@ class CheckpointSaver:
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if not self.cadence.saves:
             return
-        loss = task.validation["loss"]
+        step, loss = task.step, task.validation["loss"]
         better = self.best is None or loss < self.best
         self.best = loss if better else self.best
-        step = task.step
-        if (
-            better
-            or self.cadence.checkpoints(step)
-            or self.cadence.checkpoint_every is None
-            or self.cadence.ends(step)
-        ):
+        due = self.cadence.checkpoints(step) or self.cadence.ends(step)
+        if better or due or self.cadence.checkpoint_every is None:
             self.save(trainer, task, better)
 
     def on_exception(self, trainer: Any, task: Task, error: BaseException) -> None:
@@ -67,7 +63,7 @@ class CheckpointSaver:
 
     def save(self, trainer: Any, task: Task, better: bool = False) -> None:
         """Write the state after a step. Every rank takes part; the first writes."""
-        self.recorder.clock.pause()
+        self.recorder.clock.tick()
         strategy = trainer.strategy
         state = {
             "state_dict": strategy.lightning_module_state_dict(),
@@ -77,7 +73,6 @@ class CheckpointSaver:
             "best": self.best,
             "is_best": better,
             "validation": task.validation,
-            **self._average(),
             "left_out": int(task.left_out),
             "accumulate": task.accumulate,
             "spent": self.recorder.spent(task, strategy.root_device),
@@ -86,6 +81,8 @@ class CheckpointSaver:
             **self.fixed,
             **self._of_users(),
         }
+        if self.averages is not None and self.averages.average is not None:
+            state["average"] = self.averages.average
         if scaler := getattr(trainer.precision_plugin, "scaler", None):
             state["scaler"] = scaler.state_dict()
         if trainer.is_global_zero:
@@ -96,11 +93,7 @@ class CheckpointSaver:
         strategy.barrier()
         self.recorder.clock.go()
 
-    def _average(self) -> dict[str, Any]:
-        average = self.averages.average if self.averages is not None else None
-        return {} if average is None else {"average": average}
-
-    def _of_users(self) -> dict[str, Any]:
+    def _of_users(self) -> State:
         """The state of a user's callbacks, if they have any. Raises NotSaved if it is not plain
         data.
         """

@@ -52,15 +52,8 @@ class Deadline:
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
-        self.signals.late = time.monotonic() >= self.until
-        if trainer.world_size == 1:
-            return self.signals.late
-        # As with signals: ranks vote with the step's sums, so that all stop at the same one.
-        return (
-            overtime(int(task.now.sums[3]))
-            if task.device.type == "cpu" or self.cadence.due(task.step)
-            else False
-        )
+        late = self.signals.late = time.monotonic() >= self.until
+        return late if trainer.world_size == 1 else overtime(ballots(self.cadence, task))
 
 
 @dataclass(eq=False)
@@ -110,18 +103,19 @@ class SignalStop:
             self._stop(task, number)
 
     def _asked(self, trainer: Any, task: Task) -> int:
-        if trainer.world_size == 1:
-            return self.signals.number
-        # All ranks stop at the same step. On a GPU the sum is read where the run waits for the
-        # device anyway.
-        return (
-            elected(int(task.now.sums[3]))
-            if task.device.type == "cpu" or self.cadence.due(task.step)
-            else 0
-        )
+        own = trainer.world_size == 1
+        return self.signals.number if own else elected(ballots(self.cadence, task))
 
     def _stop(self, task: Task, number: int) -> None:
         if task.stops_at_nonfinite:
             self.guard.check(task)
         self.save()
         raise StoppedBySignal(number, task.step)
+
+
+def ballots(cadence: Cadence, task: Task) -> int:
+    """The sum of the ballots of all ranks, so that all stop at the same step. On a GPU it is read
+    where the run waits for the device anyway, and is 0 elsewhere.
+    """
+    read = task.device.type == "cpu" or cadence.due(task.step)
+    return int(task.now.sums[3]) if read else 0

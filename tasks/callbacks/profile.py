@@ -1,6 +1,7 @@
 """Profiles some steps: where their time is spent."""
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,13 @@ import torch
 from tasks.evaluation import EvaluatedTask as Task
 
 
+@dataclass(eq=False)
 class Profile:
     """torch's profiler over some steps: a Chrome trace and a table of the costliest operations."""
 
-    def __init__(self, folder: Path, steps: int, wait: int = 5):
-        self.folder = folder
-        self.steps = steps
-        self.wait = wait
+    folder: Path
+    steps: int
+    wait: int = 5
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         from torch.profiler import ProfilerActivity, profile, schedule

@@ -13,6 +13,7 @@ from typing import Any
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run.exit_codes import Pruned
+from tasks.types import State
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
@@ -27,7 +28,7 @@ class Pruning:
     """
 
     cadence: Cadence
-    trial: dict[str, Any]
+    trial: State
     save: Callable[[], None]
     of_storage: Any = None
 
@@ -37,14 +38,9 @@ class Pruning:
             self._end(task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        value = {f"val/{name}": figure for name, figure in task.validation.items()}.get(
-            self.trial["metric"]
-        )
-        if (
-            value is not None
-            and self._voted(trainer, task, value)
-            and task.step < self.cadence.total
-        ):
+        value = task.validation.get(self.trial["metric"].removeprefix("val/"))
+        last = task.step >= self.cadence.total
+        if value is not None and self._voted(trainer, task, value) and not last:
             self._end(task)
 
     def _voted(self, trainer: Any, task: Task, value: float | None) -> bool:
@@ -61,10 +57,10 @@ class Pruning:
             design, known = self.trial["design"], trial.storage.get_trial(trial._trial_id)
             if known.state.is_finished():  # another process has ended the trial
                 return False
-            if value is not None and step not in known.intermediate_values:
+            if step not in known.intermediate_values:
+                if value is None:
+                    return False
                 trial.report(value, step)
-            elif value is None and step not in known.intermediate_values:
-                return False
             spared = self.trial["number"] < design["whole"] or step < design["warmup"]
             return not spared and bool(trial.should_prune())
         except broken as error:

@@ -9,6 +9,7 @@ from tasks.callbacks.cadence import Cadence, TrainingClock
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
+from tasks.types import Figures, State
 
 WARM = 5  # steps that are not measured, if there are more
 
@@ -29,8 +30,8 @@ class Recorder:
     began: float
     before: Mapping[str, float]
     clock: TrainingClock = field(default_factory=TrainingClock)
-    row: dict[str, Any] = field(default_factory=dict)  # waits for the step's validation
-    pace: dict[str, float] = field(default_factory=dict)
+    row: State = field(default_factory=dict)  # waits for the step's validation
+    pace: Figures = field(default_factory=dict)
     seconds: float = 0.0  # measured
     steps: int = 0  # measured
     last: tuple[int, float] = (0, 0.0)  # (step, seconds) of the last row
@@ -65,7 +66,7 @@ class Recorder:
                 self._write(task.step)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
-        self.clock.pause()
+        self.clock.tick()
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if self.metrics is not None:
@@ -84,13 +85,13 @@ class Recorder:
         )
         self.row, self.pace = {}, {}
 
-    def mark(self) -> dict[str, Any]:
+    def mark(self) -> State:
         """What metrics.csv holds, for a checkpoint; empty on ranks that write none. It is on the
         disk when it returns.
         """
         return {} if self.metrics is None else self.metrics.mark()
 
-    def spent(self, task: Task, device: Any) -> dict[str, float]:
+    def spent(self, task: Task, device: Any) -> Figures:
         """What the run has cost so far, in all processes that it took: seconds, those of steps that
         were measured and their tokens, and the most bytes that one process held.
         """

@@ -1,6 +1,5 @@
 """A user's own callbacks: built from the config, kept in checkpoints."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +7,13 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
+from tasks.refusal import refusal
+from tasks.types import Facts
 from xformer_kit.config.callbacks import CALLBACKS, watches
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError
 
 
-def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> dict[str, Callback]:
+def made(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
     """Name -> callback, in the order of the config, with its state if a checkpoint has one.
 
     Raises ConfigError for one that is not a `lightning.pytorch.Callback`, that saves checkpoints of
@@ -24,26 +25,15 @@ def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> 
             continue  # watching.py makes those
         one = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if not isinstance(one, Callback):
-            raise ConfigError(
-                Fault(
-                    f"callbacks.{name}",
-                    "must be a lightning.pytorch.Callback",
-                    got=f"{type(one).__name__}",
-                    fix="Derive it from that.",
-                )
-            )
+            rule, way = "must be a lightning.pytorch.Callback", "Derive it from that."
+            raise refusal(f"callbacks.{name}", rule, got=type(one).__name__, fix=way)
         if isinstance(one, Checkpoint):
-            raise ConfigError(
-                Fault(
-                    f"callbacks.{name}",
-                    "must not save checkpoints",
-                    got=f"{type(one).__name__}",
-                    fix=(
-                        "A run saves them by itself, every trainer.checkpoint_every steps and at"
-                        " the lowest val/loss."
-                    ),
-                )
+            way = (
+                "A run saves them by itself, every trainer.checkpoint_every steps and at the lowest"
+                " val/loss."
             )
+            rule = "must not save checkpoints"
+            raise refusal(f"callbacks.{name}", rule, got=type(one).__name__, fix=way)
         if state := saved.get(name):
             one.load_state_dict(state)
         if fault := unsaved(name, one.state_dict()):
@@ -66,11 +56,8 @@ def unsaved(name: str, state: Any) -> str | None:
 def _odd(value: Any) -> str | None:
     """The type of what is neither a tensor nor plain, wherever it is in a value."""
     if type(value) is dict:
-        return next((odd for pair in value.items() for odd in map(_odd, pair) if odd), None)
+        value = [*value, *value.values()]
     if type(value) in (list, tuple):
-        return next((odd for odd in map(_odd, value) if odd), None)
-    return (
-        None
-        if value is None or type(value) in (bool, int, float, str, Tensor)
-        else type(value).__name__
-    )
+        return next(filter(None, map(_odd, value)), None)
+    plain = value is None or type(value) in (bool, int, float, str, Tensor)
+    return None if plain else type(value).__name__

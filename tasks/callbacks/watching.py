@@ -7,6 +7,7 @@ from typing import Any
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.pictures import AttentionPictures
+from tasks.types import Config
 from xformer_kit.config import callbacks
 from xformer_kit.config.callbacks import CALLBACKS, watches
 
@@ -14,7 +15,7 @@ MADE: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: Attentio
 
 
 def watchers(
-    config: dict[str, Any], cadence: Cadence, run_dir: Path, tell: Any, first: bool
+    config: Config, cadence: Cadence, run_dir: Path, tell: Any, first: bool
 ) -> Iterator[Any]:
     """The optional observers in a config, on every rank; `first`: whether this one writes.
 

@@ -24,7 +24,7 @@ from tasks.cli import (
     status,
     sweep,
 )
-from tasks.cli.command import Parser
+from tasks.cli.command import Parser, add_options
 from tasks.run.processes import import_environment
 
 COMMANDS = {
@@ -43,6 +43,7 @@ COMMANDS = {
     "reproduce": reproduce,
     "sweep": sweep,
 }
+PARTS = {"--parts* FILE": "a Python file with parts of your own; may be repeated"}
 HINT = "Train with python train.py; python train.py --help lists its choices."
 
 
@@ -61,14 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(
             name, help=summary, description=module.__doc__, epilog=module.EXAMPLES
         )
-        module.options(command)
-        command.add_argument(
-            "--parts",
-            metavar="FILE",
-            action="append",
-            default=[],
-            help="a Python file with parts of your own; may be repeated",
-        )
+        add_options(command, {**module.OPTIONS, **PARTS})
+        command.set_defaults(parts=[])
     os.environ.update(import_environment())  # of whatever this process starts
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
@@ -76,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
-        parser.unrecognized(rest)
+        commands.choices[args.command].unrecognized(rest)
     if rest:  # argparse takes one contiguous list: overrides may also follow --parts
         args.what += rest
     return _run(args)

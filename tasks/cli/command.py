@@ -1,18 +1,26 @@
 """What the commands share: short errors, a console, a run's directory, numbers with units."""
 
 import argparse
+import itertools
 import json
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import Config, State
+from xformer_kit.registry import ConfigError, choices
 from xformer_kit.registry.printable import printable
 
+if TYPE_CHECKING:
+    from tasks.generation.decoding import LoadedRun
+
+# The types of numbers, by the metavar of their option; others are texts.
+NUMBERS = {"N": int, "K": int, "A": float, "P": float, "T": float}
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
 
 
@@ -27,68 +35,51 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> Any:
-        if found := re.match(
-            r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message
-        ):
-            known = [word.strip("' ") for word in found[2].split(",")]
-            close = get_close_matches(found[1], known, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
-            message = f"no command is called '{found[1]}'.{hint} Known: {', '.join(known)}"
-        elif found := re.match(
-            r"argument .*?(--[\w-]+): invalid choice: '(.*?)' \(choose from (.*)\)", message
-        ):
-            choices = found[3].replace("'", "")
-            message = f"{found[1]}: no choice is called '{found[2]}'. Known: {choices}"
-        elif found := re.match(r"argument .*?(--[\w-]+): invalid (int|float) value: (.*)", message):
-            kind = "a whole number" if found[2] == "int" else "a number"
-            message = f"{found[1]}: must be {kind}; got {found[3]}"
-        elif "required" in message and (unknown := self._unknown()):
+        if "required" in message and (unknown := self._unknown()):
             message = self._no_option(unknown)
         sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
         raise SystemExit(2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            of = f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
+            message = f"{of} is called '{value}'. {choices(value, action.choices)}"
+            raise argparse.ArgumentError(None, message)
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        try:
+            return super()._get_value(action, text)
+        except argparse.ArgumentError:
+            kind = "a whole number" if action.type is int else "a number"
+            message = f"{action.option_strings[0]}: must be {kind}; got {text!r}"
+            raise argparse.ArgumentError(None, message) from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
     def unrecognized(self, words: list[str]) -> Any:
-        """End with one sentence on words that neither this parser nor its command takes."""
-        parser = self._command()
-        unknown = next((word for word in words if word.startswith("-")), None)
-        if unknown:
-            parser.error(parser._no_option(unknown))
-        parser.error(f"got words that it does not take: {' '.join(words)}. Leave them out")
-
-    def _command(self) -> "Parser":
-        """The parser of the command on the line; this one if there is none."""
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                return next(
-                    (action.choices[word] for word in self.words if word in action.choices), self
-                )
-        return self
+        """End with one sentence on words that this parser does not take."""
+        if unknown := next((word for word in words if word.startswith("-")), None):
+            self.error(self._no_option(unknown))
+        self.error(f"got words that it does not take: {' '.join(words)}. Leave them out")
 
     def _unknown(self) -> str | None:
         """The first option on the line that this parser does not have: more to the point than a
         required one that is missing.
         """
-        words = self.words[: self.words.index("--")] if "--" in self.words else self.words
+        words = itertools.takewhile(lambda word: word != "--", self.words)
         given = (word for word in words if re.match(r"--?[a-zA-Z]", word))
-        return next(
-            (word for word in given if word.partition("=")[0] not in self._option_string_actions),
-            None,
-        )
+        known = self._option_string_actions
+        return next((word for word in given if word.partition("=")[0] not in known), None)
 
     def _no_option(self, word: str) -> str:
         """The message for an unknown option, with the options that start with it, or else the most
         similar one.
         """
         name, known = word.partition("=")[0], list(self._option_string_actions)
-        begun = [
-            option
-            for option in known
-            if name.strip("-") and option.startswith(f"--{name.strip('-')}")
-        ]
+        start = f"--{name.strip('-')}"
+        begun = [option for option in known if start != "--" and option.startswith(start)]
         *more, last = begun or get_close_matches(name, known, n=1) or [""]
         hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
         return f"no option is called {name}.{hint} See {self.prog} --help"
@@ -114,6 +105,15 @@ def print_json(data: Any) -> None:
     print(printable(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
 
 
+def output(args: Any, plain: Any, show: Any, *shown: Any) -> int:
+    """Print plain data with --json, else the page that `show` prints; returns exit code 0."""
+    if args.json:
+        print_json(plain)
+    else:
+        show(*shown)
+    return 0
+
+
 def import_files(files: list[str]) -> None:
     """Register a user's own parts. Raises ConfigError."""
     from xformer_kit.config import GROUPS, import_parts
@@ -126,32 +126,23 @@ def study_folder(study: str) -> Path:
     if there is none.
     """
     from tasks.study.resolve import PLAN
-    from xformer_kit.registry import nearest
 
     home, named = Path("outputs", "studies"), Path(study).expanduser()
     for place in (named, home / study):
         if (place / PLAN).is_file():
             return place
     if named.is_dir():
-        raise ConfigError(
-            Fault(
-                study,
-                f"is no study; it has no {PLAN}",
-                fix=f"Name a study's directory such as {home}/norm_placement.",
-            )
+        raise refusal(
+            study,
+            f"is no study; it has no {PLAN}",
+            fix=f"Name a study's directory such as {home}/norm_placement.",
         )
     known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
-    there = (
-        f"Known: {', '.join(known)}."
-        if known
-        else f"There is none in {home}; begin one: python train.py study=NAME."
-    )
-    raise ConfigError(
-        Fault(study, "no study is called so", fix=f"{nearest(Path(study).name, known)}{there}")
-    )
+    way = f"There is none in {home}; begin one: python train.py study=NAME."
+    raise refusal(study, "no study is called so", fix=choices(study, known) if known else way)
 
 
-def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
+def open_run(run: str, parts: list[str]) -> tuple[Path, Config]:
     """A run's directory and its config, after importing the user's own parts.
 
     Raises ConfigError if it is not a run, or if the run was started with parts that are missing
@@ -162,12 +153,10 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
 
     path = Path(run).expanduser()
     if not path.is_dir():
-        raise ConfigError(
-            Fault(
-                run,
-                "is no directory",
-                fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
-            )
+        raise refusal(
+            run,
+            "is no directory",
+            fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
         )
     config = read_config(path)
     check_parts(path, parts)
@@ -175,72 +164,69 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     return path, config
 
 
-def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last") -> Any:
-    """(model with its `tokenizer`, config, directory, name of its checkpoint) of a run: the
-    checkpoint that is wanted by name, or if none is `first`; if that one is damaged, the next that
-    is whole, with a line on stderr.
+def load_run(args: Any, first: str = "best") -> "LoadedRun":
+    """The run of a command: with the checkpoint that is wanted by name, or if none is `first`; if
+    that one is damaged, the next that is whole, with a line on stderr.
 
     Raises ConfigError, also if no checkpoint can be read.
     """
-    from xformer_kit.model.api import restored
+    import torch
 
-    path, config = open_run(run, parts)
-    name, state = _readable(path, run, parts, wanted, first)
-    return restored(path, config, parts, state), config, path, name
+    from tasks.generation.decoding import LoadedRun
+    from xformer_kit.model.api import restored
+    from xformer_kit.objective import objective_of
+
+    path, config = open_run(args.run, args.parts)
+    name, state = _readable(path, args.run, args.parts, args.checkpoint, first)
+    model = restored(path, config, args.parts, state)
+    objective = objective_of(config)
+    objective.tokenizer = model.tokenizer
+    objective.source_tokenizer = model.source_tokenizer
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return LoadedRun(model.to(device), objective, config, path, name)
 
 
 def _readable(
     path: Path, run: str, parts: list[str], wanted: str | None, first: str
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, State]:
     """The name and the state of a checkpoint that is whole."""
     from tasks.logging import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
 
-    folder = path / "checkpoints"
-    there = [
-        name for name in dict.fromkeys((first, *CHECKPOINTS)) if (folder / f"{name}.ckpt").is_file()
-    ]
-    if wanted is not None and wanted not in there:
+    files = {n: path / "checkpoints" / f"{n}.ckpt" for n in dict.fromkeys((first, *CHECKPOINTS))}
+    there = [name for name, file in files.items() if file.is_file()]
+    if not there or wanted not in (None, *there):
+        rule = "has no checkpoint yet" if wanted is None else f"has no checkpoint '{wanted}'"
         way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, parts)
-        raise ConfigError(Fault(run, f"has no checkpoint '{wanted}'", fix=way))
-    if not there:
-        raise ConfigError(Fault(run, "has no checkpoint yet", fix=summary.go_on(run, parts)))
+        raise refusal(run, rule, fix=way)
     faults: list[str] = []
     for name in there if wanted is None else [wanted]:
         try:
-            state = read(folder / f"{name}.ckpt")
+            state = read(files[name])
         except DamagedError as error:
-            faults.append(f"{folder / f'{name}.ckpt'}: is damaged ({error})")
+            faults.append(f"{files[name]}: is damaged ({error})")
             continue
         if faults:
             print(f"{'; '.join(faults)}. Taken instead: {name}.", file=sys.stderr)
         return name, state
-    whole = (
-        []
-        if wanted is None
-        else [n for n in there if n != wanted and damage(folder / f"{n}.ckpt") is None]
-    )
-    way = (
-        f"Try --checkpoint {' or '.join(whole)}."
-        if whole
-        else "No other checkpoint is whole; train it again."
-    )
+    others = there if wanted is not None else []
+    way = "No other checkpoint is whole; train it again."
+    if whole := [name for name in others if damage(files[name]) is None]:
+        way = f"Try --checkpoint {' or '.join(whole)}."
     raise ConfigError(f"{'; '.join(faults)}. {way}")
 
 
-def subject(words: list[str], files: list[str], command: str) -> tuple[dict[str, Any], Path | None]:
+def subject(words: list[str], files: list[str], command: str) -> tuple[Config, Path | None]:
     """(config, directory of a run or None) of overrides, or of one run's directory. Raises
     ConfigError for both at once.
     """
     runs = [word for word in words if "=" not in word]
     if runs and len(words) > 1:
-        raise ConfigError(
-            Fault(
-                command,
-                "takes overrides or one run's directory",
-                got=f"{' '.join(words)}",
-                fix="Leave one of them out.",
-            )
+        raise refusal(
+            command,
+            "takes overrides or one run's directory",
+            got=" ".join(words),
+            fix="Leave one of them out.",
         )
     if runs:
         from xformer_kit.config import ensure
@@ -254,27 +240,35 @@ def subject(words: list[str], files: list[str], command: str) -> tuple[dict[str,
     return compose(words, data=False, once=True), None
 
 
-def add_json(parser: Any, what: str = "print plain data") -> None:
-    parser.add_argument("--json", action="store_true", help=what)
+def add_options(parser: Any, options: Mapping[str, str]) -> None:
+    """Add the options of a command, from a table: its text for `--help` by "NAME METAVAR".
+
+    A name that ends in ?, * or + takes at most one value, any number, or one or more, and an option
+    that ends in * may be repeated; of those that end in ! one must be given. The values are those
+    of A|B|C, numbers by their letter in NUMBERS, or texts; an option without a metavar is a switch.
+    What is not given is None.
+    """
+    one_of = parser
+    if any("! " in key for key in options):
+        one_of = parser.add_mutually_exclusive_group(required=True)
+    for key, said in options.items():
+        name, mark, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()  # type: ignore[union-attr]
+        more: dict[str, Any] = {"metavar": metavar, "type": NUMBERS.get(metavar, str)}
+        if not metavar:
+            more = {"action": "store_true", "default": None}
+        elif re.fullmatch(r"[\w|]+\|\w+", metavar):
+            more = {"choices": metavar.split("|")}
+        if mark == "*" and name.startswith("--"):
+            more["action"] = "append"
+        elif mark in ("?", "*", "+"):
+            more["nargs"] = mark
+        (one_of if mark == "!" else parser).add_argument(name, help=said, **more)
 
 
-def add_subject(parser: Any, example: str) -> None:
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE | RUN",
-        help=f"overrides such as {example}, or one run's directory",
-    )
+def styled(text: str, style: str = "dim") -> Any:
+    from rich.text import Text
 
-
-def add_study(parser: Any) -> None:
-    parser.add_argument(
-        "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
-    )
-
-
-def add_run(parser: Any, what: str = "a run's directory") -> None:
-    parser.add_argument("run", metavar="RUN", help=what)
+    return Text(text, style)
 
 
 def say(screen: Any, *parts: Any, soft_wrap: bool = True) -> None:
@@ -282,6 +276,29 @@ def say(screen: Any, *parts: Any, soft_wrap: bool = True) -> None:
     from rich.text import Text
 
     screen.print(Text.assemble(*parts), soft_wrap=soft_wrap)
+
+
+def say_wrapped(screen: Any, *parts: Any) -> None:
+    """`say` a text that wraps between words at the edge of a terminal."""
+    say(screen, *parts, soft_wrap=False)
+
+
+def indented(screen: Any, body: Any, above: int = 0) -> None:
+    """Print two columns to the right, after `above` empty lines."""
+    from rich.padding import Padding
+
+    screen.print(Padding(body, (above, 0, 0, 2), expand=False))
+
+
+def show_sections(screen: Any, sections: Mapping[str, Any], notes: Iterable[str]) -> None:
+    """Print each body after its heading, then yellow sentences."""
+    for heading, body in sections.items():
+        screen.print()
+        say_wrapped(screen, (heading, "bold cyan"))
+        indented(screen, body)
+    for sentence in notes:
+        screen.print()
+        say_wrapped(screen, (sentence, "yellow"))
 
 
 def table(*headings: str, right: Collection[str] = (), **options: Any) -> Any:
@@ -294,9 +311,14 @@ def table(*headings: str, right: Collection[str] = (), **options: Any) -> Any:
     return made
 
 
-def grid(*styles: str, right: Collection[int] = (), whole: Collection[int] | None = None) -> Any:
-    """A table without headings, with a style for each column; `right`: columns that are aligned to
-    the right; `whole`: columns that never wrap, by default those.
+def grid(
+    rows: Iterable[Iterable[Any]],
+    *styles: str,
+    right: Collection[int] = (),
+    whole: Collection[int] | None = None,
+) -> Any:
+    """Rows as a table without headings, with a style for each column; `right`: columns that are
+    aligned to the right; `whole`: columns that never wrap, by default those.
     """
     from rich.table import Table
 
@@ -308,38 +330,24 @@ def grid(*styles: str, right: Collection[int] = (), whole: Collection[int] | Non
             no_wrap=at in (right if whole is None else whole),
             overflow="fold",
         )
+    for row in rows:
+        made.add_row(*row)
     return made
-
-
-def on_device(model: Any) -> Any:
-    import torch
-
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def short(number: float) -> str:
     """Three digits and a unit: 987, 12.3 K, 4.56 M."""
-    for unit in ("", " K", " M", " G", " T"):
-        if abs(number) < 999.5:
-            return f"{_digits(number)}{unit}" if unit else f"{number:.0f}"
-        number /= 1000
-    return f"{_digits(number)} P"
+    return _scaled(number, 1000, ("", " K", " M", " G", " T", " P"))
 
 
 def size(number: float) -> str:
     """Bytes: 512 B, 1.50 KiB, 604 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(number) < 999.5:
-            return f"{number:.0f} B" if unit == "B" else f"{_digits(number)} {unit}"
-        number /= 1024
-    return f"{_digits(number)} TiB"
+    return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 
-def _digits(number: float) -> str:
-    return (
-        f"{number:.0f}"
-        if number >= 99.95
-        else f"{number:.1f}"
-        if number >= 9.995
-        else f"{number:.2f}"
-    )
+def _scaled(number: float, base: int, units: Sequence[str]) -> str:
+    power = 0
+    while abs(number) >= 999.5 and power < len(units) - 1:
+        number, power = number / base, power + 1
+    whole = power == 0 or number >= 99.95
+    return f"{number:{'.0f' if whole else '#.3g'}}{units[power]}"

@@ -6,7 +6,7 @@ is compared with the first over common seeds.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import add_json, console, print_json, say, short, size, table
+from tasks.cli.command import console, output, say, short, size, table
 from xformer_kit.registry import ConfigError
 
 SUMMARY = "runs side by side: configs, figures, cost and speed, seeds taken together"
@@ -14,35 +14,21 @@ EXAMPLES = """examples:
   xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
   xformer compare outputs/decoder/2026-11-20_12-00-00/* --metric val/bits_per_byte
   xformer compare outputs/runs/* --json"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument(
-        "run",
-        metavar="RUN",
-        nargs="+",
-        help="directories of runs; the first is what others are compared with",
-    )
-    parser.add_argument(
-        "--metric", metavar="NAME", help="the figure to judge by, such as val/perplexity (val/loss)"
-    )
-    add_json(parser)
+OPTIONS = {
+    "run+ RUN": "directories of runs; the first is what others are compared with",
+    "--metric NAME": "the figure to judge by, such as val/perplexity (val/loss)",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
     from tasks.cli.comparison import compared
 
     found = compared(args.run, args.metric, args.parts)
-    if args.json:
-        print_json(found.plain())
-    else:
-        _show(found)
-    return 0
+    return output(args, found.plain(), _show, found)
 
 
 def _show(found: Any) -> None:
-    from rich.text import Text
-
     from tasks.cli.comparison import letter
 
     screen = console()
@@ -52,9 +38,9 @@ def _show(found: Any) -> None:
             end = f", diverged at step {group.diverged[seed]:,}" if seed in group.diverged else ""
             say(screen, (f"{mark}  ", "bold cyan"), str(path), (f"  seed {seed}{end}", "dim"))
     page = table("", *letters, right=letters, header_style="bold cyan")
-    page.columns[0].overflow = "ellipsis"
+    page.columns[0].overflow, page.columns[0].style = "ellipsis", "dim"
     for title, cells in _rows(found):
-        page.add_row(Text(title, "dim"), *cells)
+        page.add_row(title, *cells)
     screen.print()
     screen.print(page)
     if found.judged is not None:
@@ -99,7 +85,7 @@ def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
 
 def _figure(name: str, values: list[float]) -> str:
     """A mean with what it may be off at 95 %; of one run its figure."""
-    from xformer_kit.study.metric import decimals, metric
+    from xformer_kit.study.metric import metric
     from xformer_kit.study.statistics import interval
 
     found = interval(values)
@@ -111,9 +97,6 @@ def _figure(name: str, values: list[float]) -> str:
         return "-"
     if not found.sd:
         return measured.format(found.mean, 4 if found.sd is None else None, unit=False)
-    reach = found.high - found.mean
-    digits = decimals(reach * measured.scale)
-    return (
-        f"{measured.format(found.mean, digits, unit=False)} ±"
-        f" {measured.format(reach, digits, unit=False)}"
-    )
+    digits = measured.digits(found.low, found.high)
+    reach = measured.format(found.high - found.mean, digits, unit=False)
+    return f"{measured.format(found.mean, digits, unit=False)} ± {reach}"

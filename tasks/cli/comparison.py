@@ -4,18 +4,19 @@ grouped.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from tasks.logging import summary
+from tasks.refusal import faults_at, refusal
 from tasks.study import state
+from tasks.types import Config, Facts, State
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.saved import saved_parts
-from xformer_kit.registry import ConfigError, Fault, nearest
+from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.command_lines import resume, xformer
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
@@ -31,12 +32,12 @@ SAID = 3  # differing paths that a group's name holds; of more, it is called by 
 class RunGroup:
     """Runs that differ in their seed only, on the same data."""
 
-    config: dict[str, Any]  # flat, without the seed and what decides no result
-    places: dict[str, Any] = field(default_factory=dict)  # of the data: config path -> file
+    config: Config  # flat, without the seed and what decides no result
+    places: State = field(default_factory=dict)  # of the data: config path -> file
     data: str | None = None  # their fingerprint, if a run finished
     runs: dict[int, Path] = field(default_factory=dict)  # seed -> directory
     # Seed -> summary.json of a run that finished.
-    facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    facts: dict[int, Facts] = field(default_factory=dict)
     diverged: dict[int, int] = field(default_factory=dict)  # seed -> step
     name: str = ""  # placement=post: what is different in it
 
@@ -59,7 +60,7 @@ class Comparison:
     judged: StudyAnswer | None  # of groups with a seed in common; None of one group
     notes: list[str]  # what makes the figures hard to compare
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> State:
         """For machines."""
         groups = []
         for group in self.groups:
@@ -122,7 +123,7 @@ def compared(
     return Comparison(groups, paths_, metrics, chosen, judged, list(_notes(finished)))
 
 
-def _one_task(configs: Mapping[Path, Mapping[str, Any]]) -> None:
+def _one_task(configs: Mapping[Path, Facts]) -> None:
     tasks: dict[str, Path] = {}
     for path, config in configs.items():
         tasks.setdefault(config["task"]["name"], path)
@@ -147,9 +148,7 @@ def _ended(path: Path, parts: Sequence[str]) -> state.State:
     )
 
 
-def _metrics(
-    finished: Mapping[Path, Mapping[str, Any]], wanted: str | None
-) -> tuple[list[str], str]:
+def _metrics(finished: Mapping[Path, Facts], wanted: str | None) -> tuple[list[str], str]:
     """(metrics to show, metric to compare by). Raises ConfigError if a run lacks the metric, or if
     its direction is not known.
     """
@@ -166,17 +165,16 @@ def _metrics(
         return common, "val/loss" if "val/loss" in common else _first_known(common)
     for path, found in has.items():
         if wanted not in (*found, *JUDGED):
-            raise ConfigError(
-                Fault(
-                    "--metric",
-                    f"{path} has no metric '{wanted}'",
-                    fix=(
-                        f"{nearest(wanted, common)}All of these runs have:"
-                        f" {', '.join((*common, *JUDGED))}."
-                    ),
-                )
+            raise refusal(
+                "--metric",
+                f"{path} has no metric '{wanted}'",
+                fix=(
+                    f"{nearest(wanted, common)}All of these runs have:"
+                    f" {', '.join((*common, *JUDGED))}."
+                ),
             )
-    _direction(wanted)
+    with faults_at("--metric"):  # of which it is not known whether higher values are better
+        metric(wanted)
     return [wanted], wanted
 
 
@@ -193,19 +191,7 @@ def _first_known(names: Iterable[str]) -> str:
     )
 
 
-def _direction(name: str) -> None:
-    """Raises ConfigError if it is not known whether higher or lower values of a metric are
-    better.
-    """
-    try:
-        metric(name)
-    except ConfigError as error:
-        raise ConfigError([replace(fault, path="--metric") for fault in error.faults]) from None
-
-
-def _groups(
-    configs: Mapping[Path, dict[str, Any]], ends: Mapping[Path, state.State]
-) -> list[RunGroup]:
+def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) -> list[RunGroup]:
     """Runs of one config but for the seed, of one code and data, in the order in which they were
     named. A run whose twin of the same seed is there already begins another group.
     """
@@ -259,7 +245,7 @@ def letter(number: int) -> str:
     return (letter(number // 26 - 1) if number >= 26 else "") + chr(ord("A") + number % 26)
 
 
-def _notes(finished: Mapping[Path, Mapping[str, Any]]) -> Iterable[str]:
+def _notes(finished: Mapping[Path, Facts]) -> Iterable[str]:
     if len({facts.get("data_fingerprint") for facts in finished.values()}) > 1:
         yield (
             "Not all of these runs read the same data: losses per token or per byte of"

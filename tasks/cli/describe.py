@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import add_json, add_subject, console, print_json, subject
+from tasks.cli.command import console, output, subject
+from tasks.types import Config, Facts, State
 
 SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
 EXAMPLES = """examples:
@@ -16,11 +17,10 @@ EXAMPLES = """examples:
   xformer describe model=decoder model.layers=12 attn.kv_heads=2
   xformer describe experiment=nanogpt_cpu model.vocab_size=65
   xformer describe outputs/decoder/2026-11-20_12-00-00 --json"""
-
-
-def options(parser: Any) -> None:
-    add_subject(parser, "attn.heads=8")
-    add_json(parser)
+OPTIONS = {
+    "what* OVERRIDE | RUN": "overrides such as attn.heads=8, or one run's directory",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
@@ -28,18 +28,18 @@ def run(args: Any) -> int:
     from xformer_kit.inspect.describe import describe
 
     found = describe(config, vocab_size, origins)
-    if args.json:
-        print_json(_plain(found))
-        return 0
-    from tasks.cli.describe_page import show
 
-    show(console(), found, config, title)
-    return 0
+    def show() -> None:
+        from tasks.cli.describe_page import show
+
+        show(console(), found, config, title)
+
+    return output(args, _plain(found), show)
 
 
 def described(
     words: list[str], files: list[str], command: str = "describe"
-) -> tuple[dict[str, Any], int | None, Any, str]:
+) -> tuple[Config, int | None, Any, str]:
     """(config, size of the vocabulary if a run has it, origins of values, title) of overrides or of
     one run's directory.
     """
@@ -61,7 +61,7 @@ def described(
     return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
 
 
-def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+def _files(given: Mapping[str, str]) -> list[tuple[str, Facts]]:
     """(group=name, content) of the YAML files that the command line chose, the last one first, then
     of the defaults.
     """
@@ -71,32 +71,26 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
     from xformer_kit.config.settings import default_settings
     from xformer_kit.inspect.provenance import DEFAULT
 
+    def said(*place: str) -> Any:
+        path = Path(conf_dir(), *place[:-1], f"{place[-1]}.yaml")
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        return yaml.safe_load(text) or {}
+
     task = {"model": "decoder", "experiment": given.get("task", "language_modeling")}
     chosen = task | {key: value for key, value in given.items() if "." not in key}
-    experiment = Path(conf_dir()) / "experiment" / f"{chosen['experiment']}.yaml"
-    if "model" not in given and experiment.is_file():
-        said = yaml.safe_load(experiment.read_text(encoding="utf-8")).get("defaults") or []
-        chosen["model"] = next(
-            (str(e["override /model"]) for e in said if "override /model" in e), chosen["model"]
-        )
-    paths = {
-        f"{group}={name}": Path(conf_dir()) / group / f"{name}.yaml"
-        for group, name in chosen.items()
-    }
-    found = [
-        (name, yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-        for name, path in paths.items()
-        if path.is_file()
-    ]
-    train = yaml.safe_load((Path(conf_dir()) / "train.yaml").read_text(encoding="utf-8"))
-    defaults = {"model": default_settings()["model"], "defaults": train["defaults"]}
-    return [*reversed(found), (DEFAULT, defaults)]
+    if "model" not in given:
+        for entry in said("experiment", chosen["experiment"]).get("defaults") or []:
+            if "override /model" in entry:
+                chosen["model"] = str(entry["override /model"])
+    found = [(f"{group}={name}", said(group, name)) for group, name in chosen.items()]
+    defaults = {"model": default_settings()["model"], "defaults": said("train")["defaults"]}
+    return [*(pair for pair in reversed(found) if pair[1]), (DEFAULT, defaults)]
 
 
-def _plain(found: Any) -> dict[str, Any]:
+def _plain(found: Any) -> State:
     """The description for machines; bytes and FLOPs as plain numbers."""
 
-    def node(n: Any) -> dict[str, Any]:
+    def node(n: Any) -> State:
         plain = {
             "name": n.name,
             "what": n.what,

@@ -5,10 +5,22 @@ other is the default model.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from tasks.cli.command import add_json, console, print_json, say, short, size, table
-from xformer_kit.registry import ConfigError, Fault
+from tasks.cli.command import (
+    console,
+    print_json,
+    say,
+    short,
+    show_sections,
+    size,
+    styled,
+    table,
+)
+from tasks.refusal import refusal, refuse
+from tasks.types import State
+from xformer_kit.registry import ConfigError
 
 DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
@@ -17,27 +29,24 @@ EXAMPLES = """examples:
   xformer diff attn.kv_heads=2 attn.kv_heads=1
   xformer diff "model.layers=6 ffn.width=1024" "model.layers=12 ffn.width=512"
   xformer diff outputs/decoder/2026-11-20_12-00-00 placement=post --json"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument("what", nargs="*", metavar="OVERRIDES | RUN", help="one side, or two")
-    add_json(parser)
+OPTIONS = {
+    "what* OVERRIDES | RUN": "one side, or two",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
     from xformer_kit.inspect.diff import diff
 
     if not 1 <= len(args.what) <= 2:
-        raise ConfigError(
-            Fault(
-                "diff",
-                "takes one side or two",
-                got=f"{len(args.what)}",
-                fix=(
-                    'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
-                    ' position=alibi" attn.heads=2.'
-                ),
-            )
+        raise refusal(
+            "diff",
+            "takes one side or two",
+            got=len(args.what),
+            fix=(
+                'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
+                ' position=alibi" attn.heads=2.'
+            ),
         )
     sides = args.what if len(args.what) == 2 else ["", *args.what]
     configs, sizes, titles = _subjects(sides, args.parts)
@@ -49,7 +58,7 @@ def run(args: Any) -> int:
     return 0
 
 
-def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[str]]:
+def _subjects(sides: list[str], parts: list[str]) -> Any:
     """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the
     faults of both, each with the side that it is of, if two were typed.
     """
@@ -66,10 +75,8 @@ def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[
         except ConfigError as error:
             whose = f"{mark} ({side.strip() or DEFAULT}): " if all(sides) else ""
             faults += [f"{whose}{fault}" for fault in error.faults]
-    if faults:
-        raise ConfigError(faults)
-    configs, sizes, titles = zip(*found, strict=True)
-    return list(configs), sizes, list(titles)
+    refuse(faults)
+    return zip(*found, strict=True)
 
 
 def words(side: str) -> list[str]:
@@ -78,96 +85,70 @@ def words(side: str) -> list[str]:
 
 
 def _show(found: Any, titles: list[str]) -> None:
-    from rich.padding import Padding
-
     screen = console()
     for mark, title in zip("AB", titles, strict=True):
         say(screen, (f"{mark}  ", "bold cyan"), (title, "bold"))
-    sections = (
-        ("Values", _values(found)),
-        ("Cost", _costs(found)),
-        ("Kernels", _kernels(found)),
-        ("Parameters", _parameters(found)),
-    )
-    for heading, body in sections:
-        screen.print()
-        say(screen, (heading, "bold cyan"), soft_wrap=False)
-        screen.print(Padding(body, (0, 0, 0, 2), expand=False))
-    for sentence in found.unknown:
-        screen.print()
-        say(screen, (sentence, "yellow"), soft_wrap=False)
+    sections = {
+        "Values": _pairs([(name, *map(_said, both)) for name, *both in found.values])
+        or styled("no value differs"),
+        "Cost": _costs(found),
+        "Kernels": _pairs((name, one or "", other or "") for name, one, other in found.kernels)
+        or styled("the same"),
+        "Parameters": _parameters(found),
+    }
+    show_sections(screen, sections, found.unknown)
 
 
-def _table(*sides: str) -> Any:
-    return table("", *sides, right=sides, padding=(0, 2, 0, 0))
-
-
-def _values(found: Any) -> Any:
-    from rich.text import Text
-
-    if not found.values:
-        return Text("no value differs", "dim")
-    page = _table("A", "B")
-    for pair in found.values:
-        page.add_row(Text(pair.name, "dim"), _said(pair.one), _said(pair.other))
-    return page
+def _pairs(rows: Iterable[Any], *more: str) -> Any:
+    """A table of names and their cells on both sides; None without rows."""
+    page = table("", "A", "B", *more, right=("A", "B", *more), padding=(0, 2, 0, 0))
+    page.columns[0].style = "dim"
+    for row in rows:
+        page.add_row(*row)
+    return page if page.row_count else None
 
 
 def _said(value: Any) -> str:
     from xformer_kit.inspect.diff import MISSING
     from xformer_kit.inspect.parts import written
 
-    return "" if value is MISSING else str(written(value))
+    return "" if value is MISSING else written(value)
 
 
 def _costs(found: Any) -> Any:
-    from rich.text import Text
-
-    page = _table("A", "B", "B / A")
-    for name, one, other in found.costs:
+    def row(name: str, one: Any, other: Any) -> Any:
         unit = size if name.startswith("memory") else short
-        cells = ["not known" if figure is None else unit(figure) for figure in (one, other)]
+        cells = ("not known" if figure is None else unit(figure) for figure in (one, other))
         ratio = f"{other / one:.3g}" if one and other is not None else ""
-        page.add_row(Text(name, "dim"), *cells, Text(ratio, "dim" if one == other else "bold"))
-    return page
+        return name, *cells, styled(ratio, "dim" if one == other else "bold")
 
-
-def _kernels(found: Any) -> Any:
-    from rich.text import Text
-
-    if not found.kernels:
-        return Text("the same", "dim")
-    page = _table("A", "B")
-    for pair in found.kernels:
-        page.add_row(Text(pair.name, "dim"), pair.one or "", pair.other or "")
-    return page
+    return _pairs((row(*cost) for cost in found.costs), "B / A")
 
 
 def _parameters(found: Any) -> Any:
     from rich.console import Group
-    from rich.text import Text
 
     shares = [100 * found.shared / pair for pair in found.costs[0][1:] if pair]
     shown = " and ".join(
         f"{share:.3g} % of {mark}'s" for share, mark in zip(shares, "AB", strict=False)
     )
-    note = (
+    note = styled(
         f"{short(found.shared)} in tensors of one name and shape, {shown}: with one seed and one"
         " init they start equal"
     )
-    if not found.tensors:
-        return Text(note, "dim")
-    page = _table("A", "B")
-    for name, one, other, number in found.tensors:
-        shapes = ["" if shape is None else " x ".join(map(str, shape)) for shape in (one, other)]
-        page.add_row(Text(name + (f"  x{number}" if number > 1 else ""), "dim"), *shapes)
-    return Group(Text(note, "dim"), page)
+
+    def row(name: str, *shapes: Any) -> Any:
+        *both, number = shapes
+        cells = ("" if shape is None else " x ".join(map(str, shape)) for shape in both)
+        return name + (f"  x{number}" if number > 1 else ""), *cells
+
+    return Group(*filter(None, (note, _pairs(row(*tensors) for tensors in found.tensors))))
 
 
-def _plain(found: Any, titles: list[str]) -> dict[str, Any]:
+def _plain(found: Any, titles: list[str]) -> State:
     from xformer_kit.inspect.diff import MISSING
 
-    def sides(pairs: Any) -> dict[str, Any]:
+    def sides(pairs: Any) -> State:
         return {name: [None if side is MISSING else side for side in both] for name, *both in pairs}
 
     return {

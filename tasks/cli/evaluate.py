@@ -5,76 +5,50 @@ summary.json.
 
 from typing import Any
 
-from tasks.cli.command import add_json, add_run, console, grid, load_run, on_device, print_json, say
-from xformer_kit.registry import ConfigError, Fault
+from tasks.cli.command import console, grid, load_run, output, say, say_wrapped
+from tasks.refusal import flag, refusal, refuse, too_small
+from tasks.types import Config, State
+from xformer_kit.registry import ConfigError
 
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
   xformer evaluate outputs/decoder/2026-11-20_12-00-00
   xformer evaluate outputs/decoder/2026-11-20_12-00-00 --checkpoint best --json
   xformer evaluate RUN --input test.en --reference test.de --beam 5"""
-
-
-def options(parser: Any) -> None:
-    add_run(parser)
-    parser.add_argument(
-        "--checkpoint",
-        choices=("last", "previous", "best"),
-        help=(
-            "which weights: the last, those saved before, or those of the lowest loss (last;"
-            " another if it is damaged)"
-        ),
-    )
-    parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="sequences at a time (as in the run)"
-    )
-    parser.add_argument(
-        "--input", metavar="FILE", help="sources to answer, one a line (task=seq2seq)"
-    )
-    parser.add_argument("--reference", metavar="FILE", help="the right answers, one a line")
-    parser.add_argument(
-        "--beam", type=int, metavar="N", help="beams of a search, 1: greedy (as in the run)"
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=float,
-        metavar="A",
-        help="a beam's score is divided by length^A (1.0)",
-    )
-    add_json(parser)
+OPTIONS = {
+    "run RUN": "a run's directory",
+    "--checkpoint last|previous|best": "which weights (last; another if that one is damaged)",
+    "--batch-size N": "sequences at a time (as in the run)",
+    "--input FILE": "sources to answer, one a line (task=seq2seq)",
+    "--reference FILE": "the right answers, one a line",
+    "--beam N": "beams of a search, 1: greedy (as in the run)",
+    "--length-penalty A": "a beam's score is divided by length^A (1.0)",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
-    if args.batch_size is not None and args.batch_size < 1:
-        raise ConfigError(
-            Fault("--batch-size", "must be at least 1 sequence", got=f"{args.batch_size}")
-        )
+    refuse(too_small(vars(args), batch_size=1))
     if args.input or args.reference:
         return _answered(args)
     for name in ("beam", "length_penalty"):
         if getattr(args, name) is not None:
-            raise ConfigError(
-                Fault(
-                    f"--{name.replace('_', '-')}",
-                    "is for answers to --input, with --reference",
-                    got="no --input",
-                )
+            raise refusal(
+                flag(name), "is for answers to --input, with --reference", got="no --input"
             )
-    model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
-    figures = {"run": str(path), "checkpoint": name} | evaluate(
-        model, config, path, args.batch_size
-    )
-    if args.json:
-        print_json(figures)
-    else:
-        _show(figures, config)
-    return 0
+    run = load_run(args, first="last")
+    found = evaluate(run, args.batch_size)
+    figures = {"run": str(run.path), "checkpoint": run.checkpoint} | found
+    note = None
+    if limit := run.config["trainer"].get("limit_val_batches"):
+        note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
+    return output(args, figures, _show, figures, found, run.checkpoint, note)
 
 
 def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
-    from tasks.generation.translation import partners, read_lines, translate
-    from tasks.metrics import TITLES, compared
+    from tasks.generation.translation import partners, read_lines, translations
+    from tasks.metrics import compared
 
     if not (args.input and args.reference):
         raise ConfigError(
@@ -82,33 +56,28 @@ def _answered(args: Any) -> int:
         )
     sources = read_lines(args.input, "--input")
     references = partners(sources, read_lines(args.reference, "--reference"))
-    # As xformer generate.
-    model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")
-    if config["task"]["name"] != "seq2seq":
-        raise ConfigError(
-            Fault(
-                "--input",
-                f"is for runs of task=seq2seq; this one has task={config['task']['name']}",
-            )
-        )
-    wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "batch_size")}
-    figures = compared(translate(on_device(model), config, sources, **wanted), references)
-    if args.json:
-        print_json({"run": str(path), "checkpoint": name, "examples": len(sources)} | figures)
-        return 0
+    run = load_run(args)  # as xformer generate
+    if (task := run.config["task"]["name"]) != "seq2seq":
+        raise refusal("--input", f"is for runs of task=seq2seq; this one has task={task}")
+    wanted = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
+    answers = [row[0][0] for row in translations(run, sources, **wanted)]
+    figures = compared(answers, references)
+    found = {"run": str(run.path), "checkpoint": run.checkpoint, "examples": len(sources)} | figures
+    what = f"{run.checkpoint}, {len(sources):,} sources"
+    return output(args, found, _show, found, figures, what)
+
+
+def _show(found: State, figures: State, what: str, note: str | None = None) -> None:
+    from tasks.logging import summary
+
     screen = console()
-    say(screen, (str(path), "bold"), (f" {name}, {len(sources):,} sources", "dim"))
-    for name, value in figures.items():
-        shown: Any = value
-        if not isinstance(value, str):
-            shown = f"{100 * value if name == 'exact_match' else value:.2f}", "bold"
-        say(screen, f"{TITLES.get(name) or name.replace('_', ' '):16} ", shown)
-    return 0
+    say(screen, (found["run"], "bold"), (f" {what}", "dim"))
+    screen.print(grid(summary.figures(figures), "", "bold"))
+    if note:
+        say_wrapped(screen, (note, "dim"))
 
 
-def evaluate(
-    model: Any, config: dict[str, Any], path: Any, rows: int | None = None
-) -> dict[str, Any]:
+def evaluate(run: Any, rows: int | None = None) -> State:
     """val/loss, val/perplexity, val/bits_per_byte of a text, and the tokens that they are over.
 
     Raises ConfigError where the text is not the one of the run.
@@ -116,23 +85,23 @@ def evaluate(
     import torch
 
     from tasks import metrics
+    from tasks.generation.decoding import device_of
     from tasks.logging import summary
     from tasks.training_data import TrainingData, check_fingerprint, speaking
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import mapped
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
-    from xformer_kit.objective import objective_of
 
-    prepared = prepare(config)
-    check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
-    objective = speaking(objective_of(config), prepared)
-    data = TrainingData(config, prepared, objective)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = model.to(device, weights_dtype(config))
-    rows = rows or micro_batch(config)[0]
+    prepared, device = prepare(run.config), device_of(run)
+    before = (summary.read(run.path) or {}).get("data_fingerprint")
+    check_fingerprint(before, prepared.fingerprint)
+    objective = speaking(run.objective, prepared)
+    data = TrainingData(run.config, prepared, objective)
+    model = run.model.to(weights_dtype(run.config))
+    rows = rows or micro_batch(run.config)[0]
     likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.parts(), device)
     batches = zip(data.valid_batches(rows), data.valid(rows, device), strict=True)
-    with torch.inference_mode(), _precision(config, device):
+    with torch.inference_mode(), _precision(run.config, device):
         for (part, _), batch in batches:
             loss, count, _ = objective.loss(model, mapped(batch, lambda x: x.to(device)))
             likelihood.update(part, loss, count)
@@ -140,7 +109,7 @@ def evaluate(
     return {f"val/{n}": value for n, value in likelihood.compute().items()} | {"tokens": tokens}
 
 
-def _precision(config: dict[str, Any], device: Any) -> Any:
+def _precision(config: Config, device: Any) -> Any:
     """Autocast as in the run."""
     from contextlib import nullcontext
 
@@ -150,21 +119,3 @@ def _precision(config: dict[str, Any], device: Any) -> Any:
 
     kind, _, how = precision(config).partition("-")
     return torch.autocast(device.type, dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
-
-
-def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
-    page = grid("", "bold", "dim", right=[1], whole=[])
-    page.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
-    if "val/bits_per_byte" in figures:
-        page.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")
-    page.add_row("perplexity", f"{figures['val/perplexity']:.2f}", "")
-    for name, value in figures.items():
-        if name.count("/") == 2 and name.endswith("/loss"):  # of a part of a mixture
-            page.add_row(name.split("/")[1], f"{value:.4f}", "nats per token")
-    page.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
-    screen = console()
-    say(screen, (figures["run"], "bold"), (f" {figures['checkpoint']}", "dim"))
-    screen.print(page)
-    if limit := config["trainer"].get("limit_val_batches"):
-        note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
-        say(screen, (note, "dim"), soft_wrap=False)

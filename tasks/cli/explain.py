@@ -7,7 +7,17 @@ allocated.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import add_json, add_subject, console, grid, print_json, say, size, subject
+from tasks.cli.command import (
+    console,
+    grid,
+    indented,
+    output,
+    say,
+    say_wrapped,
+    size,
+    styled,
+    subject,
+)
 
 SUMMARY = "which kernel computes each attention, why not a faster one, and its memory"
 EXAMPLES = """examples:
@@ -15,11 +25,10 @@ EXAMPLES = """examples:
   xformer explain model=decoder mask=sliding_window position=t5
   xformer explain attn.score.name=entmax data.seq_len=2048 data.batch_size=8
   xformer explain outputs/decoder/2026-11-20_12-00-00 --json"""
-
-
-def options(parser: Any) -> None:
-    add_subject(parser, "mask=sliding_window")
-    add_json(parser)
+OPTIONS = {
+    "what* OVERRIDE | RUN": "overrides such as mask=sliding_window, or one run's directory",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
@@ -27,35 +36,27 @@ def run(args: Any) -> int:
     from xformer_kit.inspect.explain import explain
 
     found = explain(config)
-    if args.json:
-        plain = found._asdict()
-        plain["attentions"] = [
-            item._asdict() | {"run": item.run and item.run._asdict(), "faster": dict(item.faster)}
-            for item in found.attentions
-        ]
-        print_json(plain)
-        return 0
-    _show(found, str(path or " ".join(args.what) or "the default model"))
-    return 0
+    plain = found._asdict()
+    plain["attentions"] = [
+        item._asdict() | {"run": item.run and item.run._asdict(), "faster": dict(item.faster)}
+        for item in found.attentions
+    ]
+    title = str(path or " ".join(args.what) or "the default model")
+    return output(args, plain, _show, found, title)
 
 
 def _show(found: Any, title: str) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
     screen = console()
-    say(screen, (title, "bold"), soft_wrap=False)
+    say_wrapped(screen, (title, "bold"))
     texts = "of documents kept apart" if found.documents else "without padding"
     rows = f"{found.rows} sequences" if found.rows > 1 else "1 sequence"
     step = f"a step of training on {rows} of {found.seq_len:,} tokens {texts}"
-    say(screen, (f"{step}, {found.precision}, {found.device}", "dim"), soft_wrap=False)
+    say_wrapped(screen, (f"{step}, {found.precision}, {found.device}", "dim"))
     for item in found.attentions:
         screen.print()
-        say(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"), soft_wrap=False)
-        lines = grid("dim", "", whole=[0])
-        for left, right in _lines(item):
-            lines.add_row(left, Text(right, "bold" if left == "kernel" else ""))
-        screen.print(Padding(lines, (0, 0, 0, 2), expand=False))
+        say_wrapped(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"))
+        lines = ((left, styled(said, "bold" * (left == "kernel"))) for left, said in _lines(item))
+        indented(screen, grid(lines, "dim", "", whole=[0]))
     if not found.attentions:
         say(screen, ("no attention", "dim"))
 

@@ -6,14 +6,15 @@ Masked language models and denoisers write what each <mask> of --prompt or --inp
 token, or a span.
 """
 
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import add_run, load_run, on_device, open_run
-from xformer_kit.registry import ConfigError, Fault
+from tasks.cli.command import load_run, open_run
+from tasks.refusal import flag, refusal, refuse, too_small
+from tasks.types import State
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 
 SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
@@ -25,99 +26,60 @@ EXAMPLES = """examples:
   xformer generate RUN --input test.en --output test.hyp --beam 5
   xformer generate RUN --prompt "Good morning" --beam 5 --num-samples 3 --scores
   xformer generate RUN --prompt "The <mask> of a function" --top-k 5"""
-
-NUMBERS = {  # option: type, metavar, what it does
-    "beam": (int, "N", "beams of a search, 1: greedy (as in the run)"),
-    "length_penalty": (float, "A", "a beam's score is divided by length^A (1.0)"),
-    "batch_size": (int, "N", "sources at a time (64)"),
-    "max_new_tokens": (int, "N", "tokens to write (200; of an answer: data.seq_len)"),
-    "min_new_tokens": (int, "N", "tokens to write before the end may come"),
-    "temperature": (
-        float,
-        "T",
-        "divides the logits; 0 takes the likeliest token (1.0; an answer is greedy)",
+OPTIONS = {
+    "run RUN": "a run's directory",
+    "--prompt! TEXT": (
+        "the text to go on with, the source, or a text with <mask> in it; - reads it from stdin"
     ),
-    "top_k": (int, "K", "draw from the K likeliest tokens; of a <mask>: show so many (5)"),
-    "top_p": (float, "P", "draw from the likeliest tokens that have probability P together"),
-    "min_p": (
-        float,
-        "P",
-        "draw from tokens with at least this share of the likeliest one's probability",
+    "--input! FILE": (
+        "sources, or texts with <mask>, one a line, and so are the answers; - is stdin"
     ),
-    "typical_p": (
-        float,
-        "P",
-        "draw from the tokens nearest to the entropy that have probability P together",
+    "--output FILE": "where the texts go (stdout)",
+    "--beam N": "beams of a search, 1: greedy (as in the run)",
+    "--length-penalty A": "a beam's score is divided by length^A (1.0)",
+    "--batch-size N": "sources at a time (64)",
+    "--max-new-tokens N": "tokens to write (200; of an answer: data.seq_len)",
+    "--min-new-tokens N": "tokens to write before the end may come",
+    "--temperature T": "divides the logits; 0 takes the likeliest token (1.0; an answer is greedy)",
+    "--top-k K": "draw from the K likeliest tokens; of a <mask>: show so many (5)",
+    "--top-p P": "draw from the likeliest tokens that have probability P together",
+    "--min-p P": "draw from tokens with at least this share of the likeliest one's probability",
+    "--typical-p P": "draw from the tokens nearest to the entropy that have probability P together",
+    "--penalty-alpha A": (
+        "contrastive search among --top-k tokens: weight of the likeness to what stands before"
     ),
-    "penalty_alpha": (
-        float,
-        "A",
-        "contrastive search among --top-k tokens: weight of the likeness to what stands before",
+    "--repetition-penalty P": "above 1: makes tokens that stand before less likely",
+    "--no-repeat-ngram N": "no sequence of N tokens comes twice",
+    "--seed N": "the same seed draws the same texts",
+    "--num-samples N": "texts for each prompt: drawn, or the best of --beam (1)",
+    "--stop* TEXT": "a text after which to stop; may be repeated",
+    "--constrain TEXT": "write only tokens that stand in this text, such as 0123456789-",
+    "--scores": (
+        "each text after its score and a tab: its log-probability in nats over length^A"
+        " (needs --beam)"
     ),
-    "repetition_penalty": (float, "P", "above 1: makes tokens that stand before less likely"),
-    "no_repeat_ngram": (int, "N", "no sequence of N tokens comes twice"),
-    "seed": (int, "N", "the same seed draws the same texts"),
-    "num_samples": (int, "N", "texts for each prompt: drawn, or the best of --beam (1)"),
+    "--checkpoint last|previous|best": (
+        "which weights (best; another if that one is missing or damaged)"
+    ),
 }
+
 DRAWS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "penalty_alpha",
-    "repetition_penalty",
-    "no_repeat_ngram",
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha"),
+    *("repetition_penalty", "no_repeat_ngram"),
 )
-ALONE = ("prompt", "checkpoint")
-FILES = (*ALONE, "input", "output")
 TOKENS = ("max_new_tokens", *DRAWS, "constrain", "seed", "num_samples")
-ANSWERS = (
-    *FILES,
-    *TOKENS,
-    "min_new_tokens",
-    "stop",
-    "beam",
-    "length_penalty",
-    "batch_size",
+SPANS = (
+    *("input", "output", *TOKENS, "min_new_tokens", "beam", "length_penalty", "batch_size"),
     "scores",
 )
 TAKES = {  # what a task generates: its options, and a description
-    "goes on": ((*ALONE, *TOKENS, "stop"), "goes on with a text"),
-    "answers": (ANSWERS, "answers sources"),
-    "restores": (tuple(name for name in ANSWERS if name != "stop"), "writes the spans of a text"),
-    "fills": ((*FILES, "top_k"), "shows the likeliest tokens of each <mask>"),
+    "goes on": ((*TOKENS, "stop"), "goes on with a text"),
+    "answers": ((*SPANS, "stop"), "answers sources"),
+    "restores": (SPANS, "writes the spans of a text"),
+    "fills": (("input", "output", "top_k"), "shows the likeliest tokens of each <mask>"),
 }
-
-
-def options(parser: Any) -> None:
-    add_run(parser)
-    given = parser.add_mutually_exclusive_group(required=True)
-    said = "the text to go on with, the source, or a text with <mask> in it; - reads it from stdin"
-    given.add_argument("--prompt", metavar="TEXT", help=said)
-    given.add_argument(
-        "--input",
-        metavar="FILE",
-        help="sources, or texts with <mask>, one a line, and so are the answers; - is stdin",
-    )
-    parser.add_argument("--output", metavar="FILE", help="where the texts go (stdout)")
-    for name, (kind, metavar, said) in NUMBERS.items():
-        parser.add_argument(_typed(name), type=kind, metavar=metavar, help=said)
-    parser.add_argument(
-        "--stop",
-        metavar="TEXT",
-        action="append",
-        help="a text after which to stop; may be repeated",
-    )
-    said = "write only tokens that stand in this text, such as 0123456789-"
-    parser.add_argument("--constrain", metavar="TEXT", help=said)
-    said = (
-        "each text after its score and a tab: its log-probability in nats over length^A (needs"
-        " --beam)"
-    )
-    parser.add_argument("--scores", action="store_true", default=None, help=said)
-    said = "which weights (best, or where there is none or it is damaged another)"
-    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), help=said)
+# Options of `xformer_kit.generate` that a command line has under another name.
+NAMES = {"num_return": "num_samples", "allowed": "constrain"}
 
 
 def run(args: Any) -> int:
@@ -125,35 +87,32 @@ def run(args: Any) -> int:
     from xformer_kit.objective import OBJECTIVES
 
     _check(args)
-    prompt = None if args.prompt is None else _prompt(args.prompt)
+    lines = None if args.prompt is None else [_prompt(args.prompt)]
     _, config = open_run(args.run, args.parts)
     speaks = OBJECTIVES[config["task"]["name"]].speaks
     _suits(args, speaks, config["task"]["name"])
-    lines = [prompt] if prompt is not None else read_lines(args.input, "--input")
+    lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
         writable(args.output, "--output")
-    model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
-    speak = {"goes on": _go_on, "answers": _answer, "restores": _answer, "fills": _fill}[speaks]
+    loaded = load_run(args)
+    speak = {"goes on": _go_on, "fills": _fill}.get(speaks, _answer)
     try:
-        speak(args, on_device(model), config, lines)
+        speak(args, loaded, lines)
     except ConfigError as error:
-        raise ConfigError(_as_typed(fault, args) for fault in error.faults) from None
+        own = {**dict.fromkeys(TAKES["answers"][0]), **NAMES}
+        raise ConfigError(
+            replace(fault, path=flag(own[fault.path] or fault.path)) if fault.path in own else fault
+            for fault in error.faults
+        ) from None
     return 0
 
 
 def _check(args: Any) -> None:
     """What every task refuses. Raises ConfigError."""
-    for name, least in (
-        ("num_samples", 1),
-        ("beam", 1),
-        ("batch_size", 1),
-        ("max_new_tokens", 1),
-        ("top_k", 1),
-    ):
-        if (value := getattr(args, name)) is not None and value < least:
-            raise ConfigError(Fault(_typed(name), f"must be at least {least}", got=f"{value}"))
+    counts = ("num_samples", "beam", "batch_size", "max_new_tokens", "top_k")
+    refuse(too_small(vars(args), **dict.fromkeys(counts, 1)))
     if args.seed is not None and not 0 <= args.seed < 2**63:
-        raise ConfigError(Fault("--seed", "must be at least 0 and below 2^63", got=f"{args.seed}"))
+        raise refusal("--seed", "must be at least 0 and below 2^63", got=args.seed)
 
 
 def _suits(args: Any, speaks: str, task: str) -> None:
@@ -161,43 +120,21 @@ def _suits(args: Any, speaks: str, task: str) -> None:
     than ignored.
     """
     if speaks not in TAKES:
-        raise ConfigError(
-            Fault(
-                args.run,
-                f"a run of task={task} does nothing with a text",
-                fix="Try xformer evaluate.",
-            )
+        raise refusal(
+            args.run, f"a run of task={task} does nothing with a text", fix="Try xformer evaluate."
         )
     taken, does = TAKES[speaks]
-    for name in ("input", "output", "stop", "constrain", "scores", *NUMBERS):
+    for name in TAKES["answers"][0]:
         if getattr(args, name) is not None and name not in taken:
             way = "Use --prompt." if name == "input" else "Leave it out."
-            raise ConfigError(
-                Fault(_typed(name), f"is not for a run of task={task}, which {does}", fix=way)
-            )
+            raise refusal(flag(name), f"is not for a run of task={task}, which {does}", fix=way)
 
 
-def _typed(name: str) -> str:
-    """The option of a name, as the command line has it."""
-    name = {"num_return": "num_samples", "allowed": "constrain"}.get(name, name)
-    return f"--{name.replace('_', '-')}"
+def _where(args: Any) -> str:
+    return "--prompt" if args.input is None else "--input"
 
 
-def _as_typed(fault: Fault, args: Any) -> Fault:
-    """A fault of options of `generate`, with their names as the command line has them."""
-    known = "|".join((*NUMBERS, "num_return"))
-
-    def typed(text: str) -> str:
-        return re.sub(
-            rf"\b({known})=([\w.-]*\w)", lambda found: f"{_typed(found[1])} {found[2]}", text
-        )
-
-    own = fault.path in (*NUMBERS, "num_return", "allowed", "stop")
-    path = _typed(fault.path) if own else fault.path
-    return replace(fault, path=path, rule=typed(fault.rule), fix=typed(fault.fix))
-
-
-def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
+def _wanted(args: Any, tokenizer: Any) -> State:
     """The options of `generate` that the command line states."""
     from tasks.generation.translation import encoded_line
 
@@ -206,98 +143,86 @@ def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
     if args.constrain is not None:
         ids = encoded_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
-            raise ConfigError(
-                Fault(
-                    "--constrain",
-                    "must hold tokens of the run's tokenizer only",
-                    got=f"{args.constrain!r}",
-                )
+            raise refusal(
+                "--constrain",
+                "must hold tokens of the run's tokenizer only",
+                got=repr(args.constrain),
             )
         found["allowed"] = sorted({int(i) for i in ids})
     return found
 
 
-def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
+def _go_on(args: Any, run: Any, lines: list[str]) -> None:
     """The prompt and its continuations, each token as it comes."""
     from xformer_kit.generate import stream
 
-    (prompt,), wanted = lines, {"max_new_tokens": 200} | _wanted(args, model.tokenizer)
-    ids, first, many = _encoded(model, prompt), wanted.pop("seed", None), args.num_samples or 1
+    (prompt,), many = lines, args.num_samples or 1
+    wanted: State = {"max_new_tokens": 200} | _wanted(args, run.objective.tokenizer)
+    ids, first = _encoded(run, prompt), wanted.pop("seed", None)
     if many > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
-        raise ConfigError(
-            Fault(
-                "--num-samples",
-                "nothing is drawn, so all texts are the same",
-                got=f"{many}",
-                fix="Try --temperature 1.",
-            )
+        raise refusal(
+            "--num-samples",
+            "nothing is drawn, so all texts are the same",
+            got=many,
+            fix="Try --temperature 1.",
         )
     for i in range(many):
-        tokens = stream(model, ids, seed=None if first is None else first + i, **wanted)
+        tokens = stream(run.model, ids, seed=None if first is None else first + i, **wanted)
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
-        _stream(model.tokenizer.stream(goes_on=True), tokens)
+        _stream(run.objective.tokenizer.stream(goes_on=True), tokens)
 
 
-def _answer(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
+def _answer(args: Any, run: Any, lines: list[str]) -> None:
     """The answers to sources, or texts with their spans written."""
     from tasks.generation.infilling import restored
-    from tasks.generation.translation import decoding_options, objective_of_run, translations
+    from tasks.generation.translation import decoding_options, translations
 
-    where = "--prompt" if args.input is None else "--input"
-    wanted = _wanted(args, model.tokenizer) | {"batch_size": args.batch_size}
+    wanted = _wanted(args, run.objective.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
         wanted["num_return"] = args.num_samples
-    how = decoding_options(config, wanted)
+    how = decoding_options(run.config, wanted)
     if args.scores and "beam" not in how:
-        raise ConfigError(
-            Fault(
-                "--scores",
-                "are those of a search, and there is none",
-                fix="Add --beam 4, or leave it out.",
-            )
+        raise refusal(
+            "--scores",
+            "are those of a search, and there is none",
+            fix="Add --beam 4, or leave it out.",
         )
-    objective = objective_of_run(model, config)
-    if objective.speaks == "restores":
-        found = restored(model, objective, lines, where, config["data"]["seq_len"], **how)
-    elif (
-        args.input is None and args.output is None and "beam" not in how and "num_return" not in how
-    ):
-        return _stream_answer(model, objective, config, lines, how)
+    if run.objective.speaks == "restores":
+        found = restored(run, lines, _where(args), **how)
+    elif args.input is None and args.output is None and not how.keys() & {"beam", "num_return"}:
+        return _stream_answer(run, lines, how)
     else:
-        found = translations(model, config, lines, where, **wanted)
+        found = translations(run, lines, _where(args), **wanted)
     said = [f"{score:.4f}\t{text}" if args.scores else text for row in found for text, score in row]
     _put(args, said)
 
 
-def _stream_answer(
-    model: Any, objective: Any, config: dict[str, Any], lines: list[str], how: dict[str, Any]
-) -> None:
+def _stream_answer(run: Any, lines: list[str], how: State) -> None:
     """One answer, each token as it comes."""
     from tasks.generation.decoding import asked, room
     from tasks.generation.translation import questions
     from xformer_kit.generate import stream
 
-    (question,) = questions(objective, config, lines, "--prompt")
-    prompt = objective.pair(question["source"], question["target"])
-    given = asked(model, objective, [prompt])
-    how = {key: value for key, value in how.items() if key != "rows"}
-    most = min(how.pop("most"), room(model, prompt))
-    tokens = stream(model, max_new_tokens=most, **given, **how)
-    _stream(model.tokenizer.stream(), (token for token in tokens if int(token) != given["end"]))
+    (question,) = questions(run, lines, "--prompt")
+    prompt = run.objective.pair(question["source"], question["target"])
+    given = asked(run, [prompt])
+    most = min(how.pop("most"), room(run.model, prompt))
+    del how["rows"]
+    tokens = stream(run.model, max_new_tokens=most, **given, **how)
+    _stream(
+        run.objective.tokenizer.stream(), (token for token in tokens if int(token) != given["end"])
+    )
 
 
-def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
+def _fill(args: Any, run: Any, lines: list[str]) -> None:
     """The texts with the most likely token in each hole; after that of --prompt, the candidates of
     each hole.
     """
     from tasks.generation.infilling import filled
-    from tasks.generation.translation import objective_of_run
 
-    objective = objective_of_run(model, config)
-    where = "--prompt" if args.input is None else "--input"
-    found = filled(model, objective, lines, args.top_k or 5, where)
+    found = filled(run, lines, args.top_k or 5, _where(args))
     said = [one.text for one in found]
     if args.input is None:
         for i, hole in enumerate(found[0].likely, 1):
@@ -322,41 +247,35 @@ def _prompt(given: str) -> str:
     """The text of --prompt, or of stdin without its last line end. Raises ConfigError for an empty
     one.
     """
-    text = (
-        given
-        if given != "-"
-        else sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
-    )
-    if not text:
-        raise ConfigError(
-            Fault(
-                "--prompt",
-                "must hold at least one character",
-                got="an empty text",
-                fix='Try --prompt "The ".',
-            )
+    if given == "-":
+        given = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
+    if not given:
+        raise refusal(
+            "--prompt",
+            "must hold at least one character",
+            got="an empty text",
+            fix='Try --prompt "The ".',
         )
-    return text
+    return given
 
 
-def _encoded(model: Any, prompt: str) -> Any:
+def _encoded(run: Any, prompt: str) -> Any:
     """The prompt's ids (1, t), on the model's device. Raises ConfigError for characters that are
     not known.
     """
     import torch
 
+    from tasks.generation.decoding import device_of
     from tasks.generation.translation import encoded_line
 
-    encoded = encoded_line(model.tokenizer, prompt, "--prompt")
+    encoded = encoded_line(run.objective.tokenizer, prompt, "--prompt")
     if not len(encoded):
-        raise ConfigError(
-            Fault(
-                "--prompt",
-                "must hold at least one token",
-                got="white space, of which this tokenizer has none",
-            )
+        raise refusal(
+            "--prompt",
+            "must hold at least one token",
+            got="white space, of which this tokenizer has none",
         )
-    return torch.tensor([[int(i) for i in encoded]], device=next(model.parameters()).device)
+    return torch.tensor([[int(i) for i in encoded]], device=device_of(run))
 
 
 def _stream(decode: Any, tokens: Any) -> None:

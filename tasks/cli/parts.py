@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from tasks.cli.command import add_json, console, cuts, import_files, print_json, say, table
+from tasks.cli.command import (
+    console,
+    cuts,
+    import_files,
+    indented,
+    print_json,
+    say_wrapped,
+    styled,
+    table,
+)
 
 SUMMARY = "list the parts that a config can name, with their options"
 EXAMPLES = """examples:
@@ -11,17 +20,11 @@ EXAMPLES = """examples:
   xformer parts attn multi_head        one part
   xformer parts --json                 {kind: {name: {option: {"type": ..., "default": ...}}}}
   xformer parts attn --parts my_parts.py"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument(
-        "kind",
-        nargs="?",
-        metavar="KIND",
-        help="attn, mask, position, norm, placement, ffn, kernel, ...",
-    )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="one part of the kind")
-    add_json(parser)
+OPTIONS = {
+    "kind? KIND": "attn, mask, position, norm, placement, ffn, kernel, ...",
+    "name? NAME": "one part of the kind",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
@@ -72,32 +75,25 @@ def _every_kind(registries: list[Any]) -> None:
         "The options of a kind: xformer parts attn",
         "To choose: python train.py attn=multi_head attn.heads=4",
     ):
-        say(screen, (hint, "dim"), soft_wrap=False)
+        say_wrapped(screen, (hint, "dim"))
 
 
 def _one_kind(registry: Any, names: list[str]) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
     from xformer_kit.inspect import parts
 
     screen = console()
-
-    def indented(body: Any, above: int = 0) -> None:
-        screen.print(Padding(body, (above, 0, 0, 2), expand=False))
-
     for i, name in enumerate(names):
         if i:
             screen.print()
         group, _, chosen = registry.chosen(name).rpartition("=")
-        say(screen, (f"{group}=", "bold cyan"), (chosen, "bold"), soft_wrap=False)
+        say_wrapped(screen, (f"{group}=", "bold cyan"), (chosen, "bold"))
         if doc := parts.doc(registry[name]):
-            indented(Text(_flowing(doc)))
+            indented(screen, styled(_flowing(doc), ""))
         if others := parts.names_for(registry, name):
-            indented(Text(f"also called {', '.join(others)}", "dim"))
+            indented(screen, styled(f"also called {', '.join(others)}"))
         found = parts.rows(registry, name)
         if not found:
-            indented(Text("no options", "dim"))
+            indented(screen, styled("no options"))
             continue
         page = table("option", "type", "default", "unit or meaning", padding=(0, 2, 0, 0))
         for column, style in ((0, "bold"), (2, "green")):
@@ -105,7 +101,7 @@ def _one_kind(registry: Any, names: list[str]) -> None:
         page.columns[1].max_width = 30
         for row in found:
             page.add_row(f"{group}.{row.name}", *row[1:])
-        indented(page, above=1)
+        indented(screen, page, above=1)
 
 
 def _flowing(doc: str) -> str:

@@ -3,10 +3,14 @@ activations and gradients.
 
 mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
 
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import import_files, load_run, on_device, subject
+from tasks.cli.command import import_files, load_run, subject
+from tasks.refusal import flag, refusal, refuse, too_small
+from tasks.types import Config
 from xformer_kit.registry import ConfigError, Fault, choices
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
@@ -18,124 +22,74 @@ EXAMPLES = """examples:
   xformer plot curves outputs/decoder/* --metric val/loss --save curves.pdf
   xformer plot norms RUN   # of a run with callbacks.norms.every=50"""
 LENGTH = 256  # tokens at most without --length
-# What can be drawn, and the options that it has.
-KINDS = {
-    "mask": ("length", "prefix"),
-    "bias": ("length", "checkpoint"),
-    "attention": ("text", "target", "layers", "heads", "checkpoint"),
-    "curves": ("metric",),
-    "norms": (),
+OPTIONS = {
+    "kind? KIND": "mask, bias, attention, curves or norms",
+    "what* OVERRIDE | RUN": "overrides such as mask=causal, or directories of runs",
+    "--save FILE": "where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
+    "--length N": f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})",
+    "--prefix N": "tokens of a prefix, for masks that see one whole (a quarter)",
+    "--text TEXT": "what the model reads; <mask> is a hole where it fills holes",
+    "--target TEXT": "the target, with sources and targets (the model's own answer)",
+    "--layers A,B": "numbers from 0 on, or names such as decoder.1.cross (all)",
+    "--heads A,B": "numbers from 0 on (all)",
+    "--checkpoint last|previous|best": (
+        "which weights (best; another if that one is missing or damaged)"
+    ),
+    "--metric A,B": "columns of metrics.csv (train/loss,val/loss)",
 }
 
 
-def options(parser: Any) -> None:
-    parser.add_argument(
-        "kind", metavar="KIND", nargs="?", help="mask, bias, attention, curves or norms"
-    )
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE | RUN",
-        help="overrides such as mask=causal, or directories of runs",
-    )
-    parser.add_argument(
-        "--save",
-        metavar="FILE",
-        help="where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
-    )
-    parser.add_argument(
-        "--length",
-        metavar="N",
-        type=int,
-        help=f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})",
-    )
-    parser.add_argument(
-        "--prefix",
-        metavar="N",
-        type=int,
-        help="tokens of a prefix, for masks that see one whole (a quarter)",
-    )
-    parser.add_argument(
-        "--text", metavar="TEXT", help="what the model reads; <mask> is a hole where it fills holes"
-    )
-    parser.add_argument(
-        "--target",
-        metavar="TEXT",
-        help="the target, with sources and targets (the model's own answer)",
-    )
-    parser.add_argument(
-        "--layers", metavar="A,B", help="numbers from 0 on, or names such as decoder.1.cross (all)"
-    )
-    parser.add_argument("--heads", metavar="A,B", help="numbers from 0 on (all)")
-    parser.add_argument(
-        "--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)"
-    )
-    parser.add_argument(
-        "--metric", metavar="A,B", help="columns of metrics.csv (train/loss,val/loss)"
-    )
-
-
 def run(args: Any) -> int:
+    from tasks.generation.translation import writable
     from xformer_kit.inspect.picture import ending
     from xformer_kit.inspect.style import drawable
 
     _fits(args)
     drawable()
     if args.save is not None:
-        from tasks.generation.translation import writable
-
         ending(writable(args.save, "--save"))
-    picture, home = {
-        "mask": _mask,
-        "bias": _bias,
-        "attention": _attention,
-        "curves": _curves,
-        "norms": _norms,
-    }[args.kind](args)
-    path = home / f"{args.kind}.png" if args.save is None else Path(args.save)
+    draw, _ = KINDS[args.kind]
+    picture, home = draw(args)
     if args.save is None:
         home.mkdir(exist_ok=True)
-    print(picture.save(path))
+    print(picture.save(args.save or home / f"{args.kind}.png"))
     return 0
 
 
 def _fits(args: Any) -> None:
     """Raises ConfigError for a kind that there is not, and for an option of another one."""
     if args.kind is None:
-        raise ConfigError(
-            Fault("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
-        )
+        raise refusal("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
-        raise ConfigError(
-            Fault("plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS))
-        )
-    faults = []
-    for name in dict.fromkeys(name for names in KINDS.values() for name in names):
-        if getattr(args, name) is not None and name not in KINDS[args.kind]:
-            others = " and ".join(kind for kind, names in KINDS.items() if name in names)
-            faults.append(
-                Fault(
-                    f"--{name}",
-                    f"belongs to {others}",
-                    got=f"plot {args.kind}",
-                    fix="Leave it out.",
-                )
-            )
-    if faults:
-        raise ConfigError(faults)
+        raise refusal("plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS))
+    kinds: dict[str, list[str]] = {}
+    for kind, (_, names) in KINDS.items():
+        for name in names:
+            kinds.setdefault(name, []).append(kind)
+    faults = [
+        Fault(flag(name), f"belongs to {' and '.join(of)}", f"plot {args.kind}", "Leave it out.")
+        for name, of in kinds.items()
+        if getattr(args, name) is not None and args.kind not in of
+    ]
+    refuse(faults or too_small(vars(args), length=1, prefix=0))
+
+
+def _runs(args: Any, what: str, example: str) -> list[str]:
+    """The directories of runs on the command line."""
+    if not args.what or any("=" in word for word in args.what):
+        got = " ".join(args.what) or "none"
+        raise ConfigError(f"plot {args.kind}: takes {what}; got {got}. Try {example}.")
+    return args.what
 
 
 def _one_run(args: Any) -> str:
-    if len(args.what) != 1 or "=" in args.what[0]:
-        got = " ".join(args.what) or "none"
-        raise ConfigError(
-            f"plot {args.kind}: takes one run's directory; got {got}. Try"
-            " outputs/decoder/2026-11-20_12-00-00."
-        )
-    return args.what[0]
+    what, example = "one run's directory", "outputs/decoder/2026-11-20_12-00-00"
+    if len(runs := _runs(args, what, example)) > 1:
+        raise ConfigError(f"plot {args.kind}: takes {what}; got {' '.join(runs)}. Try {example}.")
+    return runs[0]
 
 
-def _config(args: Any) -> tuple[dict[str, Any], Path | None]:
+def _config(args: Any) -> tuple[Config, Path | None]:
     """(config, directory of a run or None). Raises ConfigError if no machine holds its model."""
     from xformer_kit.config.size import ensure_countable
 
@@ -144,14 +98,7 @@ def _config(args: Any) -> tuple[dict[str, Any], Path | None]:
     return config, path
 
 
-def _length(args: Any, config: dict[str, Any]) -> int:
-    for name in ("length", "prefix"):
-        if (given := getattr(args, name)) is not None and given < (name == "length"):
-            raise ConfigError(
-                Fault(
-                    f"--{name}", f"must be at least {int(name == 'length')} token", got=f"{given}"
-                )
-            )
+def _length(args: Any, config: Config) -> int:
     return args.length or min(LENGTH, config["data"]["seq_len"])
 
 
@@ -178,11 +125,11 @@ def _bias(args: Any) -> Any:
     config, run = _config(args)
     size = config["model"].get("vocab_size") or 256  # no bias depends on it
     if run is None:
-        if fault := next(too_large(config, training=False), None):
-            raise ConfigError(fault)
+        refuse(islice(too_large(config, training=False), 1))
         model = build(config, size)
     else:
-        model = load_run(str(run), args.parts, args.checkpoint, first="best")[0]
+        args.run = str(run)
+        model = load_run(args).model.cpu()
     return plot_bias(model, _length(args, config)), _home(run)
 
 
@@ -192,55 +139,40 @@ def _home(run: Any) -> Any:
 
 
 def _attention(args: Any) -> Any:
-    run = _one_run(args)
-    layers = (
-        None
-        if args.layers is None
-        else [int(w) if w.isdigit() else w for w in args.layers.split(",")]
-    )
-    heads = None if args.heads is None else args.heads.split(",")
-    if heads is not None and not all(head.isdigit() for head in heads):
-        raise ConfigError(
-            Fault(
-                "--heads",
-                "must be numbers from 0 on, with commas between",
-                got=f"{args.heads}",
-                fix="Try --heads 0,1.",
-            )
+    args.run = _one_run(args)
+    layers, heads = (given and given.split(",") for given in (args.layers, args.heads))
+    if heads and not all(head.isdigit() for head in heads):
+        raise refusal(
+            "--heads",
+            "must be numbers from 0 on, with commas between",
+            got=args.heads,
+            fix="Try --heads 0,1.",
         )
     if not args.text:
-        raise ConfigError(
-            Fault(
-                "--text",
-                "must be the text that the model reads",
-                got="nothing",
-                fix="Try --text 'To be, or not to be'.",
-            )
+        raise refusal(
+            "--text",
+            "must be the text that the model reads",
+            got="nothing",
+            fix="Try --text 'To be, or not to be'.",
         )
     from tasks.generation.attention_picture import attention_picture, seen_of
-    from tasks.generation.translation import objective_of_run
 
-    model, config, path, _ = load_run(run, args.parts, args.checkpoint, first="best")
-    numbers = None if heads is None else [int(head) for head in heads]
-    seen = seen_of(on_device(model), config, args.text, args.target, layers, numbers)
-    return (
-        attention_picture(model, objective_of_run(model, config), seen, heads=numbers),
-        path / "pictures",
-    )
+    run = load_run(args)
+    layers = layers and [int(word) if word.isdigit() else word for word in layers]
+    numbers = heads and [int(head) for head in heads]
+    seen = seen_of(run, args.text, args.target, layers, numbers)
+    picture = attention_picture(run, seen, heads=numbers)
+    return picture, run.path / "pictures"
 
 
 def _curves(args: Any) -> Any:
     from xformer_kit.inspect import plot_curves
 
     import_files(args.parts)
-    if not args.what or any("=" in word for word in args.what):
-        got = " ".join(args.what) or "none"
-        raise ConfigError(
-            f"plot curves: takes directories of runs; got {got}. Try outputs/decoder/*."
-        )
-    metrics = None if args.metric is None else args.metric.split(",")
-    home = Path(args.what[0]).expanduser() / "pictures" if len(args.what) == 1 else Path()
-    return plot_curves(args.what, metrics), home
+    runs = _runs(args, "directories of runs", "outputs/decoder/*")
+    metrics = args.metric and args.metric.split(",")
+    home = Path(runs[0]).expanduser() / "pictures" if len(runs) == 1 else Path()
+    return plot_curves(runs, metrics), home
 
 
 def _norms(args: Any) -> Any:
@@ -248,3 +180,13 @@ def _norms(args: Any) -> Any:
 
     run = _one_run(args)
     return plot_norms(run), Path(run).expanduser() / "pictures"
+
+
+# What can be drawn: by what, and the options that it has.
+KINDS: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
+    "mask": (_mask, ("length", "prefix")),
+    "bias": (_bias, ("length", "checkpoint")),
+    "attention": (_attention, ("text", "target", "layers", "heads", "checkpoint")),
+    "curves": (_curves, ("metric",)),
+    "norms": (_norms, ()),
+}

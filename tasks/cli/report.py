@@ -8,18 +8,17 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import add_json, add_study, console, print_json, study_folder
+from tasks.cli.command import console, output, say, study_folder
 from xformer_kit.registry.messages import first_line
 
 SUMMARY = "rewrite the report of a study from the runs that are there"
 EXAMPLES = """examples:
   xformer report norm_placement
   xformer report outputs/studies/norm_placement --json"""
-
-
-def options(parser: Any) -> None:
-    add_study(parser)
-    add_json(parser, "print where its files lie, and how many runs it is of")
+OPTIONS = {
+    "study STUDY": "a study's directory, or its name under outputs/studies",
+    "--json": "print where its files lie, and how many runs it is of",
+}
 
 
 def run(args: Any) -> int:
@@ -32,37 +31,24 @@ def run(args: Any) -> int:
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         found = report(folder)
     counts, every = Counter(one.status for one in found.outcomes), len(found.outcomes)
-    if not (
-        written := sorted(path for path, when in _files(folder).items() if before.get(path) != when)
-    ):
+    written = sorted(path for path, when in _files(folder).items() if before.get(path) != when)
+    if not written:
         return 1  # the reason was printed
-    if args.json:
-        print_json(
-            {
-                "folder": str(folder),
-                "files": list(map(str, written)),
-                "finished": counts["finished"],
-                "runs": every,
-            }
-        )
-        return 0
-    screen = console()
-    for path in written[1:]:  # it has named the first itself
-        screen.print(f"        {path}", soft_wrap=True)
+    plain = {
+        "folder": str(folder),
+        "files": list(map(str, written)),
+        "finished": counts["finished"],
+        "runs": every,
+    }
+    lines = [f"        {path}" for path in written[1:]]  # it has named the first itself
     for one in found.outcomes:
         if one.status == "failed":
             name = title(found.variants[one.variant])
-            screen.print(
-                f"{name} seed {one.seed}: failed: {first_line(one.why)}",
-                soft_wrap=True,
-                markup=False,
-            )
+            lines.append(f"{name} seed {one.seed}: failed: {first_line(one.why)}")
     if counts["finished"] + counts["pruned"] < every:
         way = xformer("status", args.study)
-        screen.print(
-            f"{counts['finished']} of {every} runs finished; what is missing: {way}", soft_wrap=True
-        )
-    return 0
+        lines.append(f"{counts['finished']} of {every} runs finished; what is missing: {way}")
+    return output(args, plain, say, console(), "\n".join(lines))
 
 
 def _files(folder: Path) -> dict[Path, int]:

@@ -6,8 +6,9 @@ changed, and with --run every figure is equal to the last digit; 1: something ha
 
 from typing import Any
 
-from tasks.cli.command import add_json, add_run, console, open_run, print_json, say
-from xformer_kit.registry import ConfigError, Fault
+from tasks.cli.command import console, open_run, output, print_json, say
+from tasks.refusal import refusal
+from tasks.types import State
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
 NEEDED = ("config_hash", "data_fingerprint", "versions", "parts", "devices")
@@ -15,14 +16,11 @@ EXAMPLES = """examples:
   xformer reproduce outputs/decoder/2026-11-20_12-00-00
   xformer reproduce outputs/runs/2f84664c4dc75a26 --run
   xformer reproduce outputs/decoder/2026-11-20_12-00-00 --parts my_parts.py --json"""
-
-
-def options(parser: Any) -> None:
-    add_run(parser, "a run's directory, also one of a study")
-    parser.add_argument(
-        "--run", dest="train", action="store_true", help="train it again and compare the figures"
-    )
-    add_json(parser)
+OPTIONS = {
+    "path RUN": "a run's directory, also one of a study",
+    "--run": "train it again and compare the figures",
+    "--json": "print plain data",
+}
 
 
 def run(args: Any) -> int:
@@ -32,34 +30,24 @@ def run(args: Any) -> int:
     from tasks.logging import summary
     from xformer_kit.config import ensure
 
-    path, config = open_run(args.run, args.parts)
+    path, config = open_run(args.path, args.parts)
     if (facts := summary.read(path)) is None:
         summary.check_whole(path, args.parts)
-        raise ConfigError(
-            Fault(
-                args.run,
-                "is not finished; it has no summary.json to compare with",
-                fix=summary.go_on(args.run, args.parts),
-            )
-        )
+        rule = "is not finished; it has no summary.json to compare with"
+        raise refusal(args.path, rule, fix=summary.go_on(args.path, args.parts))
     if missing := [name for name in NEEDED if name not in facts]:
-        raise ConfigError(
-            Fault(
-                str(path / "summary.json"),
-                f"has no {', '.join(missing)}",
-                fix="Bring a copy of it back.",
-            )
-        )
+        rule = f"has no {', '.join(missing)}"
+        raise refusal(path / "summary.json", rule, fix="Bring a copy of it back.")
     ensure(config, data=False)
     again = free(path)
     given = words(config, args.parts, again)
-    found: dict[str, Any] = {
+    found: State = {
         "command": shlex.join(["python", "train.py", *given]),
         "differences": list(differences(config, facts, args.parts)),
     }
     if not args.json:
         _show(found)
-    if not args.train:
+    if not args.run:
         if args.json:
             print_json(found)
         return int(bool(found["differences"]))
@@ -70,14 +58,10 @@ def run(args: Any) -> int:
         "run": str(again),
         "figures": {n: {"then": then.get(n), "now": now.get(n)} for n in then | now},
     }
-    if args.json:
-        print_json(found)
-    else:
-        _compare(found)
-    return int(then != now)
+    return int(then != now) | output(args, found, _compare, found)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: State) -> None:
     screen = console()
     say(screen, ("  $ ", "dim"), (found["command"], "bold"))
     screen.print()
@@ -87,12 +71,11 @@ def _show(found: dict[str, Any]) -> None:
         say(screen, "Config, data, code of the parts, versions and device are as they were.")
 
 
-def _compare(found: dict[str, Any]) -> None:
+def _compare(found: State) -> None:
     from tasks.cli.reproduction import verdict
 
     screen = console()
     say(screen, (found["run"], "bold"))
     for name, figure in found["figures"].items():
         same = figure["then"] == figure["now"]
-        said = verdict(figure["then"], figure["now"])
-        say(screen, f"{name}: ", (said, "" if same else "yellow"))
+        say(screen, f"{name}: ", (verdict(**figure), "" if same else "yellow"))

@@ -1,17 +1,17 @@
 """What training a run again needs: its command line, and the differences between then and now."""
 
-import itertools
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tasks.logging import summary
+from tasks.logging.files import numbered
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
+from tasks.types import Config, Facts, Figures
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import part_hashes
 from xformer_kit.registry import ConfigError
@@ -20,7 +20,7 @@ from xformer_kit.study.key import codes
 HOME = Path("outputs", "reproduced")
 
 
-def words(config: Mapping[str, Any], parts: list[str], directory: Path) -> list[str]:
+def words(config: Facts, parts: list[str], directory: Path) -> list[str]:
     """Arguments of `python train.py` that train a config again in a directory. Raises ConfigError
     if no command line of this version composes it, or if this version rejects it.
     """
@@ -32,14 +32,11 @@ def words(config: Mapping[str, Any], parts: list[str], directory: Path) -> list[
 
 def free(run: Path) -> Path:
     """A directory that is not there yet, named after the run."""
-    name = run.resolve().name
-    places = (HOME / (name if number == 1 else f"{name}_{number}") for number in itertools.count(1))
+    places = numbered(HOME / run.resolve().name)
     return next(place for place in places if not place.exists())
 
 
-def differences(
-    config: dict[str, Any], facts: Mapping[str, Any], parts: list[str]
-) -> Iterator[str]:
+def differences(config: Config, facts: Facts, parts: list[str]) -> Iterator[str]:
     """Sentences on what is not as it was when the run was trained: config, data, code, versions,
     device.
     """
@@ -62,7 +59,7 @@ def differences(
         )
 
 
-def _data(config: dict[str, Any], then: str) -> Iterator[str]:
+def _data(config: Config, then: str) -> Iterator[str]:
     from xformer_kit.data import prepare
 
     try:
@@ -77,11 +74,13 @@ def _data(config: dict[str, Any], then: str) -> Iterator[str]:
         )
 
 
-def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str]) -> Iterator[str]:
+def _code(config: Facts, facts: Facts, parts: list[str]) -> Iterator[str]:
     mine = part_hashes(parts)
-    for name, digest in facts["parts"].items():
-        if mine.get(name) != digest:
-            yield f"parts: {name} was changed since the run."
+    yield from (
+        f"parts: {name} was changed since the run."
+        for name, digest in facts["parts"].items()
+        if mine.get(name) != digest
+    )
     if "code" not in facts:
         yield (
             "code: the run did not note the code of its parts, so it is not known whether that was"
@@ -94,7 +93,7 @@ def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str])
             yield f"code: {module} was changed since the run."
 
 
-def _device(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+def _device(config: Facts, facts: Facts) -> Iterator[str]:
     import torch
 
     then = facts["devices"]["kind"].partition(":")[0]
@@ -119,7 +118,7 @@ def train(given: list[str], aside: bool) -> int:
     ).returncode
 
 
-def figures(facts: Mapping[str, Any]) -> dict[str, float]:
+def figures(facts: Facts) -> Figures:
     """What came of a run: steps and all final metrics."""
     return {"steps": facts["steps"], **summary.final_metrics(facts)}
 
@@ -127,10 +126,8 @@ def figures(facts: Mapping[str, Any]) -> dict[str, float]:
 def verdict(then: float | None, now: float | None) -> str:
     """Whether a figure came out the same."""
     if then is None or now is None:
-        return (
-            f"was {'missing' if then is None else f'{then!r}'}, and is"
-            f" {'missing' if now is None else f'{now!r}'}"
-        )
+        was, is_ = ("missing" if figure is None else repr(figure) for figure in (then, now))
+        return f"was {was}, and is {is_}"
     if then == now or (math.isnan(then) and math.isnan(now)):
         return f"{now!r}, equal to the last digit"
     share = f", {100 * abs(now - then) / abs(then):.2g} %" if then else ""

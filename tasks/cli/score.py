@@ -2,100 +2,85 @@
 the text.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import add_json, add_run, load_run, on_device, open_run, print_json
-from xformer_kit.registry import ConfigError, Fault
+from tasks.cli.command import load_run, open_run, output
+from tasks.refusal import refusal
+from tasks.types import State
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
   xformer score outputs/decoder/2026-11-20_12-00-00 --input texts.txt
   xformer score RUN --input test.en --reference test.de --json"""
+OPTIONS = {
+    "run RUN": "a run's directory",
+    "--input! FILE": "texts, or sources, one a line; - is stdin",
+    "--reference FILE": "the answers to score, one a line (task=seq2seq)",
+    "--checkpoint last|previous|best": (
+        "which weights (best; another if that one is missing or damaged)"
+    ),
+    "--json": "print plain data",
+}
 ROWS = 32  # texts that are scored at once
-
-
-def options(parser: Any) -> None:
-    add_run(parser)
-    parser.add_argument(
-        "--input", metavar="FILE", required=True, help="texts, or sources, one a line; - is stdin"
-    )
-    parser.add_argument(
-        "--reference", metavar="FILE", help="the answers to score, one a line (task=seq2seq)"
-    )
-    parser.add_argument(
-        "--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)"
-    )
-    add_json(parser)
 
 
 def run(args: Any) -> int:
     from tasks.generation.translation import partners, read_lines
 
     _, config = open_run(args.run, args.parts)
-    task, lines = config["task"]["name"], read_lines(args.input, "--input")
-    pairs = task == "seq2seq"
-    if pairs != (args.reference is not None) or task not in ("seq2seq", "language_modeling"):
-        way = (
-            "needs --reference, the answers"
-            if pairs
-            else "takes no --reference"
-            if args.reference
-            else "gives no likelihood"
-        )
-        raise ConfigError(Fault("--input", f"a run of task={task} {way}"))
-    answers = partners(lines, read_lines(args.reference, "--reference")) if pairs else lines
-    model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
-    sources = lines if pairs else None
-    found = [
+    task, lines, sources = config["task"]["name"], read_lines(args.input, "--input"), None
+    paired = {"seq2seq": True, "language_modeling": False}.get(task)
+    if paired is not (args.reference is not None):
+        way = "takes no --reference" if args.reference else "gives no likelihood"
+        way = "needs --reference, the answers" if paired else way
+        raise refusal("--input", f"a run of task={task} {way}")
+    if paired:
+        sources, lines = lines, partners(lines, read_lines(args.reference, "--reference"))
+    rows = [
         {
             "nats": nats + 0.0,
             "tokens": count,
             "nats_per_token": nats / count if count else 0.0,
             "text": text,
         }
-        for (nats, count), text in zip(
-            scored(on_device(model), config, answers, sources), answers, strict=True
-        )
+        for text, nats, count in scored(load_run(args), lines, sources)
     ]
-    if args.json:
-        print_json(found)
-    else:
-        for row in found:
-            print(f"{row['nats']:.4f}\t{row['tokens']}\t{row['nats_per_token']:.4f}\t{row['text']}")
-    return 0
+    return output(args, rows, _show, rows)
+
+
+def _show(rows: list[State]) -> None:
+    for row in rows:
+        print("{nats:.4f}\t{tokens}\t{nats_per_token:.4f}\t{text}".format(**row))
 
 
 def scored(
-    model: Any, config: dict[str, Any], texts: list[str], sources: list[str] | None
-) -> list[tuple[float, int]]:
-    """(-log p in nats, tokens that are predicted) of each text; of an answer with its end, given
-    its source.
+    run: Any, texts: list[str], sources: list[str] | None
+) -> Iterator[tuple[str, float, int]]:
+    """(text, -log p in nats, tokens that are predicted) of each text; of an answer with its end,
+    given its source.
     """
     import torch
 
-    from tasks.generation.translation import encoded_lines, objective_of_run
-    from xformer_kit.data.batch import collate, mapped
+    from tasks.generation.decoding import batch_on, device_of
+    from tasks.generation.translation import encoded_lines
     from xformer_kit.generate import score
 
-    objective = objective_of_run(model, config)
+    objective, tokenizer = run.objective, run.objective.tokenizer
     if sources is None:
-        examples = [{"tokens": ids} for ids in encoded_lines(model.tokenizer, texts, "--input")]
+        examples = [{"tokens": ids} for ids in encoded_lines(tokenizer, texts, "--input")]
     else:
         given_ids = encoded_lines(objective.source_tokenizer, sources, "--input")
-        answer_ids = encoded_lines(model.tokenizer, texts, "--reference")
+        answer_ids = encoded_lines(tokenizer, texts, "--reference")
         examples = [objective.pair(a, b) for a, b in zip(given_ids, answer_ids, strict=True)]
-    device, found = next(model.parameters()).device, []
     for start in range(0, len(examples), ROWS):
-        batch: Any = mapped(collate(examples[start : start + ROWS]), lambda x: x.to(device))
+        batch = batch_on(device_of(run), examples[start : start + ROWS])
         said = batch["target"] if "target" in batch else batch["tokens"]
-        given = (
-            {}
-            if "source" not in batch
-            else {"source": batch["source"].ids, "source_real": batch["source"].real}
-        )
-        nats = -score(model, said.ids, real=said.real, prefix=said.prefix, **given).double().sum(1)
-        asked = torch.ones_like(said.ids, dtype=torch.bool) if said.real is None else said.real
-        asked = asked if said.prefix is None else asked & ~said.prefix
-        counts = asked[:, 1:].sum(1)
-        found += list(zip(nats.tolist(), counts.tolist(), strict=True))
-    return found
+        source = batch.get("source")
+        given = {} if source is None else {"source": source.ids, "source_real": source.real}
+        each = score(run.model, said.ids, real=said.real, prefix=said.prefix, **given)
+        nats = -each.double().sum(1)
+        real = torch.ones_like(said.ids, dtype=torch.bool) if said.real is None else said.real
+        real = real if said.prefix is None else real & ~said.prefix
+        some = texts[start : start + ROWS]
+        yield from zip(some, nats.tolist(), real[:, 1:].sum(1).tolist(), strict=True)

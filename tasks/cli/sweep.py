@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tasks.cli.command import import_files
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
 
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
@@ -17,49 +17,28 @@ EXAMPLES = """examples:
       --method bayes --out sweep.yaml
 then:
   wandb sweep sweep.yaml      and on every machine the `wandb agent` that it names"""
-
-
-def options(parser: Any) -> None:
-    parser.add_argument("action", metavar="export", help="export: write the file")
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE",
-        help="study=NAME, or overrides of which some have several values",
-    )
-    parser.add_argument(
-        "--method",
-        choices=("grid", "random", "bayes"),
-        help="how W&B chooses (grid; bayes with intervals)",
-    )
-    parser.add_argument(
-        "--metric", metavar="NAME", help="what it goes by (val/loss, or the study's)"
-    )
-    parser.add_argument("--out", metavar="FILE", help="where it is written (stdout)")
+OPTIONS = {
+    "action export": "export: write the file",
+    "what* OVERRIDE": "study=NAME, or overrides of which some have several values",
+    "--method grid|random|bayes": "how W&B chooses (grid; bayes with intervals)",
+    "--metric NAME": "what it goes by (val/loss, or the study's)",
+    "--out FILE": "where it is written (stdout)",
+}
 
 
 def run(args: Any) -> int:
     import yaml
 
     from tasks.cli.wandb_sweep import exported
+    from tasks.generation.translation import writable
 
     if args.action != "export":
-        raise ConfigError(Fault("sweep", f"there is no '{args.action}'", fix="Known: export."))
+        raise refusal("sweep", f"there is no '{args.action}'", fix="Known: export.")
     import_files(args.parts)
     found = exported(args.what, args.method, args.metric, args.parts)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
     if args.out:
-        try:
-            with open(args.out, "w", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise ConfigError(
-                Fault(
-                    "--out",
-                    f"cannot write {args.out}: {error.strerror}",
-                    fix="Name a file that can be made.",
-                )
-            ) from None
+        writable(args.out, "--out").write_text(text, encoding="utf-8")
         print(f"{args.out}: wandb sweep {args.out}")
     else:
         print(text, end="")

@@ -2,15 +2,16 @@
 files.
 """
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.types import Facts
 from xformer_kit.config import GROUPS, compose
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
+from xformer_kit.config.trainer_schema import OPTIONS
 from xformer_kit.inspect.parts import summary, written
 
 HEAD = """Train a transformer that is composed of parts.
@@ -101,7 +102,7 @@ def _defaults() -> dict[str, str]:
     return {group: choice for group, choice in pairs if not group.startswith("override")}
 
 
-def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _values(config: Facts) -> Iterator[tuple[str, str]]:
     """Key=default and its meaning, of what is no part: the run, the model, the data, the
     trainer.
     """
@@ -110,9 +111,8 @@ def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for key, option in SETTINGS.options(node).items():
             if key not in ("decoder", "encoder"):
                 yield f"{prefix}{key}={written(values[key])}", option.meaning
-    text = (_conf() / "trainer" / "default.yaml").read_text(encoding="utf-8")
-    for key, said in re.findall(r"^(\w+):[^#\n]*(?:# (.*))?$", text, flags=re.MULTILINE):
-        yield f"trainer.{key}={written(config['trainer'][key])}", said
+    for key, value in config["trainer"].items():
+        yield f"trainer.{key}={written(value)}", OPTIONS[key].meaning
 
 
 def _conf() -> Any:

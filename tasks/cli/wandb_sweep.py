@@ -10,14 +10,15 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
+from tasks.refusal import faults_at, refuse
 from tasks.run.to_overrides import to_overrides, value
+from tasks.types import Config, Facts, State
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.overrides import expand
@@ -30,13 +31,19 @@ from xformer_kit.study.range import Range
 from xformer_kit.study.settings import seeds
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
+DISTRIBUTIONS = {  # by whether they are logarithmic, and of whole numbers
+    (False, False): "uniform",
+    (False, True): "int_uniform",
+    (True, False): "log_uniform_values",
+    (True, True): "q_log_uniform_values",
+}
 TRIED = 64  # combinations that are composed before the file is written; of more, a sample
 
 
 class WandbSweep(NamedTuple):
     """`config` is the YAML's content; `notes` are sentences on what a W&B sweep leaves out."""
 
-    config: dict[str, Any]
+    config: Config
     notes: list[str]
 
 
@@ -76,8 +83,7 @@ def exported(
 
 def _study(words: list[str], method: str | None, measured: str | None) -> WandbSweep:
     line: Any = preflight(words)
-    if faults := question.faults(line.study):
-        raise ConfigError(faults)
+    refuse(question.faults(line.study))
     node = question.complete(line.study, line.study["name"])
     if DESIGNS.create(node["design"]).rungs():
         raise ConfigError(
@@ -90,8 +96,7 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     base, faults = line.compose(
         words_of(factors, {name: factor.baseline for name, factor in factors.items()})
     )
-    if faults:
-        raise ConfigError(faults)
+    refuse(faults)
     taken = (*parameters, "seed")
     fixed = [
         w
@@ -108,18 +113,17 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     found = _sweep(
         parameters, fixed, how, measured or node["metric"], higher, node["name"], node["question"]
     )
-    left_out = list(
-        _left_out(node, len(chosen), math.prod(len(f.levels) for f in factors.values()), how)
-    )
+    every = math.prod(len(factor.levels) for factor in factors.values())
+    left_out = list(_left_out(node, len(chosen), every, how))
     if searches:
         found["run_cap"] = node["design"]["trials"]
         left_out += _searched(node, refused)
     return WandbSweep(found, left_out)
 
 
-def _parameters(factors: Mapping[str, Any], tune: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _parameters(factors: Facts, tune: Mapping[str, list[Any]]) -> State:
     """What W&B may propose for the factors of a study, and for what each of its variants tunes."""
-    parameters: dict[str, Any] = {}
+    parameters: State = {}
     for name, factor in factors.items():
         if several := [label for label, said in factor.levels.items() if set(said) != {name}]:
             raise ConfigError(
@@ -136,7 +140,7 @@ def _parameters(factors: Mapping[str, Any], tune: Mapping[str, list[Any]]) -> di
     }
 
 
-def _compared(line: Any, parameters: Mapping[str, Any], fixed: list[str], searches: bool) -> str:
+def _compared(line: Any, parameters: Facts, fixed: list[str], searches: bool) -> str:
     """Why a combination is refused that a search may propose; empty where none is. Raises
     ConfigError for one that another study proposes, and where W&B would train another model than
     the study.
@@ -160,7 +164,7 @@ def _compared(line: Any, parameters: Mapping[str, Any], fixed: list[str], search
     return refused
 
 
-def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
+def _searched(node: Facts, refused: str) -> Iterator[str]:
     """What a search does that W&B does not."""
     if refused:
         yield (
@@ -173,7 +177,7 @@ def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
         yield "No run is ended early. Add early_terminate to the file for that."
 
 
-def _left_out(node: Mapping[str, Any], chosen: int, every: int, how: str) -> Iterator[str]:
+def _left_out(node: Facts, chosen: int, every: int, how: str) -> Iterator[str]:
     if how == "grid" and every != chosen:
         yield (
             f"The sweep tries all {every} combinations; the study, by its design"
@@ -193,32 +197,23 @@ def _left_out(node: Mapping[str, Any], chosen: int, every: int, how: str) -> Ite
         )
 
 
-def combinations(
-    parameters: Mapping[str, Mapping[str, Any]], tried: int = TRIED
-) -> Iterator[list[str]]:
+def combinations(parameters: Mapping[str, Facts], tried: int = TRIED) -> Iterator[list[str]]:
     """Overrides that W&B can propose: all of them, with the ends of intervals; of more than
     `tried`, each value once and a fixed sample.
     """
     ends = {
         key: said.get("values") or [said["min"], said["max"]] for key, said in parameters.items()
     }
-    if math.prod(map(len, ends.values())) <= tried:
-        picks: Any = itertools.product(*ends.values())
-    else:
-        draw = random.Random(0)
-        first = [
-            tuple(values[i % len(values)] for values in ends.values())
-            for i in range(max(map(len, ends.values())))
-        ]
-        picks = [
-            *first,
-            *(tuple(map(draw.choice, ends.values())) for _ in range(tried - len(first))),
-        ]
+    picks: Any = itertools.product(*ends.values())
+    if math.prod(map(len, ends.values())) > tried:
+        draw, most = random.Random(0), max(map(len, ends.values()))
+        first = [tuple(values[i % len(values)] for values in ends.values()) for i in range(most)]
+        picks = first + [tuple(map(draw.choice, ends.values())) for _ in range(tried - most)]
     for pick in picks:
         yield [f"{key}={item}" for key, item in zip(ends, pick, strict=True)]
 
 
-def _accepted(words: list[str], combination: list[str]) -> dict[str, Any]:
+def _accepted(words: list[str], combination: list[str]) -> Config:
     """The config of a combination. Raises ConfigError if it is invalid, since W&B would propose
     it.
     """
@@ -235,7 +230,7 @@ def _accepted(words: list[str], combination: list[str]) -> dict[str, Any]:
     return config
 
 
-def _parameter(override: Override) -> dict[str, Any]:
+def _parameter(override: Override) -> State:
     """What W&B may propose for an override that is swept."""
     key, given = override.key_or_group, override.value()
     if not NAME.fullmatch(key):
@@ -257,37 +252,28 @@ def _parameter(override: Override) -> dict[str, Any]:
     return {"values": [_plain(item) for item in values]}
 
 
-def _interval(key: str, given: IntervalSweep) -> dict[str, Any]:
-    low, high, whole = given.start, given.end, isinstance(given.start, int)
+def _interval(key: str, given: IntervalSweep) -> State:
+    low, high, log = given.start, given.end, "log" in given.tags
     if low is None or high is None or not low < high:
         raise ConfigError(
             f"{key}: an interval goes from a number to a larger one; got {low} to {high}."
         )
-    log = "log" in given.tags
     if log and low <= 0:
         raise ConfigError(
             f"{key}: an interval on a logarithmic scale must begin above 0; got {low}. Leave"
             " tag(log, ...) out."
         )
-    return _distribution(low, high, log, whole)
+    return _between(Range(low, high, log))
 
 
-def _distribution(low: float, high: float, log: bool, whole: bool) -> dict[str, Any]:
+def _between(between: Range) -> State:
     """W&B's distribution over an interval."""
-    if log and whole:  # with a whole q, W&B rounds to multiples of it and prints whole numbers
-        kind: dict[str, Any] = {"distribution": "q_log_uniform_values", "q": 1}
-    elif log:
-        kind = {"distribution": "log_uniform_values"}
-    else:
-        kind = {"distribution": "int_uniform" if whole else "uniform"}
-    return kind | {"min": low, "max": high}
-
-
-def _between(between: Range) -> dict[str, Any]:
-    """An interval of a search."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}
-    return _distribution(between.low, between.high, between.log, between.whole)
+    kind: State = {"distribution": DISTRIBUTIONS[between.log, between.whole]}
+    # With a whole q, W&B rounds to multiples of it and prints whole numbers.
+    kind |= {"q": 1} if between.log and between.whole else {}
+    return kind | {"min": between.low, "max": between.high}
 
 
 def _plain(item: Any) -> Any:
@@ -295,7 +281,7 @@ def _plain(item: Any) -> Any:
     return item if isinstance(item, (int, float)) else value(item)
 
 
-def _method(method: str | None, parameters: Mapping[str, Mapping[str, Any]]) -> str:
+def _method(method: str | None, parameters: Mapping[str, Facts]) -> str:
     between = [key for key, said in parameters.items() if "values" not in said]
     if method == "grid" and between:
         raise ConfigError(
@@ -306,24 +292,22 @@ def _method(method: str | None, parameters: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _sweep(
-    parameters: Mapping[str, Any],
+    parameters: Facts,
     fixed: list[str],
     method: str,
     measured: str,
     higher_is_better: bool | None = None,
     name: str = "",
     said: str = "",
-) -> dict[str, Any]:
-    try:
-        goal = "maximize" if metric(measured, higher_is_better).higher_is_better else "minimize"
-    except ConfigError as error:
-        raise ConfigError([replace(fault, path="--metric") for fault in error.faults]) from None
+) -> State:
+    with faults_at("--metric"):
+        higher = metric(measured, higher_is_better).higher_is_better
     named = ({"name": name} if name else {}) | ({"description": said} if said else {})
     return named | {
         "program": "train.py",
         "command": ["${env}", "${interpreter}", "${program}", *fixed, "${args_no_hyphens}"],
         "method": method,
-        "metric": {"name": measured, "goal": goal},
+        "metric": {"name": measured, "goal": "maximize" if higher else "minimize"},
         "parameters": json.loads(
             json.dumps(parameters)
         ),  # no list of it stands for another, as an alias in YAML would

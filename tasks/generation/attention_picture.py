@@ -8,20 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding import answer
+from tasks.generation.decoding import answer, batch_on, device_of
 from tasks.generation.infilling import HOLE, pieces
-from tasks.generation.translation import encoded_line, objective_of_run
-from xformer_kit.data import collate
+from tasks.generation.translation import encoded_line
+from tasks.refusal import refusal
+from tasks.types import State
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault
 
 
 def attention_picture(
-    model: Any,
-    objective: Any,
+    run: Any,
     seen: Mapping[str, Seen],
     length: int | None = None,
     heads: Sequence[int] | None = None,
@@ -29,10 +28,10 @@ def attention_picture(
     """The first sequence of what attentions saw, the first `length` tokens of it, with the names of
     the tokens; `heads`: the numbers of those that were chosen.
     """
-    tokens = source = None
+    objective, tokens, source = run.objective, None, None
     weights: dict[str, Tensor] = {}
     for name, one in seen.items():
-        if model.two_stacks and name.startswith("encoder."):
+        if run.model.two_stacks and name.startswith("encoder."):
             source = token_names(one.query, objective.source_tokenizer, length)
         else:
             tokens = token_names(one.query, objective.tokenizer, length)
@@ -56,58 +55,45 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
     ]
 
 
-def seen_of(
-    model: Any, config: dict[str, Any], text: str, target: str | None, layers: Any, heads: Any
-) -> dict[str, Seen]:
+def seen_of(run: Any, text: str, target: str | None, layers: Any, heads: Any) -> dict[str, Seen]:
     """The attention weights of a run's model in a text, prepared as in its task: with the task's
     special tokens, `<mask>` for holes, and with a target, or else the model's own greedy answer.
 
     Raises ConfigError for a text that the tokenizer cannot encode, and for a target if the task has
     none.
     """
-    objective = objective_of_run(model, config)
+    objective, model = run.objective, run.model
     if not hasattr(objective, "pair"):
         if target is not None:
-            raise ConfigError(
-                Fault(
-                    "--target",
-                    "is of a run with sources and targets; this one is of"
-                    f" task={config['task']['name']}",
-                )
+            task = run.config["task"]["name"]
+            raise refusal(
+                "--target", f"is of a run with sources and targets; this one is of task={task}"
             )
-        given = {
-            "ids": torch.from_numpy(
-                _ids(objective, objective.tokenizer, text, "--text").astype("int64")
-            )[None]
-        }
+        ids = torch.from_numpy(_ids(objective, objective.tokenizer, text, "--text").astype("int64"))
+        given = {"ids": ids[None].to(device_of(run))}
     else:
-        given = _answered(model, objective, config, text, target)
-    device = next(model.parameters()).device
-    given = {name: None if field is None else field.to(device) for name, field in given.items()}
+        given = _answered(run, text, target)
     if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
-        raise ConfigError(
-            Fault(
-                "--text",
-                "must hold one token at least",
-                got="none",
-                fix="Try --text 'To be, or not to be'.",
-            )
+        raise refusal(
+            "--text",
+            "must hold one token at least",
+            got="none",
+            fix="Try --text 'To be, or not to be'.",
         )
     return watched(model, lambda: model(**given), layers, heads)
 
 
-def _answered(
-    model: Any, objective: Any, config: dict[str, Any], text: str, target: str | None
-) -> dict[str, Any]:
+def _answered(run: Any, text: str, target: str | None) -> State:
     """The inputs of a model of sources and targets: a text and a target, or else the model's
     answer.
     """
+    objective = run.objective
     source = _ids(objective, objective.source_tokenizer, text, "--text")
     if target is not None:
         said = encoded_line(objective.tokenizer, target, "--target")
     else:
-        said = answer(model, objective, source, config["data"]["seq_len"] - 1)
-    batch: Any = collate([objective.pair(source, said)])
+        said = answer(run, source, run.config["data"]["seq_len"] - 1)
+    batch = batch_on(device_of(run), [objective.pair(source, said)])
     if "target" not in batch:
         return {"ids": batch["tokens"].ids, "prefix": batch["tokens"].prefix}
     return {"target": batch["target"].ids, "source": batch["source"].ids}

@@ -1,10 +1,15 @@
 """Greedy, beam or sampled answers to many examples, in batches of similar lengths."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from tasks.types import Config, State
 
 ROWS = 64  # examples that are answered at once
 
@@ -18,33 +23,45 @@ class DecodedAnswer(NamedTuple):
     score: float | None = None
 
 
-def answers(
-    model: Any,
-    objective: Any,
-    examples: Sequence[Any],
-    *,
-    most: int,
-    rows: int = ROWS,
-    **options: Any,
-) -> list[np.ndarray]:
+@dataclass(eq=False)
+class LoadedRun:
+    """A run's trained model on its device, with the objective of its config. A Task has these
+    attributes too: functions of this folder take either.
+    """
+
+    model: Any
+    objective: Any
+    config: Config
+    path: Path
+    checkpoint: str  # its name
+
+
+def device_of(run: Any) -> torch.device:
+    return next(run.model.parameters()).device
+
+
+def batch_on(device: torch.device, examples: Sequence[Any]) -> Any:
+    """A batch of examples on a device."""
+    from xformer_kit.data.batch import collate, mapped
+
+    return mapped(collate(examples), lambda x: x.to(device))
+
+
+def answers(run: Any, examples: Sequence[Any], **options: Any) -> list[np.ndarray]:
     """The ids of the first answer to each example, without the end, in the order of the examples;
     arguments as in `decode_answers`.
     """
-    return [
-        found[0].ids
-        for found in decode_answers(model, objective, examples, most=most, rows=rows, **options)
-    ]
+    return [found[0].ids for found in decode_answers(run, examples, **options)]
 
 
-def answer(model: Any, objective: Any, source: np.ndarray, most: int) -> np.ndarray:
+def answer(run: Any, source: np.ndarray, most: int) -> np.ndarray:
     """The ids of the greedy answer to one source, without the end."""
     example = {"source": source, "target": source[:0]}
-    return answers(model, objective, [example], most=most, temperature=0.0)[0]
+    return answers(run, [example], most=most, temperature=0.0)[0]
 
 
 def decode_answers(
-    model: Any,
-    objective: Any,
+    run: Any,
     examples: Sequence[Any],
     *,
     most: int,
@@ -58,18 +75,17 @@ def decode_answers(
     seed: fixes the random numbers of each answer, independent of its batch. `options` are those of
     `generate`.
     """
-    prompts = [objective.pair(example["source"], example["target"][:0]) for example in examples]
+    prompts = [run.objective.pair(example["source"], example["target"][:0]) for example in examples]
     order = sorted(range(len(prompts)), key=lambda i: _length(prompts[i]))
     found: list[list[DecodedAnswer]] = [[]] * len(prompts)
     count = options.get("num_return", 1)
     for start in range(0, len(order), rows):
         some = order[start : start + rows]
-        most = min(most, room(model, prompts[some[-1]]))
+        most = min(most, room(run.model, prompts[some[-1]]))
         if seed is not None:
             options["seed"] = [seed + i * count + j for i in some for j in range(count)]
-        for i, made in zip(
-            some, _batch(model, objective, [prompts[i] for i in some], most, options), strict=True
-        ):
+        batch = _batch(run, [prompts[i] for i in some], most, options)
+        for i, made in zip(some, batch, strict=True):
             found[i] = made
     return found
 
@@ -85,37 +101,30 @@ def _length(prompt: Any) -> int:
     return len(prompt["source"] if "source" in prompt else prompt["tokens"])
 
 
-def asked(model: Any, objective: Any, prompts: Sequence[Any]) -> dict[str, Any]:
+def asked(run: Any, prompts: Sequence[Any]) -> State:
     """Arguments of `generate` and `beam_search` that answer prompts, which are `objective.pair`s;
     without ids, `start` is the first token of an answer, else the answer follows the ids.
     """
-    from xformer_kit.data.batch import collate, mapped
-
-    start, end = (objective.tokenizer.special(name) for name in objective.specials[:2])
-    device = next(model.parameters()).device
+    start, end = map(run.objective.tokenizer.special, run.objective.specials[:2])
+    device = device_of(run)
     if "source" in prompts[0]:
-        source: Any = mapped(
-            collate([{"source": p["source"]} for p in prompts]), lambda x: x.to(device)
-        )["source"]
+        source = batch_on(device, [{"source": p["source"]} for p in prompts])["source"]
         return {"source": source.ids, "source_real": source.real, "start": start, "end": end}
-    given = [p["tokens"][p["tokens.prefix"]] for p in prompts]  # the prefix, padded on the left
-    longest = max(map(len, given))
-    padded = torch.tensor([[0] * (longest - len(g)) + g.tolist() for g in given], device=device)
-    real = torch.tensor(
-        [[False] * (longest - len(g)) + [True] * len(g) for g in given], device=device
-    )
-    return {"ids": padded, "real": None if bool(real.all()) else real, "end": end}
+    given = [torch.as_tensor(p["tokens"][p["tokens.prefix"]]).long() for p in prompts]
+    padded = lambda rows: pad_sequence(rows, batch_first=True, padding_side="left").to(device)
+    real = padded([torch.ones_like(ids, dtype=torch.bool) for ids in given])
+    return {"ids": padded(given), "real": None if bool(real.all()) else real, "end": end}
 
 
 def _batch(
-    model: Any, objective: Any, prompts: Sequence[Any], most: int, options: dict
+    run: Any, prompts: Sequence[Any], most: int, options: State
 ) -> Iterator[list[DecodedAnswer]]:
     from xformer_kit.generate import beam_search
 
-    given = asked(model, objective, prompts)
+    given = asked(run, prompts)
     end, skip = given["end"], given["ids"].shape[1] if "ids" in given else 1
     if options.get("beam") is not None:
-        beams = beam_search(model, max_new_tokens=most, **given, **options)
+        beams = beam_search(run.model, max_new_tokens=most, **given, **options)
         rows, scores = beams.ids[..., skip:].tolist(), beams.scores.tolist()
         # A small vocabulary may have fewer texts than requested.
         there = (beams.lengths > 0).sum(1).tolist()
@@ -124,7 +133,7 @@ def _batch(
         )
     else:
         count = options.get("num_return", 1)
-        ids = model.generate(max_new_tokens=most, **given, **options)[:, skip:]
+        ids = run.model.generate(max_new_tokens=most, **given, **options)[:, skip:]
         rows, scores = ids.unflatten(0, (-1, count)).tolist(), [[None] * count] * len(prompts)
     for texts, values in zip(rows, scores, strict=True):
         cut = [text[: text.index(end)] if end in text else text for text in texts]

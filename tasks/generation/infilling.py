@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tasks.generation.decoding import DecodedAnswer, decode_answers
+from tasks.generation.decoding import decode_answers, device_of
 from tasks.generation.translation import check_length, encoded_line, place
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
 
 MASK = "<mask>"
 HOLE = re.compile(r"<mask>|<extra_id_(\d+)>")
@@ -52,36 +52,31 @@ def pieces(objective: Any, text: str, where: str) -> tuple[str | None, list[np.n
     opening = next(
         (name for name in getattr(objective, "openings", ()) if text.startswith(name)), None
     )
-    text = text.removeprefix(opening or "").lstrip(" ") if opening else text
+    if opening:
+        text = text.removeprefix(opening).lstrip(" ")
     holes = getattr(objective, "holes", (MASK,))
     found = [match for match in HOLE.finditer(text) if match[0] == MASK or match[0] in holes]
     if not found:
-        raise ConfigError(
-            Fault(
-                where,
-                f"must have a {MASK} where the model is to write",
-                got="none",
-                fix=f'Try "The {MASK} is".',
-            )
+        raise refusal(
+            where,
+            f"must have a {MASK} where the model is to write",
+            got="none",
+            fix=f'Try "The {MASK} is".',
         )
     if len(holes) > 1 and len(found) > len(holes):
-        raise ConfigError(
-            Fault(
-                where,
-                f"must have at most {len(holes)} holes, the sentinels of the run",
-                got=f"{len(found)}",
-                fix="Split it.",
-            )
+        raise refusal(
+            where,
+            f"must have at most {len(holes)} holes, the sentinels of the run",
+            got=len(found),
+            fix="Split it.",
         )
     for at, match in enumerate(found):
         if match[1] is not None and int(match[1]) != at:
-            raise ConfigError(
-                Fault(
-                    where,
-                    "sentinels must come in order, <extra_id_0> first",
-                    got=f"{match[0]} as number {at}",
-                    fix=f"Or write {MASK}.",
-                )
+            raise refusal(
+                where,
+                "sentinels must come in order, <extra_id_0> first",
+                got=f"{match[0]} as number {at}",
+                fix=f"Or write {MASK}.",
             )
     bounds = [0, *(edge for match in found for edge in match.span()), len(text)]
     parts = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
@@ -101,15 +96,13 @@ def _own_space(tokenizer: Any) -> bool:
 
 
 @torch.inference_mode()
-def filled(
-    model: Any, objective: Any, lines: Sequence[str], count: int, where: str
-) -> list[Candidates]:
+def filled(run: Any, lines: Sequence[str], count: int, where: str) -> list[Candidates]:
     """Texts with holes -> the `count` likeliest tokens of each hole, of a masked language model."""
-    tokenizer, device, found = objective.tokenizer, next(model.parameters()).device, []
+    objective, tokenizer, found = run.objective, run.objective.tokenizer, []
     for i, line in enumerate(lines, 1):
         _, parts = pieces(objective, line, place(where, i, lines))
-        ids = torch.from_numpy(objective.blanked(parts)).to(device)
-        p, likely = objective.likely(model, ids, count)
+        ids = torch.from_numpy(objective.blanked(parts)).to(device_of(run))
+        p, likely = objective.likely(run.model, ids, count)
         ids[ids == tokenizer.special(MASK)] = likely[:, 0]
         words = [
             [tokenizer.to_bytes([j], goes_on=True).decode("utf-8", "replace") for j in row]
@@ -121,23 +114,20 @@ def filled(
 
 
 def restored(
-    model: Any, objective: Any, lines: Sequence[str], where: str, longest: int, **options: Any
+    run: Any, lines: Sequence[str], where: str, **options: Any
 ) -> list[list[tuple[str, float | None]]]:
     """Texts with holes -> the texts with their spans written, each with the score of a search, of a
     denoiser.
     """
-    sources = []
+    objective, sources = run.objective, []
     for i, line in enumerate(lines, 1):
         opening, parts = pieces(objective, line, place(where, i, lines))
         sources.append(objective.blanked(parts, opening))
-        check_length(sources[-1], longest, place(where, i, lines))
+        check_length(sources[-1], run.config["data"]["seq_len"], place(where, i, lines))
     examples = [{"source": source, "target": source[:0]} for source in sources]
-    found = decode_answers(model, objective, examples, **options)
+    found = decode_answers(run, examples, **options)
+    text = lambda source, ids: text_with_holes(objective, objective.restored(source, ids))
     return [
-        [_text(objective, source, said) for said in row]
+        [(text(source, said.ids), said.score) for said in row]
         for source, row in zip(sources, found, strict=True)
     ]
-
-
-def _text(objective: Any, source: np.ndarray, said: DecodedAnswer) -> tuple[str, float | None]:
-    return text_with_holes(objective, objective.restored(source, said.ids)), said.score

@@ -4,25 +4,19 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import faults_at, refusal, refuse, too_small
+from tasks.types import Config, State
+from xformer_kit.registry import Fault
 
 NAMED = 5  # unknown words that a command names
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
 
 
-def translate(
-    model: Any, config: dict[str, Any], lines: Sequence[str], where: str = "--input", **options: Any
-) -> list[str]:
-    """The first answer to each source. options: as in `translations`."""
-    return [row[0][0] for row in translations(model, config, lines, where, **options)]
-
-
 def translations(
-    model: Any, config: dict[str, Any], lines: Sequence[str], where: str = "--input", **options: Any
+    run: Any, lines: Sequence[str], where: str = "--input", **options: Any
 ) -> list[list[tuple[str, float | None]]]:
     """The answers to each source, the best first, each with the score of a search or None.
 
@@ -33,22 +27,19 @@ def translations(
     from tasks.generation.decoding import decode_answers
 
     given = {key: value for key, value in options.items() if value is not None}
-    if faults := list(option_faults(given, given.get("beam", config["task"].get("beam", 1)))):
-        raise ConfigError(faults)
-    objective = objective_of_run(model, config)
-    examples = questions(objective, config, lines, where)
-    found = decode_answers(model, objective, examples, **decoding_options(config, options))
-    return [[(model.tokenizer.decode(one.ids), one.score) for one in row] for row in found]
+    refuse(option_faults(given, given.get("beam", run.config["task"].get("beam", 1))))
+    examples = questions(run, lines, where)
+    found = decode_answers(run, examples, **decoding_options(run.config, options))
+    decode = run.objective.tokenizer.decode
+    return [[(decode(one.ids), one.score) for one in row] for row in found]
 
 
-def questions(
-    objective: Any, config: dict[str, Any], lines: Sequence[str], where: str
-) -> list[dict[str, Any]]:
+def questions(run: Any, lines: Sequence[str], where: str) -> list[State]:
     """Examples without an answer, of sources as text."""
-    sources = encoded_lines(objective.source_tokenizer, lines, where)
+    sources = encoded_lines(run.objective.source_tokenizer, lines, where)
     for i, ids in enumerate(sources, 1):
         at = f"{where}, line {i}" if where == "--input" else place(where, i, lines)
-        check_length(ids, config["data"]["seq_len"], at)
+        check_length(ids, run.config["data"]["seq_len"], at)
     return [{"source": ids, "target": ids[:0]} for ids in sources]
 
 
@@ -60,17 +51,15 @@ def place(where: str, line: int, lines: Sequence[str]) -> str:
 def check_length(ids: Any, longest: int, where: str) -> None:
     """Raises ConfigError for a source that has no room for its end."""
     if len(ids) + 1 > longest:
-        raise ConfigError(
-            Fault(
-                where,
-                f"must have at most {longest - 1} tokens (data.seq_len of the run, with its end)",
-                got=f"{len(ids)}",
-                fix="Split it.",
-            )
+        raise refusal(
+            where,
+            f"must have at most {longest - 1} tokens (data.seq_len of the run, with its end)",
+            got=len(ids),
+            fix="Split it.",
         )
 
 
-def decoding_options(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def decoding_options(config: Config, options: Config) -> State:
     """Arguments of `decode_answers`: greedy or with the run's beams, as in its validation, unless
     options are given; sampled if an option is about sampling.
     """
@@ -90,55 +79,32 @@ def decoding_options(config: dict[str, Any], options: dict[str, Any]) -> dict[st
     return how
 
 
-def option_faults(given: dict[str, Any], beam: int) -> Iterator[Fault]:
-    """Sentences on what is given of a command's options for answers; `beam`: of the command or of
-    the run.
+def option_faults(given: State, beam: int) -> Iterator[Fault]:
+    """Faults of what is given of a command's options for answers; `beam`: of the command or of the
+    run.
     """
-    for name in ("beam", "batch_size", "max_new_tokens"):
-        if given.get(name, 1) < 1:
-            yield Fault(f"--{name.replace('_', '-')}", "must be at least 1", got=f"{given[name]}")
-    if given.get("seed") is not None and not given.keys() & set(DRAWN):
-        yield Fault(
-            "--seed",
-            "is for texts that are drawn",
-            got=f"{given['seed']}",
-            fix="Add --temperature 1, or leave it out.",
-        )
-    penalty = given.get("length_penalty")
+    yield from too_small(given, beam=1, batch_size=1, max_new_tokens=1)
+    seed, penalty = given.get("seed"), given.get("length_penalty")
+    if seed is not None and not given.keys() & set(DRAWN):
+        fix = "Add --temperature 1, or leave it out."
+        yield Fault("--seed", "is for texts that are drawn", got=f"{seed}", fix=fix)
     if penalty is not None and not math.isfinite(penalty):
         yield Fault("--length-penalty", "must be a finite number", got=f"{penalty}")
     elif penalty is not None and beam == 1:
-        yield Fault(
-            "--length-penalty",
-            "is of a beam search",
-            got=f"{penalty} and one beam",
-            fix="Add --beam 4, or leave it out.",
-        )
-
-
-def objective_of_run(model: Any, config: dict[str, Any]) -> Any:
-    """The objective of a run, with the tokenizers of its loaded model."""
-    from xformer_kit.objective import objective_of
-
-    objective = objective_of(config)
-    objective.tokenizer = model.tokenizer
-    objective.source_tokenizer = getattr(model, "source_tokenizer", None) or model.tokenizer
-    return objective
+        got, fix = f"{penalty} and one beam", "Add --beam 4, or leave it out."
+        yield Fault("--length-penalty", "is of a beam search", got=got, fix=fix)
 
 
 def partners(sources: list[str], references: list[str]) -> list[str]:
     """The references. Raises ConfigError where they are not as many as the sources."""
     if len(sources) != len(references):
-        raise ConfigError(
-            Fault(
-                "--reference",
-                "must have a line for every source",
-                got=f"{len(references):,} and {len(sources):,}",
-                fix=(
-                    f"Line {min(len(sources), len(references)) + 1} of the longer file has no"
-                    " partner."
-                ),
-            )
+        raise refusal(
+            "--reference",
+            "must have a line for every source",
+            got=f"{len(references):,} and {len(sources):,}",
+            fix=(
+                f"Line {min(len(sources), len(references)) + 1} of the longer file has no partner."
+            ),
         )
     return references
 
@@ -157,28 +123,15 @@ def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]
     found: list[Any] = []
     unknown: dict[str, int] = {}  # word -> the first line that has it
     for i, line in enumerate(lines, 1):
-        try:
+        with faults_at(place(where, i, lines)):
             found.append(tokenizer.encode(line))
-        except ConfigError as error:
-            at = place(where, i, lines)
-            faults = [replace(fault, path=at) for fault in error.faults]
-            raise ConfigError(faults) from None
         if tokenizer.count_unknown(found[-1]):
-            unknown |= {word: i for word in unknown_words(tokenizer, line) if word not in unknown}
+            words = (word for word in line.split() if word not in unknown)
+            count = lambda word: tokenizer.count_unknown(tokenizer.encode(word))
+            unknown |= {word: i for word in words if count(word)}
     if unknown:
         print(f"{where}: {_named(unknown, tokenizer, len(lines) > 1)}", file=sys.stderr)
     return found
-
-
-def unknown_words(tokenizer: Any, text: str) -> list[str]:
-    """The words of a text, separated by white space, that contain something unknown to the
-    tokenizer.
-    """
-    return [
-        word
-        for word in dict.fromkeys(text.split())
-        if tokenizer.count_unknown(tokenizer.encode(word))
-    ]
 
 
 def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
@@ -210,33 +163,17 @@ def writable(path: str, option: str) -> Path:
         reason = "permission denied"
     else:
         return file
-    raise ConfigError(Fault(option, "must be a file that can be written", got=f"{path} ({reason})"))
+    raise refusal(option, "must be a file that can be written", got=f"{path} ({reason})")
 
 
 def read_lines(path: str, option: str) -> list[str]:
     """The lines of a UTF-8 file, or of stdin for `-`, as a corpus reads them: without \\r before
     \\n, and without a byte-order mark. Raises ConfigError with the position if it is not text.
     """
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            Fault(option, "must be a file that can be read", got=f"{path} ({error.strerror})")
-        ) from None
-    if b"\0" in data:
-        raise ConfigError(
-            Fault(option, f"{path} must be text", got=f"a NUL byte at position {data.index(0)}")
-        )
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            Fault(
-                option,
-                f"{path} must be utf-8",
-                got=f"byte 0x{data[error.start]:02X} at position {error.start}",
-            )
-        ) from None
-    if not text:
-        raise ConfigError(Fault(option, f"must hold at least one line; {path} is empty"))
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    from xformer_kit.data.files import lines
+
+    with faults_at(option):
+        found = list(lines(Path("/dev/stdin" if path == "-" else path).expanduser()))
+    if not found:
+        raise refusal(option, f"must hold at least one line; {path} is empty")
+    return found

@@ -3,21 +3,13 @@
 import sys
 import time
 
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn
 
 from tasks.logging.console import screen
+from xformer_kit.study.report.numbers import compact as compact
 
 REDRAW = 0.25  # seconds between two pictures of the bar
 LINE = 15.0  # seconds between two lines without a terminal
-
-
-class _Spent(ProgressColumn):
-    """Time left, from the recent pace of steps."""
-
-    def render(self, task: Task) -> Text:
-        left = task.fields.get("left")
-        return Text(f"{duration(left)} left" if left is not None else "", style="cyan")
 
 
 class Bar:
@@ -37,13 +29,13 @@ class Bar:
                 BarColumn(bar_width=None),
                 TextColumn("loss [bold]{task.fields[loss]}[/]"),
                 TextColumn("{task.fields[speed]} tokens/s"),
-                _Spent(),
+                TextColumn("[cyan]{task.fields[left]}"),
                 console=self.console,
                 auto_refresh=False,
                 transient=True,
             )
             self.task = self.progress.add_task(
-                "", total=total, completed=done, loss="...", speed="...", left=None
+                "", total=total, completed=done, loss="...", speed="...", left=""
             )
             self.progress.start()
 
@@ -58,7 +50,7 @@ class Bar:
             shown = {
                 "loss": f"{loss:.3f}",
                 "speed": compact(tokens_per_second),
-                "left": seconds_left,
+                "left": f"{duration(seconds_left)} left",
             }
             self.progress.update(self.task, completed=step, **shown)  # type: ignore[arg-type]
             self.progress.refresh()
@@ -85,12 +77,3 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def compact(number: float) -> str:
-    """Three digits and a unit: 987, 12.3k, 4.56M."""
-    for unit in ("", "k", "M", "G", "T", "P"):
-        if number < 1000 or unit == "P":
-            return f"{number:.0f}" if not unit else f"{number:.3g}{unit}"
-        number /= 1000
-    raise AssertionError

@@ -1,6 +1,8 @@
 """Files that are written whole or not at all."""
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -24,3 +26,9 @@ def sync_path(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def numbered(path: Path) -> Iterator[Path]:
+    """The path, then path_2, path_3, ..."""
+    yield path
+    yield from (path.with_name(f"{path.name}_{number}") for number in itertools.count(2))

@@ -3,17 +3,20 @@ run.
 """
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
 
 from tasks.logging.wandb_run import begun, first_line, number
+from tasks.types import Config, Figures, State
 
 log = logging.getLogger("xformer")
 
 
-def make(config: dict[str, Any], run_dir: Path) -> tuple[Logger | None, str | None]:
+def make(config: Config, run_dir: Path) -> tuple[Logger | None, str | None]:
     """The logger of a run, and a line for its user, such as how to sync."""
     name = config["logger"]["name"]
     try:
@@ -33,7 +36,7 @@ def make(config: dict[str, Any], run_dir: Path) -> tuple[Logger | None, str | No
     return None, None
 
 
-def _wandb(config: dict[str, Any], run_dir: Path) -> tuple[Logger, str | None]:
+def _wandb(config: Config, run_dir: Path) -> tuple[Logger, str | None]:
     from lightning.pytorch.loggers import WandbLogger
 
     own = {
@@ -48,73 +51,63 @@ def _wandb(config: dict[str, Any], run_dir: Path) -> tuple[Logger, str | None]:
     return WandbLogger(experiment=run), line
 
 
+@dataclass(eq=False)
 class SafeLogger:
     """Passes rows to a logger; after its first failure, which is logged, the logger is not used any
-    more.
+    more. W&B gets our own step in each row: rows repeated after a resume are no error.
     """
 
-    def __init__(self, logger: Logger | None):
-        self.logger = logger
+    logger: Any
 
-    def __call__(self, row: dict[str, float], step: int) -> None:
-        self._try(lambda logger: self._row(logger, row, step))
+    def __call__(self, row: Figures, step: int) -> None:
+        self._try(
+            lambda _, run: run.log(row | {"step": step}),
+            lambda _: self.logger.log_metrics(row, step),
+        )
 
     def table(self, name: str, columns: list[Any], rows: list[list[Any]], step: int) -> None:
-        def add(logger: Any) -> None:
-            if hasattr(logger, "log_table"):
-                import wandb
-
-                table = wandb.Table(columns=columns, data=rows)
-                logger.experiment.log({name: table, "step": step})
-            elif hasattr(logger.experiment, "add_text"):
-                logger.experiment.add_text(
-                    name, "\n\n".join(" | ".join(map(str, row)) for row in rows), step
-                )
-
-        self._try(add)
+        text = "\n\n".join(" | ".join(map(str, row)) for row in rows)
+        self._try(
+            lambda wandb, run: run.log(
+                {name: wandb.Table(columns=columns, data=rows), "step": step}
+            ),
+            lambda writer: writer.add_text(name, text, step),
+        )
 
     def picture(self, name: str, path: Path, step: int) -> None:
-        """A PNG file as an image, for a logger that has a place for it."""
+        """A PNG file as an image."""
 
-        def add(logger: Any) -> None:
-            if hasattr(logger, "log_image"):
+        def add(writer: Any) -> None:
+            import numpy as np
+            from PIL import Image
+
+            pixels = np.asarray(Image.open(path).convert("RGB"))
+            writer.add_image(name, pixels, step, dataformats="HWC")
+
+        self._try(
+            lambda wandb, run: run.log({name: wandb.Image(str(path)), "step": step}),
+            add,
+        )
+
+    def finish(self, summary: State, code: int) -> None:
+        def end(wandb: Any, run: Any) -> None:
+            flat = {k: v for k, v in summary.items() if isinstance(v, (int, float, str))}
+            run.summary.update(flat)
+            run.finish(exit_code=code)
+
+        self._try(end, lambda _: self.logger.finalize("success" if code == 0 else "failed"))
+
+    def _try(
+        self, of_wandb: Callable[[Any, Any], object], of_tensorboard: Callable[[Any], object]
+    ) -> None:
+        """Call the one with the module wandb and the run, or the other with the writer."""
+        try:
+            if hasattr(self.logger, "log_table"):
                 import wandb
 
-                logger.experiment.log({name: wandb.Image(str(path)), "step": step})
-            elif hasattr(logger.experiment, "add_image"):
-                import numpy as np
-                from PIL import Image
-
-                logger.experiment.add_image(
-                    name, np.asarray(Image.open(path).convert("RGB")), step, dataformats="HWC"
-                )
-
-        self._try(add)
-
-    def finish(self, summary: dict[str, Any], code: int) -> None:
-        def close(logger: Any) -> None:
-            if hasattr(logger, "log_table"):
-                flat = {k: v for k, v in summary.items() if isinstance(v, (int, float, str))}
-                logger.experiment.summary.update(flat)
-                logger.experiment.finish(exit_code=code)
-            else:
-                logger.finalize("success" if code == 0 else "failed")
-
-        self._try(close)
-
-    @staticmethod
-    def _row(logger: Any, row: dict[str, float], step: int) -> None:
-        if hasattr(logger, "log_table"):
-            # By our own step: rows repeated after a resume are no error.
-            logger.experiment.log(row | {"step": step})
-        else:
-            logger.log_metrics(row, step)
-
-    def _try(self, act: Any) -> None:
-        if self.logger is None:
-            return
-        try:
-            act(self.logger)
+                of_wandb(wandb, self.logger.experiment)
+            elif self.logger is not None:
+                of_tensorboard(self.logger.experiment)
         except Exception as error:
             log.warning(
                 "The logger failed (%s) and is not used any more; the csv files continue.",

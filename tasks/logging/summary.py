@@ -6,7 +6,7 @@ import platform
 import resource
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ import torch
 
 from tasks.logging.bar import compact
 from tasks.logging.files import replace_text
+from tasks.refusal import refusal
 from tasks.run.exit_codes import NONFINITE, START_ANEW
+from tasks.types import Config, Facts, Figures, Files, State
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import REQUIRED, ConfigError, Fault
+from xformer_kit.registry import REQUIRED, ConfigError
 from xformer_kit.registry import command_lines as proposed
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import WAY, read_object
@@ -28,7 +30,7 @@ SUMMARY = "summary.json"
 ENDED = "ended.json"  # how the last process ended of a run that is not finished: {code, text, step}
 NUMBER, NONE = (int, float), type(None)
 # types of what is there, and what must be
-SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+SHAPES: dict[str, tuple[State, tuple[str, ...]]] = {
     SUMMARY: (
         {
             "steps": int,
@@ -52,7 +54,7 @@ SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+def final_metrics(summary: Facts) -> Figures:
     """val/loss and the other figures of the validation and test splits."""
     return {
         name: value
@@ -90,7 +92,7 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
+def kernels(config: Config, vocab_size: int) -> dict[str, str]:
     """Attentions -> the kernel that computes their scores."""
     from xformer_kit.inspect import describe
     from xformer_kit.model.build import build_model
@@ -103,7 +105,7 @@ def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
     }
 
 
-def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_dir: Path) -> str:
+def beginning(config: Config, model: torch.nn.Module, train: Any, run_dir: Path) -> str:
     """What is trained, on what data, and where."""
     from xformer_kit.data.corpus.probes.base import FRESH
 
@@ -115,13 +117,13 @@ def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_di
     return f"{stacks}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"
 
 
-def write(summary: dict[str, Any], path: Path) -> None:
+def write(summary: State, path: Path) -> None:
     """Write summary.json as a whole: if it exists, its run is finished."""
     text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
     replace_text(path, text + "\n")
 
 
-def read(run_dir: Path, name: str = SUMMARY) -> dict[str, Any] | None:
+def read(run_dir: Path, name: str = SUMMARY) -> State | None:
     """The summary of a finished run; None if there is none, or if it is damaged: the run continues
     then, and rewrites it.
     """
@@ -141,29 +143,26 @@ def check_whole(run_dir: Path, parts: Iterable[str] = ()) -> None:
         _read_whole(path, way=f"{first}: {proposed.resume(run_dir, parts)}")
 
 
-def _read_whole(path: Path, way: str = WAY) -> dict[str, Any]:
+def _read_whole(path: Path, way: str = WAY) -> State:
     """Raises as `xformer_kit.registry.saved_files.read_object` does, also for a figure that is no
     number.
     """
     found = read_object(path, *SHAPES[path.name], way=way)
     for key, value in found.items():
         if key.startswith(("val/", "test/")) and not isinstance(value, (int, float)):
-            raise ConfigError(
-                Fault(
-                    str(path),
-                    f"has a {key} of the type {type(value).__name__}, which no run writes",
-                    fix=way,
-                )
+            raise refusal(
+                str(path),
+                f"has a {key} of the type {type(value).__name__}, which no run writes",
+                fix=way,
             )
     return found
 
 
 def show(
-    summary: dict[str, Any],
+    summary: State,
     run_dir: Path,
     sample: Any,
-    console: Any = None,
-    parts: tuple[str, ...] = (),
+    parts: Files = (),
 ) -> None:
     """The end of a run on a terminal. `parts`: the files of own components that were typed."""
     from rich.table import Table
@@ -171,7 +170,7 @@ def show(
 
     from tasks.logging.console import screen
 
-    console = console or screen()
+    console = screen()
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
@@ -224,9 +223,7 @@ def go_on(run: str, parts: Iterable[str] = ()) -> str:
     return f"Go on with it: {proposed.resume(run, parts)}"
 
 
-def commands(
-    summary: dict[str, Any], run_dir: Path, sample: Any = None, parts: tuple[str, ...] = ()
-) -> list[str]:
+def commands(summary: State, run_dir: Path, sample: Any = None, parts: Files = ()) -> list[str]:
     """What can be done next; without a checkpoint, nothing with this run."""
     task = summary.get("task")
     prompt = {
@@ -248,7 +245,7 @@ def commands(
     return [*found, proposed.train(*other, "position=alibi", "ffn=mlp", parts=parts)]
 
 
-def again(config: dict[str, Any]) -> list[str] | None:
+def again(config: Config) -> list[str] | None:
     """Overrides for another run of the same kind; None if its data need more than a name."""
     data, task = config["data"]["name"], config["task"]["name"]
     if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
@@ -263,36 +260,39 @@ def _quoted(text: str) -> str:
     return shlex.quote(text) if set('"$`!\\') & set(text) else f'"{text}"'
 
 
-def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    found = [
-        (_title(key), _figure(key.rpartition("/")[2], value))
-        for key, value in final_metrics(summary).items()
-        if key.count("/") == 1 or key.endswith("/loss")  # of a part of a mixture only its loss
-    ]
+def lines(summary: State) -> list[tuple[str, str]]:
+    found = [("Ended", summary["stopped"])] if summary.get("stopped") else []
+    speed, left = summary["tokens_per_second"], summary.get("steps_left_out")
     found += [
+        *figures(final_metrics(summary)),
         ("Parameters", compact(summary["params"])),
-        (
-            "Speed",
-            (
-                f"{compact(speed)} tokens/s"
-                if (speed := summary["tokens_per_second"])
-                else "not measured"
-            ),
-        ),
+        ("Speed", f"{compact(speed)} tokens/s" if speed else "not measured"),
         ("Run", str(_short(Path(summary["run"])))),
     ]
-    if left := summary.get("steps_left_out"):
-        found.append(
-            (
-                "Left out",
-                f"{left:,} of {summary['steps']:,} steps: their loss or gradient was not finite",
-            )
-        )
-    if summary.get("stopped"):
-        found.insert(0, ("Ended", summary["stopped"]))
+    if left:
+        steps = f"{left:,} of {summary['steps']:,} steps"
+        found.append(("Left out", f"{steps}: their loss or gradient was not finite"))
     if (Path(summary["run"]) / "profile.txt").exists():
         found.append(("Profile", "profile.txt and trace.json in the run's directory"))
     return found
+
+
+def figures(found: Facts) -> list[tuple[str, str]]:
+    """Titles and texts of the figures of one or several splits."""
+    from tasks import metrics
+
+    def title(split: str, *part: str) -> str:
+        if len(part) > 1:  # of a mixture
+            return f"Validation loss of {part[0]}"
+        name = metrics.titled(*part) if part else metrics.titled(split)
+        of = {"test": "Test ", "val": "Validation "}.get(split, "")
+        return TITLES.get("/".join((split, *part))) or f"{of}{name}"
+
+    return [
+        (title(*key.split("/")), metrics.written(key.rpartition("/")[2], value))
+        for key, value in found.items()
+        if key.count("/") < 2 or key.endswith("/loss")  # of a part of a mixture only its loss
+    ]
 
 
 TYPED = 100  # characters of a prompt that a command is shown with
@@ -301,25 +301,6 @@ TITLES = {
     "val/bits_per_byte": "Bits per byte",
     "val/perplexity": "Perplexity",
 }
-
-
-def _title(key: str) -> str:
-    split, *part, name = key.split("/")
-    if part:
-        return f"Validation loss of {part[0]}"
-    from tasks import metrics
-
-    name = metrics.TITLES.get(name) or name.replace("_", " ")
-    return TITLES.get(key) or f"{'Test' if split == 'test' else 'Validation'} {name}"
-
-
-def _figure(name: str, value: float) -> str:
-    from tasks import metrics
-
-    if name in metrics.SHARES:
-        return f"{100 * value:.2f} %"
-    digits = 4 if name in ("loss", "bits_per_byte") else 2
-    return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 
 
 def _short(path: Path) -> Path:

@@ -4,11 +4,11 @@ import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks.logging import summary
 from tasks.logging.bar import compact
 from tasks.logging.console import screen
+from tasks.types import State
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.registry import ConfigError
@@ -23,7 +23,7 @@ RESULTS = (
     "params",
     "tokens_per_second",
 )
-BEGUN = " INFO process "  # what a process writes into train.log when it begins
+STYLES = {"failed": "red", "stopped": "yellow"}
 SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
 
 
@@ -43,44 +43,30 @@ def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
     return 0 if all(row["status"] == "finished" for row in rows) else 1
 
 
-def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def table(sweep_dir: Path) -> tuple[list[State], list[str]]:
     """One row per job, best first, those that did not finish last; and the config paths in which
     the jobs differ.
     """
     configs, rows = {}, []
-    for folder in sorted(
-        (p for p in sweep_dir.iterdir() if p.is_dir()), key=lambda p: (len(p.name), p.name)
-    ):
+    folders = (path for path in sweep_dir.iterdir() if path.is_dir())
+    for folder in sorted(folders, key=lambda path: (len(path.name), path.name)):
         try:
             configs[folder.name] = dict(flat(read_config(folder)))
         except ConfigError:
             continue
-        done = summary.read(folder)
-        status = "finished" if done else "stopped" if _was_stopped(folder) else "failed"
-        row: dict[str, Any] = {"job": folder.name, "status": status}
+        done, ended = summary.read(folder), summary.read(folder, summary.ENDED)
+        stopped = ended is not None and ended["code"] > 128  # by a signal, after saving
+        status = "finished" if done else "stopped" if stopped else "failed"
+        row: State = {"job": folder.name, "status": status}
         rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
     paths = differing(list(configs.values()))
     for row in rows:
         row |= {path: written(configs[row["job"]].get(path, "")) for path in paths}
-    return (
-        sorted(rows, key=lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))),
-        paths,
-    )
+    best_first = lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))
+    return sorted(rows, key=best_first), paths
 
 
-def _was_stopped(folder: Path) -> bool:
-    """Whether a signal stopped the last process that trained the run, after saving."""
-    try:
-        text = (folder / "train.log").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return text.rpartition(" INFO Stopped by SIG")[0].count(BEGUN) == text.count(BEGUN) > 0
-
-
-def _show(
-    rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path, parts: Sequence[str]
-) -> None:
-    from rich.measure import Measurement
+def _show(rows: list[State], paths: list[str], sweep_dir: Path, parts: Sequence[str]) -> None:
     from rich.table import Table
 
     shown = Table(box=None, header_style="dim", pad_edge=False)
@@ -92,22 +78,17 @@ def _show(
             overflow="fold",
         )
     for row in rows:
-        named = [str(row["job"]), *(str(row[path]) for path in paths)]
-        if row["status"] != "finished":
-            shown.add_row(
-                *named, row["status"], style="red" if row["status"] == "failed" else "yellow"
-            )
-            continue
-        values = [
-            *(f"{row[name]:.4f}" if name in row else "" for name in measured),
-            compact(row["params"]),
-            compact(row["tokens_per_second"]) if row["tokens_per_second"] else "-",
-        ]
-        shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
+        values = [row["status"]]
+        if row["status"] == "finished":
+            speed = row["tokens_per_second"]
+            values = [f"{row[name]:.4f}" if name in row else "" for name in measured]
+            values += [compact(row["params"]), compact(speed) if speed else "-"]
+        best = "bold" if row is rows[0] else None
+        named = (str(row[key]) for key in ("job", *paths))
+        shown.add_row(*named, *values, style=STYLES.get(row["status"], best))
     console = screen()
     if not console.is_terminal:  # a file has no edge
-        wide = console.options.update(max_width=10_000)
-        console = screen(width=max(console.width, Measurement.get(console, wide, shown).maximum))
+        console = screen(width=10_000)
     console.print()
     console.print(shown)
     for line in endings(rows, sweep_dir, parts):
@@ -115,15 +96,12 @@ def _show(
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
 
 
-def endings(
-    rows: list[dict[str, Any]], sweep_dir: Path, parts: Sequence[str] = ()
-) -> Iterable[str]:
+def endings(rows: list[State], sweep_dir: Path, parts: Sequence[str] = ()) -> Iterable[str]:
     """A message on the jobs that failed, and one on each job that was stopped."""
-    failed = [row["job"] for row in rows if row["status"] == "failed"]
-    if failed:
+    of = {status: [row["job"] for row in rows if row["status"] == status] for status in STYLES}
+    if failed := of["failed"]:
         logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)
         yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
-    for row in rows:
-        if row["status"] == "stopped":
-            way = resume(sweep_dir / row["job"], parts)
-            yield f"Job {row['job']} was stopped. Go on with: {way}"
+    for job in of["stopped"]:
+        way = resume(sweep_dir / job, parts)
+        yield f"Job {job} was stopped. Go on with: {way}"

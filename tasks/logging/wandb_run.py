@@ -1,17 +1,17 @@
 """A run on W&B: offline without a login or without a connection."""
 
-import netrc
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tasks.types import Facts
 
 OPTIONS = ("project", "entity", "group", "job_type", "tags")  # of the logger's node
 GROUP, JOB_TYPE, TAG = 128, 64, 64  # characters that W&B takes
 
 
-def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str | None]:
+def begun(node: Facts, folder: Path, **more: Any) -> tuple[Any, str | None]:
     """The W&B run of a `logger` config, with its files in `folder`, and a line for the user, such
     as how to sync.
     """
@@ -26,7 +26,7 @@ def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str 
     settings = wandb.Settings(
         init_timeout=30, console="off", silent=True, x_disable_stats=False, git_root=root
     )
-    line = None
+    line = ""
     try:
         run = wandb.init(mode=mode, settings=settings, **wanted)
     except Exception as error:
@@ -35,10 +35,10 @@ def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str 
         run, mode = wandb.init(mode="offline", settings=settings, **wanted), "offline"
         line = f"W&B cannot be reached ({first_line(error)}). "
     if mode == "offline":
-        line = (line or "") + f"W&B logs offline; to sync: wandb sync {Path(run.dir).parent}"
+        line += f"W&B logs offline; to sync: wandb sync {Path(run.dir).parent}"
     elif mode == "online":
         line = f"W&B: {run.url}"
-    return run, line
+    return run, line or None
 
 
 def number(run_dir: Path) -> str:
@@ -54,13 +54,8 @@ def first_line(error: BaseException) -> str:
 
 
 def _has_login() -> bool:
+    from requests.utils import get_netrc_auth
+
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
-    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("//")[-1].split("/")[0]
-    for file in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
-        try:
-            if file and netrc.netrc(os.path.expanduser(file)).authenticators(host):
-                return True
-        except (OSError, netrc.NetrcParseError):
-            continue
-    return False
+    return get_netrc_auth(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")) is not None

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from tasks.refusal import refusal
+from tasks.types import Config
 from xformer_kit.data.buckets import ROWS, step_rows
-from xformer_kit.registry import ConfigError, Fault
 
 
 def fewest(
-    model: nn.Module, objective: Any, config: dict[str, Any], trainer: Any, device: torch.device
+    model: nn.Module, objective: Any, config: Config, trainer: Any, device: torch.device
 ) -> int:
     """Try forward and backward with 1, 2, ... micro-batches; all ranks use the largest result.
 
@@ -58,11 +59,9 @@ def search(
             continue
         finally:
             clean()
-    raise ConfigError(
-        Fault(
-            "trainer.accumulate",
-            "not even one sequence of data.seq_len fits into the device's memory",
-            got=f"auto, and {batch} sequences on {world} devices",
-            fix="Lower data.seq_len or model.dim, or take a larger device.",
-        )
+    raise refusal(
+        "trainer.accumulate",
+        "not even one sequence of data.seq_len fits into the device's memory",
+        got=f"auto, and {batch} sequences on {world} devices",
+        fix="Lower data.seq_len or model.dim, or take a larger device.",
     )

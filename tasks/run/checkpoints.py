@@ -9,8 +9,10 @@ file is read.
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,74 +20,78 @@ import torch
 
 from tasks.logging.files import sync_path
 from tasks.run.exit_codes import FULL, NoRun, NotSaved
+from tasks.types import State
 from xformer_kit.model.checkpoint import DamagedError, read
 
 log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
-def write(state: dict[str, Any], folder: Path) -> None:
+def write(state: State, folder: Path) -> None:
     """Save as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved, and leaves both, if it
     cannot.
     """
-    target = folder / LAST
-    try:
+    with _saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))  # type: ignore[arg-type]
-        if target.exists():
-            os.replace(target, folder / PREVIOUS)
-        os.replace(beside, target)
+        beside = _write_beside(folder / LAST, partial(_save, state))
+        if (folder / LAST).exists():
+            os.replace(folder / LAST, folder / PREVIOUS)
+        os.replace(beside, folder / LAST)
         sync_path(folder)
-    except (OSError, RuntimeError) as error:
-        raise NotSaved(_why_not(error, folder)) from error
 
 
 def write_file(state: Any, target: Path) -> None:
     """Save an object with torch.save, whole or not at all. Raises NotSaved if it cannot."""
-    try:
-        beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))  # type: ignore[arg-type]
-        os.replace(beside, target)
-    except (OSError, RuntimeError) as error:
-        raise NotSaved(_why_not(error, target.parent)) from error
+    with _saving(target.parent):
+        os.replace(_write_beside(target, partial(_save, state)), target)
 
 
 def keep_as_best(folder: Path) -> None:
     """Copy last.ckpt to best.ckpt: a copy, not a link, so that damage to one spares the other."""
-    try:
-        with open(folder / LAST, "rb") as source:
-            beside = _write_beside(
-                folder / BEST, lambda file: shutil.copyfileobj(source, file, 1 << 20)
-            )
-        os.replace(beside, folder / BEST)
+    with _saving(folder), open(folder / LAST, "rb") as source:
+        copy = partial(shutil.copyfileobj, source, length=1 << 20)
+        os.replace(_write_beside(folder / BEST, copy), folder / BEST)
         sync_path(folder)
-    except OSError as error:
+
+
+def _save(state: Any, file: BinaryIO) -> None:
+    torch.save(state, _Plain(file))  # type: ignore[arg-type]
+
+
+@contextmanager
+def _saving(folder: Path) -> Iterator[None]:
+    """Raises NotSaved for what a file system or torch.save raises."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
         raise NotSaved(_why_not(error, folder)) from error
 
 
 def newest(
     folder: Path,
     needs: Iterable[str] = ("state_dict", "global_step"),
-    misfit: Callable[[dict[str, Any]], str | None] | None = None,
-) -> tuple[Path, dict[str, Any]] | None:
+    misfit: Callable[[State], str | None] | None = None,
+) -> tuple[Path, State] | None:
     """The valid checkpoint with the highest step, and its state; None if there is no file of one.
 
     misfit: returns why a run cannot resume from a state, or None; a file with such a state counts
     as damaged. Damaged files are logged and skipped. Raises NoRun if all are damaged, since
     training from step 0 would replace them.
     """
-    found, faults = [], []
+    found: list[tuple[Path, State]] = []
+    faults = []
     for name in (LAST, PREVIOUS, BEST):
         path = folder / name
+        if name == BEST and found:
+            break
         if path.exists():
             try:
                 state = read(path, needs)
                 if misfit is not None and (fault := misfit(state)):
                     raise DamagedError(fault)
-                found.append((state, path))
+                found.append((path, state))
             except DamagedError as error:
                 faults.append(f"{path} is damaged ({error})")
-        if found and name == PREVIOUS:
-            break
     if faults and not found:
         raise NoRun(
             f"resume: no checkpoint of the run can be read; {'; '.join(faults)}. Nothing was"
@@ -93,10 +99,7 @@ def newest(
         )
     for fault in faults:
         log.warning("%s and is left aside.", fault)
-    if not found:
-        return None
-    state, path = max(found, key=lambda pair: pair[0]["global_step"])
-    return path, state
+    return max(found, key=lambda pair: pair[1]["global_step"], default=None)
 
 
 def set_aside(folder: Path) -> None:
@@ -107,13 +110,13 @@ def set_aside(folder: Path) -> None:
         os.replace(folder / LAST, folder / f"{LAST}.aside")
 
 
+@dataclass
 class _Plain:
     """A file of which torch.save sees only `write` and `flush`, so that an OSError reaches us with
     its number.
     """
 
-    def __init__(self, file: BinaryIO):
-        self.file = file
+    file: BinaryIO
 
     def write(self, data: Any) -> int:
         self.file.write(data)
@@ -149,9 +152,6 @@ def _why_not(error: BaseException, folder: Path) -> str:
     number = getattr(cause, "errno", None) or getattr(error, "errno", None)
     why = os.strerror(number) if number else str(error).splitlines()[0]
     way = "Make room" if number in FULL else "Put that right"
-    kept = (
-        "The last good checkpoint is untouched. "
-        if (folder / LAST).exists() or (folder / PREVIOUS).exists()
-        else ""
-    )
+    good = any((folder / name).exists() for name in (LAST, PREVIOUS))
+    kept = "The last good checkpoint is untouched. " if good else ""
     return f"A checkpoint could not be written into {folder}: {why}. {kept}{way}."

@@ -1,13 +1,11 @@
 """Checks of a run against its data, its plan and its other ranks; all raise ConfigError."""
 
-import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from tasks.run import processes
-from xformer_kit.config import config_hash
+from tasks.run.processes import gathered
+from tasks.types import Config
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import run_key
@@ -22,11 +20,10 @@ def check_vocabulary(wanted: int | None, needed: int) -> None:
         )
 
 
-def check_planned(config: dict[str, Any], fingerprint: str) -> None:
+def check_planned(planned: str | None, config: Config, fingerprint: str) -> None:
     """A run of a study must be the one that its plan has: the plan composes the config by itself,
     and Hydra and its launcher compose it again.
     """
-    planned = os.environ.get(processes.KEY)
     if planned is not None and planned != (key := run_key(config, fingerprint)):
         raise ConfigError(
             f"study: this run was planned as {planned} and is {key}: its config, its data or its"
@@ -35,37 +32,29 @@ def check_planned(config: dict[str, Any], fingerprint: str) -> None:
         )
 
 
+@dataclass(eq=False)
 class SameConfig:
     """Raises ConfigError before the first step if ranks do not hold the same config and data."""
 
-    def __init__(self, config: dict[str, Any], fingerprint: str):
-        self.digest = config_hash(config)
-        self.fingerprint = fingerprint
+    digest: str
+    fingerprint: str
 
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        same_config(self.digest, self.fingerprint, trainer.world_size)
+        found = gathered((self.digest, self.fingerprint), trainer.world_size)
+        digests, fingerprints = zip(*found, strict=True)
+        if len(set(digests)) > 1:
+            raise ConfigError(
+                "config: must be the same on all ranks; its hashes are"
+                f" {', '.join(digests)}. Start all from one file."
+            )
+        if len(set(fingerprints)) > 1:
+            raise ConfigError(
+                "data: must be the same on all ranks; its fingerprints differ. Give every machine"
+                " the same text."
+            )
 
 
-def same_config(digest: str, fingerprint: str, world: int) -> None:
-    """All ranks must hold the same config and data."""
-    if world == 1:
-        return
-    found: list[Any] = [None] * world
-    torch.distributed.all_gather_object(found, (digest, fingerprint))
-    if len({a for a, _ in found}) > 1:
-        hashes = ", ".join(a for a, _ in found)
-        raise ConfigError(
-            f"config: must be the same on all ranks; its hashes are {hashes}. Start all from one"
-            " file."
-        )
-    if len({b for _, b in found}) > 1:
-        raise ConfigError(
-            "data: must be the same on all ranks; its fingerprints differ. Give every machine the"
-            " same text."
-        )
-
-
-def notes(config: dict[str, Any], prepared: Any) -> Iterator[str]:
+def notes(config: Config, prepared: Any) -> Iterator[str]:
     """Notes on the data that do not prevent training."""
     node = config["tokenizer"]
     for tokenizer in dict.fromkeys((prepared.source_tokenizer, prepared.tokenizer)):
@@ -75,13 +64,8 @@ def notes(config: dict[str, Any], prepared: Any) -> Iterator[str]:
             yield (
                 f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
             )
-    for split, (count, total, what) in overlap(prepared).items():
+    for split, (count, total, what) in prepared.overlap.items():
         yield (
             f"data: {count:,} of the {total:,} {what} of {split} are in training too: its figures"
             " are better than on new data. Leave them out of one of the two."
         )
-
-
-def overlap(prepared: Any) -> dict[str, Any]:
-    """Split -> (examples that are in training too, examples, what they are)."""
-    return dict(getattr(prepared, "overlap", None) or {})

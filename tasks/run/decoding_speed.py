@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from tasks.evaluation import EvaluatedTask
-from xformer_kit.registry import ConfigError, Fault
+from tasks.refusal import refusal
+from tasks.types import Config, Figures
 
 ROUNDS = 3  # that are measured, after one that is not
 
 
-def decodable(config: dict[str, Any], model: Any) -> None:
+def decodable(config: Config, model: Any) -> None:
     """Raises ConfigError if a model cannot generate so many tokens: at a run's start, not after its
     last step.
     """
@@ -22,28 +23,24 @@ def decodable(config: dict[str, Any], model: Any) -> None:
     if not tokens:
         return
     if "decoder" not in config["model"]:
-        raise ConfigError(
-            Fault(
-                "trainer.decode_tokens",
-                "an encoder without a decoder writes no text token by token",
-                got=f"{tokens}",
-                fix="Leave it 0.",
-            )
+        raise refusal(
+            "trainer.decode_tokens",
+            "an encoder without a decoder writes no text token by token",
+            got=tokens,
+            fix="Leave it 0.",
         )
     longest = model.longest
     if longest is not None and tokens >= longest:
-        raise ConfigError(
-            Fault(
-                "trainer.decode_tokens",
-                f"must be below the {longest} tokens that the model's positions allow, for one"
-                " begins the text",
-                got=f"{tokens}",
-                fix="Raise model.max_len, or take fewer.",
-            )
+        raise refusal(
+            "trainer.decode_tokens",
+            f"must be below the {longest} tokens that the model's positions allow, for one"
+            " begins the text",
+            got=tokens,
+            fix="Raise model.max_len, or take fewer.",
         )
 
 
-def decoding_speed(task: EvaluatedTask) -> dict[str, float]:
+def decoding_speed(task: EvaluatedTask) -> Figures:
     """Tokens per second, greedily and with the model's cache, for data.batch_size texts at once,
     each from one token on (with two stacks, after a source of data.seq_len tokens); the median of a
     few rounds. Empty if trainer.decode_tokens is 0.
@@ -54,13 +51,12 @@ def decoding_speed(task: EvaluatedTask) -> dict[str, float]:
     if not tokens:
         return {}
     rows = task.data.rows
-    device = next(task.model.parameters()).device
     draw = torch.Generator().manual_seed(0)
 
     model: Any = task.model
 
     def drawn(vocab_size: int, length: int) -> torch.Tensor:
-        return torch.randint(vocab_size, (rows, length), generator=draw).to(device)
+        return torch.randint(vocab_size, (rows, length), generator=draw).to(task.device)
 
     two, length = "encoder" in task.config["model"], task.config["data"]["seq_len"]
     given = {"source": drawn(model.source_vocab_size, length)} if two else {}
@@ -69,7 +65,7 @@ def decoding_speed(task: EvaluatedTask) -> dict[str, float]:
         for _ in range(1 + ROUNDS):
             first, began = drawn(model.vocab_size, 1), time.perf_counter()
             model.generate(first, max_new_tokens=tokens, temperature=0.0, **given)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            if task.device.type == "cuda":
+                torch.cuda.synchronize(task.device)
             taken.append(time.perf_counter() - began)
     return {"decoding_tokens_per_second": rows * tokens / statistics.median(taken[1:])}

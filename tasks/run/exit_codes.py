@@ -17,41 +17,36 @@ START_ANEW = f"Going on with this run would end at the same step: start a new on
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Of a disk or of what is on it too, not of the program.
-DISK = {
-    errno.EROFS,
-    errno.EIO,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ESTALE,
-    errno.ENXIO,
-    errno.EISDIR,
-    errno.ENOTDIR,
-}
+OF_DISK = "EROFS EIO EACCES EPERM ESTALE ENXIO EISDIR ENOTDIR"
+DISK = {getattr(errno, name) for name in OF_DISK.split()}
 
 
 class Ended(Exception):  # noqa: N818
-    """A run that ended before its last step; `code` is the exit code."""
+    """A run that ended before its last step; `code` is the exit code, `step` the number of the step
+    at which it ended, if that is known.
+    """
 
     code = FAILED
+
+    def __init__(self, text: str, step: int | None = None):
+        super().__init__(text)
+        self.step = step
 
 
 class StoppedBySignal(Ended):
     """A signal stopped the run, and its state was saved."""
 
     def __init__(self, number: int, step: int):
+        super().__init__(f"Stopped by {signal.Signals(number).name} at step {step}.", step)
         self.code = 128 + number
-        self.step = step
-        super().__init__(f"Stopped by {signal.Signals(number).name} at step {step}.")
 
 
 class NonFinite(Ended):
-    """A step gave a loss or gradient that is not finite; the weights are those before that step."""
+    """A step gave a loss or gradient that is not finite; the weights are those before that step.
+    The step is counted from 1.
+    """
 
     code = NONFINITE
-
-    def __init__(self, text: str, step: int | None = None):
-        super().__init__(text)
-        self.step = step  # counted from 1
 
 
 class Pruned(Ended):
@@ -60,8 +55,8 @@ class Pruned(Ended):
     code = PRUNED
 
     def __init__(self, step: int):
-        self.step = step
-        super().__init__(f"Ended early at step {step}: by what it measured, the search gave it up.")
+        text = f"Ended early at step {step}: by what it measured, the search gave it up."
+        super().__init__(text, step)
 
 
 class NotSaved(Ended):
@@ -74,23 +69,23 @@ class NoRun(Ended):
     code = CONFIG
 
 
+VOTES = 1000  # fewer ranks than that
+
+
 def ballot(number: int, late: bool = False) -> int:
-    """A signal, and the end of trainer.max_time, as a number that ranks can add up: fewer than 1000
-    votes for each.
-    """
-    return (1000 ** SIGNALS.index(signal.Signals(number)) if number else 0) + late * 1000 ** len(
-        SIGNALS
-    )
+    """A signal, and the end of trainer.max_time, as a number that ranks can add up."""
+    signals = VOTES ** SIGNALS.index(signal.Signals(number)) if number else 0
+    return signals + late * VOTES ** len(SIGNALS)
 
 
 def overtime(votes: int) -> bool:
     """Whether any rank's time was up, from the sum of their ballots."""
-    return votes >= 1000 ** len(SIGNALS)
+    return votes >= VOTES ** len(SIGNALS)
 
 
 def elected(votes: int) -> int:
     """The signal that ranks were sent, from the sum of their ballots; 0 for none."""
-    return next((int(s) for i, s in enumerate(SIGNALS) if votes // 1000**i % 1000), 0)
+    return next((int(s) for i, s in enumerate(SIGNALS) if votes // VOTES**i % VOTES), 0)
 
 
 def end_at_signals() -> None:

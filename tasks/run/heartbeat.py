@@ -5,18 +5,15 @@ A rank that is suspended or cut off, unlike one that died, ends no collective: t
 for it forever.
 """
 
-import math
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from tasks.run import processes
-from xformer_kit.config.trainer_schema import OURS
+from tasks.types import Facts
 
 EVERY = 1.0  # seconds between two beats, at most
 OVER = 1 << 40  # added to its count by a rank that is done, so that none waits for it
@@ -95,12 +92,12 @@ class Heartbeat:
             self.store.add(_count(self.rank), OVER)
 
 
-def begin(trainer: Mapping[str, Any]) -> Heartbeat | None:
+def begin(trainer: Facts) -> Heartbeat | None:
     """The heartbeat of this process, started, if the run has several ranks and trainer.rank_timeout
     is not null.
     """
-    patience = trainer.get("rank_timeout", OURS["rank_timeout"].default)
-    count = math.prod(processes.world() or (1, 1))
+    patience = processes.rank_timeout(trainer)
+    count = processes.ranks()
     return None if patience is None or count == 1 else Heartbeat(patience, processes.rank(), count)
 
 

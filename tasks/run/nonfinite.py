@@ -1,13 +1,16 @@
 """Finds where a value stopped being finite: replays the step and checks each module in turn."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from tasks.module import Task
-from tasks.run.exit_codes import DIVERGED, START_ANEW, NonFinite
+from tasks.run.exit_codes import DIVERGED, NonFinite
 from xformer_kit.data.batch import Batch, mapped
 
 NOTHING = "nothing on this rank"
@@ -20,12 +23,10 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
     examples = steps.of(step)
     batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     where = first_broken(task, batch, step)
-    shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (
-        ", ..." if len(examples) > 8 else ""
-    )
+    shown = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
     return (
         f"The loss or the gradient of step {step + 1} is not finite. The first to break: {where}. "
-        f"Its examples on this rank: {shown}."
+        f"Its examples on this rank: {', '.join(shown)}."
     )
 
 
@@ -37,22 +38,12 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
         return "Nothing is kept: trainer.enable_checkpointing is false."
     # A finite gradient, too large a rate.
     if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
-        saved = checkpoints.saved
-        return (
-            f"The last checkpoint is of step {saved}."
-            if saved >= 0
-            else "There is no checkpoint before it."
-        )
+        if checkpoints.saved < 0:
+            return "There is no checkpoint before it."
+        return f"The last checkpoint is of step {checkpoints.saved}."
     task.rewind(step)
     checkpoints.keep(task.trainer, task)
     return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
-
-
-def ending(what: str, kept: str, step: int) -> NonFinite:
-    """The exception: what went wrong, what is kept, and what to do. A step is a function of the
-    config and its number, so a resumed run ends at the same step.
-    """
-    return NonFinite(f"{what} {kept} {START_ANEW}", step)
 
 
 def nothing_learned(steps: int) -> NonFinite:
@@ -106,23 +97,15 @@ def first_broken(task: Task, batch: Batch, step: int) -> str:
         model.zero_grad()
 
 
-def _watch(name: str, module: nn.Module, broken: list[str]):
-    def forward(_module, _inputs, output):
-        if not broken and any(not bool(torch.isfinite(x).all()) for x in _floats(output)):
-            broken.append(f"the output of {name}")
+def _watch(name: str, module: nn.Module, broken: list[str]) -> Iterator[RemovableHandle]:
+    def watch(what: str, tensors: Any) -> None:
+        floats = (
+            x for x in tree_leaves(tensors) if isinstance(x, Tensor) and x.is_floating_point()
+        )
+        if not broken and any(not bool(torch.isfinite(x).all()) for x in floats):
+            broken.append(f"{what} {name}")
 
-    def backward(_module, gradients, _outputs):
-        if not broken and any(not bool(torch.isfinite(x).all()) for x in _floats(gradients)):
-            broken.append(f"the gradient that leaves {name}")
-
-    return module.register_forward_hook(forward), module.register_full_backward_hook(backward)
-
-
-def _floats(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value] if value.is_floating_point() else []
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return []
-    return [tensor for item in value for tensor in _floats(item)]
+    forward = lambda _module, _inputs, output: watch("the output of", output)
+    backward = lambda _module, gradients, _outputs: watch("the gradient that leaves", gradients)
+    yield module.register_forward_hook(forward)
+    yield module.register_full_backward_hook(backward)

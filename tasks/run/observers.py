@@ -1,33 +1,22 @@
 """The observers of a run, in the order in which they run."""
 
-import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks.callbacks import (
-    Averages,
-    Cadence,
-    CheckpointSaver,
-    Deadline,
-    NonFiniteGuard,
-    Profile,
-    ProgressBar,
-    Pruning,
-    Recorder,
-    RequestedStop,
-    Samples,
-    SignalStop,
-    watching,
-)
-from tasks.logging.bar import Bar
-from tasks.run import processes
-from tasks.run.exit_codes import SignalBox
+from tasks.callbacks.averages import Averages
+from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.guard import Deadline, NonFiniteGuard, RequestedStop, SignalStop
+from tasks.callbacks.profile import Profile
+from tasks.callbacks.progress import ProgressBar
+from tasks.callbacks.pruning import Pruning
+from tasks.callbacks.samples import Samples
+from tasks.callbacks.watching import watchers
+from tasks.types import Config
 from xformer_kit.config.trainer_schema import seconds
 
 
-def averages(config: dict[str, Any], cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
+def averages(config: Config, cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
     """The observer of averaged weights, if the config has an average."""
     decay, count = config["ema"]["decay"], config["checkpoints"]["average"]
     if decay is None and count <= 1:
@@ -35,38 +24,24 @@ def averages(config: dict[str, Any], cadence: Cadence, folder: Path, saved: Any)
     return Averages(cadence, folder, decay, count, saved)
 
 
-def observers(
-    config: dict[str, Any],
-    cadence: Cadence,
-    run_dir: Path,
-    tell: Any,
-    *,
-    signals: SignalBox,
-    recorder: Recorder,
-    averages: Averages | None,
-    checkpoints: CheckpointSaver,
-    bar: Bar | None,
-    explain: Callable[[int], Exception],
-    save: Callable[[], None],
-) -> list[Any]:
-    """`bar`: None on all ranks but the first; `explain(step)`: the error for a step that was not
-    finite; `save()`: saves the state unless that was just done.
-    """
-    node, first = config["trainer"], bar is not None
-    guard = NonFiniteGuard(cadence, explain)
+def observers(run: Any, saver: CheckpointSaver, averages: Averages | None) -> list[Any]:
+    """Of a TrainingProcess with its recorder, its log, and on the first rank its bar."""
+    config, cadence, bar = run.config, run.cadence, run.bar
+    node, save = config["trainer"], lambda: saver.keep(run.trainer, run.task)
+    guard = NonFiniteGuard(cadence, run.explain)
     found: list[Any] = [guard]
-    if checkpoints.users:
+    if saver.users:
         found.append(RequestedStop(cadence, config["checkpoints"]["average"] > 1))
     if (limit := seconds(node.get("max_time"))) is not None:
-        found.append(Deadline(cadence, limit, signals))
-    found += [recorder, *watching.watchers(config, cadence, run_dir, tell, first)]
+        found.append(Deadline(cadence, limit, run.signals))
+    found += [run.recorder, *watchers(config, cadence, run.run_dir, run.log, run.first)]
     if bar is not None:
-        found += [ProgressBar(bar, recorder.clock), Samples(run_dir, tell)]
+        found += [ProgressBar(bar, run.recorder.clock), Samples(run.run_dir, run.log)]
     if averages is not None:
         found.append(averages)
-    found.append(checkpoints)
-    if node.get("profile") and first:
-        found.append(Profile(run_dir, node["profile"]))
-    if trial := json.loads(os.environ.get(processes.TRIAL, "null")):
-        found.append(Pruning(cadence, trial, save))
-    return [*found, SignalStop(cadence, signals, guard, save)]
+    found.append(saver)
+    if node.get("profile") and run.first:
+        found.append(Profile(run.run_dir, node["profile"]))
+    if run.job.trial:
+        found.append(Pruning(cadence, run.job.trial, save))
+    return [*found, SignalStop(cadence, run.signals, guard, save)]

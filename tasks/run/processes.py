@@ -16,23 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tasks.run.exit_codes import SIGNALS, NoRun
-
-PARENT = "XFORMER_PARENT"  # environment: the process without which a worker ends
-JOB = (  # environment: this is a job of a multirun, which ends with a line in place of a page
-    "XFORMER_JOB"
-)
-# environment: a run of a study prints nothing; its log and ended.json have everything
-SILENT = "XFORMER_SILENT"
-# environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
-TRIAL = "XFORMER_TRIAL"
-KEY = "XFORMER_KEY"  # environment: the key by which a study planned the run
-QUIET = "XFORMER_QUIET"  # environment: a job that runs at the same time as others draws no bar
+from tasks.run.job import Job
+from tasks.types import Config, Facts
 
 ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
 
@@ -59,6 +51,10 @@ def world() -> tuple[int, int] | None:
         machines = int(os.environ.get("SLURM_NNODES", 1))
         return int(os.environ["SLURM_NTASKS"]) // machines, machines
     return None
+
+
+def ranks() -> int:
+    return math.prod(world() or (1, 1))
 
 
 def reply(text: str) -> None:
@@ -96,6 +92,23 @@ def store() -> Any:
     )
 
 
+def gathered(value: Any, world_size: int) -> list[Any]:
+    """The values of all ranks."""
+    found = [value]
+    if world_size > 1:
+        import torch
+
+        found = found * world_size
+        torch.distributed.all_gather_object(found, value)
+    return found
+
+
+def rank_timeout(trainer: Facts) -> float | None:
+    from xformer_kit.config.trainer_schema import OURS
+
+    return trainer.get("rank_timeout", OURS["rank_timeout"].default)
+
+
 def lost_connection(error: BaseException) -> bool:
     """Whether an error is that of an exchange with another rank, which has ended."""
     text = str(error).lower()
@@ -111,20 +124,18 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
     The first rank starts the run before it shares the directory, where the others read the config.
     If that fails, it raises the error, and the others raise NoRun.
     """
-    shared, fault = store(), None
+    from torch.distributed.elastic.utils.store import synchronize
+
+    fault = None
     if rank() == 0:
         try:
             begin()
         except Exception as error:
             fault = error
-        shared.set("xformer/run_dir", "" if fault else str(run_dir.resolve()))
-    named = shared.get("xformer/run_dir").decode()
-    count = math.prod(world() or (1, 1))
-    if shared.add("xformer/read", 1) == count:
-        shared.set("xformer/all_read", "yes")
-    if rank() == 0:  # the store may live in this process: stay until all have read
-        shared.wait(["xformer/all_read"])
-    if not named:
+    own = "" if fault else str(run_dir.resolve())
+    # The store may be in the first rank, which waits until all have read.
+    said = synchronize(store(), own.encode(), rank(), ranks(), "xformer/run_dir", ANSWER.seconds)
+    if not (named := said[0].decode()):
         raise fault or NoRun(
             "hydra.run.dir: the first rank could not start the run; see its message."
         )
@@ -134,19 +145,18 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
     return agreed
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int | None) -> None:
     """End this process when its parent does: through the kernel on Linux, else by checking twice a
     second.
 
     Workers of an elastic agent have a session of their own, so nothing else would end them after a
     kill -9.
     """
-    parent = int(os.environ.get(PARENT, os.getppid()))
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # 1: PR_SET_PDEATHSIG
     else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it died before the line above
+        threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    if parent not in (None, os.getppid()):  # it died before the line above
         os._exit(1)
 
 
@@ -157,11 +167,10 @@ def _watch(parent: int) -> None:
 
 
 def silence() -> None:
-    """Discard this process's output to the screen, if it was started as a silent one."""
-    if os.environ.get(SILENT):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for fd in (1, 2):
-            os.dup2(nowhere, fd)
+    """Discard this process's output to the screen."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for fd in (1, 2):
+        os.dup2(nowhere, fd)
 
 
 @contextmanager
@@ -187,7 +196,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def device_count(trainer: dict[str, Any]) -> int:
+def device_count(trainer: Config) -> int:
     """Number of processes on this machine for a trainer's devices."""
     import torch
 
@@ -216,30 +225,20 @@ def import_environment() -> dict[str, str]:
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join([*own, *given])}
 
 
-def worker_environment(quiet: bool, job: bool) -> dict[str, str]:
-    """Environment of a process that trains for this one."""
-    found = os.environ | import_environment() | {PARENT: str(os.getpid())}
-    return found | ({QUIET: "1"} if quiet else {}) | ({JOB: "1"} if job else {})
+def worker_command(job: Job, count: int) -> list[str]:
+    """The command that trains a run for this process, in `count` processes."""
+    told = replace(job, parent=os.getpid()).arguments()
+    return [sys.executable, "-m", "tasks.run.worker", *told, str(count)]
 
 
-def launch(
-    run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool = False, job: bool = False
-) -> int:
+def launch(job: Job, count: int) -> int:
     """Train a run in `count` worker processes, pass signals on to them, and return the exit
     code.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "tasks.run.worker",
-        str(run_dir),
-        "--count",
-        str(count),
-        "--parts",
-        *parts,
-    ]
     # A process group of its own: Ctrl-C reaches only this process, which passes it on once.
-    child = subprocess.Popen(command, env=worker_environment(quiet, job), process_group=0)
+    child = subprocess.Popen(
+        worker_command(job, count), env=os.environ | import_environment(), process_group=0
+    )
     with forwarding_signals(child.send_signal):
         code = child.wait()
     return code if code >= 0 else 128 - code

@@ -1,20 +1,21 @@
 """Resumes a run from its directory."""
 
 from pathlib import Path
-from typing import Any
 
 from tasks.logging import summary
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended, NoRun
+from tasks.run.job import Job
 from tasks.run.start import PARTS_WAY, train_in_processes
 from tasks.run.train import report_end
+from tasks.types import Config, Files, State
 from xformer_kit.config import GROUPS, check, config_hash, import_parts, read_config
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.saved import check_parts, check_unchanged
 from xformer_kit.registry import ConfigError
 
 
-def resume_run(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
+def resume_run(run_dir: Path, parts: Files = ()) -> int:
     """Resume a run where it stopped; returns the exit code."""
     try:
         if not run_dir.is_dir() or not (run_dir / "config.yaml").is_file():
@@ -36,12 +37,12 @@ def resume_run(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
         import_parts(parts, GROUPS.values())
         if faults := check(config) or [*run_faults(config)]:
             raise ConfigError(f"{run_dir}: {fault}" for fault in faults)
-        return train_in_processes(config, run_dir, parts, job=False, quiet=False)
+        return train_in_processes(config, Job(run_dir, parts))
     except (Ended, ConfigError) as error:
         return report_end(error)
 
 
-def _check_config(run_dir: Path, config: dict[str, Any], done: dict[str, Any]) -> None:
+def _check_config(run_dir: Path, config: Config, done: State) -> None:
     """Raises ConfigError if a finished run's config.yaml is not the one that its checkpoint holds.
 
     A checkpoint may have gigabytes, so that it is read only if the hash in summary.json differs,

@@ -2,21 +2,24 @@
 
 import contextlib
 import json
-import os
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tasks.logging import summary
 from tasks.logging.files import replace_text
+from tasks.refusal import refusal
 from tasks.run import fork_server, processes
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS
 from tasks.run.exit_codes import CONFIG, Ended, NoRun
-from tasks.run.train import CONFIG_DIGEST, config_digest, report_end, train_run
+from tasks.run.job import Job
+from tasks.run.train import config_digest, report_end, train_run
+from tasks.types import Config, Files
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import check_parts, part_hashes
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry import command_lines as proposed
 
 PARTS_WAY = "parts=[FILE]"  # how train.py is given a file of own components
@@ -42,35 +45,26 @@ WRITTEN = (
 
 
 def start_run(
-    config: dict[str, Any],
-    run_dir: Path,
-    parts: tuple[str, ...] = (),
-    *,
-    job: bool = False,
-    quiet: bool = False,
-    there: bool | None = None,
+    config: Config, run_dir: Path, parts: Files = (), *, there: bool | None = None, **how: Any
 ) -> int:
-    """Start a run in its directory and return its exit code. `job`: one of a multirun, in a process
-    of its own. `there`: whether the directory existed before, if something else has created it
-    since.
+    """Start a run in its directory and return its exit code. `how`: fields of a Job. `there`:
+    whether the directory existed before, if something else has created it since.
 
     If the config turns out to be wrong once the data are read, what was written is removed again.
     """
+    job = Job(run_dir, parts, **how)
     there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
     try:
         begin = partial(_new_directory, config, run_dir, parts)
         if processes.joined():
-            run_dir = processes.agree_on(run_dir, begin)
+            job = replace(job, run_dir=processes.agree_on(run_dir, begin))
         else:
             begin()
-        os.environ[CONFIG_DIGEST] = config_digest(config)
-        code = train_in_processes(config, run_dir, parts, job, quiet)
+        code = train_in_processes(config, job)
     except (Ended, ConfigError) as error:
         code = report_end(error)
-    finally:
-        os.environ.pop(CONFIG_DIGEST, None)
     # The table of a multirun lists its failed jobs.
-    if code == CONFIG and fresh and not job and not processes.joined():
+    if code == CONFIG and fresh and not job.listed and not processes.joined():
         _clear(run_dir, config, there)
     return code
 
@@ -80,7 +74,7 @@ def _is_fresh(run_dir: Path) -> bool:
     return not run_dir.exists() or {path.name for path in run_dir.iterdir()} <= {".claim"}
 
 
-def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
+def _clear(run_dir: Path, config: Config, there: bool) -> None:
     """Remove what a run without a checkpoint wrote, and its directory if it did not exist before;
     nothing of a run that another process started in it.
     """
@@ -96,28 +90,23 @@ def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
             run_dir.rmdir()
 
 
-def ensure_run(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
-    """A run of a study, in a process of its own: started, or resumed where an earlier process left
-    it. Returns the exit code, 0 also if it is already finished.
+def ensure_run(config: Config, job: Job) -> int:
+    """A run of a study: started, or resumed where an earlier process left it. Returns the exit
+    code, 0 also if it is already finished.
     """
-    if not any((run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS)):
-        if summary.read(run_dir) is not None:
-            return 0
-        return start_run(config, run_dir, parts, job=True, quiet=quiet, there=True)
+    begun = any((job.run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS))
     try:
-        # As it was begun: what the key leaves out, such as the logger, may differ by now.
-        config = read_config(run_dir)
-        os.environ[CONFIG_DIGEST] = config_digest(config)
-        check_parts(run_dir, parts, PARTS_WAY)
-        return (
-            0
-            if summary.read(run_dir) is not None
-            else train_in_processes(config, run_dir, parts, True, quiet)
-        )
+        if begun:
+            # As it was begun: what the key leaves out, such as the logger, may differ by now.
+            config = read_config(job.run_dir)
+            check_parts(job.run_dir, job.parts, PARTS_WAY)
+        if summary.read(job.run_dir) is not None:
+            return 0
+        if not begun:
+            _new_directory(config, job.run_dir, job.parts)
+        return train_in_processes(config, job)
     except (Ended, ConfigError) as error:
         return report_end(error)
-    finally:
-        os.environ.pop(CONFIG_DIGEST, None)
 
 
 def check_places(run_dir: Path) -> None:
@@ -134,31 +123,25 @@ def check_places(run_dir: Path) -> None:
         )
 
 
-def train_in_processes(
-    config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool, quiet: bool
-) -> int:
-    check_places(run_dir)
+def train_in_processes(config: Config, job: Job) -> int:
+    check_places(job.run_dir)
+    job = replace(job, digest=config_digest(config))
     if processes.joined():
-        return train_run(run_dir, parts, quiet)
+        return train_run(job)
     count = processes.device_count(config["trainer"])
-    machines = config["trainer"].get("num_nodes", 1)
-    if machines > 1:
-        raise ConfigError(
-            Fault(
-                "trainer.num_nodes",
-                "several machines are started by torchrun or SLURM",
-                got=f"{machines} in one process",
-                fix="Try torchrun --nnodes N --nproc-per-node M train.py ...",
-            )
+    if (machines := config["trainer"].get("num_nodes", 1)) > 1:
+        raise refusal(
+            "trainer.num_nodes",
+            "several machines are started by torchrun or SLURM",
+            got=f"{machines} in one process",
+            fix="Try torchrun --nnodes N --nproc-per-node M train.py ...",
         )
-    if job and count == 1 and fork_server.usable():
-        return fork_server.launch(run_dir, parts, quiet)
-    if job or count > 1:
-        return processes.launch(run_dir, count, parts, quiet, job)
-    return train_run(run_dir, parts, quiet)
+    if job.listed and count == 1 and fork_server.usable():
+        return fork_server.launch(job)
+    return processes.launch(job, count) if job.listed or count > 1 else train_run(job)
 
 
-def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]) -> None:
+def _new_directory(config: Config, run_dir: Path, parts: Files) -> None:
     """Write the config of a run. Raises NoRun if the directory already holds another one."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with processes.run_lock(run_dir):  # nothing of a running run is touched

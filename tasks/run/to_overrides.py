@@ -8,9 +8,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
+from tasks.refusal import refuse
+from tasks.types import Config, Facts
 from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import compose_overrides
-from xformer_kit.config.difference import flat
 from xformer_kit.config.overrides import expand, parse
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
@@ -21,7 +22,7 @@ from xformer_kit.study.factor import text
 STAGES = ("task",), ("model", "data"), tuple(GROUPS)
 
 
-def to_overrides(config: Mapping[str, Any]) -> list[str]:
+def to_overrides(config: Facts) -> list[str]:
     """The task, model and parts that differ from the defaults, then every value that differs from
     theirs; without values that the run does not read, which a command line may not set.
 
@@ -38,32 +39,32 @@ def to_overrides(config: Mapping[str, Any]) -> list[str]:
             words += more
             base = _composed(words)
     words += _rest(base, config)
-    unread = {fault.path for fault in ignored(config, [word.partition("=")[0] for word in words])}
-    words = [word for word in words if not _within(word.partition("=")[0], unread)]
-    one, other = (dict(flat(some)) for some in (_composed(words), config))
-    wrong = [
-        p for p in one | other if p not in one or p not in other or not _same(one[p], other[p])
-    ]
-    if wrong := [path for path in wrong if not _within(path, unread)]:
+    unread = {fault.path for fault in ignored(config, list(map(_path, words)))}
+    read = lambda words: [word for word in words if not _within(_path(word), unread)]
+    words = read(words)
+    if wrong := read(_rest(_composed(words), config)):
         raise ConfigError(
-            f"config: no command line of this version composes it; {', '.join(wrong)} would differ."
-            " Take the version that it was trained with; summary.json names it."
+            f"config: no command line of this version composes it; {', '.join(map(_path, wrong))}"
+            " would differ. Take the version that it was trained with; summary.json names it."
         )
     return words
+
+
+def _path(word: str) -> str:
+    return word.lstrip("~").partition("=")[0]
 
 
 def _within(path: str, paths: Iterable[str]) -> bool:
     return any(path == other or path.startswith(f"{other}.") for other in paths)
 
 
-def _composed(words: list[str]) -> dict[str, Any]:
+def _composed(words: list[str]) -> Config:
     """What overrides compose, whether or not it can be run. Raises ConfigError where they compose
     nothing.
     """
     session, overrides, faults = parse(expand(words), None)
     config, more = compose_overrides(session, overrides)
-    if faults or more:
-        raise ConfigError(dict.fromkeys(faults + more))
+    refuse(dict.fromkeys(faults + more))
     return config
 
 
@@ -86,7 +87,7 @@ def _read_as(plain: str, given: Any) -> bool:
         return False
 
 
-def _choices(config: Mapping[str, Any]) -> dict[str, str]:
+def _choices(config: Facts) -> dict[str, str]:
     """Group -> choice."""
     model = "_".join(stack for stack in STACKS if stack in config.get("model", {}))
     parts = {
@@ -97,7 +98,7 @@ def _choices(config: Mapping[str, Any]) -> dict[str, str]:
     return {"model": model, **parts}
 
 
-def _rest(base: Mapping[str, Any], config: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def _rest(base: Facts, config: Facts, path: str = "") -> Iterator[str]:
     """Overrides that take `base` to `config`, value by value."""
     for key, item in config.items():
         here = f"{path}{key}"

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -22,6 +21,8 @@ from tasks.run.exit_codes import (
     NoRun,
     StoppedBySignal,
 )
+from tasks.run.job import Job
+from tasks.types import Config
 from xformer_kit.config import GROUPS, import_parts, read_config
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.registry import ConfigError
@@ -29,41 +30,34 @@ from xformer_kit.registry import command_lines as proposed
 from xformer_kit.registry.printable import printable
 
 log = logging.getLogger("xformer")
-# Environment: digest of the config that a process was started to train; its workers inherit it.
-CONFIG_DIGEST = "XFORMER_KIT_CONFIG"
 
 
-def config_digest(config: dict[str, Any]) -> str:
+def config_digest(config: Config) -> str:
     """The same for equal configs, whatever the order of their keys, which saving and reading may
     change.
     """
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def train_run(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
-    """Train the run of a directory in this process, one of `processes.world()`; returns the exit
-    code.
-    """
-    session = None
+def train_run(job: Job) -> int:
+    """Train a run in this process, one of `processes.world()`; returns the exit code."""
+    session, run_dir = None, job.run_dir
     try:
         with processes.run_lock(run_dir):
-            import_parts(parts, GROUPS.values())
+            import_parts(job.parts, GROUPS.values())
             from tasks.run.training_process import TrainingProcess
 
             config = read_config(run_dir)
-            if os.environ.get(CONFIG_DIGEST, config_digest(config)) != config_digest(config):
+            if job.digest not in (None, config_digest(config)):
                 raise NoRun(
                     f"hydra.run.dir: another process began a run in {run_dir} meanwhile. Name"
                     " another directory."
                 )
-            session = TrainingProcess(config, run_dir, parts, quiet)
+            session = TrainingProcess(config, job)
             return session.run()
     except (Exception, KeyboardInterrupt) as error:
         end = _ending(error, run_dir, session)
-        if end is not None:
-            code = report_end(end, run_dir, parts)
-        else:
-            code = report_crash(error, run_dir, session, parts)
+        code = report_crash(error, job, session) if end is None else report_end(end, job)
     if session is not None:
         session.close(code)
     return code
@@ -94,17 +88,15 @@ def _stopped(error: BaseException, session: Any) -> Ended | None:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Ended):
         cause = cause.__cause__ or cause.__context__
-    box = getattr(session, "signals", None)
+    box = session and session.signals
     if cause is None and isinstance(error, AttributeError) and box is not None and box.number:
         cause = StoppedBySignal(box.number, box.step)  # what the signal left half made was used
     return cause
 
 
-def report_end(
-    error: BaseException, run_dir: Path | None = None, parts: tuple[str, ...] = ()
-) -> int:
-    """Print one message on the first rank's screen and log it; returns the exit code. `parts`: the
-    files given on the command line, for the command that resumes; ended.json has none of them.
+def report_end(error: BaseException, job: Job | None = None) -> int:
+    """Print one message on the first rank's screen and log it; returns the exit code. With a run's
+    job, it names the command that resumes, and ended.json gets the message without that.
     """
     if isinstance(error, ConfigError):
         text, code = "\n".join(error.messages), CONFIG
@@ -112,14 +104,11 @@ def report_end(
         text, code = "Stopped at once; what was done since the last checkpoint is lost.", 130
     else:
         text, code = str(error), getattr(error, "code", FAILED)
-    _note(run_dir, code, text, getattr(error, "step", None))
-    if (
-        run_dir is not None
-        and code not in (CONFIG, NONFINITE)
-        and "resume=" not in text
-        and _keeps(run_dir)
-    ):
-        text += f" {_way(run_dir, parts)}"
+    if job is not None:
+        _note(job.run_dir, code, text, getattr(error, "step", None))
+        resumable = code not in (CONFIG, NONFINITE) and "resume=" not in text
+        if resumable and _keeps(job.run_dir):
+            text += f" {_way(job)}"
     if processes.rank() == 0:
         print(printable(text), file=sys.stderr, flush=True)
     processes.reply(text)
@@ -127,13 +116,13 @@ def report_end(
     return code
 
 
-def _way(run_dir: Path, parts: tuple[str, ...]) -> str:
-    return f"Go on with: {proposed.resume(run_dir, parts)}"
+def _way(job: Job) -> str:
+    return f"Go on with: {proposed.resume(job.run_dir, job.parts)}"
 
 
-def _note(run_dir: Path | None, code: int, text: str, step: int | None = None) -> None:
+def _note(run_dir: Path, code: int, text: str, step: int | None = None) -> None:
     """Write ended.json: how a run's process ended."""
-    if run_dir is not None and processes.rank() == 0:
+    if processes.rank() == 0:
         with contextlib.suppress(OSError):
             summary.write({"code": code, "text": text, "step": step}, run_dir / summary.ENDED)
 
@@ -146,29 +135,19 @@ def _keeps(run_dir: Path) -> bool:
         return True
 
 
-def report_crash(error: BaseException, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
+def report_crash(error: BaseException, job: Job, session: Any) -> int:
     """Report an unexpected error; the log has the traceback."""
     # Into the file; warnings also go to the screen.
     log.info("%s", "".join(traceback.format_exception(error)))
-    _note(run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
+    _note(job.run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
     if processes.lost_connection(error):
         step = None if session is None else session.saved_step()
-        way = (
-            ""
-            if step is None
-            else f" The state after step {step:,} is saved. {_way(run_dir, parts)}"
-        )
-        print(
-            f"Rank {processes.rank()} lost touch with another rank and stopped.{way}",
-            file=sys.stderr,
-            flush=True,
-        )
+        way = "" if step is None else f" The state after step {step:,} is saved. {_way(job)}"
+        text = f"Rank {processes.rank()} lost touch with another rank and stopped.{way}"
     elif "out of memory" in str(error).lower():
-        print(
-            "Out of memory. Raise trainer.accumulate, or lower data.batch_size or model sizes."
-            f" {error}",
-            file=sys.stderr,
-        )
+        way = "Raise trainer.accumulate, or lower data.batch_size or model sizes."
+        text = f"Out of memory. {way} {error}"
     else:
-        traceback.print_exception(error)
+        text = "".join(traceback.format_exception(error)).rstrip("\n")
+    print(text, file=sys.stderr, flush=True)
     return FAILED

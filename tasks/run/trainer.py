@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 
+from tasks.types import Config
 from xformer_kit.config.trainer_schema import OURS
 from xformer_kit.registry import ConfigError
 
@@ -51,7 +52,7 @@ def quiet() -> None:
 
 
 def make(
-    config: dict[str, Any],
+    config: Config,
     callbacks: Sequence[Any],
     logger: Any,
     total: int,
@@ -63,11 +64,10 @@ def make(
     node = config["trainer"]
     passed = {key: value for key, value in node.items() if key not in OWN and value is not None}
     val_every = node.get("val_every")
-    devices = node.get("devices", 1)
-    if world is not None and not isinstance(devices, list):
-        passed["devices"] = world[0]
     if world is not None:
-        passed["num_nodes"] = world[1]
+        passed |= {"num_nodes": world[1]}
+        if not isinstance(node.get("devices"), list):
+            passed["devices"] = world[0]
     passed |= {
         "accelerator": accelerator(node),
         "precision": precision(node),
@@ -84,34 +84,36 @@ def make(
         "enable_autolog_hparams": False,
         "use_distributed_sampler": False,
     }
-    passed.setdefault("num_sanity_val_steps", 0)
-    passed.setdefault("enable_model_summary", False)
+    passed = {"num_sanity_val_steps": 0, "enable_model_summary": False} | passed
     try:
         return pl.Trainer(**passed)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
         raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
 
 
-def accelerator(node: dict[str, Any]) -> str:
-    wanted = node.get("accelerator", "auto")
-    if wanted != "auto":
-        return wanted
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def accelerator(node: Config) -> str:
+    return _chosen(node, "accelerator", "cuda" if torch.cuda.is_available() else "cpu")
 
 
-def precision(node: dict[str, Any]) -> str:
-    wanted = node.get("precision", "auto")
-    if wanted != "auto":
-        return wanted
-    return "bf16-mixed" if accelerator(node) in ("cuda", "gpu") else "32-true"
+def precision(node: Config) -> str:
+    return _chosen(node, "precision", "bf16-mixed" if _on_gpu(node) else "32-true")
 
 
-def compiles(node: dict[str, Any]) -> bool:
-    wanted = node.get("compile", "auto")
-    return accelerator(node) in ("cuda", "gpu") if wanted == "auto" else bool(wanted)
+def compiles(node: Config) -> bool:
+    return bool(_chosen(node, "compile", _on_gpu(node)))
 
 
-def _strategy(node: dict[str, Any], world: tuple[int, int] | None) -> Any:
+def _on_gpu(node: Config) -> bool:
+    return accelerator(node) in ("cuda", "gpu")
+
+
+def _chosen(node: Config, key: str, usual: Any) -> Any:
+    """An option of the trainer, or what auto stands for."""
+    wanted = node.get(key, "auto")
+    return usual if wanted == "auto" else wanted
+
+
+def _strategy(node: Config, world: tuple[int, int] | None) -> Any:
     wanted = node.get("strategy", "auto")
     several = world is not None and world[0] * world[1] > 1
     if wanted == "ddp" or (wanted == "auto" and several):

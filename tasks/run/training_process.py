@@ -4,7 +4,6 @@ checkpoint, trains, and writes the summary.
 
 import logging
 import math
-import os
 import sys
 import time
 from functools import partial
@@ -13,7 +12,10 @@ from typing import Any
 
 import torch
 
-from tasks.callbacks import Cadence, CheckpointSaver, Observers, Recorder, users
+from tasks.callbacks import Observers, users
+from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.recorder import Recorder
 from tasks.data import DataModule
 from tasks.logging import loggers, summary
 from tasks.logging.bar import Bar
@@ -23,10 +25,12 @@ from tasks.run import checkpoints, checks, heartbeat, nonfinite, processes
 from tasks.run import trainer as trainers
 from tasks.run.compatibility import misfit
 from tasks.run.decoding_speed import decodable, decoding_speed
-from tasks.run.exit_codes import NonFinite, SignalBox
+from tasks.run.exit_codes import START_ANEW, NonFinite, SignalBox
+from tasks.run.job import Job
 from tasks.run.observers import averages, observers
 from tasks.task_class import task_of
 from tasks.training_data import TrainingData, check_fingerprint, speaking
+from tasks.types import Config, State
 from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
@@ -62,24 +66,21 @@ class TrainingProcess:
     raises a subclass of Ended.
     """
 
-    def __init__(
-        self, config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool = False
-    ):
+    def __init__(self, config: Config, job: Job):
         self.began = time.perf_counter()
         self.config = config
-        self.run_dir = run_dir
+        self.job = job
+        self.run_dir = run_dir = job.run_dir
         self.folder = run_dir / "checkpoints"
-        self.parts = parts
-        self.quiet = quiet
         self.first = processes.rank() == 0
         self.signals = SignalBox()
         self.signals.install()
-        self.state: dict[str, Any] = {}  # of the checkpoint to resume from
+        self.state: State = {}  # of the checkpoint to resume from
         self.bar: Bar | None = None
         self.log = loggers.SafeLogger(None)
         self.trainer: Any = None
         self.checkpoints: CheckpointSaver | None = None
-        self.results: dict[str, Any] = {}
+        self.results: State = {}
         self.heartbeat = heartbeat.begin(config["trainer"])
         trainers.quiet()
         if self.first:
@@ -118,7 +119,7 @@ class TrainingProcess:
         self.objective = speaking(objective_of(config), prepared)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), prepared.fingerprint)
-        checks.check_planned(config, prepared.fingerprint)
+        checks.check_planned(self.job.key, config, prepared.fingerprint)
         self.data = TrainingData(config, prepared, self.objective)
         self.total = self.data.total_steps
         if not self.first:
@@ -145,7 +146,7 @@ class TrainingProcess:
             signals=self.signals,
         )
 
-    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+    def _restore(self, path: Path, state: State) -> None:
         """Give the task a checkpoint's state, or that of an older checkpoint if this one does not
         fit the task's model.
         """
@@ -179,24 +180,12 @@ class TrainingProcess:
         saver = CheckpointSaver(cadence, self.folder, fixed, recorder, own, average, *last)
         self.checkpoints = saver
         if self.first:
-            live = config["trainer"].get("enable_progress_bar", True) and not self.quiet
+            live = config["trainer"].get("enable_progress_bar", True) and not self.job.quiet
             self.bar = Bar(self.total, self.task.step, None if live else False)
         if line:
             self._say(line)
-        found = observers(
-            config,
-            cadence,
-            self.run_dir,
-            self.log,
-            signals=self.signals,
-            recorder=recorder,
-            averages=average,
-            checkpoints=saver,
-            bar=self.bar,
-            explain=self._explain,
-            save=lambda: saver.keep(self.trainer, self.task),
-        )
-        same = checks.SameConfig(config, self.prepared.fingerprint)
+        found = observers(self, saver, average)
+        same = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
         # A user's callbacks come first: ours save their state.
         callbacks = [*own.values(), Observers([same, *found])]
         self.trainer = trainers.make(
@@ -236,19 +225,19 @@ class TrainingProcess:
             # of the last step are put in place here.
             self.task.load_state_dict(self.state.get("average", {}), strict=False)
 
-    def _explain(self, step: int) -> NonFinite:
+    def explain(self, step: int) -> NonFinite:
         """The error for a step that is not finite, after saving what was good; ranks exchange what
         they found.
         """
         rank, world = self.trainer.global_rank, self.trainer.world_size
         steps = self.data.steps(self.task.accumulate, rank, world)
         what = nonfinite.explain(self.task, self.data.examples("train"), collate, steps, step)
-        if world > 1:
-            found: list[Any] = [None] * world
-            torch.distributed.all_gather_object(found, what)
-            what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
+        found = processes.gathered(what, world)
+        what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
         log.info("%s", what)
-        return nonfinite.ending(what, nonfinite.keep(self.task, self.checkpoints, step), step + 1)
+        kept = nonfinite.keep(self.task, self.checkpoints, step)
+        # A step is a function of the config and its number: a resumed run ends at the same step.
+        return NonFinite(f"{what} {kept} {START_ANEW}", step + 1)
 
     def _sum_up(self) -> None:
         if self.bar is not None:
@@ -260,15 +249,15 @@ class TrainingProcess:
         (self.run_dir / summary.ENDED).unlink(missing_ok=True)
         self.results = found
         log.info("finished: %s", {k: v for k, v in found.items() if k.startswith("val/")})
-        if self.quiet or os.environ.get(processes.JOB):
+        if self.job.quiet or self.job.listed:
             loss = found.get("val/loss", math.nan)
             end = f", {found['stopped']}" if found["stopped"] else ""
             line = f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"
             print(printable(line), flush=True)
         else:
-            summary.show(found, self.run_dir, sample, parts=self.parts)
+            summary.show(found, self.run_dir, sample, parts=self.job.parts)
 
-    def _results(self) -> dict[str, Any]:
+    def _results(self) -> State:
         """The content of summary.json, without the sample."""
         config, prepared, task = self.config, self.prepared, self.task
         device = self.trainer.strategy.root_device
@@ -295,16 +284,16 @@ class TrainingProcess:
             "seconds": spent["seconds"],
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_seen": self.data.counts(task.step),  # of each part of a mixture
-            "examples_left_out": getattr(prepared, "dropped", None) or {},
+            "examples_left_out": prepared.dropped,
             "examples_in_training": {
-                split: count for split, (count, *_) in checks.overlap(prepared).items()
+                split: count for split, (count, *_) in prepared.overlap.items()
             },
-            "tokens_unknown": dict(getattr(prepared, "unknown", None) or {}),  # file -> count
+            "tokens_unknown": prepared.unknown,  # file -> count
             "config_hash": config_hash(config),
             "data_fingerprint": prepared.fingerprint,
             "kernels": summary.kernels(config, self.vocab_size),
             "devices": devices,
-            "parts": part_hashes(self.parts),
+            "parts": part_hashes(self.job.parts),
             "code": codes(config),
             "versions": summary.versions(),
             "run": str(self.run_dir),
@@ -312,7 +301,7 @@ class TrainingProcess:
 
     def _say(self, line: str) -> None:
         log.info("%s", line)
-        if self.quiet:
+        if self.job.quiet:
             return
         if self.bar is not None:
             self.bar.say(line)

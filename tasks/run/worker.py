@@ -1,25 +1,28 @@
 """A process that trains a run from its saved config.
 
-    python -m tasks.run.worker RUN [--count N] [--parts FILE ...]
+    python -m tasks.run.worker RUN JOB COUNT
 
-With one worker it trains; with more it is the agent of torch.distributed.run that starts N ranks of
-itself. Every process ends when its parent does.
+With one process it trains; with more it is the agent of torch.distributed.run that starts COUNT
+ranks of itself. Every process ends when its parent does. JOB: see `tasks.run.job`.
 """
 
-import argparse
 import dataclasses
 import math
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from tasks.run.exit_codes import end_at_signals
-from tasks.run.processes import PARENT, QUIET, end_with_parent, silence
+from tasks.run.job import Job
+from tasks.run.processes import end_with_parent, rank_timeout, silence, worker_command
 from xformer_kit.registry.command_lines import resume
 
+HANDLED = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # signals that end the ranks
 
-def agent(run_dir: Path, count: int, parts: list[str]) -> int:
+
+def agent(job: Job, count: int) -> int:
     """Start `count` ranks through torch.distributed.run's launcher; if one of them died, print one
     line.
     """
@@ -27,14 +30,35 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
 
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.launcher.api import elastic_launch
 
     # Torch's loggers have levels of their own; errors are printed below.
     logging.disable(logging.CRITICAL)
-    os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = HANDLED
+    try:
+        python, *words = worker_command(job, 1)
+        elastic_launch(_launch_config(job.run_dir, count), python)(*words)
+    except ChildFailedError as error:
+        rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
+        if failure.exitcode >= 0:
+            return failure.exitcode
+        name, way = signal.Signals(-failure.exitcode).name, resume(job.run_dir, job.parts)
+        print(
+            f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
+            file=sys.stderr,
+        )
+        return 1
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    return 0
+
+
+def _launch_config(run_dir: Path, count: int) -> Any:
+    """The LaunchConfig of ranks on this machine; the oldest torch lacks some of its fields."""
+    from torch.distributed.launcher.api import LaunchConfig
+
     wanted = {
         "min_nodes": 1,
         "max_nodes": 1,
@@ -45,31 +69,12 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
         "run_id": f"xformer-{os.getpid()}",
         "max_restarts": 0,
         "monitor_interval": 0.1,  # seconds
-        "signals_to_handle": signals,
-        "shutdown_timeout": (
-            60 + _rank_timeout(run_dir)
-        ),  # seconds for a checkpoint, before what does not end is killed
+        "signals_to_handle": HANDLED,
+        # Seconds for a checkpoint, before what does not end is killed.
+        "shutdown_timeout": 60 + _rank_timeout(run_dir),
     }
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
-    config = LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
-    try:
-        elastic_launch(config, sys.executable)(
-            "-m", "tasks.run.worker", str(run_dir), "--rank", "--parts", *parts
-        )
-    except ChildFailedError as error:
-        rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
-        if failure.exitcode < 0:
-            name = signal.Signals(-failure.exitcode).name
-            way = resume(run_dir, parts)
-            print(
-                f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
-                file=sys.stderr,
-            )
-            return 1
-        return failure.exitcode
-    except SignalException as error:
-        return 128 + int(error.sigval)
-    return 0
+    return LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
 
 
 def _rank_timeout(run_dir: Path) -> int:
@@ -77,30 +82,21 @@ def _rank_timeout(run_dir: Path) -> int:
     state; 0 for never.
     """
     from xformer_kit.config import read_config
-    from xformer_kit.config.trainer_schema import OURS
 
-    return math.ceil(
-        read_config(run_dir)["trainer"].get("rank_timeout", OURS["rank_timeout"].default) or 0
-    )
+    return math.ceil(rank_timeout(read_config(run_dir)["trainer"]) or 0)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Train a run from its saved config.")
-    parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--rank", action="store_true", help="this is one of several ranks")
-    parser.add_argument("--parts", nargs="*", default=[])
-    given = parser.parse_args()
-    starts_ranks = given.count > 1 and not given.rank
-    if not starts_ranks:
+    job, count = Job.of(*sys.argv[1:3]), int(sys.argv[3])
+    if job.silent and count == 1:
         silence()
     end_at_signals()
-    end_with_parent()
-    if starts_ranks:
-        return agent(given.run_dir, given.count, given.parts)
+    end_with_parent(job.parent)
+    if count > 1:
+        return agent(job, count)
     from tasks.run.train import train_run
 
-    return train_run(given.run_dir, tuple(given.parts), quiet=bool(os.environ.get(QUIET)))
+    return train_run(job)
 
 
 if __name__ == "__main__":

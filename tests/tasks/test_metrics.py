@@ -120,8 +120,8 @@ def test_answers_of_few_words_have_an_exact_match_alone_and_longer_ones_the_rest
 
 
 def test_shares_are_written_in_percent_and_scores_as_they_are():
-    assert written("exact_match", 0.995) == "exact match 99.50 %"
-    assert written("bleu", 12.5) == "bleu 12.50"
+    assert written("exact_match", 0.995) == "99.50 %"
+    assert written("bleu", 12.5) == "12.50"
 
 
 def test_the_likelihood_of_a_mixture_is_over_all_tokens_and_over_those_of_each_part():

@@ -4,7 +4,6 @@ the page.
 
 import csv
 import json
-import os
 import struct
 import time
 from dataclasses import replace
@@ -15,8 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from studies import factorial, write
 
 from tasks.run import start
+from tasks.run.job import Job
 from tasks.run.start import ensure_run
-from tasks.run.train import CONFIG_DIGEST, config_digest
 from tasks.study import group
 from tasks.study.report import written
 from xformer_kit.config import config_yaml, read_config
@@ -97,10 +96,11 @@ def test_a_run_goes_on_as_it_was_begun(tmp_path, monkeypatch):
     monkeypatch.setattr(
         start,
         "train_in_processes",
-        lambda config, *_: gone_on.append((config["logger"], os.environ[CONFIG_DIGEST])),
+        lambda config, job: gone_on.append((config, job)),
     )
-    ensure_run(begun | {"logger": LOGGER | {"group": "other"}}, tmp_path, (), True)
-    assert gone_on == [(LOGGER, config_digest(read_config(tmp_path)))]
+    job = Job(tmp_path, quiet=True)
+    ensure_run(begun | {"logger": LOGGER | {"group": "other"}}, job)
+    assert gone_on == [(read_config(tmp_path), job)] and gone_on[0][0]["logger"] == LOGGER
 
 
 @pytest.fixture(scope="module")

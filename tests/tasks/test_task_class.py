@@ -96,7 +96,7 @@ def weights(folder):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_ends_judged_and_goes_on_where_it_stopped(start, kind, monkeypatch):
-    from tasks.callbacks import Deadline
+    from tasks.callbacks.guard import Deadline
 
     more = ["model.dropout=0.1", "data.num_workers=0"]
     whole = start("whole", kind, *more)

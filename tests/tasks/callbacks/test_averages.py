@@ -73,7 +73,7 @@ def test_the_mean_of_the_last_checkpoints_is_judged_at_the_end(begin):
 
 
 def test_a_moving_average_goes_on_where_it_stopped(begin, monkeypatch):
-    from tasks.callbacks import Deadline
+    from tasks.callbacks.guard import Deadline
 
     with monkeypatch.context() as patch:
         patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 7)

@@ -150,7 +150,7 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(wandb, "Image", lambda path: ("image", path))
 
     class Logger:
-        log_image = True
+        log_table = True
 
         class experiment:  # noqa: N801
             log = found.append
@@ -238,7 +238,7 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
         ([], "plot: needs a kind of picture. Known: mask, bias, attention, curves, norms."),
         (["msk"], "plot: nothing is called 'msk'. Did you mean 'mask'?"),
         (["mask", "--heads", "1"], "--heads: belongs to attention; got plot mask. Leave it out."),
-        (["mask", "--length", "0"], "--length: must be at least 1 token; got 0."),
+        (["mask", "--length", "0"], "--length: must be at least 1; got 0."),
         (
             ["mask", "nowhere", "attn.heads=2"],
             "plot mask: takes overrides or one run's directory; got nowhere attn.heads=2.",

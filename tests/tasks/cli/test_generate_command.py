@@ -68,6 +68,10 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
             "--beam: is not for a run of task=language_modeling, which goes on with a text.",
         ),
         (
+            ["--prompt", "x", "--length-penalty", "0"],  # 0 is given too
+            "--length-penalty: is not for a run of task=language_modeling",
+        ),
+        (
             ["--prompt", "x", "--min-new-tokens", "4"],
             "--min-new-tokens: is not for a run of task=language_modeling",
         ),
@@ -80,7 +84,7 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
         ),
         (
             ["--prompt", "x", "--top-k", "4", "--penalty-alpha", "0.6", "--temperature", "1"],
-            "--temperature: shapes a draw, and --penalty-alpha 0.6 draws nothing; got 1.0.",
+            "--temperature: shapes a draw, and penalty_alpha=0.6 draws nothing; got 1.0.",
         ),
         (
             ["--prompt", "x", "--temperature", "0", "--num-samples", "2"],

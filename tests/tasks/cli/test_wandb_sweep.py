@@ -217,7 +217,7 @@ def test_every_value_is_tried_once_where_there_are_many_combinations():
         ),
         (
             ["attn.heads=2,4", "--out", "no/where/s.yaml"],
-            "--out: cannot write no/where/s.yaml: No such file or directory.",
+            "--out: must be a file that can be written; got no/where/s.yaml (there is no such",
         ),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",

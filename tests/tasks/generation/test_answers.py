@@ -184,7 +184,7 @@ def test_a_prompt_is_answered_as_a_file_is_and_what_is_asked_of_the_text_holds(t
         ),
         (
             ["generate", "RUN", "--input", "IN", "--beam", "2", "--top-p", "0.5"],
-            "--top-p: shapes a draw, and --beam 2 draws nothing",
+            "--top-p: shapes a draw, and beam=2 draws nothing",
         ),
         (
             ["generate", "RUN", "--input", "IN", "--penalty-alpha", "0.5"],
@@ -203,7 +203,7 @@ def test_a_prompt_is_answered_as_a_file_is_and_what_is_asked_of_the_text_holds(t
         ),
         (
             ["generate", "RUN", "--input", "BAD"],
-            "--input: BAD must be utf-8; got byte 0xFF at position 1.",
+            "--input: must be utf-8 text; got 'BAD' with byte 0xFF at position 1.",
         ),
         (["generate", "RUN", "--input", "LONG"], "--input, line 2: must have at most 11 tokens"),
         (
@@ -340,6 +340,6 @@ def test_lines_are_read_as_a_corpus_reads_them(trained, tmp_path):
     assert read_lines(str(tmp_path / "windows.txt"), "--input") == ["one two", "three\rfour"]
     (tmp_path / "binary").write_bytes(b"a\0b")
     with pytest.raises(
-        ConfigError, match=r"--input: .* must be text; got a NUL byte at position 1\."
+        ConfigError, match=r"--input: must be utf-8 text; got .* with a NUL byte at position 1\."
     ):
         read_lines(str(tmp_path / "binary"), "--input")

@@ -1,6 +1,7 @@
 import logging
 
-from tasks.logging.csv_log import CsvLog, read
+from tasks.logging.csv_log import CsvLog
+from xformer_kit.registry.saved_files import read_columns, read_table
 
 
 def lines(path) -> list[str]:
@@ -28,7 +29,7 @@ def test_a_column_that_appears_later_is_added_at_the_end(tmp_path):
     records.add({"step": 1, "loss": 0.5})
     records.add({"step": 2, "val/loss": float("nan")})
     assert lines(records.path) == ["step,loss,val/loss", "1,0.5,", "2,,nan"]
-    assert read(records.path)[0] == ["step", "loss", "val/loss"]
+    assert read_table(records.path)[0] == ["step", "loss", "val/loss"]
 
 
 def test_numbers_come_back_as_the_fp32_values_that_they_were(tmp_path):
@@ -38,7 +39,7 @@ def test_numbers_come_back_as_the_fp32_values_that_they_were(tmp_path):
     values = np.random.default_rng(0).standard_normal(50).astype(np.float32)
     for step, value in enumerate(values):
         records.add({"step": step, "x": float(value)})
-    assert [np.float32(row["x"]) for row in read(records.path)[1]] == list(values)
+    assert [np.float32(x) for x in read_columns(records.path)["x"][1]] == list(values)
 
 
 def test_lost_or_changed_rows_are_named_when_the_run_goes_on(tmp_path, caplog):
@@ -78,6 +79,6 @@ def test_lost_or_changed_rows_are_named_when_the_run_goes_on(tmp_path, caplog):
 def test_a_step_is_digits_of_ascii(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n²,0.5\n" + "9" * 5000 + ",0.5\n", encoding="utf-8")
-    assert [row["step"] for row in read(path)[1]] == ["1"]
+    assert [row[0] for row in read_table(path)[1]] == ["1"]
     CsvLog(path, ("step", "loss")).open(9)
     assert lines(path) == ["step,loss", "1,0.5"]

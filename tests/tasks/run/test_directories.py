@@ -11,6 +11,7 @@ from driving import environments
 from tasks.hydra_app import claimed
 from tasks.run import processes, start, train
 from tasks.run.exit_codes import NoRun
+from tasks.run.job import Job
 from tasks.run.start import start_run
 from tasks.run.train import train_run
 from xformer_kit import compose
@@ -38,10 +39,9 @@ def test_a_directory_in_which_a_run_goes_on_is_refused_and_left_alone(tmp_path, 
     assert (tmp_path / "metrics.csv").exists()
 
 
-def test_a_config_that_was_changed_under_a_run_is_not_trained(tmp_path, capsys, monkeypatch):
+def test_a_config_that_was_changed_under_a_run_is_not_trained(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text("seed: 5\n")
-    monkeypatch.setenv(train.CONFIG_DIGEST, "the digest of another config")
-    assert train_run(tmp_path) == 2
+    assert train_run(Job(tmp_path, digest="that of another config")) == 2
     assert "another process began a run" in capsys.readouterr().err
 
 
@@ -73,18 +73,13 @@ def test_a_directory_with_something_in_it_is_left_as_it_is(tmp_path, config):
 def test_what_another_process_began_meanwhile_is_not_removed(tmp_path, config, monkeypatch):
     mine, other = config("data.seq_len=100000"), config("seed=5")
 
-    def meanwhile(_config, run_dir, *_):
-        start._new_directory(other, run_dir, ())
+    def meanwhile(_config, job):
+        start._new_directory(other, job.run_dir, ())
         return 2
 
     monkeypatch.setattr(start, "train_in_processes", meanwhile)
     assert start_run(mine, tmp_path / "both") == 2
     assert yaml.safe_load((tmp_path / "both" / "config.yaml").read_text())["seed"] == 5
-
-
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch):
-    monkeypatch.delenv(train.CONFIG_DIGEST, raising=False)
 
 
 def _join(environment: dict[str, str], path, full: bool, told) -> None:

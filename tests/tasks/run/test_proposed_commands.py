@@ -12,6 +12,7 @@ from tasks import cli
 from tasks.logging import summary, sweep_table
 from tasks.run import train, worker
 from tasks.run.exit_codes import Ended
+from tasks.run.job import Job
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from xformer_kit import ConfigError, load
@@ -65,7 +66,7 @@ def test_what_is_proposed_after_a_run_works_when_it_is_pasted(trained, capsys):
 def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(
     mine, config, tmp_path, monkeypatch, capsys
 ):
-    from tasks.callbacks import Recorder
+    from tasks.callbacks.recorder import Recorder
 
     end = Recorder.on_train_batch_end
 
@@ -95,8 +96,9 @@ def test_every_other_ending_names_them_too(mine, config, tmp_path, monkeypatch, 
     own, folder = config(), tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(json.dumps(own))
-    train.report_end(Ended("The disk is full. Make room."), folder, mine)
-    train.report_crash(RuntimeError("closed"), folder, SimpleNamespace(saved_step=lambda: 3), mine)
+    job = Job(folder, mine)
+    train.report_end(Ended("The disk is full. Make room."), job)
+    train.report_crash(RuntimeError("closed"), job, SimpleNamespace(saved_step=lambda: 3))
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints" / "last.ckpt").touch()
     assert start_run(own, folder, mine) == 2
@@ -120,7 +122,7 @@ def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypat
     monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: fail)
     monkeypatch.setattr(worker, "_rank_timeout", lambda run_dir: 0)
     monkeypatch.setattr("logging.disable", lambda level: None)
-    assert worker.agent(tmp_path / "run", 2, list(mine)) == 1
+    assert worker.agent(Job(tmp_path / "run", mine), 2) == 1
     said = capsys.readouterr().err
     assert "Rank 1 was killed by SIGKILL" in said
     assert shlex.split(said.partition("Go on with: ")[2])[2] == f"parts=['{NAME}']"

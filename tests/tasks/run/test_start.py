@@ -225,7 +225,7 @@ def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch, capsys):
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGUSR1, 138), (signal.SIGTERM, 143)]
 )
 def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, code):
-    from tasks.callbacks import Recorder
+    from tasks.callbacks.recorder import Recorder
 
     end = Recorder.on_train_batch_end
 
@@ -287,7 +287,7 @@ def test_a_run_without_a_warm_up_is_measured_too(begin):
 
 
 def test_the_end_of_max_time_is_said_and_the_run_can_go_on(begin, capsys, monkeypatch):
-    from tasks.callbacks import Deadline
+    from tasks.callbacks.guard import Deadline
 
     with monkeypatch.context() as patch:
         patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 7)

@@ -8,12 +8,11 @@ import pytest
 
 from tasks.evaluation import Sample
 from tasks.logging import summary
-from tasks.logging.bar import compact
-from tasks.run import processes
 from tasks.run.start import start_run
 from xformer_kit import load
 from xformer_kit.data import prepare
 from xformer_kit.study.key import run_key
+from xformer_kit.study.report.numbers import compact
 
 
 def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):
@@ -97,16 +96,11 @@ def test_a_prompt_is_offered_where_it_can_be_typed(tmp_path):
     assert offered(Sample("w3 " * 200 + "|", "w3", "w3")) == offered(None) == []
 
 
-def test_a_run_that_is_not_what_its_study_planned_does_not_train(
-    config, tmp_path, monkeypatch, capsys
-):
+def test_a_run_that_is_not_what_its_study_planned_does_not_train(config, tmp_path, capsys):
     composed, other = config("trainer.max_steps=1"), config("trainer.max_steps=1", "optim.lr=0.5")
     key = run_key(composed, prepare(composed).fingerprint)
-    monkeypatch.setenv(processes.KEY, key)
-    assert (
-        start_run(config("trainer.max_steps=1", "trainer.log_every_n_steps=7"), tmp_path / "same")
-        == 0
-    )
-    assert start_run(other, tmp_path / "other") == 2
+    same = config("trainer.max_steps=1", "trainer.log_every_n_steps=7")
+    assert start_run(same, tmp_path / "same", key=key) == 0
+    assert start_run(other, tmp_path / "other", key=key) == 2
     assert f"study: this run was planned as {key} and is " in capsys.readouterr().err
     assert not (tmp_path / "other" / "summary.json").exists()

@@ -1,0 +1,34 @@
+"""What a process that trains a run is given."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from tasks.types import Config, Files
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that a process trains. It goes to another process as two arguments: the directory, and
+    the rest as JSON.
+    """
+
+    run_dir: Path
+    parts: Files = ()  # Python files with components of the user
+    listed: bool = False  # one of a multirun: it ends with a line in place of a page
+    quiet: bool = False  # others train at the same time: it draws no bar
+    silent: bool = False  # it prints nothing; its log and ended.json have everything
+    key: str | None = None  # the key by which a study planned the run
+    trial: Config | None = None  # of a search, see tasks/callbacks/pruning.py
+    digest: str | None = None  # of the config that is to be trained, see `tasks.run.train`
+    parent: int | None = None  # the process without which this one ends
+
+    def arguments(self) -> list[str]:
+        rest = asdict(self)
+        return [str(rest.pop("run_dir")), json.dumps(rest)]
+
+    @classmethod
+    def of(cls, run_dir: str, rest: str) -> Self:
+        given = json.loads(rest)
+        return cls(Path(run_dir), tuple(given.pop("parts")), **given)
