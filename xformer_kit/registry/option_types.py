@@ -8,8 +8,8 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from xformer_kit.registry.fault import Fault
-from xformer_kit.registry.messages import article, choices, shown
+from xformer_kit.registry.fault import Fault, Faults, shown
+from xformer_kit.registry.messages import article, choices
 
 if TYPE_CHECKING:
     from xformer_kit.registry import Context, Registry
@@ -88,7 +88,7 @@ def fitting(annotation: Any) -> frozenset[type]:
     )
 
 
-def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[Fault]:
+def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
     """Why a value does not fit a type; nothing if it fits. An int serves as a float."""
     if value == REQUIRED or type(value) in fitting(annotation):
         return
@@ -106,18 +106,21 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
             yield from mismatch(kind, item, f"{path}[{i}]", context)
     elif origin is Literal:
         if value not in args or type(value) not in {type(a) for a in args}:
-            fix = choices(value, [str(a) for a in args])
-            yield Fault(path, f"no choice is called {shown(value)}", fix=fix)
+            yield Fault(
+                path,
+                f"no choice is called {shown(value)}",
+                fix=choices(value, [str(a) for a in args]),
+            )
     elif (origin is dict or annotation is dict) and isinstance(value, Mapping):
         for key, item in value.items() if args else ():
             yield from mismatch(args[1], item, f"{path}.{key}", context)
     elif annotation is float and isinstance(value, float) and not math.isfinite(value):
-        yield Fault(path, "must be a finite number", got=f"{value}")
+        yield Fault(path, "must be a finite number", got=value)
     elif not _is_plain(annotation, value):
         yield _other_type(annotation, value, path)
 
 
-def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[Fault]:
+def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
     args = get_args(annotation)
     registries = [registry for a in args if (registry := nested(a)) is not None]
     mappings = [a for a in args if get_origin(a) is dict]
