@@ -7,18 +7,17 @@ A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameter
 not registered.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from xformer_kit.registry import (
     Context,
     Fault,
+    Faults,
     Registry,
     at_least,
     complete_many,
     faults_of_many,
-    shown,
 )
 
 CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
@@ -77,7 +76,7 @@ class Pictures(Watcher):
                 yield Fault(
                     name,
                     "must be counted from 0 on",
-                    got=shown(list(getattr(options, name))),
+                    got=list(getattr(options, name)),
                     fix="Try [0].",
                 )
 
@@ -93,7 +92,7 @@ def complete(node: Any) -> Any:
     return complete_many(CALLBACKS, node)
 
 
-def faults(node: Any, path: str = "callbacks") -> Iterator[Fault]:
+def faults(node: Any, path: str = "callbacks") -> Faults:
     """Every fault of the config's node."""
     hint = "One of your own needs its file: parts=[my_callbacks.py]."
     yield from faults_of_many(CALLBACKS, node, path, Context(), hint)

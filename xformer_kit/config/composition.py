@@ -37,7 +37,7 @@ from xformer_kit.config.overrides import (
 from xformer_kit.config.unused import ignored
 from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, Fault, complete_many, shown
+from xformer_kit.registry import ConfigError, Fault, complete_many, config_error, shown
 
 
 def compose(
@@ -54,12 +54,10 @@ def compose(
     command line; else the last value counts.
     """
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
-        raise ConfigError(
-            Fault(
-                "compose",
-                "takes a list of overrides, such as ['attn.heads=8']",
-                got=f"{overrides!r}",
-            )
+        raise config_error(
+            "compose",
+            "takes a list of overrides, such as ['attn.heads=8']",
+            got=f"{overrides!r}",
         )
     session, parsed, faults = parse(expand(overrides or ()), config_dir)
     faults += sweep_faults(parsed, "Compose one after the other")
@@ -69,7 +67,7 @@ def compose(
             Fault(
                 "resume",
                 "is an instruction of python train.py alone",
-                got=f"{given['resume']}",
+                got=given["resume"],
                 fix="Leave it out.",
             )
         )

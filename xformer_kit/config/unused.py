@@ -22,7 +22,7 @@ from xformer_kit.plan import (
     as_node,
     stacks,
 )
-from xformer_kit.registry import Context, Fault, Registry, shown
+from xformer_kit.registry import Context, Fault, Faults, Registry, shown
 
 CHOSEN = tuple(f"model.{stack}.mask" for stack in STACKS)  # which conf/model chooses
 OF = {
@@ -35,8 +35,8 @@ OF |= {"mask": "an attention to its own stack", "position": "an attention to its
 
 
 def faults(
-    config: Mapping[str, Any], plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
-) -> Iterator[Fault]:
+    config: Node, plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
+) -> Faults:
     """Every option without effect; refused: what components yield in `cannot`."""
     yield from _layouts(config, plans)
     for place, key, leaf in found(config, plans, refused):
@@ -50,7 +50,7 @@ def faults(
 
 
 def _not_taken(
-    config: Mapping[str, Any],
+    config: Node,
     plans: Sequence[StackPlan],
     place: Place,
     key: str,
@@ -80,7 +80,7 @@ def _plans_of(place: Place, plans: Sequence[StackPlan]) -> list[StackPlan]:
     ]
 
 
-def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[StackPlan]) -> list[str]:
+def _unreached(config: Node, place: Place, plans: Sequence[StackPlan]) -> list[str]:
     """The patterns that leave out the base, which takes what is shared or a stack's; none if a
     stack has another pattern.
     """
@@ -106,7 +106,7 @@ def _set_by(place: Place, key: str, plans: Sequence[StackPlan]) -> list[str]:
     ]
 
 
-def _layouts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[Fault]:
+def _layouts(config: Node, plans: Sequence[StackPlan]) -> Faults:
     """A stack's layout where each of its layers is of a variant with another."""
     for plan in plans:
         stack = config["model"][plan.name] or {}
@@ -120,13 +120,13 @@ def _layouts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[
             yield Fault(
                 f"model.{plan.name}.layout",
                 "no layer takes it, for each variant has another of its own",
-                got=shown(stack["layout"]),
+                got=stack["layout"],
                 fix="Leave it out.",
             )
 
 
 def found(
-    config: Mapping[str, Any], plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
+    config: Node, plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
 ) -> Iterator[tuple[Place, str, Leaf]]:
     """Each option that no layer uses, with the place that gives it."""
     for place in placed_options(config, plans, refused):
@@ -151,7 +151,7 @@ def found(
                 )
 
 
-def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[Fault]:
+def ignored(config: Node, given: Iterable[str]) -> Faults:
     """Keys that the command line gives and that this run would not read. The config is valid.
 
     What a default or an experiment gives stays: a run may have more than it reads, but nothing
@@ -166,7 +166,7 @@ def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[Fault]:
             yield from never_peaks(config, config["trainer"].get("max_steps"))
 
 
-def never_peaks(config: Mapping[str, Any], steps: int | None) -> Iterator[Fault]:
+def never_peaks(config: Node, steps: int | None) -> Faults:
     """The fault of a warm-up that ends after the last step of a run; `steps`: of the run, if they
     are known.
     """
@@ -180,7 +180,7 @@ def never_peaks(config: Mapping[str, Any], steps: int | None) -> Iterator[Fault]
         )
 
 
-def parts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[Fault]:
+def parts(config: Node, plans: Sequence[StackPlan]) -> Faults:
     """Components that no layer has, of those that a default may have chosen."""
     for place in placed_options(config, plans):
         chosen = place.path == place.kind or ("name" in place.given and place.path in CHOSEN)
@@ -240,7 +240,7 @@ def _why(place: Place) -> str:
     return f"no {place.of} has {OF[place.kind]}"
 
 
-def _could_be(config: Mapping[str, Any], place: Place, key: str, usual: Any) -> bool:
+def _could_be(config: Node, place: Place, key: str, usual: Any) -> bool:
     """Whether the option could stand at its default, as far as that is asked of an option of the
     part itself.
     """
