@@ -55,7 +55,6 @@ EXCEPTIONS: dict[Callable[[Path, ast.Module], Sizes], set[str]] = {
     lines_of_functions: {
         "tasks/run/worker.py agent",
         "xformer_kit/data/prepare.py _one",
-        "xformer_kit/inspect/lines.py plot_curves",
         "xformer_kit/study/scaling.py fit",
     },
     arguments_of_constructors: set(),
