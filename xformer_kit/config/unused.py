@@ -39,14 +39,10 @@ def faults(
 ) -> Faults:
     """Every option without effect; refused: what components yield in `cannot`."""
     yield from _layouts(config, plans)
-    for place, key, leaf in found(config, plans, refused):
+    for place, key, leaf, reason in found(config, plans, refused):
         path = place.path if key == "name" else f"{place.path}.{key.removesuffix('.name')}"
-        reasons = [taker.unused[key] for taker in place.takers if key in taker.unused]
-        yield (
-            replace(reasons[0], path=path)
-            if reasons
-            else _not_taken(config, plans, place, key, leaf, path)
-        )
+        fault = reason or _not_taken(config, plans, place, key, leaf)
+        yield replace(fault, path=path)
 
 
 def _not_taken(
@@ -55,7 +51,6 @@ def _not_taken(
     place: Place,
     key: str,
     leaf: Leaf,
-    path: str,
 ) -> Fault:
     """The fault of an option that no layer has from its place."""
     shared = place.path == place.kind  # a difference is there, or is not
@@ -68,7 +63,7 @@ def _not_taken(
     if unreached:
         patterns, name = " and ".join(unreached), "name" if len(unreached) > 1 else "names"
         why = f"no {place.of} takes it, for {patterns} never {name} base"
-    return Fault(path, why, got=shown(leaf.value), fix=f"{way[0].upper()}{way[1:]}.")
+    return Fault("", why, got=shown(leaf.value), fix=f"{way[0].upper()}{way[1:]}.")
 
 
 def _plans_of(place: Place, plans: Sequence[StackPlan]) -> list[StackPlan]:
@@ -127,8 +122,10 @@ def _layouts(config: Node, plans: Sequence[StackPlan]) -> Faults:
 
 def found(
     config: Node, plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
-) -> Iterator[tuple[Place, str, Leaf]]:
-    """Each option that no layer uses, with the place that gives it."""
+) -> Iterator[tuple[Place, str, Leaf, Fault | None]]:
+    """(place, option, value, reason) of each option that no layer uses; the reason is that of a
+    component that has the option, None if none has it.
+    """
     for place in placed_options(config, plans, refused):
         if any(taker.node == place.node and not taker.unused for taker in place.takers):
             continue  # most often, and then all of it is used
@@ -136,19 +133,14 @@ def found(
         takers = [(taker, _leaves(place.kind, taker.node)) for taker in place.takers]
         for key, leaf in own.items():
             given = key.partition(".")[0] in place.given
-            if not given or (leaf.value == leaf.usual and key != "name"):
-                continue
-            if key == "name" and place.path in CHOSEN:
+            chosen = place.path in CHOSEN if key == "name" else leaf.value == leaf.usual
+            if not given or chosen:
                 continue
             having = [taker for taker, leaves in takers if _takes(own, key, leaves)]
             if having and all(key in taker.unused for taker in having):
-                yield place._replace(takers=having), key, leaf
+                yield place, key, leaf, having[0].unused[key]
             elif not having and _could_be(config, place, key, leaf.usual):
-                yield (
-                    place._replace(takers=[t._replace(unused={}) for t in place.takers]),
-                    key,
-                    leaf,
-                )
+                yield place, key, leaf, None
 
 
 def ignored(config: Node, given: Iterable[str]) -> Faults:
@@ -197,9 +189,8 @@ def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]
 
     def within(registry: Registry, node: Any, usual: str, path: str) -> Iterator[tuple[str, Leaf]]:
         node = registry.complete(node)
-        same = not path or (
-            f"{path}name" in under and under[f"{path}name"].value == node["name"]
-        )  # as a part around
+        # The part around it is the same in `below`.
+        same = not path or (f"{path}name" in under and under[f"{path}name"].value == node["name"])
         inner, defaults = registry.inner(node["name"]), registry.defaults(node["name"])
         for key, value in node.items():
             default = defaults.get(key) if key != "name" else usual
@@ -209,12 +200,8 @@ def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]
                     inner[key], value, chosen["name"] if chosen else "none", f"{path}{key}."
                 )
             else:
-                yield (
-                    path + key,
-                    Leaf(
-                        value, under[path + key].value if same and path + key in under else default
-                    ),
-                )
+                lower = under.get(path + key) if same else None
+                yield path + key, Leaf(value, lower.value if lower else default)
 
     return dict(within(KINDS[kind], node, "", ""))
 
@@ -223,13 +210,10 @@ def _takes(own: Mapping[str, Leaf], key: str, other: Mapping[str, Leaf]) -> bool
     """Whether a layer's part has this option from here: the same value, in the same parts around
     it.
     """
-    words = key.split(".")
-    around = (
-        []
-        if key in CARRIED
-        else [".".join((*words[:depth], "name")) for depth in range(len(words))]
-    )
-    return all(one in other and other[one].value == own[one].value for one in (*around, key))
+    words, keys = key.split("."), [key]
+    if key not in CARRIED:
+        keys += [".".join((*words[:depth], "name")) for depth in range(len(words))]
+    return all(one in other and other[one].value == own[one].value for one in keys)
 
 
 def _why(place: Place) -> str:

@@ -283,7 +283,7 @@ def _bared(config: dict) -> dict:
     usual = plain("_".join(plan.name for plan in plans))
     parts = [fault.path for fault in unused.parts(config, plans) if fault.path in KINDS]
     bared = config | {kind: usual[kind] for kind in parts}
-    for place, key, _ in unused.found(config, plans):
+    for place, key, *_ in unused.found(config, plans):
         if place.path == place.kind and place.kind not in parts:
             option = key.partition(".")[0]
             default = KINDS[place.kind].defaults(place.node["name"])[option]

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 # the default of an option that must be given (OmegaConf's own mark of a missing value)
 REQUIRED = "???"
-NESTED: dict[
-    type, "Registry"
-] = {}  # base class of built parts -> their registry, which enters itself
+NESTED: dict[type, "Registry"] = {}  # base class of parts -> their registry, which enters itself
 
 
 @cache
@@ -83,9 +81,8 @@ def fitting(annotation: Any) -> frozenset[type]:
     """Types of which every value fits; most values have such a type, and need no closer look."""
     if get_origin(annotation) in (Union, UnionType):
         return frozenset().union(*map(fitting, get_args(annotation)))
-    return frozenset({annotation} & {int, bool, str, NoneType}) | (
-        {int} if annotation is float else set()
-    )
+    types = {int} if annotation is float else {annotation} & {int, bool, str, NoneType}
+    return frozenset(types)
 
 
 def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
@@ -126,7 +123,7 @@ def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Fau
     mappings = [a for a in args if get_origin(a) is dict]
     if registries and isinstance(value, Mapping):
         yield from registries[0].faults(value, path, context)
-    elif not any(not list(mismatch(a, value, path, context)) for a in args):
+    elif all(any(mismatch(a, value, path, context)) for a in args):
         if mappings and isinstance(value, Mapping):
             yield from mismatch(mappings[0], value, path, context)
         else:
@@ -134,14 +131,14 @@ def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Fau
 
 
 def _is_plain(annotation: Any, value: Any) -> bool:
-    """Whether a value is of a type that is no container."""
-    if annotation is Any or (annotation is NoneType and value is None):
+    """Whether a value that is not of a fitting type is an instance of this one; a boolean is no
+    number.
+    """
+    if annotation is Any:
         return True
-    if not isinstance(annotation, type):
-        return False
-    if isinstance(value, bool):
-        return annotation is bool
-    return isinstance(value, annotation) or (annotation is float and isinstance(value, int))
+    return (
+        isinstance(annotation, type) and type(value) is not bool and isinstance(value, annotation)
+    )
 
 
 def _other_type(annotation: Any, value: Any, path: str) -> Fault:
@@ -156,11 +153,8 @@ def nest(annotation: Any, value: Any) -> Any:
         value = inner.named(value)
         if not isinstance(value, Mapping):
             return value
-        return (
-            partial(inner.create, value)
-            if get_origin(annotation) is Callable
-            else inner.create(value)
-        )
+        create = partial(inner.create, value)
+        return create if get_origin(annotation) is Callable else create()
     if not isinstance(value, (Mapping, list, tuple)):
         return value
     origin, args = get_origin(annotation), get_args(annotation)
@@ -185,12 +179,10 @@ def plain(value: Any) -> Any:
     """
     if type(value) in PLAIN:
         return value
-    if isinstance(value, (Mapping, list, tuple)):
-        return (
-            {k: plain(v) for k, v in value.items()}
-            if isinstance(value, Mapping)
-            else [plain(v) for v in value]
-        )
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
     for base, registry in NESTED.items():
         if isinstance(value, base):
             name = str(registry.name_of(type(value)))
