@@ -8,16 +8,12 @@ not registered.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.registry import (
-    Context,
     Fault,
-    Faults,
     Registry,
     at_least,
-    complete_many,
-    faults_of_many,
 )
 
 CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
@@ -85,14 +81,3 @@ def watches(name: str) -> bool:
     """Whether a callback only looks, so that a run comes out the same with it and without."""
     part = CALLBACKS.get(name)
     return isinstance(part, type) and issubclass(part, Watcher)
-
-
-def complete(node: Any) -> Any:
-    """The config's node with the defaults of each callback; one that is null is left out."""
-    return complete_many(CALLBACKS, node)
-
-
-def faults(node: Any, path: str = "callbacks") -> Faults:
-    """Every fault of the config's node."""
-    hint = "One of your own needs its file: parts=[my_callbacks.py]."
-    yield from faults_of_many(CALLBACKS, node, path, Context(), hint)

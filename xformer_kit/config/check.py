@@ -7,7 +7,6 @@ from typing import Any
 
 from xformer_kit.config import sharing, stacks
 from xformer_kit.config.callbacks import CALLBACKS
-from xformer_kit.config.callbacks import faults as callback_faults
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
@@ -121,7 +120,8 @@ def _shallow(config: Node, data: bool) -> Faults:
     for key in ("ema", "checkpoints"):
         yield from _settings(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer") or {})
-    yield from callback_faults(config.get("callbacks", {}))
+    hint = "One of your own needs its file: parts=[my_callbacks.py]."
+    yield from faults_of_many(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
     yield from faults_of_many(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
         if not any(stack in model for stack in STACKS):

@@ -62,7 +62,15 @@ def preflight(argv: list[str]) -> CommandLine:
         resume=given.get("resume"),
         help=flags.help,
     )
-    faults += _swept_instructions(overrides)
+    faults += [
+        Fault(
+            o.key_or_group,
+            "is one instruction for all jobs, not a choice of a sweep",
+            got=o.input_line,
+        )
+        for o in overrides
+        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override()
+    ]
     faults += _directory_faults(overrides, flags.config_dir)
     faults += repeated(overrides)
     if line.help:
@@ -120,16 +128,6 @@ def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faul
 def _sets_multirun(overrides: list[Override]) -> bool:
     modes = (str(o.value()) for o in overrides if o.key_or_group == "hydra.mode")
     return any(mode.endswith("MULTIRUN") for mode in modes)
-
-
-def _swept_instructions(overrides: list[Override]) -> Faults:
-    for o in overrides:
-        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override():
-            yield Fault(
-                o.key_or_group,
-                "is one instruction for all jobs, not a choice of a sweep",
-                got=o.input_line,
-            )
 
 
 def _resume_faults(resume: object, overrides: list[Override]) -> Faults:

@@ -15,8 +15,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from xformer_kit.config.callbacks import complete
-from xformer_kit.config.check import GROUPS, check
+from xformer_kit.config.check import GROUPS, MANY, check
 from xformer_kit.config.hydra_session import (
     PRIMARY,
     HydraSession,
@@ -35,7 +34,6 @@ from xformer_kit.config.overrides import (
     sweep_faults,
 )
 from xformer_kit.config.unused import ignored
-from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, Fault, complete_many, config_error, shown
 
@@ -199,10 +197,9 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
     """
     plain: Any = OmegaConf.to_container(config, resolve=True)
     plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
-    if plain.get("callbacks") is not None:
-        plain["callbacks"] = complete(plain["callbacks"])
-    if plain.get("extra") is not None:
-        plain["extra"] = complete_many(EXTRAS, plain["extra"])
+    for name, registry in MANY.items():
+        if plain.get(name) is not None:
+            plain[name] = complete_many(registry, plain[name])
     if isinstance(plain.get("model"), dict):
         null = [stack for stack in STACKS if plain["model"].get(stack, ...) is None]
         plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}
