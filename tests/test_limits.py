@@ -49,14 +49,6 @@ LIMITS: dict[Callable[[Path, ast.Module], Sizes], int] = {
     lines_of_functions: 50,
     arguments_of_constructors: 12,
 }
-# What is larger today. An entry that is within its limit, or that is gone, must be removed.
-EXCEPTIONS: dict[Callable[[Path, ast.Module], Sizes], set[str]] = {
-    lines_of_files: set(),
-    lines_of_functions: {
-        "xformer_kit/inspect/lines.py plot_curves",
-    },
-    arguments_of_constructors: set(),
-}
 
 
 def larger(measure: Callable[[Path, ast.Module], Sizes], limit: int) -> dict[str, int]:
@@ -71,11 +63,9 @@ def larger(measure: Callable[[Path, ast.Module], Sizes], limit: int) -> dict[str
 
 
 @pytest.mark.parametrize("measure", LIMITS)
-def test_nothing_is_larger_than_its_limit_but_the_exceptions(measure):
-    found, allowed = larger(measure, LIMITS[measure]), EXCEPTIONS[measure]
-    new = {name: size for name, size in found.items() if name not in allowed}
-    assert not new, f"more than {LIMITS[measure]} {measure.__name__.replace('_', ' ')}: {new}"
-    assert allowed <= found.keys(), f"no longer exceptions: {sorted(allowed - found.keys())}"
+def test_nothing_is_larger_than_its_limit(measure):
+    found = larger(measure, LIMITS[measure])
+    assert not found, f"more than {LIMITS[measure]} {measure.__name__.replace('_', ' ')}: {found}"
 
 
 SOURCE = """

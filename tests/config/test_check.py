@@ -6,7 +6,6 @@ import pytest
 from refusing import refusals, refused
 
 from xformer_kit import ConfigError, compose
-from xformer_kit.config import config_yaml, read_config
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
@@ -305,13 +304,3 @@ def test_a_norm_of_queries_and_keys_goes_with_the_stack_own_norm():
     words = ["norm=none", "model.decoder.norm=rms", "model.decoder.attn.qk_norm=true"]
     config = compose(["model=encoder_decoder", "task=seq2seq", "data=scan", *words])
     assert (config["norm"]["name"], config["model"]["decoder"]["norm"]) == ("none", "rms")
-
-
-def test_a_run_that_was_saved_before_a_setting_came_has_its_default(tmp_path):
-    config = compose(["experiment=null", "model=decoder"])
-    saved = {
-        **config,
-        "model": {key: value for key, value in config["model"].items() if key != "logit_softcap"},
-    }
-    (tmp_path / "config.yaml").write_text(config_yaml(saved))
-    assert read_config(tmp_path) == config

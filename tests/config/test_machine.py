@@ -7,8 +7,14 @@ from xformer_kit.config import preflight
 from xformer_kit.config.machine import run_faults
 
 
+def whole(**nodes):
+    """The default config with these values in its nodes."""
+    config = compose([])
+    return config | {key: {**config[key], **node} for key, node in nodes.items()}
+
+
 @pytest.mark.parametrize(
-    ("config", "fault"),
+    ("nodes", "fault"),
     [
         (
             {"trainer": {"devices": 3}, "data": {"batch_size": 8}},
@@ -38,9 +44,10 @@ from xformer_kit.config.machine import run_faults
         ({"logger": {"name": "tensorboard"}}, "logger: tensorboard is not installed"),
     ],
 )
-def test_what_this_machine_cannot_do_is_a_sentence(config, fault, monkeypatch):
+def test_what_this_machine_cannot_do_is_a_sentence(nodes, fault, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    config = whole(**nodes)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (found,) = messages(run_faults(config))
     assert found.startswith(fault)
@@ -49,9 +56,9 @@ def test_what_this_machine_cannot_do_is_a_sentence(config, fault, monkeypatch):
 def test_more_gpus_than_there_are_is_a_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    (found,) = messages(run_faults({"trainer": {"devices": 4}}))
+    (found,) = messages(run_faults(whole(trainer={"devices": 4})))
     assert found.startswith("trainer.devices: must be at most 2, the cuda devices here; got 4.")
-    (found,) = messages(run_faults({"trainer": {"devices": [0, 5]}}))
+    (found,) = messages(run_faults(whole(trainer={"devices": [0, 5]})))
     assert found.startswith(
         "trainer.devices: must be indices below 2, the cuda devices here; got [0, 5]."
     )

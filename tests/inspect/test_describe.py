@@ -138,7 +138,7 @@ def test_kernels_and_the_reasons():
     how = "step by step, as the equations are written"
     assert said("kernel=reference")[0][1:] == (
         "reference",
-        (how, "sdpa is faster and could too", no_gradients),
+        (how, "not sdpa: it could too, and kernel=auto takes it", no_gradients),
     )
 
 

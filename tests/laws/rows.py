@@ -13,7 +13,7 @@ from pathlib import Path
 
 from covertable import make
 
-from xformer_kit.laws.faces import STACKS, Row, able, factors
+from xformer_kit.laws.faces import STACKS, Row, factors, wrong
 from xformer_kit.laws.refusals import Pair, pairs, refused
 
 KEPT = Path(__file__).with_suffix(".json")
@@ -53,12 +53,14 @@ def digest() -> str:
 def sought() -> list[Row]:
     rows = [_first(**UNORDERED, stack=STACKS[name]) for name in FIRST]
     rows += [tuple((factor, row[factor]) for factor in factors()) for row in _covering()]
-    rows, missing = [row for row in rows if able(row)], set(pairs()) - refused().keys()
+    rows, missing = [row for row in rows if not wrong(row)], set(pairs()) - refused().keys()
     for row in rows:
         missing -= set(itertools.combinations(row, 2))
     draw = random.Random(0)
     while missing:  # what stood in a row that is refused for three choices that meet
-        held = (row for row in (_holding(missing, draw) for _ in range(TRIES)) if row and able(row))
+        held = (
+            row for row in (_holding(missing, draw) for _ in range(TRIES)) if row and not wrong(row)
+        )
         row = max(
             held,
             key=lambda row: len(missing.intersection(itertools.combinations(row, 2))),

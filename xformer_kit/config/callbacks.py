@@ -7,18 +7,13 @@ A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameter
 not registered.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from xformer_kit.registry import (
-    Context,
     Fault,
     Registry,
     at_least,
-    complete_many,
-    faults_of_many,
-    shown,
 )
 
 CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
@@ -77,7 +72,7 @@ class Pictures(Watcher):
                 yield Fault(
                     name,
                     "must be counted from 0 on",
-                    got=shown(list(getattr(options, name))),
+                    got=list(getattr(options, name)),
                     fix="Try [0].",
                 )
 
@@ -86,14 +81,3 @@ def watches(name: str) -> bool:
     """Whether a callback only looks, so that a run comes out the same with it and without."""
     part = CALLBACKS.get(name)
     return isinstance(part, type) and issubclass(part, Watcher)
-
-
-def complete(node: Any) -> Any:
-    """The config's node with the defaults of each callback; one that is null is left out."""
-    return complete_many(CALLBACKS, node)
-
-
-def faults(node: Any, path: str = "callbacks") -> Iterator[Fault]:
-    """Every fault of the config's node."""
-    hint = "One of your own needs its file: parts=[my_callbacks.py]."
-    yield from faults_of_many(CALLBACKS, node, path, Context(), hint)

@@ -2,12 +2,11 @@
 path.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from xformer_kit.config import sharing, stacks
 from xformer_kit.config.callbacks import CALLBACKS
-from xformer_kit.config.callbacks import faults as callback_faults
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
@@ -26,6 +25,8 @@ from xformer_kit.registry import (
     ConfigError,
     Context,
     Fault,
+    Faults,
+    Node,
     Registry,
     faults_of_many,
     shown,
@@ -64,7 +65,7 @@ TOP = (
 )
 
 
-def check(config: Mapping[str, Any], data: bool = True, task: bool = True) -> list[Fault]:
+def check(config: Node, data: bool = True, task: bool = True) -> list[Fault]:
     """All faults of a resolved config; empty where it can run.
 
     `data`: whether the corpus must be at hand; `task`: whether the model must suit its task.
@@ -73,7 +74,7 @@ def check(config: Mapping[str, Any], data: bool = True, task: bool = True) -> li
 
 
 def checked(
-    config: Mapping[str, Any], data: bool = True, task: bool = True
+    config: Node, data: bool = True, task: bool = True
 ) -> tuple[ModelPlan | None, list[Fault]]:
     """The plan of a config's model and all faults of the config; no plan if its nodes are at
     fault themselves.
@@ -88,7 +89,7 @@ def checked(
     return plan, list(dict.fromkeys(found))
 
 
-def ensure(config: Mapping[str, Any], data: bool = True) -> ModelPlan:
+def ensure(config: Node, data: bool = True) -> ModelPlan:
     """The plan of a valid config. Raises ConfigError with all faults of another."""
     plan, found = checked(config, data)
     if found or plan is None:
@@ -96,7 +97,7 @@ def ensure(config: Mapping[str, Any], data: bool = True) -> ModelPlan:
     return plan
 
 
-def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[Fault]:
+def _shallow(config: Node, data: bool) -> Faults:
     """Unknown words, wrong types and ranges, node by node."""
     for key in config:
         if key not in TOP:
@@ -118,8 +119,9 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[Fault]:
     yield from _settings("model", model, "model", context, also=STACKS, elsewhere=places(config))
     for key in ("ema", "checkpoints"):
         yield from _settings(key, config.get(key, {}), key, context)
-    yield from trainer_faults(config.get("trainer") or {}, "trainer")
-    yield from callback_faults(config.get("callbacks", {}))
+    yield from trainer_faults(config.get("trainer") or {})
+    hint = "One of your own needs its file: parts=[my_callbacks.py]."
+    yield from faults_of_many(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
     yield from faults_of_many(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
         if not any(stack in model for stack in STACKS):
@@ -136,7 +138,7 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[Fault]:
                 yield from stacks.faults(config, model[stack], f"model.{stack}", context)
 
 
-def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
+def places(config: Node) -> dict[str, list[str]]:
     """Option -> the paths where this config has it: the options of its components, and the keys
     next to them. The name of an extra -> how one adds it.
     """
@@ -157,7 +159,7 @@ def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _top(config: Mapping[str, Any]) -> Iterator[Fault]:
+def _top(config: Node) -> Faults:
     plain = {"name": "run"} | {key: config[key] for key in SETTINGS.options("run") if key in config}
     yield from SETTINGS.faults(plain, "", Context())
     name = config.get("name")
@@ -165,7 +167,7 @@ def _top(config: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("name", "must be the name of a directory", got=shown(name))
 
 
-def _context(config: Mapping[str, Any]) -> Context:
+def _context(config: Node) -> Context:
     model = config.get("model")
     dim = model.get("dim") if isinstance(model, Mapping) else None
     names = {
@@ -186,7 +188,7 @@ def _settings(
     context: Context,
     also: tuple[str, ...] = (),
     elsewhere: Any = None,
-) -> Iterator[Fault]:
+) -> Faults:
     if not isinstance(node, Mapping):
         yield Fault(path, "must be a mapping of options", got=shown(node))
         return
@@ -196,7 +198,7 @@ def _settings(
     )
 
 
-def _of_run(config: Mapping[str, Any]) -> Iterator[Fault]:
+def _of_run(config: Node) -> Faults:
     """Settings of a run that exclude each other."""
     decay, count = config["ema"].get("decay"), config["checkpoints"].get("average", 1)
     if decay is not None and count > 1:
@@ -216,7 +218,7 @@ def _of_run(config: Mapping[str, Any]) -> Iterator[Fault]:
         )
 
 
-def _of_settings(config: Mapping[str, Any], task: bool) -> Iterator[Fault]:
+def _of_settings(config: Node, task: bool) -> Faults:
     """Settings of the model and its data that have no effect, or do not fit the tokenizer."""
     model = config["model"]
     if not model["share_embeddings"] and not all(stack in model for stack in STACKS):
@@ -234,6 +236,6 @@ def _of_settings(config: Mapping[str, Any], task: bool) -> Iterator[Fault]:
         yield Fault(
             "model.vocab_size",
             f"must hold the tokenizer's {needed} tokens{bound}",
-            got=f"{size}",
+            got=size,
             fix="null is the tokenizer's.",
         )

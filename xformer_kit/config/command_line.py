@@ -25,7 +25,7 @@ from xformer_kit.config.overrides import (
     sweep_faults,
 )
 from xformer_kit.config.study_line import study_line
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, Fault, Faults
 
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
 
@@ -62,7 +62,15 @@ def preflight(argv: list[str]) -> CommandLine:
         resume=given.get("resume"),
         help=flags.help,
     )
-    faults += _swept_instructions(overrides)
+    faults += [
+        Fault(
+            o.key_or_group,
+            "is one instruction for all jobs, not a choice of a sweep",
+            got=o.input_line,
+        )
+        for o in overrides
+        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override()
+    ]
     faults += _directory_faults(overrides, flags.config_dir)
     faults += repeated(overrides)
     if line.help:
@@ -104,10 +112,10 @@ def _hydra_argv(argv: list[str], session: HydraSession, overrides: list[Override
     return [*multirun, *(words.get(w, w) for w in [*added, *argv] if w not in multirun)]
 
 
-def _directory_faults(overrides: list[Override], config_dir: str | None) -> Iterator[Fault]:
+def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faults:
     """Messages for directories that cannot be read or made."""
     if config_dir and not Path(config_dir).is_dir():
-        yield Fault("--config-dir", "is no directory", got=f"{config_dir}")
+        yield Fault("--config-dir", "is no directory", got=config_dir)
     for o in overrides:
         if o.key_or_group in DIRECTORIES and not o.is_sweep_override():
             value = str(o.value() or "")
@@ -122,17 +130,7 @@ def _sets_multirun(overrides: list[Override]) -> bool:
     return any(mode.endswith("MULTIRUN") for mode in modes)
 
 
-def _swept_instructions(overrides: list[Override]) -> Iterator[Fault]:
-    for o in overrides:
-        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override():
-            yield Fault(
-                o.key_or_group,
-                "is one instruction for all jobs, not a choice of a sweep",
-                got=f"{o.input_line}",
-            )
-
-
-def _resume_faults(resume: object, overrides: list[Override]) -> Iterator[Fault]:
+def _resume_faults(resume: object, overrides: list[Override]) -> Faults:
     others = [str(o.input_line) for o in overrides if o.key_or_group not in INSTRUCTIONS]
     if others:
         yield Fault(
@@ -160,7 +158,7 @@ def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Overr
                 Fault(
                     key,
                     "must list its values for a plain sweep",
-                    got=f"{o.input_line}",
+                    got=o.input_line,
                     fix=f"Try {key}=1,2.",
                 )
             )

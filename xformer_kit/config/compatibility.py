@@ -1,6 +1,6 @@
 """Components of a plan that cannot be composed."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from xformer_kit.extra import EXTRAS
@@ -19,7 +19,7 @@ from xformer_kit.plan import (
     layout_path,
     provenance_of,
 )
-from xformer_kit.registry import Context, Fault
+from xformer_kit.registry import Context, Fault, Faults
 
 
 class ComponentAt(NamedTuple):
@@ -55,7 +55,7 @@ def _kinds(sub: SublayerPlan) -> list[str]:
     ]
 
 
-def _refusals(sub: SublayerPlan, kind: str) -> Iterator[Fault]:
+def _refusals(sub: SublayerPlan, kind: str) -> Faults:
     name = sub.context.names[kind]
     if kind != "kernel":
         yield from KINDS[kind].cannot(sub.context.options[kind], sub.context)
@@ -72,19 +72,18 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
 
 def block_faults(
     config: Node, model: ModelPlan, stack: StackPlan, block: BlockPlan, task: bool, found: Refusals
-) -> Iterator[Fault]:
+) -> Faults:
     """Components of a block that cannot be composed; found: the block's `refusals`."""
     yield from _of_placement(stack.base, block)
     for group in block.groups:
         if len({str(sub.norm) for sub in group}) > 1:
+            names = ", ".join(sub.name for sub in group)
             yield Fault(
                 f"{block.path}.layout",
-                f"{', '.join(sub.name for sub in group)} run in parallel, and the norms of a"
-                " parallel group are of one kind",
+                f"{names} run in parallel, and the norms of a parallel group are of one kind",
                 fix="Give the norm to all of them, or to none.",
             )
     for sub in block.sublayers:
-        yield from _of_layout(block, sub)
         yield from _of_embedding(stack.base, block, sub)
         whole = []  # kinds without a fault
         for kind in _kinds(sub):
@@ -98,33 +97,44 @@ def block_faults(
             yield from _broken(("documents",), "data.documents=true", block, sub, whole)
 
 
-def embedding_faults(block: BlockPlan) -> Iterator[Fault]:
+def embedding_faults(block: BlockPlan) -> Faults:
     """Faults of the position that is added to the embeddings, of a base that no layer uses."""
     sub = block.sublayers[0]
     if "embed" in sub.context.position.enters:
-        for fault in _refusals(sub, "position"):
-            yield fault.at(path_of(block, sub, "position"))
+        path = path_of(block, sub, "position")
+        yield from (fault.at(path) for fault in _refusals(sub, "position"))
 
 
-def extra_faults(config: Node, model: ModelPlan) -> Iterator[Fault]:
+def extra_faults(config: Node, model: ModelPlan) -> Faults:
     """Extras that cannot be used in the model."""
-    attentions = [sub for plan in model.stacks for block in plan.blocks for sub in block.sublayers]
-    attentions = [sub for sub in attentions if sub.kind == "attn" and not sub.cross]
+    attentions = [
+        sub
+        for plan in model.stacks
+        for block in plan.blocks
+        for sub in block.sublayers
+        if sub.kind == "attn" and not sub.cross
+    ]
     unchanged = [sub for sub in attentions if not sub.context.attn.values]
     context = Context(dim=model.dim, stacks=model.stacks)
     for name, options in model.extras.items():
-        path, found = f"extra.{name}", list(EXTRAS.cannot({"name": name, **options}, context))
+        path = f"extra.{name}"
         if EXTRAS[name].overrides("values") and not attentions:
-            rule = "changes values of attentions, and no layer has one"
-            found = [Fault("", rule, fix="Leave it out.")]
+            yield Fault(
+                path, "changes values of attentions, and no layer has one", fix="Leave it out."
+            )
         elif EXTRAS[name].overrides("values") and unchanged:
             attn = unchanged[0].component["name"]
-            rule = f"changes values, which attn '{attn}' does not give to extras"
-            found = [Fault("", rule, fix="Use attn=multi_head, or leave it out.")]
-        yield from (fault.at(path) for fault in found)
+            yield Fault(
+                path,
+                f"changes values, which attn '{attn}' does not give to extras",
+                fix="Use attn=multi_head, or leave it out.",
+            )
+        else:
+            found = EXTRAS.cannot({"name": name, **options}, context)
+            yield from (fault.at(path) for fault in found)
 
 
-def _of_placement(base: BlockPlan, block: BlockPlan) -> Iterator[Fault]:
+def _of_placement(base: BlockPlan, block: BlockPlan) -> Faults:
     """A block whose residual stream is another than that of its stack."""
     streams = [_streams(b.nodes["placement"]) for b in (base, block)]
     if streams[0] != streams[1]:
@@ -146,16 +156,7 @@ def _streams(node: Node) -> str:
     return f"{streams} stream{'s' * (streams > 1)}"
 
 
-def _of_layout(block: BlockPlan, sub: SublayerPlan) -> Iterator[Fault]:
-    """Faults of what the layout gives a sublayer."""
-    for kind in (sub.kind, "mask", "position", "norm"):
-        node = sub.context.options[kind]
-        if node != block.nodes[kind]:
-            path = layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
-            yield from KINDS[kind].faults(node, path, sub.context)
-
-
-def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Iterator[Fault]:
+def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Faults:
     """A position that is added to the embeddings where another part of the stack has one."""
     if "embed" not in sub.context.position.enters:
         return
@@ -177,12 +178,12 @@ def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Itera
 
 def _of_task(
     config: Node, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str], output: bool
-) -> Iterator[Fault]:
+) -> Faults:
     """What the task cannot train; output: whether the head reads the stack."""
     node = as_node(config["task"])
     if sub.kind == "attn":
-        for fault in OBJECTIVES.cannot(node, sub.context):
-            yield fault.at(provenance_of("mask", block))
+        path = provenance_of("mask", block)
+        yield from (fault.at(path) for fault in OBJECTIVES.cannot(node, sub.context))
     needed = OBJECTIVES[node["name"]].laws
     laws = [law for law in needed if output or law not in OUTPUT_LAWS]
     yield from _broken(laws, f"task={node['name']}", block, sub, kinds)
@@ -190,7 +191,7 @@ def _of_task(
 
 def _broken(
     laws: Iterable[str], needed_by: str, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str]
-) -> Iterator[Fault]:
+) -> Faults:
     """Components of these kinds that break a law that the run needs."""
     for kind in kinds:
         broken = KINDS[kind].broken(sub.context.options[kind])

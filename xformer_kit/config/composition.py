@@ -15,8 +15,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from xformer_kit.config.callbacks import complete
-from xformer_kit.config.check import GROUPS, check
+from xformer_kit.config.check import GROUPS, MANY, check
 from xformer_kit.config.hydra_session import (
     PRIMARY,
     HydraSession,
@@ -35,9 +34,8 @@ from xformer_kit.config.overrides import (
     sweep_faults,
 )
 from xformer_kit.config.unused import ignored
-from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, Fault, complete_many, shown
+from xformer_kit.registry import ConfigError, Fault, complete_many, config_error, shown
 
 
 def compose(
@@ -54,12 +52,10 @@ def compose(
     command line; else the last value counts.
     """
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
-        raise ConfigError(
-            Fault(
-                "compose",
-                "takes a list of overrides, such as ['attn.heads=8']",
-                got=f"{overrides!r}",
-            )
+        raise config_error(
+            "compose",
+            "takes a list of overrides, such as ['attn.heads=8']",
+            got=f"{overrides!r}",
         )
     session, parsed, faults = parse(expand(overrides or ()), config_dir)
     faults += sweep_faults(parsed, "Compose one after the other")
@@ -69,7 +65,7 @@ def compose(
             Fault(
                 "resume",
                 "is an instruction of python train.py alone",
-                got=f"{given['resume']}",
+                got=given["resume"],
                 fix="Leave it out.",
             )
         )
@@ -201,10 +197,9 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
     """
     plain: Any = OmegaConf.to_container(config, resolve=True)
     plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
-    if plain.get("callbacks") is not None:
-        plain["callbacks"] = complete(plain["callbacks"])
-    if plain.get("extra") is not None:
-        plain["extra"] = complete_many(EXTRAS, plain["extra"])
+    for name, registry in MANY.items():
+        if plain.get(name) is not None:
+            plain[name] = complete_many(registry, plain[name])
     if isinstance(plain.get("model"), dict):
         null = [stack for stack in STACKS if plain["model"].get(stack, ...) is None]
         plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}

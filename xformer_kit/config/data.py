@@ -1,6 +1,6 @@
 """Checks of a config's data: the corpus, its tokenizer, and how examples become batches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from xformer_kit.config.settings import SETTINGS
@@ -8,10 +8,10 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.labelled import too_short
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import as_node, max_len
-from xformer_kit.registry import Context, Fault, Registry
+from xformer_kit.registry import Context, Fault, Faults, Node, Registry
 
 
-def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterator[Fault]:
+def beside(name: str, registry: Registry, node: Any, context: Context) -> Faults:
     """Faults of the node of a tokenizer or a corpus, which has settings next to the component's
     options.
     """
@@ -25,13 +25,12 @@ def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterat
     yield from registry.faults(own, name, context, beside=common)
 
 
-def form_of(data: Mapping[str, Any]) -> str:
+def form_of(data: Node) -> str:
     """The form of the examples of a config's `data`: text, pairs, labelled."""
-    corpus = CORPORA[data["name"]]
-    return corpus.form_of(CORPORA.defaults(data["name"]) | dict(data))
+    return CORPORA[data["name"]].form_of(CORPORA.complete(data))
 
 
-def labelling(data: Mapping[str, Any]) -> Any:
+def labelling(data: Node) -> Any:
     """The corpus of a config's `data` if it labels its examples itself; None if it does not, or has
     faults.
     """
@@ -45,7 +44,7 @@ def labelling(data: Mapping[str, Any]) -> Any:
     return CORPORA.create({key: data[key] for key in data if key == "name" or key in options})
 
 
-def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterator[Fault]:
+def unread(task: str, reads: tuple[str, ...], data: Node) -> Faults:
     """The message for a corpus with examples that the task cannot learn from."""
     form, name = form_of(data), data["name"]
     if form in reads:
@@ -70,14 +69,10 @@ def read_by(forms: tuple[str, ...]) -> list[str]:
 def at_hand(forms: tuple[str, ...]) -> str:
     """The first corpus with examples of these forms that needs no file, package or option."""
     choices = (choice.removeprefix("data=") for choice in read_by(forms))
-    return next(
-        name
-        for name in choices
-        if name in CORPORA and not any(CORPORA.faults(name, "data", Context()))
-    )
+    return next(name for name in choices if not any(CORPORA.faults(name, "data", Context())))
 
 
-def not_read(config: Mapping[str, Any]) -> Iterator[Fault]:
+def not_read(config: Node) -> Faults:
     """Keys that the run of a valid config does not read."""
     data = config["data"]
     if form_of(data) == "labelled":
@@ -94,16 +89,12 @@ def not_read(config: Mapping[str, Any]) -> Iterator[Fault]:
         )
 
 
-def unused(config: Mapping[str, Any]) -> Iterator[Fault]:
+def unused(config: Node) -> Faults:
     """Messages for settings of pairs if there are none, and for two tokenizers if the model embeds
     one vocabulary.
     """
     data, model = config["data"], config["model"]
-    shared = (
-        config["tokenizer"].get("shared", True)
-        if isinstance(config["tokenizer"], Mapping)
-        else True
-    )
+    shared = as_node(config["tokenizer"]).get("shared", True)
     form = form_of(data)
     if data.get("documents"):
         yield from _apart(as_node(config["task"])["name"], data)
@@ -115,7 +106,7 @@ def unused(config: Mapping[str, Any]) -> Iterator[Fault]:
         yield from _of_others(form, data, shared)
 
 
-def _of_others(form: str, data: Mapping[str, Any], shared: bool) -> Iterator[Fault]:
+def _of_others(form: str, data: Node, shared: bool) -> Faults:
     """Settings of pairs for a corpus that gives none, and examples that no window holds."""
     for key in ("batch_tokens", "too_long"):
         if data.get(key) is not None:
@@ -134,7 +125,7 @@ def _of_others(form: str, data: Mapping[str, Any], shared: bool) -> Iterator[Fau
         yield fault
 
 
-def _of_pairs(data: Mapping[str, Any], model: Mapping[str, Any], shared: bool) -> Iterator[Fault]:
+def _of_pairs(data: Node, model: Node, shared: bool) -> Faults:
     """Batches that hold no example, and two tokenizers for one vocabulary."""
     if data.get("batch_tokens") is not None and data["batch_tokens"] < data["seq_len"]:
         yield Fault(
@@ -157,7 +148,7 @@ def _of_pairs(data: Mapping[str, Any], model: Mapping[str, Any], shared: bool) -
         )
 
 
-def _longer(form: str, config: Mapping[str, Any]) -> Iterator[Fault]:
+def _longer(form: str, config: Node) -> Faults:
     """Messages for a length of validation that the corpus or the model does not have."""
     given, longest = config["data"]["valid_len"], max_len(config)
     if form != "text":
@@ -175,23 +166,15 @@ def _longer(form: str, config: Mapping[str, Any]) -> Iterator[Fault]:
         )
 
 
-def _apart(task: str, data: Mapping[str, Any]) -> Iterator[Fault]:
+def _apart(task: str, data: Node) -> Faults:
     """Messages for documents that the corpus does not have, or that the task does not separate."""
-    if not CORPORA[data["name"]].documents_of(CORPORA.defaults(data["name"]) | dict(data)):
-        able = ", ".join(
-            f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents
-        )
-        yield Fault(
-            "data.documents",
-            f"needs a text of documents, and data={data['name']} gives none",
-            fix=f"Set it to false, or use {able}.",
-        )
+    if not CORPORA[data["name"]].documents_of(CORPORA.complete(data)):
+        kind, registry = "data", CORPORA
+        rule = f"needs a text of documents, and data={data['name']} gives none"
     elif not OBJECTIVES[task].documents:
-        able = ", ".join(
-            f"task={name}" for name, objective in sorted(OBJECTIVES.items()) if objective.documents
-        )
-        yield Fault(
-            "data.documents",
-            f"task={task} does not keep documents apart",
-            fix=f"Set it to false, or use {able}.",
-        )
+        kind, registry = "task", OBJECTIVES
+        rule = f"task={task} does not keep documents apart"
+    else:
+        return
+    able = ", ".join(f"{kind}={name}" for name in sorted(registry) if registry[name].documents)
+    yield Fault("data.documents", rule, fix=f"Set it to false, or use {able}.")

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from xformer_kit.registry import Node
+
 
 def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """(path, value) of every value that is no mapping."""
@@ -14,7 +16,7 @@ def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def differing(configs: Sequence[Node]) -> list[str]:
     """Paths whose values differ, of flat configs. If the names of a component differ, its options
     are left out: they follow from the name.
     """

@@ -31,7 +31,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
 from xformer_kit.config.settings import default_settings
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
@@ -53,7 +53,7 @@ def conf_dir() -> str:
     for place in (package / "conf", package.parent / "conf"):
         if (place / f"{PRIMARY}.yaml").is_file():
             return str(place)
-    raise ConfigError(Fault("conf", f"no train.yaml beside {package}; install xformer_kit anew"))
+    raise config_error("conf", f"no train.yaml beside {package}; install xformer_kit anew")
 
 
 class ConfigDirPlugin(SearchPathPlugin):
@@ -112,16 +112,13 @@ class HydraSession:
         with initialized(self.config_dir) as loader:
             self.sources = loader.get_sources()
         self.compose_choices = lru_cache(MOST_KEPT)(self.compose)
-        self.is_group = cache(self._is_group)
+        self.is_group = cache(lambda key: any(source.is_group(key) for source in self.sources))
         self.choices = cache(self._choices)
 
     def compose(self, name: str, *words: str) -> DictConfig:
         """What hydra.compose returns: unresolved, without Hydra's own node."""
         with initialized(self.config_dir):
             return hydra.compose(name, list(words))
-
-    def _is_group(self, key: str) -> bool:
-        return any(source.is_group(key) for source in self.sources)
 
     def _choices(self, group: str) -> list[str]:
         """The choices of a group, those in folders by their path: findings/glu_variants."""

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from xformer_kit.config.callbacks import watches
+from xformer_kit.registry import Node
 
 # Left out of the hash: where things are and how often they are looked at, not what is computed.
 INCIDENTAL = {
@@ -34,14 +35,14 @@ INCIDENTAL = {
 }
 
 
-def config_hash(config: Mapping[str, Any]) -> str:
+def config_hash(config: Node) -> str:
     """sha256 of what decides a run's result, 16 hex digits."""
     return hashlib.sha256(
         json.dumps(decisive(config), sort_keys=True, default=str).encode()
     ).hexdigest()[:16]
 
 
-def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
+def decisive(config: Node) -> dict[str, Any]:
     """The resolved config without logger, paths, workers, cadences, and callbacks that only
     look.
     """
@@ -56,6 +57,6 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def config_yaml(config: Mapping[str, Any]) -> str:
+def config_yaml(config: Node) -> str:
     """The config as YAML, in its own order."""
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=120)

@@ -2,66 +2,60 @@
 
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.config.size import too_large
 from xformer_kit.kernel import untrained
-from xformer_kit.plan import provenance_of, stacks
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.plan import as_node, provenance_of, stacks
+from xformer_kit.registry import ConfigError, Fault, Faults, Node
 
 
-def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[Fault]:
+def run_faults(config: Node, here: bool = True) -> Faults:
     """Messages for batches that do not split, and for what this machine cannot do, of a config
-    whose nodes have the right types.
+    that is valid otherwise.
 
     `here`: whether the run takes place on this machine.
     """
-    trainer, data, logger = (config.get(key) for key in ("trainer", "data", "logger"))
-    if isinstance(trainer, Mapping):
-        if here:
-            yield from _machine(trainer)
-        if isinstance(data, Mapping):
-            yield from _split(
-                trainer, data.get("batch_size") if data.get("batch_tokens") is None else None
-            )
-    if isinstance(data, Mapping):
-        if here and isinstance(data.get("cache"), str) and not makeable(data["cache"]):
-            yield Fault(
-                "data.cache",
-                "must be a directory that can be made",
-                got=f"{data['cache']!r}",
-                fix="null is the user's cache.",
-            )
-        workers, most = data.get("num_workers"), 4 * (os.cpu_count() or 1)
-        if here and isinstance(workers, int) and workers > most:
-            yield Fault(
-                "data.num_workers",
-                f"must be at most 4 per core, {most} here",
-                got=f"{workers}",
-                fix="Try 2.",
-            )
+    trainer, data = config["trainer"], config["data"]
     if here:
-        if isinstance(trainer, Mapping):
-            yield from untrained_on(_available(trainer.get("accelerator", "auto"))[0], config)
-        yield from too_large(config)
-    name = logger.get("name") if isinstance(logger, Mapping) else logger
-    if here and (fault := missing_logger(name)):
+        yield from _machine(trainer)
+    yield from _split(trainer, data["batch_size"] if data.get("batch_tokens") is None else None)
+    if not here:
+        return
+    if data.get("cache") is not None and not makeable(data["cache"]):
+        yield Fault(
+            "data.cache",
+            "must be a directory that can be made",
+            got=f"{data['cache']!r}",
+            fix="null is the user's cache.",
+        )
+    most = 4 * (os.cpu_count() or 1)
+    if data["num_workers"] > most:
+        yield Fault(
+            "data.num_workers",
+            f"must be at most 4 per core, {most} here",
+            got=data["num_workers"],
+            fix="Try 2.",
+        )
+    yield from untrained_on(_available(trainer.get("accelerator", "auto"))[0], config)
+    yield from too_large(config)
+    if fault := missing_logger(as_node(config["logger"])["name"]):
         yield fault
 
 
-def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[Fault]:
+def untrained_on(device: str, config: Node) -> Faults:
     """Kernels that compute no gradients on a kind of device, in a config that is valid
     otherwise.
     """
     found: dict[str, Fault] = {}
-    for plan in stacks(config) if "model" in config else ():
+    for plan in stacks(config):
         for block in plan.variants.values():
             path, name = provenance_of("kernel", block), block.nodes["kernel"]["name"]
             if name != "auto" and (reason := untrained(name, device)):
-                fix = "Use kernel=auto or kernel=sdpa."
-                found.setdefault(path, Fault(path, reason, got=name, fix=fix))
+                found.setdefault(
+                    path, Fault(path, reason, got=name, fix="Use kernel=auto or kernel=sdpa.")
+                )
     yield from found.values()
 
 
@@ -92,38 +86,28 @@ def _available(accelerator: Any) -> tuple[str, int]:
     return accelerator, {"cuda": cuda, "mps": mps}.get(accelerator, -1)
 
 
-def _machine(trainer: Mapping[str, Any]) -> Iterator[Fault]:
+def _machine(trainer: Node) -> Faults:
     """The message for an accelerator that is not here, or for more devices than there are."""
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
     kind, there = _available(accelerator)
     if there == 0:
-        yield Fault(
-            "trainer.accelerator",
-            f"this machine has no {kind} device that torch can use",
-            got=f"{accelerator}",
-            fix="Try auto or cpu.",
-        )
-    elif isinstance(devices, list):
+        rule = f"this machine has no {kind} device that torch can use"
+        yield Fault("trainer.accelerator", rule, got=accelerator, fix="Try auto or cpu.")
+        return
+    rule = fix = ""
+    if isinstance(devices, list):
         if kind == "cpu":
-            yield Fault(
-                "trainer.devices",
-                "a CPU has no indices",
-                got=f"{devices}",
-                fix=f"Give a number of processes, such as {len(devices)}.",
-            )
-        elif any(isinstance(index, int) and index >= there > 0 for index in devices):
-            yield Fault(
-                "trainer.devices",
-                f"must be indices below {there}, the {kind} devices here",
-                got=f"{devices}",
-            )
+            rule = "a CPU has no indices"
+            fix = f"Give a number of processes, such as {len(devices)}."
+        elif max(devices) >= there:
+            rule = f"must be indices below {there}, the {kind} devices here"
     elif str(devices).isdigit() and int(devices) > there > 0:
-        yield Fault(
-            "trainer.devices", f"must be at most {there}, the {kind} devices here", got=f"{devices}"
-        )
+        rule = f"must be at most {there}, the {kind} devices here"
+    if rule:
+        yield Fault("trainer.devices", rule, got=devices, fix=fix)
 
 
-def _split(trainer: Mapping[str, Any], batch_size: Any) -> Iterator[Fault]:
+def _split(trainer: Node, batch_size: int | None) -> Faults:
     """The message for a global batch that is no multiple of accumulation times devices."""
     if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
         return  # the launcher sets the number of processes, and the run checks it
@@ -134,12 +118,11 @@ def _split(trainer: Mapping[str, Any], batch_size: Any) -> Iterator[Fault]:
         count = int(devices)
     else:
         count = max(1, _available(trainer.get("accelerator", "auto"))[1])
-    parts = accumulate if isinstance(accumulate, int) else 1
-    if isinstance(batch_size, int) and batch_size > 0 and parts > 0 and count > 0:
+    if batch_size is not None and count > 0:
         from xformer_kit.data.order import micro_size
 
         try:
-            micro_size(batch_size, parts, count)
+            micro_size(batch_size, 1 if accumulate == "auto" else accumulate, count)
         except ConfigError as error:
             yield from error.faults
 

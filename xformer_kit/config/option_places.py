@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 
 def placed_options(
-    config: Mapping[str, Any], plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
+    config: Node, plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
 ) -> Iterator[Place]:
     """Each place; refused: what components yield in `cannot`."""
     shared = base_nodes(config)
@@ -133,7 +133,7 @@ def _laid_out(stack: "_Takers") -> Iterator[Place]:
 class _Takers:
     """The components of a stack that may take options from places of the config."""
 
-    def __init__(self, config: Mapping[str, Any], plan: StackPlan, refused: Refusals):
+    def __init__(self, config: Node, plan: StackPlan, refused: Refusals):
         self.config = config
         self.plan = plan
         self.refused = refused

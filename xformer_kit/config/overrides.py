@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -11,12 +11,13 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from xformer_kit.config.check import GROUPS, INNER
+from xformer_kit.config.difference import written
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.config.parts import import_parts
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import ConfigError, Fault, Registry, choices, shown
+from xformer_kit.registry import ConfigError, Fault, Faults, Registry, choices
 
 # Of the command line; a saved config holds none of them.
 INSTRUCTIONS = ("parts", "resume", "study")
@@ -66,7 +67,7 @@ def value_text(value: Any) -> str:
         return "[" + ",".join(map(value_text, value)) + "]"
     if isinstance(value, str) and not PLAIN.fullmatch(value):
         return QuotedString(value, Quote.single).with_quotes()
-    return "null" if value is None else str(value)
+    return str(written(value))
 
 
 def _by_name(parser: OverridesParser, word: str) -> str:
@@ -215,7 +216,7 @@ def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | No
             return Fault(
                 group,
                 "takes one name",
-                got=shown(value),
+                got=value,
                 fix=f"Choose one, or run each of them: -m {group}={sweep}.",
             )
     return None
@@ -223,8 +224,12 @@ def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | No
 
 def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fault:
     if name.startswith("{") and swept:
-        fix = f"Sweep {group}.OPTION=..., or make them levels of a study's factor."
-        return Fault(group, "a plain sweep takes names, not options", got=name, fix=fix)
+        return Fault(
+            group,
+            "a plain sweep takes names, not options",
+            got=name,
+            fix=f"Sweep {group}.OPTION=..., or make them levels of a study's factor.",
+        )
     if group in GROUPS:
         return GROUPS[group].unknown(name).at(group)
     return Fault(group, f"no choice is called '{name}'", fix=choices(name, names))
@@ -252,21 +257,19 @@ def runs_here(overrides: Iterable[Override]) -> bool:
     return not launchers or launchers[-1] in ("basic", "joblib")
 
 
-def sweep_faults(
-    overrides: Iterable[Override], fix: str = "Put -m before the overrides"
-) -> Iterator[Fault]:
+def sweep_faults(overrides: Iterable[Override], fix: str = "Put -m before the overrides") -> Faults:
     """Messages for sweeps in a line that is one run."""
     for o in overrides:
         if o.is_sweep_override():
             yield Fault(
                 o.key_or_group,
                 "several values are a sweep",
-                got=f"{o.input_line}",
+                got=o.input_line,
                 fix=f"{fix}, or quote a text.",
             )
 
 
-def repeated(overrides: Iterable[Override]) -> Iterator[Fault]:
+def repeated(overrides: Iterable[Override]) -> Faults:
     """Messages for keys with two values, of which Hydra would take the last: it may also be one
     that ends a sweep.
     """
@@ -278,4 +281,4 @@ def repeated(overrides: Iterable[Override]) -> Iterator[Fault]:
         if len(same) > 1:
             lines = ", ".join(str(o.input_line) for o in same)
             key = same[0].key_or_group
-            yield Fault(key, "is given more than once", got=f"{lines}", fix="Keep one of them.")
+            yield Fault(key, "is given more than once", got=lines, fix="Keep one of them.")

@@ -2,8 +2,6 @@
 effect.
 """
 
-from collections.abc import Iterator
-
 from xformer_kit.config import sharing, unused
 from xformer_kit.config.compatibility import (
     ComponentAt,
@@ -13,10 +11,10 @@ from xformer_kit.config.compatibility import (
     refusals,
 )
 from xformer_kit.plan import ModelPlan, Node, StackPlan
-from xformer_kit.registry import Fault
+from xformer_kit.registry import Fault, Faults
 
 
-def plan_faults(config: Node, model: ModelPlan, task: bool) -> Iterator[Fault]:
+def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
     """All faults of a plan; task: whether the model must suit its task."""
     found: dict[ComponentAt, list[Fault]] = {}
     shared = [fault for stack in model.stacks for fault in sharing.mixed(stack)]
@@ -36,7 +34,7 @@ def plan_faults(config: Node, model: ModelPlan, task: bool) -> Iterator[Fault]:
     yield from unused.faults(config, model.stacks, found)
 
 
-def _of_stack(config: Node, model: ModelPlan, stack: StackPlan) -> Iterator[Fault]:
+def _of_stack(config: Node, model: ModelPlan, stack: StackPlan) -> Faults:
     """A decoder that does not attend to its encoder, and variants that no layer uses."""
     crosses = any(sub.cross for block in stack.blocks for sub in block.sublayers)
     if stack is model.output and len(model.stacks) > 1 and not crosses:

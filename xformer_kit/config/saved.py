@@ -12,9 +12,8 @@ import yaml
 
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.identity import decisive
-from xformer_kit.config.settings import SETTINGS
-from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import REQUIRED, ConfigError, Fault, plain, shown
+from xformer_kit.plan import KINDS
+from xformer_kit.registry import Node, config_error, shown
 from xformer_kit.registry.saved_files import read_object
 
 LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
@@ -44,34 +43,27 @@ _Loader.add_implicit_resolver(
 def read_config(run: str | Path) -> dict[str, Any]:
     """The saved config of a run's directory, as plain data. Raises ConfigError if there is none or
     it cannot be read.
-
-    A setting that the version that saved the run did not have yet has its default, under which the
-    run was trained.
     """
     path = Path(run) / "config.yaml"
     if not path.is_file():
-        raise ConfigError(
-            Fault(
-                str(run),
-                "is no run; it has no config.yaml",
-                fix="Name a directory such as outputs/decoder/2026-11-20_12-00-00.",
-            )
+        raise config_error(
+            str(run),
+            "is no run; it has no config.yaml",
+            fix="Name a directory such as outputs/decoder/2026-11-20_12-00-00.",
         )
     try:
         if (size := path.stat().st_size) > LARGEST:
-            raise ConfigError(
-                Fault(
-                    str(path),
-                    f"must have at most {LARGEST:,} bytes",
-                    got=f"{size:,}",
-                    fix="It is not what a run saved.",
-                )
+            raise config_error(
+                str(path),
+                f"must have at most {LARGEST:,} bytes",
+                got=f"{size:,}",
+                fix="It is not what a run saved.",
             )
         return parse_config(path.read_text(encoding="utf-8"), path)
     except OSError as error:
-        raise ConfigError(Fault(str(path), f"cannot be read: {error.strerror}")) from None
+        raise config_error(str(path), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(Fault(str(path), f"cannot be read as YAML: {error}")) from None
+        raise config_error(str(path), f"cannot be read as YAML: {error}") from None
 
 
 def parse_config(text: str, place: str | Path) -> dict[str, Any]:
@@ -80,21 +72,19 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
         config = yaml.load(text, Loader=_Loader)
         whole = isinstance(config, dict) and _values(config, {}) <= MOST_VALUES
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
-        raise ConfigError(
-            Fault(str(place), f"cannot be read as YAML: {' '.join(str(error).split())}")
+        raise config_error(
+            str(place), f"cannot be read as YAML: {' '.join(str(error).split())}"
         ) from None
     if not isinstance(config, dict):
-        raise ConfigError(Fault(str(place), "must hold a mapping", got=f"{type(config).__name__}"))
+        raise config_error(str(place), "must hold a mapping", got=type(config).__name__)
     if not whole:
-        raise ConfigError(
-            Fault(
-                str(place),
-                f"must hold at most {MOST_VALUES:,} values with its aliases written out",
-                got="more",
-                fix="It is not what a run saved.",
-            )
+        raise config_error(
+            str(place),
+            f"must hold at most {MOST_VALUES:,} values with its aliases written out",
+            got="more",
+            fix="It is not what a run saved.",
         )
-    return _with_later_settings(config)
+    return config
 
 
 def _values(node: Any, counted: dict[int, int]) -> int:
@@ -109,25 +99,7 @@ def _values(node: Any, counted: dict[int, int]) -> int:
     return counted[id(node)]
 
 
-def _with_later_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """Stacks are no settings: what a config leaves out does not exist."""
-    found = {
-        key: plain(o.default) for key, o in SETTINGS.options("run").items() if o.default != REQUIRED
-    } | config
-    for group in ("model", "data"):
-        if isinstance(found.get(group), Mapping):
-            later = {
-                k: plain(o.default)
-                for k, o in SETTINGS.options(group).items()
-                if o.default != REQUIRED
-            }
-            found[group] = {k: v for k, v in later.items() if k not in STACKS} | found[group]
-    return found
-
-
-def check_unchanged(
-    run: str | Path, config: Mapping[str, Any], state: Mapping[str, Any], only: Iterable[str] = ()
-) -> None:
+def check_unchanged(run: str | Path, config: Node, state: Node, only: Iterable[str] = ()) -> None:
     """Raises ConfigError if config.yaml is not the config under which a checkpoint was written.
 
     Only what decides a result is compared, not the layout that a run trains in, and with `only`
@@ -143,16 +115,14 @@ def check_unchanged(
         for p in paths
     ]
     more = f", and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
-    raise ConfigError(
-        Fault(
-            str(Path(run) / "config.yaml"),
-            f"must be as it was when the run was trained; {'; '.join(changes[:SHOWN])}{more}",
-            fix="Undo the change, or start a new run.",
-        )
+    raise config_error(
+        str(Path(run) / "config.yaml"),
+        f"must be as it was when the run was trained; {'; '.join(changes[:SHOWN])}{more}",
+        fix="Undo the change, or start a new run.",
     )
 
 
-def _compared(config: Mapping[str, Any], only: set[str]) -> dict[str, Any]:
+def _compared(config: Node, only: set[str]) -> dict[str, Any]:
     kept = {key: node for key, node in decisive(config).items() if not only or key in only}
     for group, words in ELSEWHERE.items():
         if isinstance(kept.get(group), Mapping):
@@ -179,13 +149,11 @@ def saved_parts(run: str | Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     if not all(_is_file_name(name) and _is_digest(value) for name, value in found.items()):
-        raise ConfigError(
-            Fault(
-                str(path),
-                "must map the names of files to their sha256",
-                got="something else",
-                fix=way,
-            )
+        raise config_error(
+            str(path),
+            "must map the names of files to their sha256",
+            got="something else",
+            fix=way,
         )
     return found
 
@@ -200,29 +168,23 @@ def check_parts(run: str | Path, files: Iterable[str], way: str = "--parts FILE"
     saved, given = saved_parts(run), {Path(file).name: file for file in files}
     if missing := {name: digest for name, digest in saved.items() if name not in given}:
         names = ", ".join(f"'{name}' (sha256 {digest[:12]})" for name, digest in missing.items())
-        raise ConfigError(
-            Fault(
-                str(run),
-                "was begun with components of its own",
-                got=f"no file called {names}",
-                fix=f"Give the file that you trust under that name: {way}.",
-            )
+        raise config_error(
+            str(run),
+            "was begun with components of its own",
+            got=f"no file called {names}",
+            fix=f"Give the file that you trust under that name: {way}.",
         )
     for name, digest in saved.items():
         try:
             now = hashlib.sha256(Path(given[name]).expanduser().read_bytes()).hexdigest()
         except OSError as error:
-            raise ConfigError(
-                Fault("parts", f"cannot read {given[name]}: {error.strerror}")
-            ) from None
+            raise config_error("parts", f"cannot read {given[name]}: {error.strerror}") from None
         if now != digest:
-            raise ConfigError(
-                Fault(
-                    str(run),
-                    f"{name} must be as it was when the run began (sha256 {digest[:12]})",
-                    got=f"{now[:12]}",
-                    fix="Bring that version back, or start a new run.",
-                )
+            raise config_error(
+                str(run),
+                f"{name} must be as it was when the run began (sha256 {digest[:12]})",
+                got=now[:12],
+                fix="Bring that version back, or start a new run.",
             )
 
 

@@ -2,12 +2,12 @@
 data's batches, the logger. Hydra composes the defaults as the config `settings`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import Fault, Registry, above, at_least, at_most, within
+from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, within
 
 MOST = 10_000  # blocks of a stack: each is an object in memory before anything has been counted
 SETTINGS = Registry("settings")
@@ -25,7 +25,7 @@ class Run:
     def check(cls, options, context):
         yield from at_least(options, seed=0)
         if options.seed >= 2**63:
-            yield Fault("seed", "must be below 2^63", got=f"{options.seed}")
+            yield Fault("seed", "must be below 2^63", got=options.seed)
 
 
 @SETTINGS.register("model")
@@ -229,7 +229,7 @@ def default_settings() -> dict[str, Any]:
     return nodes.pop("run") | nodes
 
 
-def missing(config: Mapping[str, Any]) -> Iterator[Fault]:
+def missing(config: Node) -> Faults:
     """Messages for settings that are missing: a run reads every one of them."""
     for name, node, path in (
         ("run", config, ""),

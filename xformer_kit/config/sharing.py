@@ -1,13 +1,10 @@
 """Whether the layers of a stack can share blocks as the config states."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from xformer_kit.plan import STACKS, Node, StackPlan, depths
-from xformer_kit.registry import Fault
+from xformer_kit.registry import Fault, Faults
 
 
-def too_many(config: Node) -> Iterator[Fault]:
+def too_many(config: Node) -> Faults:
     """Stacks with more blocks than layers."""
     model = config["model"]
     for name, layers in depths(config).items():
@@ -22,7 +19,7 @@ def too_many(config: Node) -> Iterator[Fault]:
             )
 
 
-def mixed(stack: StackPlan) -> Iterator[Fault]:
+def mixed(stack: StackPlan) -> Faults:
     """The first two layers of different variants that share a block."""
     firsts = dict[int, int]()
     for depth, at in enumerate(stack.calls):
@@ -41,7 +38,7 @@ def mixed(stack: StackPlan) -> Iterator[Fault]:
             return
 
 
-def unused(model: Mapping[str, Any]) -> Iterator[Fault]:
+def unused(model: Node) -> Faults:
     """A way of sharing where nothing is shared."""
     own = [(model[name] or {}).get("unique_layers") for name in STACKS if name in model]
     if model["sharing"] != "sequence" and model["unique_layers"] is None and not any(own):

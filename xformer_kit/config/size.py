@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from xformer_kit.extra import EXTRAS
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.plan import depths
+from xformer_kit.registry import ConfigError, Fault, Faults, Node, config_error
 
 # an option of a part above it, or more than a hundredth as many layers: look closer
 SUSPICIOUS = 10_000
@@ -14,43 +15,37 @@ WHOLE = 100  # layers up to which a model is built to be counted; beyond them it
 VALUE = 4  # bytes of a value in fp32
 BYTES = 16  # of a parameter in training: weight, gradient, and two averages of AdamW, in fp32
 NARROW = {"bf16-true": 0.5, "16-true": 0.5, "64-true": 2.0}  # trainer.precision -> factor
-LARGEST = (
-    10**8
-)  # of a size: longer than any text that a model was published for, wider than any layer
+# Of a size: longer than any text that a model was published for, wider than any layer.
+LARGEST = 10**8
 MOST = 10**15  # parameters of a model that is described without its memory
 NO_SIZES = ("seed", "theta")  # numbers of parts that nothing grows with
 PARTS = ("model", "attn", "ffn", "position", "norm", "placement")
 
 
-def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[Fault]:
+def too_large(config: Node, training: bool = True) -> Faults:
     """The sentence for a model whose training does not fit into the memory of its device, or
     without `training` for one whose weights do not fit into that of this machine.
     """
-    if not all(
-        isinstance(config.get(name), Mapping) for name in (*PARTS, "optim", "data")
-    ) or not _suspicious(config):
+    if not _suspicious(config):
         return
-    trainer = (config.get("trainer") or {}) if training else {"accelerator": "cpu"}
+    trainer = config["trainer"] if training else {"accelerator": "cpu"}
     there, kind = _memory(trainer)
     each = BYTES * NARROW.get(trainer.get("precision"), 1) if training else VALUE
     needed = each * parameters(config) + VALUE * _over_layers(config, _buffers)
     if needed <= there:
         return
-    need = (
-        f"about {needed / 2**30:,.0f} GiB"
-        if math.isfinite(needed)
-        else "more GiB than can be counted"
-    )
+    known = math.isfinite(needed)
+    need = f"about {needed / 2**30:,.0f} GiB" if known else "more GiB than can be counted"
     what = "weights, gradients and optimizer state" if training else "weights"
     yield Fault(
         "model",
         f"its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB",
-        got=f"{_largest(config)}",
+        got=_largest(config),
         fix="Try smaller sizes.",
     )
 
 
-def ensure_countable(config: Mapping[str, Any]) -> None:
+def ensure_countable(config: Node) -> None:
     """Raises ConfigError for sizes that no machine holds, before a model is built on the meta
     device to be described.
     """
@@ -64,26 +59,24 @@ def ensure_countable(config: Mapping[str, Any]) -> None:
     ]:
         raise ConfigError(faults)
     if _suspicious(config) and parameters(config) > MOST:
-        raise ConfigError(
-            Fault(
-                "model",
-                f"must have at most {MOST:,} parameters, or no machine holds it",
-                got=f"{_largest(config)}",
-                fix="Try smaller sizes.",
-            )
+        raise config_error(
+            "model",
+            f"must have at most {MOST:,} parameters, or no machine holds it",
+            got=_largest(config),
+            fix="Try smaller sizes.",
         )
 
 
-def parameters(config: Mapping[str, Any]) -> float:
+def parameters(config: Node) -> float:
     """How many parameters the model has, without its memory: of very many layers by what a layer
     adds; inf where sizes are beyond 64 bits. A vocabulary that is not known yet counts as none.
     """
     return _over_layers(config, _parameters)
 
 
-def _over_layers(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
+def _over_layers(config: Node, count: Callable[[Any], int]) -> float:
     config = _unshared(config)
-    most = max(layers for _, layers in _layers(config))
+    most = max(_layers(config).values())
     if most <= WHOLE:
         return _count(config, count)
     few, more = (_count(_cut(config, cap), count) for cap in (WHOLE // 10, WHOLE // 5))
@@ -98,18 +91,18 @@ def _buffers(model: Any) -> int:
     return sum(b.numel() for b in model.buffers())
 
 
-def _unshared(config: Mapping[str, Any]) -> dict[str, Any]:
+def _unshared(config: Node) -> dict[str, Any]:
     """The config with as many layers as have weights of their own."""
-    model = {**config["model"]}
-    for name in ("encoder", "decoder"):
-        if isinstance(stack := model.get(name), Mapping):
-            layers = stack.get("layers") or model["layers"]
-            own = min(layers, stack.get("unique_layers") or model.get("unique_layers") or layers)
-            model[name] = {**stack, "layers": own, "unique_layers": None} if own < layers else stack
-    return {**config, "model": {**model, "unique_layers": None}}
+    model = {**config["model"], "unique_layers": None}
+    for name, layers in depths(config).items():
+        stack = model[name] or {}
+        own = stack.get("unique_layers") or config["model"]["unique_layers"] or layers
+        if own < layers:
+            model[name] = {**stack, "layers": own, "unique_layers": None}
+    return {**config, "model": model}
 
 
-def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
+def _count(config: Node, count: Callable[[Any], int]) -> float:
     import torch
 
     from xformer_kit.model.build import build_model
@@ -117,42 +110,37 @@ def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
     try:
         with torch.device("meta"):
             return count(build_model(config, config["model"].get("vocab_size") or 1))
-    except (
-        RuntimeError,
-        OverflowError,
-        MemoryError,
-        TypeError,
-    ):  # torch's counts have 64 bits; empty() has a TypeError
+    # torch's counts have 64 bits; empty() has a TypeError
+    except (RuntimeError, OverflowError, MemoryError, TypeError):
         return math.inf
 
 
-def _layers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _layers(config: Node) -> dict[str, int]:
     """Config path -> layers, of the model and of stacks that have their own number, and whole
     numbers of extras that add blocks.
     """
     model = config["model"]
-    yield "model.layers", model["layers"]
-    yield from _sizes(_with_blocks(config), "extra")
-    for name in ("encoder", "decoder"):
-        if isinstance(stack := model.get(name), Mapping) and isinstance(stack.get("layers"), int):
-            yield f"model.{name}.layers", stack["layers"]
+    found = {"model.layers": model["layers"], **dict(_sizes(_with_blocks(config), "extra"))}
+    for name in depths(config):
+        if layers := (model[name] or {}).get("layers"):
+            found[f"model.{name}.layers"] = layers
+    return found
 
 
-def _with_blocks(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _with_blocks(config: Node) -> dict[str, Node]:
     """The extras that add blocks."""
     extras = (config.get("extra") or {}).items()
     return {name: node for name, node in extras if EXTRAS[name].overrides("add_blocks")}
 
 
-def _cut(config: Mapping[str, Any], cap: int) -> dict[str, Any]:
+def _cut(config: Node, cap: int) -> dict[str, Any]:
     """The config with at most `cap` layers."""
     model = {**config["model"], "layers": min(config["model"]["layers"], cap)}
     extra = {**(config.get("extra") or {})}
     for name, node in _with_blocks(config).items():
         extra[name] = {key: min(x, cap) if type(x) is int else x for key, x in node.items()}
-    for name in ("encoder", "decoder"):
-        if isinstance(stack := model.get(name), Mapping) and isinstance(stack.get("layers"), int):
-            model[name] = {**stack, "layers": min(stack["layers"], cap)}
+    for name, layers in depths(config).items():
+        model[name] = {**(model[name] or {}), "layers": min(layers, cap)}
     return {**config, "model": model, "extra": extra}
 
 
@@ -165,18 +153,20 @@ def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
         yield path, node
 
 
-def _suspicious(config: Mapping[str, Any]) -> bool:
+def _suspicious(config: Node) -> bool:
     model = config["model"]
-    sizes = [size for name in PARTS for _, size in _sizes(config[name], name)] + [
-        config["data"].get("seq_len") or 0
-    ]
-    many = max(layers for _, layers in _layers(config))
-    return max(sizes) > SUSPICIOUS or many > WHOLE or many * model["dim"] ** 2 > SUSPICIOUS**2
+    sizes = [size for name in PARTS for _, size in _sizes(config[name], name)]
+    many = max(_layers(config).values())
+    return (
+        max(*sizes, config["data"]["seq_len"]) > SUSPICIOUS
+        or many > WHOLE
+        or many * model["dim"] ** 2 > SUSPICIOUS**2
+    )
 
 
-def _largest(config: Mapping[str, Any]) -> str:
+def _largest(config: Node) -> str:
     """The sizes that stand out, as they are written on a command line."""
-    layers = dict(_layers(config))
+    layers = _layers(config)
     sizes = layers | dict(pair for name in PARTS for pair in _sizes(config[name], name))
     shown = [
         path for path, size in sizes.items() if size > (WHOLE if path in layers else SUSPICIOUS)
@@ -184,7 +174,7 @@ def _largest(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{path}={sizes[path]}" for path in shown or ("model.dim", "model.layers"))
 
 
-def _memory(trainer: Mapping[str, Any]) -> tuple[float, str]:
+def _memory(trainer: Node) -> tuple[float, str]:
     """(bytes, what has them) of the device that a run trains on; of this machine for a CPU. inf
     where it is not known.
     """

@@ -2,7 +2,7 @@
 layouts, word by word.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from xformer_kit.plan import (
@@ -14,12 +14,22 @@ from xformer_kit.plan import (
     as_node,
     merge,
 )
-from xformer_kit.registry import Context, Fault, Options, above, choices, mismatch, shown
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Faults,
+    Node,
+    Options,
+    above,
+    choices,
+    mismatch,
+    shown,
+)
 
 OF_LAYERS = ("kernel", "placement")  # which a sublayer does not have for itself
 
 
-def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -> Iterator[Fault]:
+def faults(config: Node, stack: Any, path: str, context: Context) -> Faults:
     """A stack's own keys, its differences and those of its variants."""
     if stack is None:
         yield Fault(
@@ -32,15 +42,16 @@ def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -
     if not isinstance(stack, Mapping):
         return
     variants = stack.get("variants") or {}
-    known = ["base", *filter(is_name, variants)] if isinstance(variants, Mapping) else ["base"]
+    variants = variants if isinstance(variants, Mapping) else {}  # its own fault says it
+    known = ["base", *filter(is_name, variants)]
     layers = stack.get("layers") or config["model"].get("layers")
     yield from _order(stack, known, layers, path)
     yield from _differences(config, (stack,), path, context)
-    for name, variant in variants.items() if isinstance(variants, Mapping) else ():
+    for name, variant in variants.items():
         yield from _variant(config, stack, name, variant, path, context)
 
 
-def _order(stack: Mapping, known: list[str], layers: Any, path: str) -> Iterator[Fault]:
+def _order(stack: Mapping, known: list[str], layers: Any, path: str) -> Faults:
     """Faults of the variants that a stack names for its layers."""
     for key in ("pattern", "first", "last"):
         words = stack.get(key)
@@ -60,7 +71,7 @@ def _order(stack: Mapping, known: list[str], layers: Any, path: str) -> Iterator
 
 def _variant(
     config, stack: Mapping, name: Any, variant: Any, path: str, context: Context
-) -> Iterator[Fault]:
+) -> Faults:
     where = f"{path}.variants.{name}"
     if not is_name(name):
         yield Fault(
@@ -88,58 +99,51 @@ def is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name) and name.isprintable()
 
 
-def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[Fault]:
-    layout = laid[-1].get("layout")
+def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Faults:
+    layout, here = laid[-1].get("layout"), f"{path}.layout"
     if layout is None:
         return
-    words = ", ".join(SUBLAYERS)
     if not isinstance(layout, list) or not layout:
         yield Fault(
-            f"{path}.layout",
+            here,
             "must be a list of sublayers",
             got=shown(layout),
-            fix=f"Sublayers: {words}.",
+            fix=f"Sublayers: {', '.join(SUBLAYERS)}.",
         )
         return
     if [] in layout:
-        yield Fault(
-            f"{path}.layout", "an inner list runs sublayers in parallel and needs one", got="[]"
-        )
+        yield Fault(here, "an inner list runs sublayers in parallel and needs one", got="[]")
     for entry in (
         inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])
     ):
         word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
         if not isinstance(word, str) or word not in SUBLAYERS:
+            yield Fault(here, f"no sublayer is called {shown(entry)}", fix=choices(word, SUBLAYERS))
+        elif word == "cross" and (who := _without_source(config, path)):
             yield Fault(
-                f"{path}.layout",
-                f"no sublayer is called {shown(entry)}",
-                fix=choices(word, SUBLAYERS),
-            )
-        elif word == "cross" and ("encoder" not in config["model"] or ".encoder" in path):
-            who = "encoder" if "encoder" in config["model"] else "model"
-            yield Fault(
-                f"{path}.layout",
-                f"'cross' looks at an encoder, and the {who} has none",
-                fix="Leave it out.",
+                here, f"'cross' looks at an encoder, and the {who} has none", fix="Leave it out."
             )
         elif isinstance(entry, Mapping):
-            yield from _sublayer(
-                config, laid, word, [entry[word]], f"{path}.layout.{word}", context
-            )
+            yield from _sublayer(config, laid, word, [entry[word]], f"{here}.{word}", context)
 
 
-def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[Fault]:
+def _without_source(config: Node, path: str) -> str:
+    """What has no encoder to attend to: the model, or the encoder itself; empty if neither."""
+    if "encoder" not in config["model"]:
+        return "model"
+    return "encoder" if ".encoder" in path else ""
+
+
+def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Faults:
     """Faults of the last of the differences that lie over each other: a stack's, or those and a
     variant's.
     """
     node = laid[-1]
     for kind in KINDS:
         if kind in node:
-            yield from _difference(
-                kind, _shared(config, kind, laid[:-1]), node[kind], f"{path}.{kind}", context
-            )
-    who = "model" if "encoder" not in config["model"] else "encoder" if ".encoder" in path else ""
-    if node.get("cross") and who:
+            base = _shared(config, kind, laid[:-1])
+            yield from _difference(kind, base, node[kind], f"{path}.{kind}", context)
+    if node.get("cross") and (who := _without_source(config, path)):
         yield Fault(
             f"{path}.cross", f"looks at an encoder, and the {who} has none", fix="Leave it out."
         )
@@ -150,28 +154,18 @@ def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context)
 
 def _sublayer(
     config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context
-) -> Iterator[Fault]:
+) -> Faults:
     """Faults of the last difference of a sublayer: of its part, and for an attention of what it
-    looks through.
+    looks through. `own`: what a layout gives it.
     """
     kind, differences = "ffn" if word == "ffn" else "attn", own
     if word == "cross":
         differences = [node["cross"] for node in laid if node.get("cross")] + own
-    *below, last = differences
-    if isinstance(last, Mapping) and MULTIPLIER in last and not own:
-        yield Fault(
-            f"{path}.{MULTIPLIER}",
-            "is of a place in a layout",
-            fix=f"Say it there: {{cross: {{{MULTIPLIER}: {shown(last[MULTIPLIER])}}}}}.",
-        )
-    elif isinstance(last, Mapping) and MULTIPLIER in last:
-        wrong = list(mismatch(float, last[MULTIPLIER], f"{path}.{MULTIPLIER}", context))
-        options = Options(**{MULTIPLIER: last[MULTIPLIER]})
-        yield from wrong or (
-            fault.at(path) for fault in above(options, "Try 0.5.", **{MULTIPLIER: 0})
-        )
+    *below, last = (_apart(difference, kind) for difference in differences)
+    if MULTIPLIER in last:
+        yield from _multiplier(last[MULTIPLIER], bool(own), path, context)
     for other in OF_LAYERS:
-        if isinstance(last, Mapping) and other in last:
+        if other in last:
             where = path.partition(".layout.")[0].removesuffix(".cross")
             yield Fault(
                 f"{path}.{other}",
@@ -179,35 +173,39 @@ def _sublayer(
                 got=shown(last[other]),
                 fix=f"Say it at {where}.{other}, or in a variant.",
             )
-            last = {key: value for key, value in last.items() if key != other}
     for other in (kind, *WITH_SUBLAYER[kind]):
-        base = (
-            CROSS_DEFAULTS[other]
-            if word == "cross" and other in CROSS_DEFAULTS
-            else _shared(config, other, laid)
-        )
+        of_cross = CROSS_DEFAULTS.get(other) if word == "cross" else None
+        base = of_cross or _shared(config, other, laid)
         for difference in below:
-            base = _over(other, base, _about(difference, other, kind), context)
-        wanted = _about(last, other, kind)
-        if wanted is not None:
+            base = _over(other, base, difference.get(other), context)
+        if last.get(other) is not None:
             beside = (*WITH_SUBLAYER[kind], MULTIPLIER) if other == kind and own else ()
             where = path if other == kind else f"{path}.{other}"
-            yield from _difference(other, base, wanted, where, context, beside)
+            yield from _difference(other, base, last[other], where, context, beside)
 
 
-def _about(difference: Any, other: str, kind: str) -> Any:
-    """What a sublayer's difference says of its part, or of its mask, position or norm; None where
-    it says nothing of it.
-    """
+def _apart(difference: Any, kind: str) -> dict[str, Any]:
+    """What a sublayer's difference sets: of its part, of other kinds, and its multiplier."""
     if not isinstance(difference, Mapping):
-        return difference if other == kind else None
-    if other != kind:
-        return difference.get(other)
-    return {
-        key: value
-        for key, value in difference.items()
-        if key not in (*WITH_SUBLAYER[kind], MULTIPLIER)
-    }
+        return {kind: difference}
+    others = (*WITH_SUBLAYER[kind], MULTIPLIER, *OF_LAYERS)
+    found = {key: value for key, value in difference.items() if key in others}
+    return found | {kind: {key: value for key, value in difference.items() if key not in others}}
+
+
+def _multiplier(value: Any, in_layout: bool, path: str, context: Context) -> Faults:
+    here = f"{path}.{MULTIPLIER}"
+    if not in_layout:
+        yield Fault(
+            here,
+            "is of a place in a layout",
+            fix=f"Say it there: {{cross: {{{MULTIPLIER}: {shown(value)}}}}}.",
+        )
+    elif wrong := list(mismatch(float, value, here, context)):
+        yield from wrong
+    else:
+        found = above(Options(**{MULTIPLIER: value}), "Try 0.5.", **{MULTIPLIER: 0})
+        yield from (fault.at(path) for fault in found)
 
 
 def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
@@ -217,7 +215,7 @@ def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
     base = as_node(config.get(kind))
     if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:
         return None  # its own fault says it
-    base = KINDS[kind].defaults(base["name"]) | dict(base)
+    base = KINDS[kind].complete(base)
     for node in laid:
         base = _over(kind, base, node.get(kind), Context())
     return base
@@ -225,32 +223,22 @@ def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
 
 def _over(kind: str, base: Mapping | None, difference: Any, context: Context) -> Mapping | None:
     """The difference laid over a node, or the node where it cannot be."""
-    if not difference or list(_difference(kind, base, difference, kind, context)):
+    if not base or not difference or any(_difference(kind, base, difference, kind, context)):
         return base
-    return base and merge(kind, base, difference)
+    return merge(kind, base, difference)
 
 
 def _difference(
     kind: str, base: Mapping | None, difference: Any, path: str, context, beside=()
-) -> Iterator[Fault]:
+) -> Faults:
     """Faults of one difference laid over what it differs from; `beside`: what may stand in it
     too.
     """
-    registry = KINDS[kind]
     if base is None:
         return
     if not isinstance(difference, (str, Mapping)) and difference is not None:
         yield Fault(path, "must be a mapping of options or a name", got=shown(difference))
-        return
-    name = as_node(difference).get("name", base["name"])
-    if name not in registry:
-        yield registry.unknown(name).at(path)
-        return
-    unknown = [
-        key for key in as_node(difference) if key != "name" and key not in registry.options(name)
-    ]
-    words = as_node(difference)
-    known = {key: value for key, value in words.items() if key not in unknown}
-    yield from registry.faults(
-        merge(kind, base, known) | {key: words[key] for key in unknown}, path, context, beside
-    )
+    elif (name := as_node(difference).get("name", base["name"])) not in KINDS[kind]:
+        yield KINDS[kind].unknown(name).at(path)
+    else:
+        yield from KINDS[kind].faults(merge(kind, base, difference), path, context, beside)

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from xformer_kit.config.composition import compose_checked, compose_resolved
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.overrides import choice_fault, expand, runs_here
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, Fault, Faults
 
 if TYPE_CHECKING:
     from xformer_kit.config.command_line import CommandLine
@@ -73,9 +73,7 @@ def _study_node(
     keys = {o.key_or_group: o for o in overrides}
     chosen = keys.get("study")
     if chosen is not None and chosen.is_sweep_override():
-        faults.append(
-            Fault("study", "is a sweep of its own, one at a time", got=f"{chosen.input_line}")
-        )
+        faults.append(Fault("study", "is a sweep of its own, one at a time", got=chosen.input_line))
         return None
     parser = OverridesParser.create()
     single = [o for o in overrides if not o.is_sweep_override()]
@@ -103,53 +101,35 @@ def _study_node(
     return node | {"name": node.get("name") or str(chosen.value()).rpartition("/")[2]}
 
 
-def _study_faults(overrides: list[Override], node: dict[str, Any]) -> list[Fault]:
-    faults = [
-        Fault(
-            o.key_or_group,
-            "a study is a sweep already",
-            got=f"{o.input_line}",
-            fix=(
-                f"Make it a factor: study.factors={{{o.key_or_group}: [...]}}, or give it one"
-                " value."
-            ),
-        )
-        for o in overrides
-        if o.is_sweep_override()
-    ]
+def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:
     factors = node.get("factors") or {}
     for o in overrides:
-        key, of_study = o.key_or_group, f"{o.key_or_group}.".startswith("study.")
-        if key in factors and not of_study and not o.is_sweep_override():
-            faults.append(
-                Fault(
-                    key,
-                    "is a factor of the study, which sets it in every variant",
-                    got=f"{o.input_line}",
-                    fix="Leave it out, or change study.baseline.",
-                )
+        key, got = o.key_or_group, o.input_line
+        if o.is_sweep_override():
+            yield Fault(
+                key,
+                "a study is a sweep already",
+                got=got,
+                fix=f"Make it a factor: study.factors={{{key}: [...]}}, or give it one value.",
             )
-    faults += [
-        Fault(
-            o.key_or_group,
-            "a run of a study lies in study.runs/<key>, where every study finds it",
-            got=f"{o.input_line}",
-            fix="Leave it out, or set study.runs.",
-        )
-        for o in overrides
-        if o.key_or_group in RUN_DIRECTORIES
-    ]
-    faults += [
-        Fault(
-            "hydra/sweeper",
-            "a study is run by the sweeper of that name",
-            got=f"{o.input_line}",
-            fix="Leave it out.",
-        )
-        for o in overrides
-        if o.key_or_group == "hydra/sweeper" and o.value() != "study"
-    ]
-    return faults
+        elif key in factors and not f"{key}.".startswith("study."):
+            yield Fault(
+                key,
+                "is a factor of the study, which sets it in every variant",
+                got=got,
+                fix="Leave it out, or change study.baseline.",
+            )
+        if key in RUN_DIRECTORIES:
+            yield Fault(
+                key,
+                "a run of a study lies in study.runs/<key>, where every study finds it",
+                got=got,
+                fix="Leave it out, or set study.runs.",
+            )
+        elif key == "hydra/sweeper" and o.value() != "study":
+            yield Fault(
+                key, "a study is run by the sweeper of that name", got=got, fix="Leave it out."
+            )
 
 
 def _cleared(parser: OverridesParser, override: Override) -> list[Override]:

@@ -1,17 +1,14 @@
 """Can the task train the model that there is, on the corpus that there is?"""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from xformer_kit.config.data import at_hand, form_of, labelling, unread
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
-from xformer_kit.registry import Fault, listed
+from xformer_kit.registry import Fault, Faults, Node, listed
 
 
-def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
+def vocabulary(config: Node) -> tuple[int, str]:
     """The number of tokens that there are at least, 0 where nothing is known before the text is
     read, and how to say that there may be more.
     """
@@ -27,7 +24,7 @@ def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
     return (size + len(OBJECTIVES.create(as_node(config["task"])).specials) if size else 0), bound
 
 
-def suits(config: Mapping[str, Any]) -> Iterator[Fault]:
+def suits(config: Node) -> Faults:
     """Whether the task can train the stacks that there are, on the corpus that there is."""
     task = as_node(config["task"])["name"]
     objective, there = (
@@ -47,7 +44,7 @@ def suits(config: Mapping[str, Any]) -> Iterator[Fault]:
     yield from unread(task, objective.reads, config["data"])
 
 
-def _with_data(task: str, config: Mapping[str, Any]) -> str:
+def _with_data(task: str, config: Node) -> str:
     """The choice of a task, with a corpus that it can learn from if the config's gives something
     else.
     """
@@ -57,7 +54,7 @@ def _with_data(task: str, config: Mapping[str, Any]) -> str:
     )
 
 
-def further(config: Mapping[str, Any]) -> Iterator[Fault]:
+def further(config: Node) -> Faults:
     """Whether the task trains what extras predict in addition to the next token."""
     task = as_node(config["task"])["name"]
     able = [f"task={name}" for name, objective in OBJECTIVES.items() if objective.further]

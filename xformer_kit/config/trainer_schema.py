@@ -7,89 +7,88 @@ without Lightning.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from xformer_kit.registry import Context, Fault, Option, choices, mismatch, shown
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Faults,
+    Node,
+    Option,
+    Options,
+    Registry,
+    above,
+    at_least,
+    choices,
+    mismatch,
+    shown,
+)
 
-PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
+TRAINER = Registry("trainer")
 
-OURS = {
-    "accumulate": Option(
-        int | Literal["auto"], "auto", "micro-batches per optimizer step; auto: the fewest that fit"
-    ),
-    "val_every": Option(
-        int | None, 200, "optimizer steps between validations; null: only at the end"
-    ),
-    "checkpoint_every": Option(
-        int | None, 200, "optimizer steps between checkpoints; null: at validations and the end"
-    ),
-    "on_nonfinite": Option(
-        Literal["stop", "skip"],
-        "stop",
-        "what a non-finite loss or gradient does; its step is left out",
-    ),
-    "rank_timeout": Option(
-        float | None,
-        60.0,
-        "seconds after which a rank that gives no sign is ended, and named; null: never",
-    ),
-    "compile": Option(bool | Literal["auto"], "auto", "compile each block; auto: on CUDA"),
-    "profile": Option(
-        int,
-        0,
-        "optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run;"
-        " 0: off",
-    ),
-    "decode_tokens": Option(
-        int,
-        0,
-        "tokens that data.batch_size texts are written by at the end, to time decoding; 0: off",
-    ),
-}
 
-LIGHTNING = {
-    "accelerator": Option(Literal["auto", "cpu", "gpu", "cuda", "mps"], "auto", "kind of device"),
-    "strategy": Option(
-        Literal["auto", "ddp"],
-        "auto",
-        "how devices share the work; auto: ddp where there are several",
-    ),
-    "devices": Option(int | list[int] | str, 1, "devices per node: how many, which, or auto"),
-    "num_nodes": Option(int, 1, "machines"),
-    "precision": Option(Literal[PRECISIONS], "auto", "auto: bf16-mixed on CUDA, 32-true elsewhere"),  # type: ignore[valid-type]
-    "max_epochs": Option(
-        int | None, None, "passes over the training data; gives max_steps where that is null"
-    ),
-    "max_steps": Option(int | None, 2000, "optimizer steps"),
-    "max_time": Option(
-        str | dict | None, None, "DD:HH:MM:SS after which training stops; it can be resumed"
-    ),
-    "limit_train_batches": Option(
-        int | float | None, None, "optimizer steps per epoch, or a fraction of them"
-    ),
-    "limit_val_batches": Option(
-        int | float | None, None, "validation batches per device, or a fraction of them"
-    ),
-    "overfit_batches": Option(int, 0, "train on this many global batches again and again; 0: off"),
-    "num_sanity_val_steps": Option(int, 0, "validation batches before training"),
-    "log_every_n_steps": Option(int, 10, "optimizer steps between rows of metrics.csv"),
-    "enable_checkpointing": Option(bool, True, "write checkpoints"),
-    "enable_progress_bar": Option(bool, True, "show the live bar"),
-    "enable_model_summary": Option(bool, False, "print Lightning's table of modules"),
-    "gradient_clip_val": Option(
-        float | None, 1.0, "largest norm (or value) of the gradient; null: no clipping"
-    ),
-    "gradient_clip_algorithm": Option(
-        Literal["norm", "value"], "norm", "what gradient_clip_val bounds"
-    ),
-    "deterministic": Option(bool | Literal["warn"] | None, None, "deterministic algorithms only"),
-    "benchmark": Option(bool | None, None, "let cuDNN choose by timing"),
-    "inference_mode": Option(bool, True, "inference mode in evaluation outside of training"),
-    "detect_anomaly": Option(bool, False, "autograd's anomaly detection"),
-}
+@TRAINER.register("ours")
+@dataclass(frozen=True)
+class Ours:
+    """Options of our own."""
 
+    # micro-batches per optimizer step; auto: the fewest that fit
+    accumulate: int | Literal["auto"] = "auto"
+    val_every: int | None = 200  # optimizer steps between validations; null: only at the end
+    # optimizer steps between checkpoints; null: at validations and the end
+    checkpoint_every: int | None = 200
+    # what a non-finite loss or gradient does; its step is left out
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    # seconds after which a rank that gives no sign is ended, and named; null: never
+    rank_timeout: float | None = 60.0
+    compile: bool | Literal["auto"] = "auto"  # compile each block; auto: on CUDA
+    # optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off
+    profile: int = 0
+    # tokens that data.batch_size texts are written by at the end, to time decoding; 0: off
+    decode_tokens: int = 0
+
+
+@TRAINER.register("lightning")
+@dataclass(frozen=True)
+class Lightning:
+    """Keywords of lightning.Trainer."""
+
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"  # kind of device
+    # how devices share the work; auto: ddp where there are several
+    strategy: Literal["auto", "ddp"] = "auto"
+    devices: int | list[int] | str = 1  # devices per node: how many, which, or auto
+    num_nodes: int = 1  # machines
+    # auto: bf16-mixed on CUDA, 32-true elsewhere
+    precision: Literal[
+        "auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"
+    ] = "auto"
+    # passes over the training data; gives max_steps where that is null
+    max_epochs: int | None = None
+    max_steps: int | None = 2000  # optimizer steps
+    max_time: str | dict | None = None  # DD:HH:MM:SS after which training stops; it can be resumed
+    # optimizer steps per epoch, or a fraction of them
+    limit_train_batches: int | float | None = None
+    # validation batches per device, or a fraction of them
+    limit_val_batches: int | float | None = None
+    overfit_batches: int = 0  # train on this many global batches again and again; 0: off
+    num_sanity_val_steps: int = 0  # validation batches before training
+    log_every_n_steps: int = 10  # optimizer steps between rows of metrics.csv
+    enable_checkpointing: bool = True  # write checkpoints
+    enable_progress_bar: bool = True  # show the live bar
+    enable_model_summary: bool = False  # print Lightning's table of modules
+    # largest norm (or value) of the gradient; null: no clipping
+    gradient_clip_val: float | None = 1.0
+    gradient_clip_algorithm: Literal["norm", "value"] = "norm"  # what gradient_clip_val bounds
+    deterministic: bool | Literal["warn"] | None = None  # deterministic algorithms only
+    benchmark: bool | None = None  # let cuDNN choose by timing
+    inference_mode: bool = True  # inference mode in evaluation outside of training
+    detect_anomaly: bool = False  # autograd's anomaly detection
+
+
+OURS, LIGHTNING = TRAINER.options("ours"), TRAINER.options("lightning")
 OPTIONS: dict[str, Option] = LIGHTNING | OURS
 
 REPLACED = {
@@ -123,22 +122,8 @@ RECOMPUTED = (
     "checkpoint_activations",
 )
 
-_AT_LEAST = {
-    "max_steps": 1,
-    "max_epochs": 1,
-    "num_nodes": 1,
-    "accumulate": 1,
-    "val_every": 1,
-    "checkpoint_every": 1,
-    "log_every_n_steps": 1,
-    "overfit_batches": 0,
-    "num_sanity_val_steps": -1,
-    "profile": 0,
-    "decode_tokens": 0,
-}
 
-
-def seconds(limit: str | Mapping[str, Any] | None) -> float | None:
+def seconds(limit: str | Node | None) -> float | None:
     """trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords. Raises
     ValueError or TypeError.
     """
@@ -148,120 +133,105 @@ def seconds(limit: str | Mapping[str, Any] | None) -> float | None:
         return timedelta(**limit).total_seconds()
     if not (found := re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", limit.strip())):
         raise ValueError(limit)
-    return timedelta(
-        **dict(zip(("days", "hours", "minutes", "seconds"), map(int, found.groups()), strict=True))
-    ).total_seconds()
+    days, hours, minutes, rest = map(int, found.groups())
+    return timedelta(days, rest, minutes=minutes, hours=hours).total_seconds()
 
 
-def faults(node: Any, path: str = "trainer") -> Iterator[Fault]:
+def faults(node: Any) -> Faults:
     """Every fault of a trainer node, each a sentence that starts with its config path."""
-    if not isinstance(node, Mapping):
+    if isinstance(node, Mapping):
+        yield from (fault.at("trainer") for fault in _faults(node))
+    else:
         yield Fault(
-            path,
+            "trainer",
             "must hold the trainer's options",
             got=shown(node),
             fix="Try trainer=default.",
         )
-        return
-    wrong = set()
+
+
+def _faults(node: Node) -> Faults:
+    right = {}
     for key, value in node.items():
         if key in REPLACED:
             yield Fault(
-                f"{path}.{key}",
+                key,
                 f"is decided by {REPLACED[key]} here",
                 got=shown(value),
                 fix="Set that instead.",
             )
         elif key in RECOMPUTED:
             yield Fault(
-                f"{path}.{key}",
+                key,
                 "activations are kept, not computed again",
                 got=shown(value),
                 fix=(
-                    f"For less memory leave it out and set {path}.accumulate=4, or lower"
+                    "For less memory leave it out and set trainer.accumulate=4, or lower"
                     " data.batch_size."
                 ),
             )
         elif key not in OPTIONS:
             yield Fault(
-                f"{path}.{key}",
-                f"the trainer has no option '{key}'",
-                fix=choices(key, sorted(OPTIONS)),
+                key, f"the trainer has no option '{key}'", fix=choices(key, sorted(OPTIONS))
             )
-        elif found := list(mismatch(OPTIONS[key].type, value, f"{path}.{key}", Context())):
+        elif found := list(mismatch(OPTIONS[key].type, value, key, Context())):
             yield from found
         else:
-            continue
-        wrong.add(key)
-    yield from _out_of_range({key: value for key, value in node.items() if key not in wrong}, path)
+            right[key] = value
+    yield from _out_of_range(right)
 
 
-def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[Fault]:
-    for key, bound in _AT_LEAST.items():
-        value = node.get(key)
-        if isinstance(value, int) and value < bound:
-            yield Fault(f"{path}.{key}", f"must be at least {bound}", got=f"{value}")
-    for key in ("limit_train_batches", "limit_val_batches", "gradient_clip_val", "rank_timeout"):
-        value = node.get(key)
-        if value is not None and not value > 0:
+def _out_of_range(node: Node) -> Faults:
+    """Faults of options of the right types."""
+    numbers = Options(**{k: v for k, v in node.items() if isinstance(v, (int, float))})
+    yield from at_least(
+        numbers,
+        max_steps=1,
+        max_epochs=1,
+        num_nodes=1,
+        accumulate=1,
+        val_every=1,
+        checkpoint_every=1,
+        log_every_n_steps=1,
+        overfit_batches=0,
+        num_sanity_val_steps=-1,
+        profile=0,
+        decode_tokens=0,
+    )
+    limits = dict.fromkeys(("limit_train_batches", "limit_val_batches"), 0)
+    unlimited = "null means no limit."
+    yield from above(numbers, unlimited, **limits, gradient_clip_val=0, rank_timeout=0)
+    for key, value, _ in numbers.bounded(limits):
+        if isinstance(value, float) and value > 1.0:
             yield Fault(
-                f"{path}.{key}", "must be above 0", got=f"{value}", fix="null means no limit."
-            )
-        elif isinstance(value, float) and key.startswith("limit_") and value > 1.0:
-            yield Fault(
-                f"{path}.{key}",
+                key,
                 "a fraction is at most 1.0",
-                got=f"{value}",
+                got=value,
                 fix="Give a whole number to count batches.",
             )
     if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
-        yield Fault(
-            f"{path}.max_steps",
-            "must be given where max_epochs is not",
-            got="null and null",
-            fix="Try max_steps=2000.",
-        )
-    yield from _devices(node.get("devices", 1), path)
+        rule, fix = "must be given where max_epochs is not", "Try max_steps=2000."
+        yield Fault("max_steps", rule, got="null and null", fix=fix)
+    yield from _devices(node.get("devices", 1))
     limit = node.get("max_time")
     try:
         if limit is not None and not (seconds(limit) or 0) > 0:
-            yield Fault(
-                f"{path}.max_time",
-                "must be above 0",
-                got=shown(limit),
-                fix="null means no limit.",
-            )
+            yield Fault("max_time", "must be above 0", got=shown(limit), fix=unlimited)
     except (ValueError, TypeError, OverflowError):
-        yield Fault(
-            f"{path}.max_time",
-            "must be days:hours:minutes:seconds",
-            got=shown(limit),
-            fix="Try 00:08:00:00 for eight hours.",
-        )
+        rule, fix = "must be days:hours:minutes:seconds", "Try 00:08:00:00 for eight hours."
+        yield Fault("max_time", rule, got=shown(limit), fix=fix)
 
 
-def _devices(devices: Any, path: str) -> Iterator[Fault]:
-    way_out = "Give a number, a list of indices, or auto."
-    if isinstance(devices, str) and devices != "auto" and not devices.isdigit():
+def _devices(devices: int | list[int] | str) -> Faults:
+    if isinstance(devices, str):
+        right = devices == "auto" or devices.isdigit()
+        rule = "must be a number, a list of indices or auto"
+    elif isinstance(devices, list):
+        right = bool(devices) and len(set(devices)) == len(devices) and min(devices) >= 0
+        rule = "must be different indices from 0"
+    else:
+        right, rule = devices >= 1 or devices == -1, "must be at least 1, or -1 for all"
+    if not right:
         yield Fault(
-            f"{path}.devices",
-            "must be a number, a list of indices or auto",
-            got=shown(devices),
-            fix=way_out,
-        )
-    elif isinstance(devices, int) and devices < 1 and devices != -1:
-        yield Fault(
-            f"{path}.devices",
-            "must be at least 1, or -1 for all",
-            got=f"{devices}",
-            fix=way_out,
-        )
-    elif isinstance(devices, list) and (
-        not devices or len(set(devices)) < len(devices) or min(devices) < 0
-    ):
-        yield Fault(
-            f"{path}.devices",
-            "must be different indices from 0",
-            got=f"{devices}",
-            fix=way_out,
+            "devices", rule, got=shown(devices), fix="Give a number, a list of indices, or auto."
         )

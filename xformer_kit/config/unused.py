@@ -22,7 +22,7 @@ from xformer_kit.plan import (
     as_node,
     stacks,
 )
-from xformer_kit.registry import Context, Fault, Registry, shown
+from xformer_kit.registry import Context, Fault, Faults, Registry, shown
 
 CHOSEN = tuple(f"model.{stack}.mask" for stack in STACKS)  # which conf/model chooses
 OF = {
@@ -35,27 +35,22 @@ OF |= {"mask": "an attention to its own stack", "position": "an attention to its
 
 
 def faults(
-    config: Mapping[str, Any], plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
-) -> Iterator[Fault]:
+    config: Node, plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
+) -> Faults:
     """Every option without effect; refused: what components yield in `cannot`."""
     yield from _layouts(config, plans)
-    for place, key, leaf in found(config, plans, refused):
+    for place, key, leaf, reason in found(config, plans, refused):
         path = place.path if key == "name" else f"{place.path}.{key.removesuffix('.name')}"
-        reasons = [taker.unused[key] for taker in place.takers if key in taker.unused]
-        yield (
-            replace(reasons[0], path=path)
-            if reasons
-            else _not_taken(config, plans, place, key, leaf, path)
-        )
+        fault = reason or _not_taken(config, plans, place, key, leaf)
+        yield replace(fault, path=path)
 
 
 def _not_taken(
-    config: Mapping[str, Any],
+    config: Node,
     plans: Sequence[StackPlan],
     place: Place,
     key: str,
     leaf: Leaf,
-    path: str,
 ) -> Fault:
     """The fault of an option that no layer has from its place."""
     shared = place.path == place.kind  # a difference is there, or is not
@@ -68,7 +63,7 @@ def _not_taken(
     if unreached:
         patterns, name = " and ".join(unreached), "name" if len(unreached) > 1 else "names"
         why = f"no {place.of} takes it, for {patterns} never {name} base"
-    return Fault(path, why, got=shown(leaf.value), fix=f"{way[0].upper()}{way[1:]}.")
+    return Fault("", why, got=shown(leaf.value), fix=f"{way[0].upper()}{way[1:]}.")
 
 
 def _plans_of(place: Place, plans: Sequence[StackPlan]) -> list[StackPlan]:
@@ -80,7 +75,7 @@ def _plans_of(place: Place, plans: Sequence[StackPlan]) -> list[StackPlan]:
     ]
 
 
-def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[StackPlan]) -> list[str]:
+def _unreached(config: Node, place: Place, plans: Sequence[StackPlan]) -> list[str]:
     """The patterns that leave out the base, which takes what is shared or a stack's; none if a
     stack has another pattern.
     """
@@ -106,7 +101,7 @@ def _set_by(place: Place, key: str, plans: Sequence[StackPlan]) -> list[str]:
     ]
 
 
-def _layouts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[Fault]:
+def _layouts(config: Node, plans: Sequence[StackPlan]) -> Faults:
     """A stack's layout where each of its layers is of a variant with another."""
     for plan in plans:
         stack = config["model"][plan.name] or {}
@@ -120,15 +115,17 @@ def _layouts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[
             yield Fault(
                 f"model.{plan.name}.layout",
                 "no layer takes it, for each variant has another of its own",
-                got=shown(stack["layout"]),
+                got=stack["layout"],
                 fix="Leave it out.",
             )
 
 
 def found(
-    config: Mapping[str, Any], plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
-) -> Iterator[tuple[Place, str, Leaf]]:
-    """Each option that no layer uses, with the place that gives it."""
+    config: Node, plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
+) -> Iterator[tuple[Place, str, Leaf, Fault | None]]:
+    """(place, option, value, reason) of each option that no layer uses; the reason is that of a
+    component that has the option, None if none has it.
+    """
     for place in placed_options(config, plans, refused):
         if any(taker.node == place.node and not taker.unused for taker in place.takers):
             continue  # most often, and then all of it is used
@@ -136,22 +133,17 @@ def found(
         takers = [(taker, _leaves(place.kind, taker.node)) for taker in place.takers]
         for key, leaf in own.items():
             given = key.partition(".")[0] in place.given
-            if not given or (leaf.value == leaf.usual and key != "name"):
-                continue
-            if key == "name" and place.path in CHOSEN:
+            chosen = place.path in CHOSEN if key == "name" else leaf.value == leaf.usual
+            if not given or chosen:
                 continue
             having = [taker for taker, leaves in takers if _takes(own, key, leaves)]
             if having and all(key in taker.unused for taker in having):
-                yield place._replace(takers=having), key, leaf
+                yield place, key, leaf, having[0].unused[key]
             elif not having and _could_be(config, place, key, leaf.usual):
-                yield (
-                    place._replace(takers=[t._replace(unused={}) for t in place.takers]),
-                    key,
-                    leaf,
-                )
+                yield place, key, leaf, None
 
 
-def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[Fault]:
+def ignored(config: Node, given: Iterable[str]) -> Faults:
     """Keys that the command line gives and that this run would not read. The config is valid.
 
     What a default or an experiment gives stays: a run may have more than it reads, but nothing
@@ -166,7 +158,7 @@ def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[Fault]:
             yield from never_peaks(config, config["trainer"].get("max_steps"))
 
 
-def never_peaks(config: Mapping[str, Any], steps: int | None) -> Iterator[Fault]:
+def never_peaks(config: Node, steps: int | None) -> Faults:
     """The fault of a warm-up that ends after the last step of a run; `steps`: of the run, if they
     are known.
     """
@@ -180,7 +172,7 @@ def never_peaks(config: Mapping[str, Any], steps: int | None) -> Iterator[Fault]
         )
 
 
-def parts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[Fault]:
+def parts(config: Node, plans: Sequence[StackPlan]) -> Faults:
     """Components that no layer has, of those that a default may have chosen."""
     for place in placed_options(config, plans):
         chosen = place.path == place.kind or ("name" in place.given and place.path in CHOSEN)
@@ -197,9 +189,8 @@ def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]
 
     def within(registry: Registry, node: Any, usual: str, path: str) -> Iterator[tuple[str, Leaf]]:
         node = registry.complete(node)
-        same = not path or (
-            f"{path}name" in under and under[f"{path}name"].value == node["name"]
-        )  # as a part around
+        # The part around it is the same in `below`.
+        same = not path or (f"{path}name" in under and under[f"{path}name"].value == node["name"])
         inner, defaults = registry.inner(node["name"]), registry.defaults(node["name"])
         for key, value in node.items():
             default = defaults.get(key) if key != "name" else usual
@@ -209,12 +200,8 @@ def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]
                     inner[key], value, chosen["name"] if chosen else "none", f"{path}{key}."
                 )
             else:
-                yield (
-                    path + key,
-                    Leaf(
-                        value, under[path + key].value if same and path + key in under else default
-                    ),
-                )
+                lower = under.get(path + key) if same else None
+                yield path + key, Leaf(value, lower.value if lower else default)
 
     return dict(within(KINDS[kind], node, "", ""))
 
@@ -223,13 +210,10 @@ def _takes(own: Mapping[str, Leaf], key: str, other: Mapping[str, Leaf]) -> bool
     """Whether a layer's part has this option from here: the same value, in the same parts around
     it.
     """
-    words = key.split(".")
-    around = (
-        []
-        if key in CARRIED
-        else [".".join((*words[:depth], "name")) for depth in range(len(words))]
-    )
-    return all(one in other and other[one].value == own[one].value for one in (*around, key))
+    words, keys = key.split("."), [key]
+    if key not in CARRIED:
+        keys += [".".join((*words[:depth], "name")) for depth in range(len(words))]
+    return all(one in other and other[one].value == own[one].value for one in keys)
 
 
 def _why(place: Place) -> str:
@@ -240,7 +224,7 @@ def _why(place: Place) -> str:
     return f"no {place.of} has {OF[place.kind]}"
 
 
-def _could_be(config: Mapping[str, Any], place: Place, key: str, usual: Any) -> bool:
+def _could_be(config: Node, place: Place, key: str, usual: Any) -> bool:
     """Whether the option could stand at its default, as far as that is asked of an option of the
     part itself.
     """

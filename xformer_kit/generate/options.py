@@ -8,7 +8,15 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import ConfigError, Context, Fault, mismatch, unknown_option
+from xformer_kit.registry import (
+    ConfigError,
+    Context,
+    Fault,
+    Faults,
+    config_error,
+    mismatch,
+    unknown_option,
+)
 
 # (prompt's row, its ids so far (t,)) -> ids that may follow
 Allowed = Callable[[int, Tensor], Sequence[int]]
@@ -122,7 +130,7 @@ class Decoding:
         values = ((name, getattr(self, name)) for name in names)
         return ((name, value) for name, value in values if value is not None)
 
-    def faults(self, drafted: bool = False) -> Iterator[Fault]:
+    def faults(self, drafted: bool = False) -> Faults:
         """Faults: values out of range, and options that exclude each other."""
         yield from self._ranges()
         yield from self._end()
@@ -131,7 +139,7 @@ class Decoding:
             yield Fault(
                 "ahead",
                 "is for a draft model, and there is none",
-                got=f"{self.ahead}",
+                got=self.ahead,
                 fix="Give draft, or leave it out.",
             )
         if self.greedy and self.beam is None:
@@ -139,7 +147,7 @@ class Decoding:
                 yield Fault(
                     "num_return",
                     "temperature 0 gives one text for each prompt",
-                    got=f"{self.num_return}",
+                    got=self.num_return,
                     fix=f"Try temperature=1, or beam={self.num_return}.",
                 )
             if self.typical_p is not None:
@@ -149,11 +157,11 @@ class Decoding:
                     fix="Leave one of them out.",
                 )
 
-    def _ranges(self) -> Iterator[Fault]:
+    def _ranges(self) -> Faults:
         for name, value in self._given(*RANGES):
             fits, rule, way = RANGES[name]
             if not fits(value):
-                yield Fault(name, f"must be {rule}", got=f"{value}", fix=way)
+                yield Fault(name, f"must be {rule}", got=value, fix=way)
         if (self.beam or 0) > MOST_BEAMS:
             yield Fault(
                 "beam",
@@ -163,9 +171,9 @@ class Decoding:
             )
         for seed in self.seed if isinstance(self.seed, Sequence) else [self.seed]:
             if seed is not None and not 0 <= seed < 2**63:
-                yield Fault("seed", "must be at least 0 and below 2^63", got=f"{seed}")
+                yield Fault("seed", "must be at least 0 and below 2^63", got=seed)
 
-    def _end(self) -> Iterator[Fault]:
+    def _end(self) -> Faults:
         if not 0 <= self.min_new_tokens <= max(1, self.max_new_tokens):
             yield Fault(
                 "min_new_tokens",
@@ -181,11 +189,9 @@ class Decoding:
         if any(not text for text in self.stops):
             yield Fault("stop", "must be texts of at least one character", got="an empty one")
         if isinstance(self.allowed, Sequence) and not set(self.allowed) - {self.end}:
-            yield Fault(
-                "allowed", "must list at least one id besides end", got=f"{list(self.allowed)}"
-            )
+            yield Fault("allowed", "must list at least one id besides end", got=list(self.allowed))
 
-    def _beams(self, drafted: bool) -> Iterator[Fault]:
+    def _beams(self, drafted: bool) -> Faults:
         if self.beam is None:
             for name, value in self._given(*BEAMED):
                 yield Fault(
@@ -200,7 +206,7 @@ class Decoding:
                 yield Fault(
                     name,
                     f"shapes a draw, and beam={self.beam} draws nothing",
-                    got=f"{value}",
+                    got=value,
                     fix="Leave one of them out.",
                 )
         if self.num_return > self.beam >= 1:
@@ -223,7 +229,7 @@ class Decoding:
                 fix="Leave draft or beam out.",
             )
 
-    def _contrast(self, drafted: bool) -> Iterator[Fault]:
+    def _contrast(self, drafted: bool) -> Faults:
         how = f"penalty_alpha={self.penalty_alpha}"
         if self.top_k is None:
             yield Fault(
@@ -236,7 +242,7 @@ class Decoding:
             yield Fault(
                 name,
                 f"is for a search, and {how} takes one token after another",
-                got=f"{value}",
+                got=value,
                 fix="Leave one of them out.",
             )
         for name, value in self._given(*DRAWN):
@@ -244,14 +250,14 @@ class Decoding:
                 yield Fault(
                     name,
                     f"shapes a draw, and {how} draws nothing",
-                    got=f"{value}",
+                    got=value,
                     fix="Leave one of them out.",
                 )
         if self.num_return > 1:
             yield Fault(
                 "num_return",
                 f"{how} gives one text for each prompt",
-                got=f"{self.num_return}",
+                got=self.num_return,
                 fix="Leave one of them out.",
             )
         if drafted:
@@ -261,7 +267,7 @@ class Decoding:
                 fix="Leave one of them out.",
             )
 
-    def outside(self, vocab_size: int) -> Iterator[Fault]:
+    def outside(self, vocab_size: int) -> Faults:
         """Faults: ids that the vocabulary does not have."""
         known = range(vocab_size)
         for name, value in self._given("end", "start"):
@@ -269,14 +275,14 @@ class Decoding:
                 yield Fault(
                     name,
                     f"must be an id of the vocabulary, 0 to {vocab_size - 1}",
-                    got=f"{value}",
+                    got=value,
                 )
         listed = self.allowed if isinstance(self.allowed, Sequence) else ()
         if outside := [value for value in listed if value not in known]:
             yield Fault(
                 "allowed",
                 f"must list ids of the vocabulary, 0 to {vocab_size - 1}",
-                got=f"{outside[0]}",
+                got=outside[0],
             )
 
 
@@ -293,12 +299,10 @@ def generators(
     """The generators of the draws: one for all rows, or one for each."""
     if isinstance(how.seed, Sequence):
         if len(how.seed) != rows:
-            raise ConfigError(
-                Fault(
-                    "seed",
-                    f"must be one number, or one for each of {rows} rows",
-                    got=f"{len(how.seed)}",
-                )
+            raise config_error(
+                "seed",
+                f"must be one number, or one for each of {rows} rows",
+                got=len(how.seed),
             )
         return [torch.Generator(device).manual_seed(seed) for seed in how.seed]
     return None if how.seed is None else torch.Generator(device).manual_seed(how.seed)

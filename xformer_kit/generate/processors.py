@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.generate.options import Allowed, Decoding
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 NEVER = -float("inf")
@@ -176,12 +176,10 @@ class AllowedNext:
                 continue
             listed = [int(i) for i in self.allowed(row, text[text < vocab])]
             if not listed or min(listed) < 0 or max(listed) >= vocab:
-                raise ConfigError(
-                    Fault(
-                        "allowed",
-                        f"must return at least one id, and ids from 0 to {vocab - 1}",
-                        got=f"{listed} for row {row} behind {len(text)} tokens",
-                    )
+                raise config_error(
+                    "allowed",
+                    f"must return at least one id, and ids from 0 to {vocab - 1}",
+                    got=f"{listed} for row {row} behind {len(text)} tokens",
                 )
             kept[at, listed] = scores[at, listed]
         return kept

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.fused_projections import packed
 from xformer_kit.model.tokens import Tokens, checked_ids
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 MANY = 32  # from so many new tokens on, copies of the weights pay (see `fused_projections`)
 
@@ -99,18 +99,16 @@ def prompt_of(
         ids = _started(model, source, start)
     ids = _fits("prompt", ids, real, model.vocab_size)
     if source is not None and len(source) != len(ids):
-        raise ConfigError(
-            Fault(
-                "source",
-                "must have a row for each prompt",
-                got=f"{len(source)} rows and {len(ids)} prompts",
-            )
+        raise config_error(
+            "source",
+            "must have a row for each prompt",
+            got=f"{len(source)} rows and {len(ids)} prompts",
         )
     if new is not None:
         _room(model, ids.shape[1], new)
         if real is not None and not real[:, -1].all():
-            raise ConfigError(
-                Fault("real", "must be True at the end of every row; pad prompts on the left")
+            raise config_error(
+                "real", "must be True at the end of every row; pad prompts on the left"
             )
     prefix = (
         torch.ones_like(ids, dtype=torch.bool)
@@ -131,7 +129,7 @@ def _started(model: Any, source: Tensor | None, start: int | None) -> Tensor:
             if source is not None
             else "a prompt, ids (batch, tokens), or start"
         )
-        raise ConfigError(Fault("prompt", "there is none", fix=f"Give {what}."))
+        raise config_error("prompt", "there is none", fix=f"Give {what}.")
     device = next(model.parameters()).device if source is None else source.device
     return torch.full((1 if source is None else len(source), 1), start, device=device)
 
@@ -159,28 +157,21 @@ def _stacks(model: Any, source: Tensor | None) -> None:
     that is missing.
     """
     if any(look.mask.sees_future for look in model.stack.groups if not look.cross):
-        raise ConfigError(
-            Fault(
-                "model",
-                "a mask sees the future, so the model does not say what comes next",
-                fix="Generate with mask=causal, or with model=decoder or model=encoder_decoder.",
-            )
+        raise config_error(
+            "model",
+            "a mask sees the future, so the model does not say what comes next",
+            fix="Generate with mask=causal, or with model=decoder or model=encoder_decoder.",
         )
     if source is None and model.two_stacks:
-        raise ConfigError(
-            Fault(
-                "source",
-                "must be given to a model with an encoder; call generate(model, source=...,"
-                " start=...)",
-            )
+        raise config_error(
+            "source",
+            "must be given to a model with an encoder; call generate(model, source=..., start=...)",
         )
     if source is not None and not model.two_stacks:
-        raise ConfigError(
-            Fault(
-                "source",
-                "needs an encoder, and the model has none",
-                fix="Give the source as the prompt, ids.",
-            )
+        raise config_error(
+            "source",
+            "needs an encoder, and the model has none",
+            fix="Give the source as the prompt, ids.",
         )
 
 
@@ -192,19 +183,15 @@ def _fits(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor:
     least, largest = (int(n) for n in ids.aminmax())
     if least < 0 or largest >= vocab_size:
         wrong = least if least < 0 else largest
-        raise ConfigError(
-            Fault(name, f"must be ids of the vocabulary, 0 to {vocab_size - 1}", got=f"{wrong}")
-        )
+        raise config_error(name, f"must be ids of the vocabulary, 0 to {vocab_size - 1}", got=wrong)
     if real is not None:
         given = "real" if name == "prompt" else "source_real"
         if real.shape != ids.shape or real.dtype != torch.bool:
-            raise ConfigError(
-                Fault(
-                    given,
-                    f"must be true or false for each token of the {name}, {tuple(ids.shape)} of"
-                    " torch.bool",
-                    got=f"{tuple(real.shape)} of {real.dtype}",
-                )
+            raise config_error(
+                given,
+                f"must be true or false for each token of the {name}, {tuple(ids.shape)} of"
+                " torch.bool",
+                got=f"{tuple(real.shape)} of {real.dtype}",
             )
     return ids
 
@@ -213,16 +200,11 @@ def _room(model: Any, length: int, new: int) -> None:
     known = getattr(model, "longest", None)
     if known is not None and length + new > known:
         room = known - length
-        raise ConfigError(
-            Fault(
-                "max_new_tokens",
-                f"the model's positions end at {known} tokens (model.max_len), the prompt has"
-                f" {length}",
-                got=f"{new}",
-                fix=(
-                    f"Ask for at most {room}."
-                    if room > 0
-                    else f"Shorten the prompt to below {known}."
-                ),
-            )
+        raise config_error(
+            "max_new_tokens",
+            f"the model's positions end at {known} tokens (model.max_len), the prompt has {length}",
+            got=new,
+            fix=(
+                f"Ask for at most {room}." if room > 0 else f"Shorten the prompt to below {known}."
+            ),
         )

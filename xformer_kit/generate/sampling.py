@@ -12,7 +12,7 @@ from xformer_kit.generate.contrastive import contrast
 from xformer_kit.generate.options import Decoding
 from xformer_kit.generate.reading import Prompt, Reading, generating, prompt_of
 from xformer_kit.generate.speculative import check_draft, speculate
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 
 def generate(
@@ -69,10 +69,8 @@ def stream(
     for more tokens than a position knows.
     """
     if options.get("beam") is not None:
-        raise ConfigError(
-            Fault(
-                "beam", "a search knows its texts only at its end; call generate, or leave beam out"
-            )
+        raise config_error(
+            "beam", "a search knows its texts only at its end; call generate, or leave beam out"
         )
     given = {"source": source, "source_real": source_real, "real": real}
     prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)

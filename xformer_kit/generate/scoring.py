@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from xformer_kit.generate.reading import evaluating, prompt_of
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 CHUNK = 2**24  # logits that exist at once
 
@@ -36,13 +36,11 @@ def score(
         ids, real, prefix = _begun(ids, real, prefix, start)
     prompt = prompt_of(model, ids, None, source=source, source_real=source_real, real=real)
     if ids.shape[1] < 2:
-        raise ConfigError(
-            Fault(
-                "ids",
-                "must hold at least two tokens, of which the second is scored",
-                got="1",
-                fix="Or give start.",
-            )
+        raise config_error(
+            "ids",
+            "must hold at least two tokens, of which the second is scored",
+            got="1",
+            fix="Or give start.",
         )
     ids = prompt.tokens.ids.long()
     tokens = Tokens(ids=ids, real=real, prefix=prefix).map(lambda field: field[:, :-1])
@@ -63,11 +61,9 @@ def _begun(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The same with `start` in front."""
     if real is not None and not real[:, 0].all():
-        raise ConfigError(
-            Fault(
-                "real",
-                "must be True at the beginning of every row behind start; pad texts on the right",
-            )
+        raise config_error(
+            "real",
+            "must be True at the beginning of every row behind start; pad texts on the right",
         )
     ids = F.pad(ids, (1, 0), value=start)
     real, prefix = (

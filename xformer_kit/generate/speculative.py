@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from xformer_kit.generate.choosing import Choice, Draws, drawn
 from xformer_kit.generate.reading import Prompt, Reading, generating
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 
 @torch.inference_mode()
@@ -157,17 +157,13 @@ def _uniform(like: Tensor, draws: Draws) -> Tensor:
 def check_draft(model: Any, draft: Any) -> None:
     """Raises ConfigError for a draft that cannot read or write what the model does."""
     if draft.vocab_size != model.vocab_size or draft.source_vocab_size != model.source_vocab_size:
-        raise ConfigError(
-            Fault(
-                "draft",
-                "must have the model's vocabulary",
-                got=f"{draft.vocab_size} tokens and {model.vocab_size}",
-            )
+        raise config_error(
+            "draft",
+            "must have the model's vocabulary",
+            got=f"{draft.vocab_size} tokens and {model.vocab_size}",
         )
     if draft.names != model.names:
         theirs, ours = " and ".join(draft.names), " and ".join(model.names)
-        raise ConfigError(
-            Fault(
-                "draft", "must have the model's stacks", got=f"{theirs}, and the model has {ours}"
-            )
+        raise config_error(
+            "draft", "must have the model's stacks", got=f"{theirs}, and the model has {ours}"
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.generate.options import Decoding
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 
 class Ending:
@@ -19,20 +19,16 @@ class Ending:
 
     def __init__(self, how: Decoding, rows: int, device: torch.device, tokenizer: Any = None):
         if how.stops and tokenizer is None:
-            raise ConfigError(
-                Fault(
-                    "stop",
-                    "texts need model.tokenizer, and the model has none; load the model from a run,"
-                    " or give end",
-                )
+            raise config_error(
+                "stop",
+                "texts need model.tokenizer, and the model has none; load the model from a run,"
+                " or give end",
             )
         if how.stops and how.end is None and rows > 1:
-            raise ConfigError(
-                Fault(
-                    "stop",
-                    f"{rows} rows stop at different times",
-                    fix="Give end, the id to fill them with.",
-                )
+            raise config_error(
+                "stop",
+                f"{rows} rows stop at different times",
+                fix="Give end, the id to fill them with.",
             )
         self.end = how.end
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)

@@ -1,8 +1,6 @@
 """The cost of a run: parameters, tokens and training FLOPs, from its config."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -10,6 +8,7 @@ from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.inspect.parameters import count
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
+from xformer_kit.registry import Node
 
 NOT_THE_MODEL = (
     "trainer",
@@ -32,10 +31,10 @@ class Cost:
         self.given_logits = given_logits
         self._flops: dict[str, float] = {}
 
-    def params(self, config: Mapping[str, Any]) -> int:
+    def params(self, config: Node) -> int:
         return count(self._model(config))
 
-    def flops_per_token(self, config: Mapping[str, Any]) -> float:
+    def flops_per_token(self, config: Node) -> float:
         """Of training, forward and backward."""
         key = json.dumps(
             {k: v for k, v in config.items() if k not in NOT_THE_MODEL}, sort_keys=True, default=str
@@ -46,15 +45,15 @@ class Cost:
             )
         return self._flops[key]
 
-    def flops(self, config: Mapping[str, Any], steps: int) -> float:
+    def flops(self, config: Node, steps: int) -> float:
         return self.flops_per_token(config) * tokens(config, steps)
 
-    def _model(self, config: Mapping[str, Any]) -> Model:
+    def _model(self, config: Node) -> Model:
         with torch.device("meta"):
             return build_model(config, *self.sizes)
 
 
-def tokens(config: Mapping[str, Any], steps: int) -> float:
+def tokens(config: Node, steps: int) -> float:
     """Tokens that so many optimizer steps read, padding included."""
     data = config["data"]
     rows = (

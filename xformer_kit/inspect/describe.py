@@ -4,26 +4,22 @@ value came from.
 Plain data, from a valid config alone: the model is built on the meta device and never allocated.
 """
 
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
-from xformer_kit.inspect.explain import how_it_runs
+from xformer_kit.inspect.explain import Explained, alike, attentions
 from xformer_kit.inspect.provenance import Origins, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
-from xformer_kit.kernel import KERNELS, against, choose
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.objective import objective_of
 from xformer_kit.plan import StackPlan, max_len, stacks
-from xformer_kit.registry import ConfigError, Context, Fault
+from xformer_kit.registry import config_error
 
 
 class Choice(NamedTuple):
@@ -96,13 +92,11 @@ def vocabulary(config: Mapping[str, Any]) -> int:
     size = node.get("vocab_size") or getattr(TOKENIZERS[node["name"]], "vocab_size", None)
     if isinstance(size, int):
         return size + len(objective_of(config).specials)
-    raise ConfigError(
-        Fault(
-            "model.vocab_size",
-            f"is not known before tokenizer '{node['name']}' has read the text",
-            got="null",
-            fix="Set it, e.g. model.vocab_size=1024.",
-        )
+    raise config_error(
+        "model.vocab_size",
+        f"is not known before tokenizer '{node['name']}' has read the text",
+        got="null",
+        fix="Set it, e.g. model.vocab_size=1024.",
     )
 
 
@@ -119,60 +113,18 @@ def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
 
 
 def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> Iterator[Choice]:
-    """For each kind of attention the kernel that it runs on, how it runs, and why not a faster
-    one.
+    """For each kind of attention the kernel that it runs on, how it runs one sequence, and why not
+    a faster one.
     """
     for plan in plans:
-        stack: Any = model.get_submodule(plan.name)
-        views = _views(stack, config["data"]["seq_len"])
-        found: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
-        for depth, block in enumerate(plan.blocks):
-            looks = stack.calls[depth].group_of
-            for sub in block.sublayers:
-                if sub.kind == "attn":
-                    name, why = chosen(sub.kernel["name"], sub.context)
-                    at = looks[sub.name]
-                    said = how_it_runs(stack, at, views[at], sub).how if views else ""
-                    if (
-                        "kernel"
-                        not in inspect.signature(ATTENTIONS[sub.component["name"]]).parameters
-                    ):
-                        name, said, why = (
-                            "none",
-                            "",
-                            (f"{sub.component['name']} computes in a way of its own",),
-                        )
-                    found.setdefault(
-                        (sub.name, name, (*([said] if said else []), *why)), []
-                    ).append(depth)
-        for (sublayer, name, why), depths in found.items():
-            yield Choice(f"{plan.name}.{ranges(depths)}.{sublayer}", name, why)
+        found = ((depth, _choice(item)) for depth, item in attentions(config, plan, model))
+        for choice, depths in alike(found).items():
+            yield choice._replace(where=f"{plan.name}.{ranges(depths)}.{choice.where}")
 
 
-def _views(stack: Any, seq_len: int) -> list[View] | None:
-    """In the order of the stack's groups, for one sequence without padding, and such a source; None
-    for a component that reads values.
-    """
-    tokens, source = (
-        Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed()
-        for _ in range(2)
-    )
-    try:
-        return stack.contexts(tokens, tokens, source, torch.float32)
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
-def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:
-    """The kernel that runs, and the reasons: what speaks against each faster one."""
-    name = choose(wanted, context)
-    faster = sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed)
-    asked = context.attn.computes  # of kernels for something else there is nothing to say
-    faster = [
-        k for k in faster if KERNELS[k].speed > KERNELS[name].speed and asked in KERNELS[k].computes
-    ]
-    why = []
-    for other in faster:
-        reason = against(other, context)
-        why.append(f"not {other}: {reason}" if reason else f"{other} is faster and could too")
-    return name, tuple(why) or ("the fastest that can",)
+def _choice(item: Explained) -> Choice:
+    if item.kernel == "none":
+        return Choice(item.where, "none", (f"{item.part} computes in a way of its own",))
+    how = [item.run.how] if item.run and item.run.how else []
+    why = [f"not {other}: {reason}" for other, reason in item.faster] or ["the fastest that can"]
+    return Choice(item.where, item.kernel, (*how, *why))

@@ -54,10 +54,9 @@ def diff(
 
     Raises ConfigError where the size of a vocabulary is not known.
     """
-    configs = one, other
-    sizes = [size or vocabulary(config) for config, size in zip(configs, vocabularies, strict=True)]
-    found = [describe(config, size) for config, size in zip(configs, sizes, strict=True)]
-    shapes = [_shapes(config, size) for config, size in zip(configs, sizes, strict=True)]
+    given = zip((one, other), vocabularies, strict=True)
+    pairs = [(config, size or vocabulary(config)) for config, size in given]
+    found, shapes = [describe(*pair) for pair in pairs], [_shapes(*pair) for pair in pairs]
     shared = [name for name, shape in shapes[0].items() if shapes[1].get(name) == shape]
     return Difference(
         list(_values(one, other)),

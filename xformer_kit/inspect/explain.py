@@ -3,9 +3,8 @@
 Plain data, from a valid config alone, for a step of its training: nothing is allocated.
 """
 
-import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,14 +14,15 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.tree import ranges
-from xformer_kit.kernel import KERNELS, Kernel, against, choose
-from xformer_kit.kernel import Explanation as KernelExplanation
+from xformer_kit.kernel import KERNELS, Kernel, against
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.plan import StackPlan, SublayerPlan, stacks
-from xformer_kit.registry import Context
+from xformer_kit.registry import Context, Node
+
+Item = TypeVar("Item")
 
 
 class Run(NamedTuple):
@@ -55,7 +55,7 @@ class Explanation(NamedTuple):
     attentions: list[Explained]
 
 
-def explain(config: Mapping[str, Any], vocab_size: int = 256) -> Explanation:
+def explain(config: Node, vocab_size: int = 256) -> Explanation:
     """All attentions of a valid config, in the order of their layers. Raises ConfigError where no
     machine holds the model.
     """
@@ -66,41 +66,41 @@ def explain(config: Mapping[str, Any], vocab_size: int = 256) -> Explanation:
     documents = bool(config["data"].get("documents"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found = [
-        item for plan in stacks(config) for item in _of_stack(config, plan, model, rows, documents)
+        item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
+        for plan in stacks(config)
+        for item, depths in alike(attentions(config, plan, model, rows, documents)).items()
     ]
     return Explanation(rows, seq_len, memory.precision(config), device, documents, found)
 
 
-def _of_stack(
-    config: Any, plan: StackPlan, model: Model, rows: int, documents: bool
-) -> Iterator[Explained]:
+def attentions(
+    config: Any, plan: StackPlan, model: Model, rows: int = 1, documents: bool = False
+) -> Iterator[tuple[int, Explained]]:
+    """(layer, attention) of a stack, in batches of so many rows; `where` is only the sublayer."""
     stack: Any = model.get_submodule(plan.name)
     views = views_of(config, stack, rows, documents)
-    alike: dict[Explained, list[int]] = {}
     for depth, block in enumerate(plan.blocks):
         for sub in block.sublayers:
             if sub.kind == "attn":
                 at = stack.calls[depth].group_of[sub.name]
                 run = None if views is None else _run(config, stack, rows, at, views[at], sub)
-                item = _explained(sub, sub.context, run)
-                alike.setdefault(item, []).append(depth)
-    for item, depths in alike.items():
-        yield item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
+                yield depth, _explained(sub, run)
 
 
-def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explained:
+def alike(found: Iterable[tuple[int, Item]]) -> dict[Item, list[int]]:
+    """Equal items -> their layers."""
+    layers: dict[Item, list[int]] = {}
+    for depth, item in found:
+        layers.setdefault(item, []).append(depth)
+    return layers
+
+
+def _explained(sub: SublayerPlan, run: Run | None) -> Explained:
     part, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
-    if "kernel" not in inspect.signature(ATTENTIONS[part]).parameters:
+    if "kernel" not in ATTENTIONS.wanted(part):
         return Explained(sub.name, 1, part, mask, position, "none", None, ())
-    name = choose(sub.kernel["name"], context)
-    return Explained(sub.name, 1, part, mask, position, name, run, tuple(refused(name, context)))
-
-
-def how_it_runs(stack: Any, group: int, view: View, sub: SublayerPlan) -> KernelExplanation:
-    """How the kernel of an attention of a stack's group runs in training."""
-    kernel: Kernel = stack.kernels[stack.groups[group].kernel]
-    lengths = view.query.length, view.key.length
-    return kernel.explain(view.prepared, *lengths, sub.component.get("dropout") or 0.0)
+    faster = tuple(refused(sub.kernel_name, sub.context))
+    return Explained(sub.name, 1, part, mask, position, sub.kernel_name, run, faster)
 
 
 def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
@@ -110,7 +110,7 @@ def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
     asked = context.attn.computes
     for other in sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed):
         if KERNELS[other].speed > KERNELS[name].speed and asked in KERNELS[other].computes:
-            yield other, against(other, context) or "could too: kernel=auto takes it"
+            yield other, against(other, context) or "it could too, and kernel=auto takes it"
 
 
 def views_of(config: Any, stack: Stack, rows: int, documents: bool) -> list[View] | None:
@@ -128,8 +128,10 @@ def views_of(config: Any, stack: Stack, rows: int, documents: bool) -> list[View
 def _run(config: Any, stack: Stack, rows: int, group: int, view: View, sub: SublayerPlan) -> Run:
     made = {id(x): x for x in tree_leaves(view.prepared) if isinstance(x, Tensor)}
     tables = sum(x.numel() * x.element_size() for x in made.values())
-    how, kept = how_it_runs(stack, group, view, sub)
-    pairs = view.query.length * (view.key.length)
+    kernel: Kernel = stack.kernels[stack.groups[group].kernel]
+    queries, keys = view.query.length, view.key.length
+    how, kept = kernel.explain(view.prepared, queries, keys, sub.component.get("dropout") or 0.0)
+    pairs = queries * keys
     scores = kept + view.scored * pairs  # those of the position are one more
     size = memory.weights_dtype(config).itemsize
     return Run(how, tables, rows * stack.groups[group].heads * scores * size)

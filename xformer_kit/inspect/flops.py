@@ -16,7 +16,7 @@ counts only in training.
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from xformer_kit.inspect.weights import uncompiled
 from xformer_kit.kernel import Chunked, Kernel, Reference
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.tokens import Tokens
@@ -110,18 +111,14 @@ def _run(
     step: _Step, tensors: dict[str, Tensor], given: tuple[Tensor, ...]
 ) -> tuple[int, dict[str, dict], int]:
     """FLOPs of a step: forward, forward by module, and with the way back."""
-    with _eager(step.model), _as_written(step.model), torch.enable_grad(), _counter() as counter:
+    # torch does not know triangular systems
+    mapping = {torch.ops.aten.linalg_solve_triangular: _triangular}
+    counter = FlopCounterMode(display=False, custom_mapping=mapping)
+    with uncompiled(), _as_written(step.model), torch.enable_grad(), counter:
         out = functional_call(step, tensors, given)
         forward, by_module = counter.get_total_flops(), counter.get_flop_counts()
         out.sum().backward()
     return forward, by_module, counter.get_total_flops()
-
-
-def _counter() -> FlopCounterMode:
-    """Torch's counter; it does not know triangular systems."""
-    return FlopCounterMode(
-        display=False, custom_mapping={torch.ops.aten.linalg_solve_triangular: _triangular}
-    )
 
 
 def _triangular(system: Any, right: Any, *rest: Any, out_shape: Any = None, **named: Any) -> int:
@@ -149,10 +146,3 @@ def _as_written(model: nn.Module) -> Iterator[None]:
     finally:
         for module, name, value in kept:
             setattr(module, name, value)
-
-
-def _eager(model: nn.Module) -> Any:
-    """Blocks that were compiled run uncompiled: their graphs are for another device."""
-    if any(getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()):
-        return torch.compiler.set_stance("force_eager")
-    return nullcontext()

@@ -1,5 +1,6 @@
 """Curves over the steps of runs: metrics, and the sizes of activations and gradients."""
 
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import LINES, MARKERS, WIDTH, bounds, line_style, markers, whole
-from xformer_kit.registry import ConfigError, Fault, choices
+from xformer_kit.registry import Node, choices, config_error
 from xformer_kit.registry.saved_files import read_columns
 
 POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is of one batch
@@ -38,33 +39,15 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     """
     paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
     if not paths:
-        raise ConfigError(
-            Fault(
-                "runs",
-                "must name one run's directory at least",
-                got="none",
-                fix="Try outputs/decoder/*.",
-            )
+        raise config_error(
+            "runs",
+            "must name one run's directory at least",
+            got="none",
+            fix="Try outputs/decoder/*.",
         )
     names = _names(paths)
     found = {name: _columns(path / "metrics.csv") for name, path in zip(names, paths, strict=True)}
-    known = list(dict.fromkeys(column for columns in found.values() for column in columns))
-    if not known:
-        raise ConfigError(
-            Fault(
-                str(paths[0]),
-                "has no figures yet; its metrics.csv has no row",
-                fix="Wait for its first, or name another run.",
-            )
-        )
-    for metric in metrics or ():
-        if metric not in known:
-            raise ConfigError(
-                Fault("metric", f"none of the runs has '{metric}'", fix=choices(metric, known))
-            )
-    chosen = list(
-        metrics or [name for name in ("train/loss", "val/loss") if name in known] or known[:1]
-    )
+    chosen = _metrics(metrics, [*dict.fromkeys(itertools.chain(*found.values()))], paths[0])
     panels = {
         metric: [
             Line(name, *_averaged(*columns[metric], metric))
@@ -73,19 +56,30 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         ]
         for metric in chosen
     }
-    drawn = {
-        line.name
-        for lines in panels.values()
-        for line in lines
-        if any(map(math.isfinite, line.values))
-    }
+    lines = itertools.chain(*panels.values())
+    drawn = {line.name for line in lines if any(map(math.isfinite, line.values))}
     looks = {name: line_style(i) for i, name in enumerate(names) if name in drawn}
-    return _drawn(
-        panels,
-        looks,
-        zoomed=True,
-        note=_missing([name for name in names if name not in drawn], chosen),
-    )
+    note = _missing([name for name in names if name not in drawn], chosen)
+    return _drawn(panels, looks, zoomed=True, note=note)
+
+
+def _metrics(wanted: Sequence[str] | None, known: Sequence[str], run: Path) -> list[str]:
+    """The metrics that are drawn: those that are wanted, or the losses, or the first. Raises
+    ConfigError for one that is not known, and if none is.
+    """
+    if not known:
+        raise config_error(
+            str(run),
+            "has no figures yet; its metrics.csv has no row",
+            fix="Wait for its first, or name another run.",
+        )
+    for metric in wanted or ():
+        if metric not in known:
+            raise config_error(
+                "metric", f"none of the runs has '{metric}'", fix=choices(metric, known)
+            )
+    losses = [name for name in ("train/loss", "val/loss") if name in known]
+    return list(wanted or losses or known[:1])
 
 
 def plot_norms(run: str | Path) -> Picture:
@@ -99,12 +93,10 @@ def plot_norms(run: str | Path) -> Picture:
     read_config(path)
     found = _columns(path / "norms.csv")
     if not found:
-        raise ConfigError(
-            Fault(
-                str(run),
-                "has no norms.csv",
-                fix="Norms are noted on request: python train.py callbacks.norms.every=50.",
-            )
+        raise config_error(
+            str(run),
+            "has no norms.csv",
+            fix="Norms are noted on request: python train.py callbacks.norms.every=50.",
         )
     panels: dict[str, list[Line]] = {}
     for column, (steps, values) in found.items():
@@ -186,7 +178,7 @@ def _shaded(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _drawn(
     panels: Mapping[str, list[Line]],
-    looks: Mapping[str, Any],
+    looks: Node,
     log: bool = False,
     zoomed: bool = False,
     note: str = "",

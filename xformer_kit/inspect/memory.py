@@ -9,7 +9,7 @@ two fifths more.
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from xformer_kit.model.build import build_model
 from xformer_kit.model.loss import first_chunks
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.registry import Node
 
 DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
 
@@ -126,7 +127,7 @@ class Ledger(TorchDispatchMode):
         return self.keys[tensor.untyped_storage()._cdata]
 
 
-def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemory:
+def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
     """Memory of a training step on one device, in trainer.precision, at data.seq_len and the
     micro-batch that data.batch_size, trainer.accumulate and trainer.devices make.
     """
@@ -163,7 +164,7 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
     )
 
 
-def _asked(config: Mapping[str, Any], rows: int) -> int | None:
+def _asked(config: Node, rows: int) -> int | None:
     """Tokens of a batch that have a label; of a long text by the share of its beginning, whose
     batch is small. None where all are predicted.
     """
@@ -173,7 +174,7 @@ def _asked(config: Mapping[str, Any], rows: int) -> int | None:
     return None if labels is None else int((labels >= 0).sum()) * rows * length // part
 
 
-def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
+def micro_batch(config: Node) -> tuple[int, int]:
     """(sequences of a micro-batch on one device, micro-batches); accumulate=auto and devices=auto
     count as 1.
     """
@@ -194,7 +195,7 @@ def cache_memory(model: nn.Module, length: int) -> CacheMemory:
     return CacheMemory((twice - once) / length, once, length)
 
 
-def precision(config: Mapping[str, Any]) -> str:
+def precision(config: Node) -> str:
     """trainer.precision, with `auto` answered for this machine."""
     wanted = (config.get("trainer") or {}).get("precision") or "auto"
     if wanted != "auto":
@@ -202,7 +203,7 @@ def precision(config: Mapping[str, Any]) -> str:
     return "bf16-mixed" if torch.cuda.is_available() else "32-true"
 
 
-def weights_dtype(config: Mapping[str, Any]) -> torch.dtype:
+def weights_dtype(config: Node) -> torch.dtype:
     """What the weights are held in: fp32 where precision is mixed."""
     kind, _, how = precision(config).partition("-")
     return DTYPES.get(kind, torch.float32) if how == "true" else torch.float32
@@ -211,8 +212,8 @@ def weights_dtype(config: Mapping[str, Any]) -> torch.dtype:
 def _backward(
     model: nn.Module,
     objective: Any,
-    batch: Mapping[str, Any],
-    config: Mapping[str, Any],
+    batch: Node,
+    config: Node,
     ledger: Ledger,
 ) -> dict[int, int]:
     """A micro-batch, forwards and backwards. Returns what its forward pass left: key of a storage
@@ -237,7 +238,7 @@ def _step(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> Non
     optimizer.zero_grad()
 
 
-def _fake(config: Mapping[str, Any], vocab_size: int, dtype: torch.dtype) -> nn.Module:
+def _fake(config: Node, vocab_size: int, dtype: torch.dtype) -> nn.Module:
     """The model on fake CPU tensors, made from one on the meta device, which draws no initial
     weights.
     """

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from xformer_kit.registry import (
     REQUIRED,
-    ConfigError,
-    Fault,
     Registry,
     choices,
+    config_error,
     plain,
     shown,
     type_name,
@@ -54,14 +53,12 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
     for group, registry in groups.items():
         if word in registry or word in registry.also_called:
             name = registry.also_called.get(word, word)
-            raise ConfigError(
-                Fault(
-                    "parts",
-                    f"'{word}' is no kind but a {registry.kind}",
-                    fix=f"Try xformer parts {group} {name}.",
-                )
+            raise config_error(
+                "parts",
+                f"'{word}' is no kind but a {registry.kind}",
+                fix=f"Try xformer parts {group} {name}.",
             )
-    raise ConfigError(Fault("parts", f"no kind is called '{word}'", fix=choices(word, groups)))
+    raise config_error("parts", f"no kind is called '{word}'", fix=choices(word, groups))
 
 
 def rows(registry: Registry, name: str) -> list[OptionRow]:

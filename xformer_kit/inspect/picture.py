@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.inspect.style import drawable, styled
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 FORMATS = ("png", "svg", "pdf")
 DPI = 150  # of PNG: pixels to an inch
@@ -38,12 +38,10 @@ class Picture:
         try:
             path.write_bytes(data)
         except OSError as error:
-            raise ConfigError(
-                Fault(
-                    str(path),
-                    f"cannot be written: {error.strerror}",
-                    fix="Name a file in a folder that is there.",
-                )
+            raise config_error(
+                str(path),
+                f"cannot be written: {error.strerror}",
+                fix="Name a file in a folder that is there.",
             ) from None
         return path
 
@@ -70,12 +68,10 @@ def ending(path: Path) -> str:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
-        raise ConfigError(
-            Fault(
-                str(path),
-                f"must end in one of {names}",
-                got=f"'{path.suffix}'",
-                fix=f"Try {path.with_suffix('.png')}.",
-            )
+        raise config_error(
+            str(path),
+            f"must end in one of {names}",
+            got=f"'{path.suffix}'",
+            fix=f"Try {path.with_suffix('.png')}.",
         )
     return kind

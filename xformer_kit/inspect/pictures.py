@@ -18,11 +18,11 @@ from xformer_kit.mask.base import matrix
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS, Position
-from xformer_kit.registry import ConfigError, Context, Fault, Registry
+from xformer_kit.registry import ConfigError, Context, Node, Registry, config_error
 
 
 def plot_mask(
-    mask: Mask | str | Mapping[str, Any] | Model,
+    mask: Mask | str | Node | Model,
     length: int = 64,
     *,
     heads: int = 4,
@@ -41,7 +41,7 @@ def plot_mask(
 
 
 def plot_bias(
-    position: Position | str | Mapping[str, Any] | Model,
+    position: Position | str | Node | Model,
     length: int = 64,
     *,
     heads: int = 8,
@@ -82,13 +82,11 @@ def plot_attention(
     """
     named = weights if isinstance(weights, Mapping) else {"": weights}
     if not named:
-        raise ConfigError(
-            Fault(
-                "weights",
-                "must hold those of an attention at least",
-                got="none",
-                fix="See attention_weights.",
-            )
+        raise config_error(
+            "weights",
+            "must hold those of an attention at least",
+            got="none",
+            fix="See attention_weights.",
         )
     rows = [_of_layer(name, values, row, heads, tokens, source) for name, values in named.items()]
     low, high = _range(rows)
@@ -148,12 +146,10 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
     if isinstance(given, Model):
         found = list(_biases_of(given, length))
         if not found:
-            raise ConfigError(
-                Fault(
-                    "position",
-                    "none of the model's adds a bias to scores",
-                    fix=f"Those that do: {_biased()}.",
-                )
+            raise config_error(
+                "position",
+                "none of the model's adds a bias to scores",
+                fix=f"Those that do: {_biased()}.",
             )
         yield from found
         return
@@ -163,12 +159,10 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
     node = _checked(POSITIONS, given)
     part = POSITIONS[node["name"]]
     if part.learned:
-        raise ConfigError(
-            Fault(
-                "position",
-                f"'{node['name']}' learns its bias",
-                fix="Give a model with it, or its own, such as model.decoder.position['base'].",
-            )
+        raise config_error(
+            "position",
+            f"'{node['name']}' learns its bias",
+            fix="Give a model with it, or its own, such as model.decoder.position['base'].",
         )
     sizes = {
         "dim": 8 * heads,
@@ -204,10 +198,8 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
 def _bias(name: str, position: Position, length: int, heads: int, future: bool) -> Bias:
     kind = POSITIONS.name_of(type(position)) or type(position).__name__
     if "bias" not in position.enters:
-        raise ConfigError(
-            Fault(
-                "position", f"'{kind}' adds no bias to scores", fix=f"Those that do: {_biased()}."
-            )
+        raise config_error(
+            "position", f"'{kind}' adds no bias to scores", fix=f"Those that do: {_biased()}."
         )
     held = next((x for x in (*position.parameters(), *position.buffers())), torch.empty(0))
     slot = torch.arange(length, device=held.device)[None]
@@ -234,10 +226,8 @@ def _of_layer(
     """A panel for each head."""
     if weights.ndim == 4:
         if not 0 <= row < len(weights):
-            raise ConfigError(
-                Fault(
-                    "row", f"must be one of the {len(weights)} sequences, from 0 on", got=f"{row}"
-                )
+            raise config_error(
+                "row", f"must be one of the {len(weights)} sequences, from 0 on", got=row
             )
         weights = weights[row]
     weights = weights.detach().float().cpu().view(-1, *weights.shape[-2:])
@@ -268,7 +258,7 @@ def _checked(registry: Registry, given: Any) -> dict[str, Any]:
 def _sized(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
-            raise ConfigError(Fault(name, "must be at least 1", got=f"{size}"))
+            raise config_error(name, "must be at least 1", got=size)
 
 
 # How it is drawn.

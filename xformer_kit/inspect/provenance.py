@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import KINDS, MULTIPLIER, STACKS, BlockPlan, StackPlan, as_node, base_nodes
+from xformer_kit.registry import Node
 
 DEFAULT = "default"
 LINE = "command line"
@@ -31,10 +32,10 @@ class Origins:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
-        usual: Mapping[str, Any] | None = None,
-        given: Mapping[str, Any] | None = None,
-        files: tuple[tuple[str, Mapping[str, Any]], ...] = (),
+        config: Node,
+        usual: Node | None = None,
+        given: Node | None = None,
+        files: tuple[tuple[str, Node], ...] = (),
         source: str = "config",
     ):
         self.config = config
@@ -49,11 +50,7 @@ class Origins:
         for kind, node in shared.items():
             for key, value in node.items():
                 path = kind if key == "name" else f"{kind}.{key}"
-                yield Value(
-                    path,
-                    value,
-                    self.origin(path, value, KINDS[kind].defaults(node["name"]).get(key)),
-                )
+                yield self._value(path, value, KINDS[kind].defaults(node["name"]).get(key))
         for plan in plans:
             for block in plan.variants.values():
                 yield from self._differences(plan, block, shared)
@@ -61,17 +58,17 @@ class Origins:
             yield from self._extra(name, options)
         for key, value in self.config["model"].items():
             if key not in STACKS:
-                yield Value(
-                    f"model.{key}", value, self.origin(f"model.{key}", value, self.usual.get(key))
-                )
+                yield self._value(f"model.{key}", value, self.usual.get(key))
 
-    def _extra(self, name: str, options: Mapping[str, Any]) -> Iterator[Value]:
+    def _extra(self, name: str, options: Node) -> Iterator[Value]:
         path, defaults = f"extra.{name}", EXTRAS.defaults(name)
         if not options:
-            yield Value(path, {}, self.origin(path, {}, None))
+            yield self._value(path, {}, None)
         for key, value in options.items():
-            at = f"{path}.{key}"
-            yield Value(at, value, self.origin(at, value, defaults.get(key)))
+            yield self._value(f"{path}.{key}", value, defaults.get(key))
+
+    def _value(self, path: str, value: Any, default: Any) -> Value:
+        return Value(path, value, self.origin(path, value, default))
 
     def origin(self, path: str, value: Any, default: Any) -> str:
         if path in self.given or f"{path}.name" in self.given:
@@ -81,12 +78,10 @@ class Origins:
                 return name
         return DEFAULT if value == default or "." not in path else self.source
 
-    def _differences(
-        self, plan: StackPlan, block: BlockPlan, shared: Mapping[str, Any]
-    ) -> Iterator[Value]:
-        base = plan.variants["base"]
+    def _differences(self, plan: StackPlan, block: BlockPlan, shared: Node) -> Iterator[Value]:
+        base = plan.base
         before = shared if block is base else base.nodes
-        variant = f"{plan.name}" if block is base else f"{plan.name} {block.variant}"
+        variant = plan.name if block is base else f"{plan.name} {block.variant}"
         for kind, node in block.nodes.items():
             for key, value in node.items():
                 if node["name"] == before[kind]["name"] and value == before[kind].get(key):
@@ -95,20 +90,14 @@ class Origins:
                 where = block.provenance.get(f"{kind}.{key}") or self._carried(kind, key, before)
                 given = any(word.startswith(where) for word in self.given)
                 yield Value(path, value, f"{where} ({LINE})" if given else where, variant)
-        for group in block.groups:
-            for sub in group:
-                yield from self._of_layout(sub, block, variant)
-
-    def _of_layout(self, sub: Any, block: BlockPlan, variant: str) -> Iterator[Value]:
-        node = block.nodes[sub.kind]
-        for key, value in sub.component.items():
-            if value != node.get(key):
-                yield Value(f"{sub.name}.{key}", value, f"{block.path}.layout", variant)
-        if sub.multiplier != 1.0:
-            yield Value(f"{sub.name}.{MULTIPLIER}", sub.multiplier, f"{block.path}.layout", variant)
+        for sub in block.sublayers:
+            usual = {**block.nodes[sub.kind], MULTIPLIER: 1.0}
+            for key, value in {**sub.component, MULTIPLIER: sub.multiplier}.items():
+                if value != usual.get(key):
+                    yield Value(f"{sub.name}.{key}", value, f"{block.path}.layout", variant)
 
     @staticmethod
-    def _carried(kind: str, key: str, before: Mapping[str, Any]) -> str:
+    def _carried(kind: str, key: str, before: Node) -> str:
         return (
             f"{kind}, carried over"
             if key in before[kind] and key in ("heads", "kv_heads", "head_dim")
@@ -116,7 +105,7 @@ class Origins:
         )
 
 
-def _sets(content: Mapping[str, Any], path: str) -> bool:
+def _sets(content: Node, path: str) -> bool:
     """Whether a YAML file sets a value, by its own keys or by overriding a group."""
     group, _, _ = path.partition(".")
     if path == group:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 INK, FAINT = "#1a1a1a", "#9a9a9a"
 COLOURS = (INK, "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#6a3d9a")
@@ -57,13 +57,11 @@ SETTINGS: dict[Any, Any] = {
 def drawable() -> None:
     """Raises ConfigError if matplotlib is missing."""
     if find_spec("matplotlib") is None:
-        raise ConfigError(
-            Fault(
-                "plot",
-                "needs the package matplotlib",
-                got="none",
-                fix='Use pip install "xformer_kit[study]".',
-            )
+        raise config_error(
+            "plot",
+            "needs the package matplotlib",
+            got="none",
+            fix='Use pip install "xformer_kit[study]".',
         )
 
 

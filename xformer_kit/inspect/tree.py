@@ -38,12 +38,8 @@ def tree(model: Model, plans: list[StackPlan], flops: Mapping[str, float] | None
 def part(node: Mapping[str, Any], kind: str) -> str:
     """A part as one writes it: its name, and the options that are not as they come."""
     usual = KINDS[kind].defaults(node["name"])
-    options = [
-        f"{key}={written(value)}"
-        for key, value in node.items()
-        if key != "name" and usual.get(key) != value
-    ]
-    return " ".join([node["name"], *options])
+    changed = ((key, value) for key, value in node.items() if usual.get(key) != value)
+    return " ".join([node["name"], *(f"{key}={written(value)}" for key, value in changed)])
 
 
 def ranges(depths: list[int]) -> str:
@@ -85,76 +81,52 @@ class _Tree:
 
     def whole(self, plans: list[StackPlan]) -> Node:
         model = self.model
-        names = [
-            name
-            for name in ("embed", "source_embed", "token_type")
-            if getattr(model, name) is not None
-        ]
-        leaves = [self.leaf(name, getattr(model, name)) for name in names]
-        if model.embed_scale != 1.0:
-            scale = f" x {model.embed_scale:.4g}, the scale"
-            leaves = [
-                x._replace(what=x.what + (scale if x.name.endswith("embed") else ""))
-                for x in leaves
-            ]
-        children = [*leaves, *map(self.stack, plans), self.leaf("head", model.head)]
-        tied = model.head.weight is model.embed.weight
-        said = [
-            f"{model.vocab_size} logits",
-            *(["embed transposed"] if tied else []),
-            *_shape(model.head.shape),
-        ]
-        children[-1] = children[-1]._replace(what=", ".join(said))
+        scale = f" x {model.embed_scale:.4g}, the scale" if model.embed_scale != 1.0 else ""
+        children = []
+        for name in ("embed", "source_embed", "token_type"):
+            if (embed := getattr(model, name)) is not None:
+                what = _what(embed) + (scale if name.endswith("embed") else "")
+                children.append(self.leaf(name, embed, what))
+        children += map(self.stack, plans)
+        tied = ["embed transposed"] if model.head.weight is model.embed.weight else []
+        what = ", ".join([f"{model.vocab_size} logits", *tied, *_shape(model.head.shape)])
+        children.append(self.leaf("head", model.head, what))
         known = None if self.flops is None else sum(child.flops or 0 for child in children)
         return Node("model", "", parameters.count(model), known, tuple(children))
 
     def stack(self, plan: StackPlan) -> Node:
         stack: Any = self.model.get_submodule(plan.name)
-        self.variants, base = plan.variants, plan.variants["base"]
-        self.position = base.nodes[
-            "position"
-        ]  # that most blocks share; others are shown where they are used
-        children = [
-            self.leaf(f"{plan.name}.position.{name}", position)._replace(
-                name="position" if name == "base" else f"position.{name}",
-                what=(
-                    part(self.position, "position")
-                    if name == "base"
-                    else POSITIONS.name_of(type(position)) or ""
-                ),
-            )
-            for name, position in stack.position.items()
-            if name == "base" or POSITIONS.name_of(type(position)) != "none"
-        ]
-        if parameters.count(stack.embed_norm):
-            norm = self.leaf(f"{plan.name}.embed_norm", stack.embed_norm)
-            children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
-        if parameters.count(stack.project):
-            children.append(self.leaf(f"{plan.name}.project", stack.project))
-        children += [
-            self.leaf(f"{plan.name}.extra.{name}", extra)._replace(what="extra")
-            for name, extra in stack.extra.items()
-            if parameters.count(extra)
-        ]
+        self.variants = plan.variants
+        self.position = plan.base.nodes["position"]  # that most blocks share; others are shown
+        norm = part(plan.base.nodes["norm"], "norm")
+        children = []
+        for name, position in stack.position.items():
+            kind = POSITIONS.name_of(type(position)) or ""
+            shown = "position" if name == "base" else f"position.{name}"
+            if name == "base" or kind != "none":
+                what = part(self.position, "position") if name == "base" else kind
+                leaf = self.leaf(f"{plan.name}.position.{name}", position, what)
+                children.append(leaf._replace(name=shown))
+        inner = [("embed_norm", stack.embed_norm, norm), ("project", stack.project, "")]
+        inner += [(f"extra.{name}", extra, "extra") for name, extra in stack.extra.items()]
+        children += self.leaves(plan.name, inner)
         blocks = []
-        for at in range(len(stack.blocks)):
+        for at, (_, block) in enumerate(plan.own_blocks):
             depths = [depth for depth, called in enumerate(plan.calls) if called == at]
-            blocks.append(
-                (depths, self.block(f"{plan.name}.{at}", plan.blocks[depths[0]], len(depths)))
-            )
-        children += fold(blocks)
-        if parameters.count(stack.norm):
-            norm = self.leaf(f"{plan.name}.norm", stack.norm)
-            children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
+            blocks.append((depths, self.block(f"{plan.name}.{at}", block, len(depths))))
+        children += fold(blocks) + self.leaves(plan.name, [("norm", stack.norm, norm)])
         size = sum(child.parameters * child.times for child in children)
         own = f", {len(blocks)} with weights of their own" if len(blocks) < len(plan.blocks) else ""
-        return Node(
-            plan.name,
-            f"{len(plan.blocks)} layers{own}",
-            size,
-            self.cost(plan.name),
-            tuple(children),
-        )
+        what = f"{len(plan.blocks)} layers{own}"
+        return Node(plan.name, what, size, self.cost(plan.name), tuple(children))
+
+    def leaves(self, path: str, modules: list[tuple[str, nn.Module, str]]) -> list[Node]:
+        """Those of the modules (name, module, what it is) that have parameters."""
+        return [
+            self.leaf(f"{path}.{name}", module, what)
+            for name, module, what in modules
+            if parameters.count(module)
+        ]
 
     def block(self, path: str, plan: BlockPlan, called: int) -> Node:
         """`called`: layers that share it; its FLOPs are those of all of them."""
@@ -166,17 +138,12 @@ class _Tree:
             if cost is not None:  # the sublayers run inside the placement
                 cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
             what = part(plan.nodes["placement"], "placement")
-            what += (
-                f", norm {part(group[0].norm, 'norm')}"
-                if normed(plan.nodes["placement"]["name"])
-                else ""
-            )
+            if normed(plan.nodes["placement"]["name"]):
+                what += f", norm {part(group[0].norm, 'norm')}"
             if len(group) > 1:
                 what += f", {' and '.join(sub.name for sub in group)} in parallel"
-            children += [
-                Node("placement", what, parameters.own(placement, self.seen), cost),
-                *sublayers,
-            ]
+            size = parameters.own(placement, self.seen)
+            children += [Node("placement", what, size, cost), *sublayers]
         size = sum(child.parameters for child in children)
         said = [] if plan.variant == "base" else [plan.variant]
         said += [f"called {called} times"] if called > 1 else []
@@ -190,7 +157,7 @@ class _Tree:
             what += f", {traits.heads} heads of {traits.head_dim}"
             what += f", {traits.kv_heads} of keys" if traits.kv_heads != traits.heads else ""
         what += f", times {sub.multiplier:g}" if sub.multiplier != 1.0 else ""
-        node = self.leaf(path, self.model.get_submodule(path))._replace(what=what)
+        node = self.leaf(path, self.model.get_submodule(path), what)
         if sub.kind == "ffn":
             return node
         looks = [Node("mask", part(sub.mask, "mask"), 0, self.cost(""))]
@@ -198,7 +165,7 @@ class _Tree:
             looks.append(Node("position", part(sub.position, "position"), 0, self.cost("")))
         return node._replace(children=(*looks, *node.children))
 
-    def leaf(self, path: str, module: nn.Module) -> Node:
+    def leaf(self, path: str, module: nn.Module, what: str = "") -> Node:
         """A module with those of its modules that have parameters or FLOPs."""
         children, blocks = list[Node](), list[tuple[list[int], Node]]()
         for name, child in module.named_children():
@@ -208,14 +175,13 @@ class _Tree:
             elif parameters.count(child) or self.cost(at):
                 children.append(self.leaf(at, child))
         children += fold(blocks)
-        size, cost = (
-            sum(child.parameters * child.times for child in children)
-            + parameters.own(module, self.seen),
-            self.cost(path),
-        )
-        if cost == 0:  # its modules may be called one by one
-            cost = sum(child.flops or 0.0 for child in children)
-        return Node(path.rpartition(".")[2], _what(module), size, cost, tuple(children))
+        size = sum(child.parameters * child.times for child in children)
+        size += parameters.own(module, self.seen)
+        # its modules may be called one by one
+        cost = self.cost(path)
+        cost = sum(child.flops or 0.0 for child in children) if cost == 0 else cost
+        name = path.rpartition(".")[2]
+        return Node(name, what or _what(module), size, cost, tuple(children))
 
 
 def _shape(shape: Shape) -> Iterator[str]:
@@ -230,9 +196,8 @@ def _shape(shape: Shape) -> Iterator[str]:
 
 def _what(module: nn.Module) -> str:
     if isinstance(module, nn.Linear):
-        return f"{module.in_features} -> {module.out_features}" + (
-            " + bias" if module.bias is not None else ""
-        )
+        bias = "" if module.bias is None else " + bias"
+        return f"{module.in_features} -> {module.out_features}{bias}"
     if isinstance(module, nn.Embedding):
         return f"{module.num_embeddings} x {module.embedding_dim}"
     said = module.extra_repr()

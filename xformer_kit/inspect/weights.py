@@ -19,7 +19,7 @@ from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel, Reference
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault, choices
+from xformer_kit.registry import ConfigError, choices, config_error
 
 REFERENCE = Reference()
 WEIGHTLESS = {
@@ -92,14 +92,12 @@ def watched(
     """The weights and tokens of the attentions in any forward pass `act` of the model, such as that
     of a loss.
     """
-    every = list(_calls(model))
-    chosen = _chosen(every, layers)
+    chosen = _chosen(list(_calls(model)), layers)
     found: dict[str, Seen] = {}
-    with torch.no_grad(), _judging(model), _uncompiled(), ExitStack() as stack:
-        for module, names in _by_module(every).items():
-            wanted = {depth: call for depth, call in names.items() if call in chosen}
-            if wanted:
-                stack.enter_context(_watched(module, wanted, found))
+    with torch.no_grad(), _judging(model), uncompiled(), ExitStack() as stack:
+        for module in dict.fromkeys(call.module for call in chosen):
+            wanted = {call.depth: call for call in chosen if call.module is module}
+            stack.enter_context(_watched(module, wanted, found))
         act()
     without = [call for call in chosen if call.name not in found]
     if without and (layers is not None or not found):
@@ -131,8 +129,8 @@ def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[C
     known, depths = [call.name for call in every], sorted({call.depth for call in every})
     for wanted in layers:
         if isinstance(wanted, str) and wanted not in known:
-            raise ConfigError(
-                Fault("layers", f"no attention is called '{wanted}'", fix=choices(wanted, known))
+            raise config_error(
+                "layers", f"no attention is called '{wanted}'", fix=choices(wanted, known)
             )
         if not isinstance(wanted, str) and wanted not in depths:
             raise ConfigError(
@@ -140,13 +138,6 @@ def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[C
                 f" {', '.join(map(str, depths))}."
             )
     return [call for call in every if call.name in layers or call.depth in layers]
-
-
-def _by_module(every: Sequence[Call]) -> dict[Attention, dict[int, Call]]:
-    found: dict[Attention, dict[int, Call]] = {}
-    for call in every:
-        found.setdefault(call.module, {})[call.depth] = call
-    return found
 
 
 def _of_heads(seen: Seen, heads: Sequence[int] | None, name: str) -> Seen:
@@ -184,9 +175,9 @@ def _judging(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Without compilation: a compiled block would not call the watching kernel. If nothing is
-    compiled, the compiler is not imported, which takes seconds.
+def uncompiled() -> AbstractContextManager[Any]:
+    """Without compilation: a compiled block would not call the watching kernel, and its graphs are
+    for another device. If nothing is compiled, the compiler is not imported, which takes seconds.
     """
     if "torch._dynamo" in sys.modules:
         return torch.compiler.set_stance("force_eager")

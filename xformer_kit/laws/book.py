@@ -1,12 +1,12 @@
 """The list of all laws."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.case import Case, NotApplicable
+from xformer_kit.registry import Node
 
-Law = Callable[[Mapping[str, Any]], str | None]
+Law = Callable[[Node], str | None]
 LAWS: dict[str, Law] = {}
 UNDER: dict[str, tuple[str, ...]] = {}  # law -> those that it falls with
 SLOW: set[str] = set()  # laws that are tried with each choice, but not with each pair of choices
@@ -14,19 +14,24 @@ SLOW: set[str] = set()  # laws that are tried with each choice, but not with eac
 
 def law(
     name: str, under: tuple[str, ...] = (), slow: bool = False
-) -> Callable[[Callable[[Case], str | None]], Law]:
-    """Write a law into the list. It takes a config, raises LawBroken, and returns why it has
-    nothing to say, or None.
+) -> Callable[[Callable[[Case], None]], Law]:
+    """Write a law into the list. It takes a config, raises LawBroken, and returns why it does not
+    apply, or None.
 
     A part may name a law that its mathematics breaks: a class attribute `breaks = {"padding":
     "mixes over all slots"}`. It then is exempt from that law and from those that stand `under` it.
     """
 
-    def add(holds: Callable[[Case], str | None]) -> Law:
+    def add(holds: Callable[[Case], None]) -> Law:
         @wraps(holds)
-        def of(config: Mapping[str, Any]) -> str | None:
+        def of(config: Node) -> str | None:
             case = Case(config, name, under)
-            return case.exempt() or holds(case)
+            try:
+                if (reason := case.exempt()) is None:
+                    holds(case)
+            except NotApplicable as error:
+                return str(error)
+            return reason
 
         LAWS[name], UNDER[name] = of, under
         SLOW.update([name] if slow else [])

@@ -4,37 +4,31 @@ import io
 import json
 import random
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import Case, faults, made, sized
+from xformer_kit.laws.case import Case, faults, made, sized, with_model
 from xformer_kit.model.initialise import placement_gains, residual_names
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.plan import KINDS
-from xformer_kit.registry import REQUIRED
+from xformer_kit.plan import KINDS, model_plan
+from xformer_kit.registry import REQUIRED, Node
 
-FEW = 1
-_others_tried: ContextVar[int | None] = ContextVar(
-    "others tried", default=None
-)  # of each kind; None: all
+_among_many: ContextVar[bool] = ContextVar("among many", default=False)
 
 
 def start(config, noise: int = 0) -> Model:
     """A model as it is built, whatever torch's own generator is at; that generator is put back."""
-    state = torch.get_rng_state()
-    torch.default_generator.manual_seed(noise)
-    model = made(config)
-    torch.set_rng_state(state)
-    return model
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(noise)
+        return made(config)
 
 
 def held(model: nn.Module) -> dict[str, Tensor]:
@@ -42,65 +36,50 @@ def held(model: nn.Module) -> dict[str, Tensor]:
 
 
 @law("start")
-def starts(case: Case) -> str | None:
+def starts(case: Case) -> None:
     """Initial weights are a pure function of (seed, name, shape): another part leaves what is
     shared untouched.
     """
-    model, again = start(case.config, 0), held(start(case.config, 1))
+    model, again = start(case.config), held(start(case.config, noise=1))
     first, gains = held(model), set(placement_gains(model))
     for name, value in first.items():
         if not torch.equal(value, again[name]):
             raise case.broken(
                 f"{name} starts elsewhere when torch's generator does; draw it in `initial`"
             )
-    seed = (
-        case.config["seed"]
-        if case.config["model"]["seed"] is None
-        else case.config["model"]["seed"]
-    )
-    moved = held(start({**case.config, "model": {**case.config["model"], "seed": seed + 1}}))
+    moved = held(start(with_model(case.config, seed=model_plan(case.config).seed + 1)))
     if all(torch.equal(value, moved[name]) for name, value in first.items()):
         raise case.broken("another seed gives the same weights")
     for change, config in _others(case.config):
         _shared(case, first, gains, start(config), change)
-    return None
 
 
-def _others(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _others(config: Node) -> Iterator[tuple[str, Node]]:
     """The composition with another part, each in turn; among many compositions with some that it
     draws, half of the kinds at once.
     """
-    most = _others_tried.get()
-    if most is None:
+    if not _among_many.get():
         for kind, registry in KINDS.items():
-            yield from (
-                (f"{kind}={name}", changed) for name, changed in _able(config, kind, list(registry))
-            )
+            yield from _able(config, kind, registry)
         return
     draw = random.Random(json.dumps(config))
-    for _ in range(most):
-        kinds = draw.sample(list(KINDS), len(KINDS))
-        for some in (kinds[::2], kinds[1::2]):
-            changed, words = config, []
-            for kind in some:
-                names = draw.sample(list(KINDS[kind]), len(KINDS[kind]))
-                name, changed = next(_able(changed, kind, names), ("", changed))
-                words += [f"{kind}={name}"] if name else []
-            yield " and ".join(words), changed
+    kinds = draw.sample(list(KINDS), len(KINDS))
+    for some in (kinds[::2], kinds[1::2]):
+        changed, words = config, []
+        for kind in some:
+            names = draw.sample(list(KINDS[kind]), len(KINDS[kind]))
+            word, changed = next(_able(changed, kind, names), ("", changed))
+            words += [word] if word else []
+        yield " and ".join(words), changed
 
 
-def _able(
-    config: Mapping[str, Any], kind: str, names: list[str]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _able(config: Node, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Node]]:
     """The composition with each of these parts in place of its own, where nothing refuses it."""
     for name in names:
-        needs = any(option.default == REQUIRED for option in KINDS[kind].options(name).values())
-        if (
-            name != config[kind]["name"]
-            and not needs
-            and not faults(changed := {**config, kind: sized(kind, name)})
-        ):
-            yield name, changed
+        if name != config[kind]["name"] and REQUIRED not in KINDS[kind].defaults(name).values():
+            changed = {**config, kind: sized(kind, name)}
+            if not faults(changed):
+                yield f"{kind}={name}", changed
 
 
 @contextmanager
@@ -108,11 +87,11 @@ def among_many() -> Iterator[None]:
     """One composition of many: each tries its weights beside one part of each kind, and all of them
     together beside all.
     """
-    token = _others_tried.set(FEW)
+    token = _among_many.set(True)
     try:
         yield
     finally:
-        _others_tried.reset(token)
+        _among_many.reset(token)
 
 
 def _shared(
@@ -132,39 +111,32 @@ def _shared(
 
 @law("residual multiplier")
 @torch.no_grad()
-def multiplied(case: Case) -> str | None:
+def multiplied(case: Case) -> None:
     """What sublayers add passes through `total`, and so through dropout, stochastic depth and the
     residual multiplier: with a multiplier of 0 it does not matter what they compute.
     """
-    changed = {**case.config, "model": {**case.config["model"], "residual_multiplier": 0.0}}
-    model = case.model(**changed)
+    model = case.model(**with_model(case.config, residual_multiplier=0.0))
     before = case.predicted(model, case.ids)
     for name, parameter in model.named_parameters():
         if any(name.startswith(f"{path}.") for path in _sublayers(model)):
             parameter.mul_(-2.0)
-    case.same(
-        case.predicted(model, case.ids),
-        before,
-        "with a residual multiplier of 0, a sublayer matters",
-        0,
-    )
-    return None
+    after = case.predicted(model, case.ids)
+    case.same(after, before, "with a residual multiplier of 0, a sublayer matters", 0)
 
 
 def _sublayers(model: Model) -> list[str]:
     """The names of all sublayers, `decoder.0.attn`."""
-    stacks: list[Any] = [model.get_submodule(name) for name in model.names]
     return [
         f"{name}.{at}.{sub}"
-        for name, stack in zip(model.names, stacks, strict=True)
-        for at, block in stack.named_blocks.items()
+        for name in model.names
+        for at, block in model.get_submodule(name).named_blocks.items()  # type: ignore[operator,union-attr]
         for sub, _ in block.named_children()
         if sub != "placement"
     ]
 
 
 @law("tying")
-def tying(case: Case) -> str | None:
+def tying(case: Case) -> None:
     """What is tied or shared is one storage under one name, after a cast and after loading: the
     head, the embedding and the source's embedding; what is not, is not.
     """
@@ -173,9 +145,8 @@ def tying(case: Case) -> str | None:
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
     saved.seek(0)
-    fresh = (
-        start(case.config).double().eval()
-    )  # in training a part may draw, and compute something else each time
+    # In training a part may draw, and compute something else each time.
+    fresh = start(case.config).double().eval()
     fresh.load_state_dict(torch.load(saved, weights_only=True))
     for what, at in (("after casting", model), ("after loading", fresh)):
         one = at.head.weight.data_ptr() == at.embed.weight.data_ptr()
@@ -194,7 +165,6 @@ def tying(case: Case) -> str | None:
     with torch.no_grad():
         again, logits = (case.predicted(one.eval(), case.ids) for one in (fresh, model))
         case.same(again, logits, "a loaded model differs from the saved one", 0)
-    return None
 
 
 @torch.no_grad()
@@ -209,7 +179,7 @@ def moved(case: Case, model: Model) -> bool:
 
 
 @law("rebuild")
-def rebuild(case: Case) -> str | None:
+def rebuild(case: Case) -> None:
     """The saved config rebuilds an equal model, also without memory for weights; a model computes
     the same twice.
     """
@@ -235,13 +205,8 @@ def rebuild(case: Case) -> str | None:
     again.double().eval().load_state_dict(model.state_dict())
     with torch.no_grad():
         logits = case.predicted(model, case.ids)
-        case.same(
-            case.predicted(again, case.ids), logits, "the rebuilt model computes something else", 0
-        )
-        case.same(
-            case.predicted(model, case.ids),
-            logits,
-            "the model computes something else the second time",
-            0,
-        )
-    return None
+        for one, what in (
+            (again, "the rebuilt model computes something else"),
+            (model, "the model computes something else the second time"),
+        ):
+            case.same(case.predicted(one, case.ids), logits, what, 0)

@@ -5,9 +5,8 @@ randomised (biases, weights of norms and scales too), so that one that is left o
 in float64 where they do not say otherwise.
 """
 
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any, ClassVar, TypeVar
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from xformer_kit.config import check, compose
 from xformer_kit.config.machine import untrained_on
+from xformer_kit.config.overrides import value_text
 from xformer_kit.extra import EXTRAS
 from xformer_kit.model.build import build_model
 from xformer_kit.model.generation_cache import GenerationCache
@@ -24,26 +24,28 @@ from xformer_kit.model.model import Encoded, Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, OUTPUT_LAWS, as_node, stack_plan, stacks
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context, Fault, complete_many
+from xformer_kit.registry import Context, Fault, Node, complete_many
 from xformer_kit.registry import plain as copied
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
 SIZE_OF = {1: 1.0, 2: 4.0, 3: 0.25}  # draw of the weights -> factor of matrices
-SOURCE, SOURCE_VOCAB = (
-    11,
-    41,
-)  # tokens of a source; its vocabulary, where its embeddings are its own
-SIZES: dict[str, Any] = {"heads": 6, "kv_heads": 3, "head_dim": 10, "width": 19, "window": 5}
-SIZES |= {
+SOURCE, SOURCE_VOCAB = 11, 41  # tokens of a source; its vocabulary, if its embeddings are its own
+# Values of options that have these names.
+SIZES: dict[str, Any] = {
+    "heads": 6,
+    "kv_heads": 3,
+    "head_dim": 10,
+    "width": 19,
+    "window": 5,
     "chunk": 4,
     "stride": 4,
     "summary": 1,
     "block": 2,
     "count": 2,
     "experts": 5,
-}  # of options that have these names
-SIZES |= {"rank": 4, "landmarks": 3}
-Node = Mapping[str, Any]
+    "rank": 4,
+    "landmarks": 3,
+}
 T = TypeVar("T")
 
 
@@ -56,13 +58,13 @@ MODELS: dict[str, tuple[str, ...]] = {
 
 
 @cache
-def _composed(model: str) -> str:
-    return json.dumps(compose(["logger=none", *MODELS[model]]))
+def _composed(model: str) -> dict[str, Any]:
+    return compose(["logger=none", *MODELS[model]])
 
 
 def plain(model: str = "decoder") -> dict[str, Any]:
     """What `train.py` composes for these stacks without further overrides, but for the logger."""
-    return json.loads(_composed(model))
+    return copied(_composed(model))
 
 
 def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
@@ -102,6 +104,15 @@ def faults(config: Node) -> list[Fault]:
     return check(config, data=False, task=False) or list(untrained_on("cpu", config))
 
 
+def with_model(config: Node, **options: Any) -> dict[str, Any]:
+    """The config with other options of the model as a whole."""
+    return {**config, "model": {**config["model"], **options}}
+
+
+class NotApplicable(Exception):  # noqa: N818  (it is no error)
+    """There is nothing that a law is about in a composition; the text is why."""
+
+
 class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what happened)
     """A composition that breaks a law. The message has the law, the numbers, and the overrides that
     reproduce it.
@@ -118,10 +129,8 @@ class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what hap
 class Case:
     """One composition, with models, tokens and what its parts say of themselves."""
 
-    _last: ClassVar[tuple[Node, dict[str, Any]]] = (
-        {},
-        {},
-    )  # the config that was judged last, and what its laws share
+    # The config that was judged last, and what its laws share.
+    _last: ClassVar[tuple[Node, dict[str, Any]]] = {}, {}
 
     def __init__(self, config: Node, law: str, under: tuple[str, ...] = ()):
         self.config = config
@@ -144,14 +153,10 @@ class Case:
         """A model in evaluation mode, with the weights of that draw; `changes` replace parts of the
         config.
         """
-        if (
-            draw > 1
-            # numbers that a part draws for its start, of which those of the first draw may be
-            # extreme
-        ):
-            size = {**self.config["model"], **changes.get("model", {})}
-            changes["model"] = size | {"seed": self.config["seed"] + draw - 1}
-        model = made({**self.config, **changes})
+        config = {**self.config, **changes}
+        if draw > 1:  # what a part draws for its start may be extreme in the first draw
+            config = with_model(config, seed=config["seed"] + draw - 1)
+        model = made(config)
         randomise(model, draw)
         return model.to(dtype).eval()
 
@@ -204,19 +209,11 @@ class Case:
         """(batch, SOURCE) of token ids, all different from each other and from the row's `ids`;
         None for one stack.
         """
-        return (
-            self._drawn[:, LENGTH : LENGTH + SOURCE]
-            if "encoder" in self.stacks and self.decodes
-            else None
-        )
+        return self._drawn[:, LENGTH : LENGTH + SOURCE] if len(self.stacks) > 1 else None
 
     @cached_property
     def stacks(self) -> list[str]:
         return [plan.name for plan in stacks(self.config)]
-
-    @property
-    def decodes(self) -> bool:
-        return "decoder" in self.stacks
 
     def read(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
@@ -251,7 +248,13 @@ class Case:
     @cached_property
     def looks(self) -> list[Context]:
         """What each attention meets."""
-        return [context for kind, context in self.sublayers if kind == "attn"]
+        return [
+            sub.context
+            for plan in stacks(self.config)
+            for block in plan.variants.values()
+            for sub in block.sublayers
+            if sub.kind == "attn"
+        ]
 
     @property
     def own(self) -> list[Context]:
@@ -264,22 +267,32 @@ class Case:
         return [look for look in self.looks if look.cross]
 
     @property
-    def sources(self) -> list[Context]:
-        """What each attention of the stack that reads the source meets."""
-        return [look for look in self.looks if look.stack != self.stacks[-1]]
-
-    @cached_property
-    def sublayers(self) -> list[tuple[str, Context]]:
-        return [
-            (sub.kind, sub.context)
-            for plan in stacks(self.config)
-            for block in plan.variants.values()
-            for sub in block.sublayers
-        ]
-
-    @property
     def sees_future(self) -> bool:
         return any(context.mask.sees_future for context in self.own)
+
+    def needs_past(self) -> None:
+        """Raises NotApplicable if a token may see later ones."""
+        if self.sees_future:
+            raise NotApplicable("a mask sees the future")
+
+    def needed_source(self) -> Tensor:
+        """The source. Raises NotApplicable for one stack."""
+        if self.source is None:
+            raise NotApplicable("no source")
+        return self.source
+
+    def needs_no_order(self, stack: str) -> None:
+        """Raises NotApplicable if a stack's tokens have an order: by a position, by a shift, or by
+        a mask that does not show all, of its attentions or of those to the other stack.
+        """
+        # Also if no attention of the stack's own attends through it.
+        base = stack_plan(self.config, stack).base.nodes["position"]["name"]
+        ordered = self.mixes or "embed" in POSITIONS[base].enters
+        for look in self.looks:
+            if look.stack == stack or look.cross:
+                ordered |= bool(look.position.enters) or look.mask.band != (math.inf, math.inf)
+        if ordered:
+            raise NotApplicable("there is an order: a position, or a mask that is not full")
 
     @property
     def mixes(self) -> bool:
@@ -342,20 +355,6 @@ def _without_kernels(stack: Node | None) -> dict[str, Any]:
     return kept | {"variants": variants} if variants else kept
 
 
-def unordered(config: Node, stack: str, looks: Iterable[Context]) -> bool:
-    """Whether nothing tells the order of a stack's tokens: no position, no shift, and masks that
-    show all.
-    """
-    if any(EXTRAS[name].overrides("caches") for name in config.get("extra") or ()):
-        return False
-    # Also if no attention of the stack's own attends through it.
-    base = stack_plan(config, stack).base.nodes["position"]["name"]
-    if "embed" in POSITIONS[base].enters:
-        return False
-    everything = math.inf, math.inf
-    return all(not x.position.enters and x.mask.band == everything for x in looks)
-
-
 def overrides(config: Node) -> list[str]:
     """The command line that composes a config, as far as it differs from the plain one of its
     stacks.
@@ -363,37 +362,18 @@ def overrides(config: Node) -> list[str]:
     name = "_".join(plan.name for plan in stacks(config))
     words, base = [*MODELS[name]], plain(name)
     for key, value in config.items():
-        if key in ("name", "logger", "task") or value == base.get(key):
+        usual = base.get(key)
+        if key in ("name", "logger", "task") or value == usual:
             continue
-        if key in KINDS:
-            words += _part(key, value, base[key])
-        elif isinstance(value, Mapping):
-            words += [
-                f"{key}.{k}={_text(v)}" for k, v in value.items() if base[key].get(k, ...) != v
-            ]
-        else:
-            words.append(f"{key}={_text(value)}")
+        if not isinstance(value, Mapping):
+            words.append(f"{key}={value_text(value)}")
+            continue
+        if key in KINDS and value["name"] != usual["name"]:
+            words.append(f"{key}={value['name']}")
+            usual = KINDS[key].defaults(value["name"])
+        words += [
+            f"{key}.{option}={value_text(v)}"
+            for option, v in value.items()
+            if usual.get(option, ...) != v
+        ]
     return words
-
-
-def _part(kind: str, node: Node, base: Node) -> Iterator[str]:
-    name = node["name"]
-    if name != base["name"]:
-        yield f"{kind}={name}"
-    known = base if name == base["name"] else KINDS[kind].defaults(name)
-    yield from (
-        f"{kind}.{key}={_text(value)}"
-        for key, value in node.items()
-        if known.get(key, ...) != value
-    )
-
-
-def _text(value: Any) -> str:
-    """A value as Hydra's grammar reads it."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{_text(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(_text(v) for v in value) + "]"
-    return (
-        str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
-    )

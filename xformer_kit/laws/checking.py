@@ -3,7 +3,7 @@ whole.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import UnionType
@@ -17,7 +17,7 @@ from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import REQUIRED, ConfigError, nested
+from xformer_kit.registry import REQUIRED, ConfigError, Node, nested
 from xformer_kit.registry import choices as known_choices
 
 EMPTY_ROWS = {
@@ -26,7 +26,7 @@ EMPTY_ROWS = {
 }
 # What a part is composed with: between them the shapes of masks and the places at which a position
 # enters.
-COMPANIONS: tuple[Mapping[str, Any], ...] = (
+COMPANIONS: tuple[Node, ...] = (
     {"mask": "causal", "position": "rotary"},
     {
         "mask": "sliding_window",
@@ -98,32 +98,21 @@ def check_part(kind: str, name: str) -> list[Result]:
     """One part in several compositions under all laws, under slow ones in as many as it has faces:
     one result per law, broken where it is broken anywhere.
     """
+    part = f"{kind} {name}"
     if kind not in PARTS:
-        return [
-            Result(
-                f"{kind} {name}",
-                "all",
-                "skipped",
-                f"laws are about the parts of a model: {', '.join(KINDS)}.",
-            )
-        ]
+        sentence = f"laws are about the parts of a model: {', '.join(KINDS)}."
+        return [Result(part, "all", "skipped", sentence)]
     tried = [(config, faults(config)) for config in compositions(kind, name)]
     configs = [config for config, refused in tried if not refused]
     if not configs:
         reasons = " ".join(dict.fromkeys(str(fault) for _, refused in tried for fault in refused))
-        return [
-            Result(
-                f"{kind} {name}",
-                "composes",
-                "broken",
-                f"every composition tried is refused: {reasons}",
-            )
-        ]
+        sentence = f"every composition tried is refused: {reasons}"
+        return [Result(part, "composes", "broken", sentence)]
     unknown = [law for law in PARTS[kind].broken(name) if law not in LAWS]
     if unknown:
         sentence = f"no law is called '{unknown[0]}'. {known_choices(unknown[0], LAWS)}"
-        return [Result(f"{kind} {name}", "breaks", "broken", sentence)]
-    verdicts = [_Verdict(f"{kind} {name}", law) for law in LAWS]
+        return [Result(part, "breaks", "broken", sentence)]
+    verdicts = [_Verdict(part, law) for law in LAWS]
     few = len(faces(kind, name))
     for i, config in enumerate(configs):  # all laws of one composition, for they share its models
         with among_many() if i else nullcontext():
@@ -166,12 +155,8 @@ class _Verdict:
         if not self.kept:
             return Result(self.part, self.law, "skipped", f"{why}.")
         rest = f"; {len(self.reasons)} left out: {why}" if self.reasons else ""
-        return Result(
-            self.part,
-            self.law,
-            "ok",
-            f"kept in {self.kept} composition{'s' * (self.kept > 1)}{rest}.",
-        )
+        kept = f"kept in {self.kept} composition{'s' * (self.kept > 1)}{rest}."
+        return Result(self.part, self.law, "ok", kept)
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
@@ -188,14 +173,12 @@ def _needed(kind: str, name: str) -> dict[str, Any]:
     """
     if kind != "kernel" or "scores" in KINDS[kind][name].computes:
         return {}
-    able = [
-        attn for attn, part in ATTENTIONS.items() if part.computes in KINDS[kind][name].computes
-    ]
-    fits = {
-        attn: sum(not faults(tiny(**{**companions, "attn": attn})) for companions in COMPANIONS)
-        for attn in able
-    }
-    return {"attn": max(fits, key=fits.__getitem__)}
+    able = [a for a, part in ATTENTIONS.items() if part.computes in KINDS[kind][name].computes]
+
+    def fits(attn: str) -> int:
+        return sum(not faults(tiny(**{**companions, "attn": attn})) for companions in COMPANIONS)
+
+    return {"attn": max(able, key=fits)}
 
 
 def faces(kind: str, name: str) -> list[dict[str, Any]]:
@@ -210,7 +193,7 @@ def faces(kind: str, name: str) -> list[dict[str, Any]]:
     found = [base]
     for key, option in registry.options(name).items():
         found += [{**base, key: choice} for choice in choices(option.type) if choice != base[key]]
-    return [face for face in found if not faults(_alone(kind, face))] or [base]
+    return [face for face in found if not faults(tiny(**chosen(kind, face)))] or [base]
 
 
 def choices(annotation: Any) -> list[Any]:
@@ -225,10 +208,6 @@ def choices(annotation: Any) -> list[Any]:
     return [] if inner is None else [{"name": name} for name in inner]
 
 
-def _alone(kind: str, node: dict[str, Any]) -> dict[str, Any]:
-    return tiny(**chosen(kind, node))
-
-
 def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
     """How `tiny` is told of a part: a part of a part stands in the first that has room for it."""
     outer, _, option = kind.partition(".")
@@ -236,12 +215,8 @@ def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
         return {kind: {node["name"]: {k: v for k, v in node.items() if k != "name"}}}
     if not option:
         return {kind: node}
-    return {
-        outer: {
-            "name": next(name for name in KINDS[outer] if option in KINDS[outer].inner(name)),
-            option: node,
-        }
-    }
+    first = next(name for name in KINDS[outer] if option in KINDS[outer].inner(name))
+    return {outer: {"name": first, option: node}}
 
 
 def example(annotation: Any) -> Any:

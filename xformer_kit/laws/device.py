@@ -4,7 +4,7 @@ Both cost a GPU a wait for all that was queued, and end a run under CUDA graphs.
 where tensors have no values, both fail, without a GPU.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from xformer_kit.laws.book import law
 from xformer_kit.laws.case import LENGTH, SOURCE, Case
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.registry import Node
 
 CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, several
 
@@ -28,7 +29,7 @@ class _OnMeta(TorchDispatchMode):
         operation: Any,
         types: Any,
         args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: Node | None = None,
     ) -> Any:
         out = operation(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
@@ -40,41 +41,35 @@ class _OnMeta(TorchDispatchMode):
 
 
 @law("device")
-def device(case: Case) -> str | None:
+def device(case: Case) -> None:
     """Forward, backward and cached generation run with parameters and inputs on the meta device,
     also of padded batches.
     """
     model, ids, source = _inputs(case)
     _holds(case, "plain", lambda: _step(model, Tokens(ids=ids), source))
     if "padding" not in case.breaks:
-        real = torch.empty(ids.shape, dtype=torch.bool, device="meta")
+        real = torch.empty_like(ids, dtype=torch.bool)
         _holds(case, "padded", lambda: _step(model, Tokens(ids=ids, real=real), source))
     if not case.sees_future and "cache" not in case.breaks:
         _holds(case, "cached", lambda: _generate(model.eval(), ids, source))
         model.train()
-    return None
 
 
 @law("device with documents", under=("device", "documents"))
-def device_with_documents(case: Case) -> str | None:
+def device_with_documents(case: Case) -> None:
     """The same for a batch of several documents in a row."""
     model, ids, source = _inputs(case)
-    document = torch.empty(ids.shape, dtype=torch.long, device="meta")
+    document = torch.empty_like(ids, dtype=torch.long)
     if source is not None:
-        source = source._replace(
-            document=torch.empty(source.ids.shape, dtype=torch.long, device="meta")
-        )
+        source = source._replace(document=torch.empty_like(source.ids, dtype=torch.long))
     _holds(case, "packed", lambda: _step(model, Tokens(ids=ids, document=document), source))
-    return None
 
 
 def _inputs(case: Case) -> tuple[Model, Tensor, Tokens | None]:
     """A model in training mode, ids, and a source of two stacks, all on meta."""
     model = case.shared("model on meta", lambda: case.learning().float().to("meta").train())
-    ids, source = (
-        x if x is None else torch.empty_like(x, device="meta") for x in (case.ids, case.source)
-    )
-    return model, ids, None if source is None else Tokens(ids=source)
+    source = None if case.source is None else Tokens(ids=case.source.to("meta"))
+    return model, case.ids.to("meta"), source
 
 
 def _holds(case: Case, what: str, run: Callable[[], None]) -> None:

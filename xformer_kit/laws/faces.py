@@ -184,6 +184,7 @@ HEADS: list[dict[str, Any]] = [
         "logit_softcap": 3.0,
     },
 ]
+NAMED = {"stack": STACKS, "layout": LAYOUTS}  # choices whose levels have names
 Row = tuple[tuple[str, int], ...]  # choice, number of its level
 
 
@@ -200,18 +201,14 @@ def factors() -> dict[str, list]:
     # A kernel that computes no gradients on a CPU is refused there with everything, so that its
     # pairs would say nothing.
     found["kernel"] = [node for node in found["kernel"] if not untrained(node["name"], "cpu")]
-    found["extra"] = [{}, *({name: node} for name in EXTRAS for node in _variants(name))]
-    switches = {"tie_embeddings": [True, False], "share_embeddings": [True, False]}
-    return (
-        found
-        | {"stack": list(STACKS.values()), "layout": list(LAYOUTS.values()), "head": HEADS}
-        | switches
-    )
-
-
-def _variants(name: str) -> list[dict[str, Any]]:
-    """The option sets of an extra that the laws try."""
-    return getattr(EXTRAS[name], "variants", [{}])
+    extras = ((name, getattr(extra, "variants", [{}])) for name, extra in EXTRAS.items())
+    return found | {
+        "extra": [{}, *({name: node} for name, variants in extras for node in variants)],
+        **{factor: list(levels.values()) for factor, levels in NAMED.items()},
+        "head": HEADS,
+        "tie_embeddings": [True, False],
+        "share_embeddings": [True, False],
+    }
 
 
 def variants(kind: str, name: str) -> list[dict[str, Any]]:
@@ -245,20 +242,14 @@ def composed(row: Row) -> dict:
     if stack["model"] == "encoder_decoder" and "layout" in layout:
         layout["layout"] = with_cross(layout["layout"])
     chosen["attn"] = _turned(chosen["attn"], chosen["position"]["name"])
-    if not MASKS.create(
-        chosen["mask"]
-    ).sees_future:  # later tokens, of which it would say something, are not shown
-        chosen["position"] = {
-            key: value for key, value in chosen["position"].items() if key != "symmetric"
-        }
+    if not MASKS.create(chosen["mask"]).sees_future:  # `symmetric` is about later tokens
+        chosen["position"] = {k: v for k, v in chosen["position"].items() if k != "symmetric"}
     chosen["placement"], layout = _laid(chosen["placement"], layout)
     chosen |= stack | {speaks: {**stack.get(speaks, {}), **layout}} | chosen.pop("head")
     if "activation" in chosen["ffn"]:
         fit = [name for name in ACTIVATIONS if not _lost(name, chosen)]
-        chosen["ffn"] = {
-            **chosen["ffn"],
-            "activation": fit[sum(level for _, level in row) % len(fit)],
-        }
+        activation = fit[sum(level for _, level in row) % len(fit)]
+        chosen["ffn"] = {**chosen["ffn"], "activation": activation}
     return _bared(tiny(**chosen))
 
 
@@ -266,26 +257,22 @@ def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict
     """The two without what they would say to nobody: of norms that nobody shares, of networks that
     are not there, and which norm, where the placement has none.
     """
-    entries = layout.get("layout", ())
-    shares, networks = any(isinstance(entry, list) for entry in entries), entries != ["attn"]
-    lost = {
-        option
-        for option, used in {"shared": shares, "scale_residual": networks}.items()
-        if not used
-    }
+    entries, placement = layout.get("layout", ()), {**placement}
+    if not any(isinstance(entry, list) for entry in entries):
+        placement.pop("shared", None)
+    if entries == ["attn"]:
+        placement.pop("scale_residual", None)
     if entries and not normed(placement["name"]):
         layout = layout | {"layout": [_normless(entry) for entry in entries]}
-    return {key: value for key, value in placement.items() if key not in lost}, layout
+    return placement, layout
 
 
 def _normless(entry: Any) -> Any:
     """An entry of a layout without what it says of its norm."""
     if not isinstance(entry, dict):
         return entry
-    return {
-        word: {key: value for key, value in said.items() if key != "norm"}
-        for word, said in entry.items()
-    }
+    ((word, said),) = entry.items()
+    return {word: {key: value for key, value in said.items() if key != "norm"}}
 
 
 def _bared(config: dict) -> dict:
@@ -295,17 +282,14 @@ def _bared(config: dict) -> dict:
     plans = stacks(config)
     usual = plain("_".join(plan.name for plan in plans))
     parts = [fault.path for fault in unused.parts(config, plans) if fault.path in KINDS]
-    left = [
-        (place, key) for place, key, _ in unused.found(config, plans) if place.path == place.kind
-    ]
-    if not left and not parts:
-        return config
     bared = config | {kind: usual[kind] for kind in parts}
-    for place, key in left:
-        if place.kind not in parts:
+    for place, key, *_ in unused.found(config, plans):
+        if place.path == place.kind and place.kind not in parts:
             option = key.partition(".")[0]
             default = KINDS[place.kind].defaults(place.node["name"])[option]
             bared[place.kind] = {**bared[place.kind], option: default}
+    if bared == config:
+        return config
     said = [set(faults(one)) - set(unused.faults(one, plans)) for one in (config, bared)]
     return bared if said[0] == said[1] else config
 
@@ -313,13 +297,10 @@ def _bared(config: dict) -> dict:
 def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:
     """The attention; where nothing turns, its norms do not stand behind a rotation."""
     norms = attn.get("qk_norm")
-    if (
-        isinstance(norms, dict)
-        and norms.get("after")
-        and "rotate" not in KINDS["position"][position].enters
-    ):
-        return {**attn, "qk_norm": {**norms, "after": False}}
-    return attn
+    turned = "rotate" in KINDS["position"][position].enters
+    if turned or not isinstance(norms, dict) or not norms.get("after"):
+        return attn
+    return {**attn, "qk_norm": {**norms, "after": False}}
 
 
 def _lost(activation: str, chosen: dict[str, Any]) -> bool:
@@ -338,7 +319,7 @@ def with_cross(layout: list) -> list:
     """A layout that looks at the other stack behind its first attention, or beside it."""
     crossed = []
     for entry in layout:
-        crossed += [["attn", "cross", *entry[1:]]] if isinstance(entry, list) else [entry]
+        crossed.append(["attn", "cross", *entry[1:]] if isinstance(entry, list) else entry)
         crossed += ["cross"] if entry == "attn" else []
     return crossed
 
@@ -346,10 +327,6 @@ def with_cross(layout: list) -> list:
 def drawn(draw: random.Random) -> Row:
     """A row at random, which may be refused."""
     return tuple((factor, draw.randrange(len(levels))) for factor, levels in factors().items())
-
-
-def able(row: Row) -> bool:
-    return not wrong(row)
 
 
 def wrong(row: Row) -> list[Fault]:
@@ -363,8 +340,6 @@ def wrong(row: Row) -> list[Fault]:
 
 
 def label(row: Row) -> str:
-    config, words = composed(row), []
-    for factor, level in row:
-        names = {"layout": list(LAYOUTS), "stack": list(STACKS)}.get(factor)
-        words.append(names[level] if names else config[factor]["name"] if factor in KINDS else "")
-    return "-".join(word for word in words if word)
+    config = composed(row)
+    names = [list(NAMED[factor])[level] for factor, level in row if factor in NAMED]
+    return "-".join([*(config[kind]["name"] for kind, _ in row if kind in KINDS), *names])

@@ -1,20 +1,18 @@
 """Laws about generation: what is cached equals what is computed afresh."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, Case
+from xformer_kit.laws.case import BATCH, LENGTH, Case, NotApplicable
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
 
-CHUNKS = (
-    (1,) * LENGTH,
-    (5, 1, 3, 4),
-    (LENGTH - 1, 1),
-    (6, 7),
-)  # ways to split prompt and continuation
+# Ways to split prompt and continuation.
+CHUNKS = (1,) * LENGTH, (5, 1, 3, 4), (LENGTH - 1, 1), (6, 7)
 PADS = (0, 2, 4)  # padding on the left of each row's prompt of 5 tokens
 NEW = 6  # tokens to generate
 
@@ -33,52 +31,41 @@ def in_chunks(
 
 @law("cache")
 @torch.no_grad()
-def cached(case: Case) -> str | None:
+def cached(case: Case) -> None:
     """Cached generation equals uncached, at any split of prompt and continuation, also with padding
     on the left.
     """
-    if case.sees_future:
-        return "a mask sees the future"
+    case.needs_past()
     model = case.read_only
     whole = case.logits(model, case.ids)
     for chunks in CHUNKS:
-        split = "+".join(map(str, chunks))
-        case.same(
-            in_chunks(case, model, chunks),
-            whole,
-            f"with a cache, in chunks of {split}, logits differ",
-        )
-    return None
+        what = f"with a cache, in chunks of {'+'.join(map(str, chunks))}, logits differ"
+        case.same(in_chunks(case, model, chunks), whole, what)
 
 
 @law("cache with padding", under=("cache", "padding"))
 @torch.no_grad()
-def cached_and_padded(case: Case) -> str | None:
+def cached_and_padded(case: Case) -> None:
     """Cached generation equals uncached where prompts are padded on the left."""
-    if case.sees_future:
-        return "a mask sees the future"
+    case.needs_past()
     model = case.read_only
     real = torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]
     expected = case.logits(model, case.ids, real=real)
     for chunks in ((5, 1, 3, 4), (5,) + (1,) * (LENGTH - 5)):
         got = in_chunks(case, model, chunks, real[:, :5])
         split = "+".join(map(str, chunks))
-        case.same(
-            got[real],
-            expected[real],
-            f"with a cache and padding, in chunks of {split}, logits differ",
-        )
-    return None
+        what = f"with a cache and padding, in chunks of {split}, logits differ"
+        case.same(got[real], expected[real], what)
 
 
 @law("cache with a prefix", under=("cache",))
 @torch.no_grad()
-def cached_prefix(case: Case) -> str | None:
+def cached_prefix(case: Case) -> None:
     """A prompt that is seen whole stays so in the cache, also padded on the left; what follows
     never changes it.
     """
     if case.sees_future or not any(context.mask.sees_prefix for context in case.own):
-        return "no mask sees a prefix"
+        raise NotApplicable("no mask sees a prefix")
     model, ids, prompt = case.read_only, case.ids, 5
     prefix = torch.arange(LENGTH).expand(BATCH, -1) < prompt
     for real in (None, torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]):
@@ -90,16 +77,10 @@ def cached_prefix(case: Case) -> str | None:
             [],
         )
         for start, end in ((0, prompt), *((i, i + 1) for i in range(prompt, LENGTH))):
-            said = (
-                Tokens()
-                if start
-                else model.prompt(ids[:, :end], None if real is None else real[:, :end])
-            )
-            got.append(
-                case.logits(
-                    model, ids[:, start:end], cache=past, real=said.real, prefix=said.prefix
-                )
-            )
+            first = None if real is None else real[:, :end]
+            said = Tokens() if start else model.prompt(ids[:, :end], first)
+            fields: Any = {"real": said.real, "prefix": said.prefix}
+            got.append(case.logits(model, ids[:, start:end], cache=past, **fields))
         counts = torch.ones_like(prefix) if real is None else real
         case.same(
             torch.cat(got, 1)[counts], expected[counts], "with a cache and a prefix, logits differ"
@@ -112,7 +93,6 @@ def cached_prefix(case: Case) -> str | None:
         whole[:, :prompt],
         "what follows changes the prefix",
     )
-    return None
 
 
 def _in_two_calls(case: Case, model: Model, prefix: Tensor) -> None:
@@ -132,37 +112,40 @@ def _in_two_calls(case: Case, model: Model, prefix: Tensor) -> None:
 
 @law("select and rewind", under=("cache",))
 @torch.no_grad()
-def edited(case: Case) -> str | None:
+def edited(case: Case) -> None:
     """A cache goes on with any of its rows, and forgets its newest tokens or says that it
     cannot.
     """
-    if case.sees_future:
-        return "a mask sees the future"
+    case.needs_past()
     model, rows = case.read_only, torch.tensor([2, 0, 0])
     source = None if case.source is None else model.encode(Tokens(ids=case.source))[0]
     whole, past = case.logits(model, case.ids, source), case.past(model)
     case.read(model, case.ids[:, :5], source, cache=past)
     past.select(rows)
     source = source and source.select(rows)
-    got = case.logits(model, case.ids[rows, 5:], source, cache=past)
-    case.same(got, whole[rows][:, 5:], "behind `select`, logits differ")
+    case.same(
+        case.logits(model, case.ids[rows, 5:], source, cache=past),
+        whole[rows][:, 5:],
+        "behind `select`, logits differ",
+    )
     try:
         past.rewind(6)
     except ConfigError:
-        return None
-    got = case.logits(model, case.ids[rows, 7:], source, cache=past)
-    case.same(got, whole[rows][:, 7:], "behind `rewind`, logits differ")
-    return None
+        return
+    case.same(
+        case.logits(model, case.ids[rows, 7:], source, cache=past),
+        whole[rows][:, 7:],
+        "behind `rewind`, logits differ",
+    )
 
 
 @law("greedy", under=("cache",))
 @torch.no_grad()
-def greedy(case: Case) -> str | None:
+def greedy(case: Case) -> None:
     """`generate` with temperature 0 takes the likeliest token of the uncached model, one after
     another.
     """
-    if case.sees_future:
-        return "a mask sees the future"
+    case.needs_past()
     model = case.read_only
     given = {} if case.source is None else {"source": case.source}
     ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0, **given)
@@ -174,4 +157,3 @@ def greedy(case: Case) -> str | None:
     logits = model(ids[:, :-1], prefix=prompt, **given)[:, -NEW:]
     taken = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
     case.same(taken, logits.amax(-1), "a greedy token is not the likeliest")
-    return None

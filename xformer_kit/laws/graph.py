@@ -6,7 +6,7 @@ torch goes on uncompiled.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, _dynamo, fx
 from torch._dynamo.utils import counters
 
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.case import Case, with_model
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
@@ -34,7 +34,7 @@ LIMIT = 64  # graphs of blocks, beyond which torch does not compile
 
 
 @law("graph", slow=True)
-def graph(case: Case) -> str | None:
+def graph(case: Case) -> None:
     """The forward pass of a training step compiles as one graph: Python reads no value, and takes
     no branch on one.
     """
@@ -47,11 +47,10 @@ def graph(case: Case) -> str | None:
             raise case.broken(_short(reason))
         if graphs.count != 1:
             raise case.broken(f"{graphs.count} graphs")
-    return None
 
 
 @law("one graph", under=("graph",), slow=True)
-def one_graph(case: Case) -> str | None:
+def one_graph(case: Case) -> None:
     """All layers of a kind share one graph, each block compiled by itself; where something crosses
     layers, the first of a kind, which finds nothing, has one of its own.
     """
@@ -68,7 +67,6 @@ def one_graph(case: Case) -> str | None:
             f"{graphs.count} graphs for {kinds} kind{'s' * (kinds > 1)} of layers: hold a number of"
             " a layer in a tensor (register_buffer), and give all layers of a kind the same shapes"
         )
-    return None
 
 
 class _Graphs:
@@ -113,25 +111,18 @@ def _forward(case: Case, model: Model) -> Callable[[], Tensor]:
 
 def _of_layers(case: Case, count: int) -> Case:
     """The composition with so many layers of each kind; a stack that sets their number keeps it."""
-    layers = count * max(len(_kinds(plan)) for plan in stacks(case.config))
-    model = {**case.config["model"], "layers": layers}
-    return Case({**case.config, "model": model}, case.law, case.under)
-
-
-def _kinds(plan: Any) -> set[str]:
-    return {block.variant for block in plan.blocks}
+    kinds = [{block.variant for block in plan.blocks} for plan in stacks(case.config)]
+    layers = count * max(map(len, kinds))
+    return Case(with_model(case.config, layers=layers), case.law, case.under)
 
 
 def _crosses(case: Case, model: Model) -> bool:
     """Whether layers hand anything to later ones beside the residual stream."""
     handed = list[bool]()
-    blocks = [block for name in model.names for block in model.get_submodule(name).calls]  # type: ignore[union-attr]
-    hooks = [
-        block.register_forward_hook(lambda block, args, out: handed.append(bool(out[2])))
-        for block in blocks
-    ]
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with ExitStack() as hooks, torch.random.fork_rng(devices=[]), torch.no_grad():
+        for name in model.names:
+            for block in model.get_submodule(name).calls:  # type: ignore[union-attr]
+                hook = block.register_forward_hook(lambda _, args, out: handed.append(bool(out[2])))
+                hooks.enter_context(hook)
         _forward(case, model)()
-    for hook in hooks:
-        hook.remove()
     return any(handed)

@@ -1,19 +1,22 @@
 """Compositions at random under every law, in several processes."""
 
 import random
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator
 from multiprocessing import get_context
-from typing import Any
+
+import torch
 
 from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import LawBroken, overrides
-from xformer_kit.laws.faces import Row, able, composed, drawn
+from xformer_kit.laws.faces import Row, composed, drawn, wrong
+from xformer_kit.registry import Node
 
 TELL = 100  # compositions between two lines that say how far it is
 
 
-def judged(config: Mapping[str, Any]) -> list[str]:
+def judged(config: Node) -> list[str]:
     """What is wrong with a composition: a sentence for each law that it breaks."""
     found = []
     for name, law in LAWS.items():
@@ -32,7 +35,7 @@ def rows(count: int, seed: int) -> Iterator[Row]:
     draw, seen = random.Random(seed), set[Row]()
     while len(seen) < count:
         row = drawn(draw)
-        if row not in seen and able(row):
+        if row not in seen and not wrong(row):
             seen.add(row)
             yield row
 
@@ -42,9 +45,8 @@ def many(count: int, seed: int, processes: int) -> int:
     of each.
     """
     failed = 0
-    with get_context("spawn").Pool(processes, _one_thread) as pool:
-        tried = enumerate(pool.imap(_with_line, rows(count, seed)), 1)
-        for i, (line, found) in tried:
+    with get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:
+        for i, (line, found) in enumerate(pool.imap(_with_line, rows(count, seed)), 1):
             if found:
                 failed += 1
                 print(*found, f"  python -m xformer_kit.laws {line}", sep="\n", flush=True)
@@ -56,14 +58,6 @@ def many(count: int, seed: int, processes: int) -> int:
     return failed
 
 
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-
-
 def _with_line(row: Row) -> tuple[str, list[str]]:
     config = composed(row)
-    return " ".join(
-        f"'{word}'" if set(word) & set("[]{}(), ") else word for word in overrides(config)
-    ), judged(config)
+    return shlex.join(overrides(config)), judged(config)

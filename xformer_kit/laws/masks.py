@@ -17,10 +17,7 @@ def picture(mask: Mask, queries: slice = slice(None), start: int = 0) -> Tensor:
     token.
     """
     slot = torch.arange(LENGTH)[None] + start
-    query, key = (
-        Tokens(slot=slot[:, queries], position=slot[:, queries]),
-        Tokens(slot=slot, position=slot),
-    )
+    query, key = (Tokens(slot=one, position=one) for one in (slot[:, queries], slot))
     seen = mask.allows(query.as_query(), key.as_key(), torch.arange(HEADS).view(1, -1, 1, 1))
     return seen.expand(1, HEADS, query.length, LENGTH)[0]
 
@@ -39,16 +36,14 @@ def one_by_one(mask: Mask) -> Tensor:
 
 
 @law("mask")
-def mask(case: Case) -> str | None:
+def mask(case: Case) -> None:
     """`band`, `sees_future` and `per_head` are true, and a mask that keeps the law of shift has the
     same pattern from any start; a mask is a value, point-wise, and runs under vmap; it composes as
     a set does.
     """
-    for node in {
-        str(n): n for n in (dict(context.options["mask"]) for context in case.looks)
-    }.values():
-        made = MASKS.create(node)
-        if made != MASKS.create(node) or hash(made) != hash(MASKS.create(node)):
+    for node in {str(look.options["mask"]): look.options["mask"] for look in case.looks}.values():
+        made, again = MASKS.create(node), MASKS.create(node)
+        if made != again or hash(made) != hash(again):
             raise case.broken(f"{made} is no value: two of the same options differ")
         seen = picture(made)
         _said(case, node, made, seen)
@@ -63,7 +58,6 @@ def mask(case: Case) -> str | None:
         for same, expected in _algebra(made, seen):
             if not torch.equal(picture(same), expected):
                 raise case.broken(f"{same} does not compose as sets do")
-    return None
 
 
 def _said(case: Case, node: Node, made: Mask, seen: Tensor) -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import Score
 from xformer_kit.kernel import KERNELS, untrained
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, faults, sized
+from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, NotApplicable, faults, sized
 from xformer_kit.laws.masks import picture
 from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
 from xformer_kit.mask import MASKS, Mask
@@ -25,9 +25,7 @@ ROUNDINGS = 64  # of the weights, where the draws leave one
 WEIGHTS = LARGER, SMALLER = 2, 3  # draws of the weights beside the first
 KEYS = 64  # of a row of scores that shows whether a score is sparse
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
-Request = tuple[
-    Tokens, Tokens | None
-]  # what the model is asked about, and the source of two stacks
+Request = tuple[Tokens, Tokens | None]  # what the model reads, and the source of two stacks
 
 
 def requests(case: Case) -> Iterator[tuple[str, Request]]:
@@ -46,10 +44,8 @@ def requests(case: Case) -> Iterator[tuple[str, Request]]:
 
 def _padded(ids: Tensor, rows: tuple[int, ...] = ROWS) -> Tokens:
     """Two batches in one, of which one is padded on the left, the other on the right."""
-    both = [padded(ids, left, rows) for left in (True, False)]
-    return Tokens(
-        ids=torch.cat([one for one, _ in both]), real=torch.cat([real for _, real in both])
-    )
+    (left, left_real), (right, right_real) = (padded(ids, left, rows) for left in (True, False))
+    return Tokens(ids=torch.cat([left, right]), real=torch.cat([left_real, right_real]))
 
 
 def step(model: Model, request: Request, draw: int = 0) -> Step:
@@ -57,9 +53,8 @@ def step(model: Model, request: Request, draw: int = 0) -> Step:
     targets of that draw; without them where torch computes none.
     """
     model.zero_grad()
-    target = torch.randint(
-        VOCAB, request[0].ids.shape, generator=torch.Generator().manual_seed(7 + draw)
-    )
+    seeded = torch.Generator().manual_seed(7 + draw)
+    target = torch.randint(VOCAB, request[0].ids.shape, generator=seeded)
     tokens, source = (x and x._replace(ids=(x.ids + draw) % VOCAB) if draw else x for x in request)
     hidden, report = model.hidden(tokens, source=source, further=True)
     real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.real is None else tokens.real
@@ -73,11 +68,11 @@ def step(model: Model, request: Request, draw: int = 0) -> Step:
 
 
 @law("kernels")
-def kernels(case: Case) -> str | None:
+def kernels(case: Case) -> None:
     """Every kernel that accepts a request equals `reference`, outputs and gradients, in fp32."""
     able, chosen = others(case), unlearned(case)
     if not able and not chosen:
-        return "only `reference` can compute it"
+        raise NotApplicable("only `reference` can compute it")
     for what, request in requests(case):
         for names, learns in ((able, True), (chosen, False)):
             with torch.set_grad_enabled(learns):
@@ -89,19 +84,17 @@ def kernels(case: Case) -> str | None:
                         of,
                         Rule(name, torch.float32, 3, 2e-5),
                     )
-    return None
 
 
 @law("kernels in bf16", under=("kernels",))
-def kernels_in_bf16(case: Case) -> str | None:
+def kernels_in_bf16(case: Case) -> None:
     """In bf16 such a kernel lies about as near to the exact numbers as `reference` does."""
     able = others(case)
     if not able:
-        return "only `reference` can compute it"
+        raise NotApplicable("only `reference` can compute it")
     of = _steps(case, *next(requests(case)))
     for name in able:
         _bounded(case, f"kernel '{name}' in bf16", of, Rule(name, torch.bfloat16, 10, 2e-2))
-    return None
 
 
 def others(case: Case) -> list[str]:
@@ -230,19 +223,17 @@ def _off(
 
 @law("precision")
 @torch.no_grad()
-def precision(case: Case) -> str | None:
+def precision(case: Case) -> None:
     """The model runs in float64 as in float32."""
-    double, single = (
-        case.predicted(model, case.ids) for model in (case.read_only, case.model(torch.float32))
-    )
+    double = case.predicted(case.read_only, case.ids)
+    single = case.predicted(case.model(torch.float32), case.ids)
     if (double.dtype, single.dtype) != (torch.float64, torch.float32):
         raise case.broken(f"logits are {double.dtype} in float64 and {single.dtype} in float32")
     case.same(single.double(), double, "float32 differs from float64", 1e-4)
-    return None
 
 
 @law("gradients")
-def gradients(case: Case) -> str | None:
+def gradients(case: Case) -> None:
     """Every parameter is in every step's graph; gradients are finite, and not zero unless a part
     names the parameter in `no_gradient`. No buffer is written in forward.
 
@@ -265,7 +256,6 @@ def gradients(case: Case) -> str | None:
     for name, buffer in model.named_buffers():
         if not torch.equal(buffer, buffers[name]):
             raise case.broken(f"the buffer {name} is written in forward; write it in `after_step`")
-    return None
 
 
 def _zero(
@@ -275,10 +265,8 @@ def _zero(
     LawBroken for one that is missing or not finite; where that is not `strict`, one that is not
     finite, as larger weights may make it, counts as zero.
     """
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # of dropout and stochastic depth, so that a verdict is the same each time
-        torch.manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # of dropout and stochastic depth: a verdict is the same each time
         grads, found = step(model, request), {}
     largest = _largest(grads)
     for name, _ in model.named_parameters():
@@ -294,9 +282,8 @@ def _zero(
 
 
 def _largest(grads: Step) -> float:
-    return max(
-        (grad.abs().max().item() for name, grad in grads.items() if name != "logits"), default=0.0
-    )
+    sizes = (grad.abs().max().item() for name, grad in grads.items() if name != "logits")
+    return max(sizes, default=0.0)
 
 
 def freed(case: Case, draw: int) -> Model:

@@ -5,12 +5,13 @@ table.
 import heapq
 import itertools
 import random
-import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
-from xformer_kit.laws.faces import LAYOUTS, STACKS, Row, able, drawn, factors, wrong
+from xformer_kit.config.difference import written
+from xformer_kit.laws.faces import NAMED, Row, drawn, factors, wrong
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault
 
@@ -24,11 +25,11 @@ Pair = Row  # two of them
 
 def pairs() -> Iterator[Pair]:
     """Every pair of levels of two choices."""
-    cells = [
-        [(factor, level) for level in range(len(levels))] for factor, levels in factors().items()
-    ]
-    for some, others in itertools.combinations(cells, 2):
-        yield from itertools.product(some, others)
+    return (two for two in itertools.combinations(cells(), 2) if two[0][0] != two[1][0])
+
+
+def cells() -> list[Cell]:
+    return [(factor, level) for factor, levels in factors().items() for level in range(len(levels))]
 
 
 @cache
@@ -39,27 +40,23 @@ def refused() -> dict[Pair, tuple[Fault, ...]]:
     draw, left = random.Random(0), dict.fromkeys(pairs())
     homes: dict[Cell, list[Row]] = {cell: [] for pair in left for cell in pair}
     for row in (drawn(draw) for _ in range(DRAWS)):
-        if able(row):
+        if not wrong(row):
             _lived_in(row, homes, left)
     for cell in [cell for cell, rows in homes.items() if not rows]:
         for row in _sought(cell, homes):
-            if able(row):
+            if not wrong(row):
                 _lived_in(row, homes, left)
                 break
     found: dict[Pair, tuple[Fault, ...]] = {}
     for pair in list(left):
         if pair not in left:
             continue
-        tried: dict[Row, tuple[Fault, ...]] = {}
-        for row in _candidates(pair, homes):
-            tried[row] = _wrong(row)
-            if not tried[row]:
-                break
-        able_row = row if not tried[row] else _mended(pair, tried)
-        if able_row:
-            _lived_in(able_row, homes, left)
+        tried = list(_candidates(pair, homes))
+        able = next((row for row in tried if not _wrong(row)), None) or _mended(pair, tried)
+        if able:
+            _lived_in(able, homes, left)
         else:
-            found[pair] = next(iter(tried.values()))
+            found[pair] = _wrong(tried[0])
     return found
 
 
@@ -71,24 +68,23 @@ def _wrong(row: Row) -> tuple[Fault, ...]:
     return tuple(wrong(row))
 
 
-def _mended(pair: Pair, tried: dict[Row, tuple[Fault, ...]]) -> Row | None:
+def _mended(pair: Pair, tried: list[Row]) -> Row | None:
     """A row that is not refused, found by changing one choice that a fault names at a time, in rows
     with the fewest faults first. None if all rows that were tried share a fault, or if the search
     ends without one.
     """
-    if set.intersection(*map(set, tried.values())):
+    if set.intersection(*(set(_wrong(row)) for row in tried)):
         return None
     limit = OF_KERNELS if "kernel" in dict(pair) else CHANGED
     order = itertools.count()  # of rows with equally many faults, the one that was found first
-    waiting = [(len(faults), next(order), row) for row, faults in tried.items()]
-    heapq.heapify(waiting)
+    waiting = sorted((len(_wrong(row)), next(order), row) for row in tried)
     changed: set[tuple[int, tuple[str, ...]]] = set()
     while waiting and len(changed) < limit:
         fewest, _, row = heapq.heappop(waiting)
         if (kind := _kind(row)) in changed:
             continue
         changed.add(kind)
-        for other in _changed(row, pair, _wrong(row)):
+        for other in _changed(row, pair):
             found = _wrong(other)
             if not found:
                 return other
@@ -98,20 +94,22 @@ def _mended(pair: Pair, tried: dict[Row, tuple[Fault, ...]]) -> Row | None:
 
 
 def _kind(row: Row) -> tuple[int, tuple[str, ...]]:
-    """The stack of a row and its faults without the names in them: rows that agree in both are
-    changed once.
+    """The stack of a row and the config paths of its faults: rows that agree in both are changed
+    once.
     """
-    rules = (f"{fault.path} {fault.rule}" for fault in _wrong(row))
-    return dict(row)["stack"], tuple(re.sub(r"'\w+'", "", rule) for rule in rules)
+    return dict(row)["stack"], tuple(fault.path for fault in _wrong(row))
 
 
-def _changed(row: Row, pair: Pair, faults: tuple[Fault, ...]) -> Iterator[Row]:
-    """The row with another level of a choice that the faults name, of its stack or its layout."""
-    texts = " ".join(f"{fault.path} {fault.rule} {fault.got} {fault.fix}" for fault in faults)
-    words = {"stack", "layout", *re.findall(r"\w+", texts)} - dict(pair).keys()
+def _changed(row: Row, pair: Pair) -> Iterator[Row]:
+    """The row with another level of one choice: of its stack, of its layout, or of a choice on
+    which its faults depend, that is, the first other level has other faults.
+    """
     for factor, levels in factors().items():
-        if factor in words:
-            yield from (_row(dict(row) | {factor: level}) for level in range(len(levels)))
+        others = [_row(dict(row) | {factor: level}) for level in range(len(levels))]
+        others.remove(row)
+        depends = factor in ("stack", "layout") or _wrong(others[0]) != _wrong(row)
+        if factor not in dict(pair) and depends:
+            yield from others
 
 
 def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) -> None:
@@ -130,10 +128,7 @@ def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
     changed, homes of others, and the first levels under every stack, mask, position and layout.
     """
     first = dict.fromkeys(factors(), 0) | dict([cell])
-    for factor, known in factors().items():
-        yield from (
-            _row(first | {factor: level}) for level in range(len(known)) if factor != cell[0]
-        )
+    yield from (_row(first | dict([other])) for other in cells() if other[0] != cell[0])
     for other in [row for rows in homes.values() for row in rows]:
         yield _row(dict(other) | dict([cell]))
     names = [factor for factor in ("stack", "mask", "position", "layout") if factor != cell[0]]
@@ -145,10 +140,9 @@ def _candidates(pair: Pair, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
     """Homes of each of the two, into which the other moves; of two that have none, the first
     levels.
     """
-    for home in [home for cell in pair for home in homes[cell]] or [
-        _row(dict.fromkeys(factors(), 0))
-    ]:
-        yield _row(dict(home) | dict(pair))
+    first = _row(dict.fromkeys(factors(), 0))
+    rows = [home for cell in pair for home in homes[cell]] or [first]
+    yield from dict.fromkeys(_row(dict(row) | dict(pair)) for row in rows)
 
 
 def _row(chosen: dict[str, int]) -> Row:
@@ -158,26 +152,25 @@ def _row(chosen: dict[str, int]) -> Row:
 def named(cell: tuple[str, int]) -> str:
     """A choice as a reader knows it: attn multi_head, layout parallel, tie_embeddings false."""
     factor, level = cell
-    names = {"layout": list(LAYOUTS), "stack": list(STACKS)}.get(factor)
-    if names:
-        return f"{factor} {names[level]}"
-    value = factors()[factor][level]
-    if factor in KINDS:
-        return f"{factor} {value['name']}"
-    return f"{factor} {str(value).lower() if isinstance(value, bool) else level}"
+    value: Any = factors()[factor][level]
+    if factor in NAMED:
+        value = list(NAMED[factor])[level]
+    elif not isinstance(value, bool):
+        value = value["name"] if factor in KINDS else level
+    return f"{factor} {written(value)}"
 
 
 def table() -> str:
     """The refused pairs in Markdown: part, part, reason, count of faces."""
     rows = Counter((named(a), named(b), str(faults[0])) for (a, b), faults in refused().items())
     total = sum(1 for _ in pairs())
-    share = 1 - len(refused()) / total
+    able = total - len(refused())
     lines = [
         "# Pairs that are refused",
         "",
         (
             f"Of {total:,} pairs of choices, parts in each of their faces,"
-            f" {total - len(refused()):,} ({share:.1%}) train and keep the laws. These are refused,"
+            f" {able:,} ({able / total:.1%}) train and keep the laws. These are refused,"
             " each by the sentence that a user reads. Written by `python -m xformer_kit.laws"
             " --refusals`."
         ),

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, faults, unordered
-from xformer_kit.mask.base import BLIND
+from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, NotApplicable, faults
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 
@@ -24,9 +23,7 @@ def influence(case: Case, model: Model, ids: Tensor, at: int, **fields: Any) -> 
     model.zero_grad()
     out = case.read(model, ids, further=True, **fields)[:, 0, at]
     out.square().sum().backward()
-    grad = (
-        model.embed.weight.grad
-    )  # a row of all different ids: each row of the embedding is one token
+    grad = model.embed.weight.grad  # all ids differ: each row of the embedding is one token
     return torch.zeros(ids.shape[1]) if grad is None else grad[ids[0]].abs().amax(-1)
 
 
@@ -37,10 +34,9 @@ def changed(ids: Tensor, at: int | slice) -> Tensor:
 
 
 @law("causality")
-def causality(case: Case) -> str | None:
+def causality(case: Case) -> None:
     """The future never changes the past, by perturbation and by gradient."""
-    if case.sees_future:
-        return "a mask sees the future"
+    case.needs_past()
     model = case.read_only
     with torch.no_grad():
         before = case.predicted(model, case.ids)
@@ -55,20 +51,15 @@ def causality(case: Case) -> str | None:
             raise case.broken(
                 f"the output at {at} has a gradient of {later.max():.2e} to token {worst}"
             )
-    return None
 
 
 @law("documents")
-def documents(case: Case) -> str | None:
+def documents(case: Case) -> None:
     """Documents in one row do not leak into each other, and a packed document equals the document
     alone; so with the documents of a source.
     """
     model, document = case.read_only, packed(LENGTH, CUT)
-    sources: list[Tokens | None] = [
-        None,
-        None,
-        None,
-    ]  # of both documents, of the first, of the second
+    sources: list[Tokens | None] = [None] * 3  # of both documents, of the first, of the second
     if case.source is not None:
         ids = case.source
         sources = [Tokens(ids=ids, document=packed(SOURCE, SOURCE_CUT))]
@@ -90,7 +81,6 @@ def documents(case: Case) -> str | None:
     ].max()
     if leak != 0:
         raise case.broken(f"the second document has a gradient of {leak:.2e} to the first")
-    return None
 
 
 def packed(length: int, cut: int) -> Tensor:
@@ -102,16 +92,16 @@ def padded(ids: Tensor, left: bool, rows: tuple[int, ...] = ROWS) -> tuple[Tenso
     """A batch whose rows have so many real tokens, and `real`; what stands on the padding is
     arbitrary.
     """
-    at, length = torch.arange(ids.shape[1]), ids.shape[1]
-    real = torch.stack([at >= length - n if left else at < n for n in rows])
-    shifted = torch.stack(
-        [row.roll(length - n if left else 0) for row, n in zip(ids, rows, strict=True)]
-    )
-    return shifted, real
+    length = ids.shape[1]
+    real = torch.arange(length) < torch.tensor(rows)[:, None]
+    if not left:
+        return ids, real
+    shifted = [row.roll(length - n) for row, n in zip(ids, rows, strict=True)]
+    return torch.stack(shifted), real.flip(-1)
 
 
 @law("padding")
-def padding(case: Case) -> str | None:
+def padding(case: Case) -> None:
     """A padded batch equals its unpadded rows, whether the padding is on the left or on the
     right.
     """
@@ -120,10 +110,9 @@ def padding(case: Case) -> str | None:
         alone = [
             case.predicted(model, row[None, :n])[0] for row, n in zip(case.ids, ROWS, strict=True)
         ]
-        for left in (False, True):
+        for left, side in ((False, "right"), (True, "left")):
             ids, real = padded(case.ids, left)
             logits = case.predicted(model, ids, real=real)
-            side = "left" if left else "right"
             if not logits.isfinite().all():
                 raise case.broken(f"padding on the {side} makes logits that are not finite")
             for row in range(BATCH):
@@ -132,11 +121,10 @@ def padding(case: Case) -> str | None:
                     " the row alone"
                 )
                 case.same(logits[row, real[row]], alone[row], what)
-    return None
 
 
 @law("batch")
-def batch(case: Case) -> str | None:
+def batch(case: Case) -> None:
     """Permuting a batch permutes the output, and a row does not depend on its neighbours."""
     model, order = case.read_only, torch.tensor([2, 0, 1])
     source = None if case.source is None else Tokens(ids=case.source)
@@ -148,14 +136,13 @@ def batch(case: Case) -> str | None:
         logits = of(torch.arange(BATCH))
         case.same(of(order), logits[order], "permuting the rows does more than permute the output")
         case.same(of(torch.tensor([1])), logits[1:2], "a row alone differs from the row in a batch")
-    return None
 
 
 @law("shift")
-def shift(case: Case) -> str | None:
+def shift(case: Case) -> None:
     """A relative position ignores a common shift, of a source too."""
     if not case.looks:
-        return "there is no attention"
+        raise NotApplicable("there is no attention")
     model = case.read_only
 
     def of(by: int) -> Tensor:
@@ -166,42 +153,38 @@ def shift(case: Case) -> str | None:
 
     with torch.no_grad():
         case.same(of(16), of(0), "a shift by 16 matters", 1e-4)
-    return None
 
 
 @law("symmetry")
-def symmetry(case: Case) -> str | None:
+@torch.no_grad()
+def symmetry(case: Case) -> None:
     """Without position and with a full mask, the model commutes with permutations of the tokens."""
-    if not unordered(case.config, case.stacks[-1], (*case.own, *case.crosses)):
-        return "there is an order: a position, or a mask that is not full"
+    case.needs_no_order(case.stacks[-1])
     model, order = (
         case.read_only,
         torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3)),
     )
-    with torch.no_grad():
-        got, expected = (
-            case.predicted(model, case.ids[:, order]),
-            case.predicted(model, case.ids)[:, order],
-        )
-        case.same(got, expected, "permuting the tokens does more than permute the output")
-    return None
+    got = case.predicted(model, case.ids[:, order])
+    expected = case.predicted(model, case.ids)[:, order]
+    case.same(got, expected, "permuting the tokens does more than permute the output")
 
 
 @law("nothing")
-def nothing(case: Case) -> str | None:
+def nothing(case: Case) -> None:
     """A row with nothing to see is zero, not NaN: the tokens are then on their own, as far as no
     shift moves them without being seen, and gradients are finite.
     """
     if not case.own:
-        return "no attention"
+        raise NotApplicable("no attention")
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
     hidden_from_all = {**case.config, "mask": nobody}
-    if refused := [fault for fault in faults(hidden_from_all) if BLIND not in fault.rule]:
-        return f"a mask that hides everything is refused: {refused[0].rule}"
+    # The mask itself has one fault: that it hides every token.
+    if refused := [fault for fault in faults(hidden_from_all) if fault.path != "mask"]:
+        raise NotApplicable(f"a mask that hides everything is refused: {refused[0].rule}")
     looks = Case(hidden_from_all, case.law).own
     if any(context.options["mask"] != nobody for context in looks):
-        return "an attention has a mask of its own"
+        raise NotApplicable("an attention has a mask of its own")
     model = case.model(mask=nobody)
     for name, module in model.named_modules():
         if name.startswith(case.stacks[-1]) and name.endswith(("attn.o", "attn_2.o")):
@@ -219,4 +202,3 @@ def nothing(case: Case) -> str | None:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not parameter.grad.isfinite().all():
             raise case.broken(f"the gradient of {name} is not finite where nothing is seen")
-    return None

@@ -16,9 +16,8 @@ from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Registry
+from xformer_kit.registry import Node, Registry
 
-Node = Mapping[str, Any]
 KINDS: dict[str, Registry] = {
     "attn": ATTENTIONS,
     "mask": MASKS,

@@ -1,7 +1,7 @@
 """Which components exist, which options each has, and how a faulty config is reported."""
 
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import ConfigError, Fault, Unused
+from xformer_kit.registry.fault import ConfigError, Fault, Faults, Unused, config_error, shown
 from xformer_kit.registry.many import complete_many, faults_of_many
 from xformer_kit.registry.messages import (
     Options,
@@ -16,10 +16,10 @@ from xformer_kit.registry.messages import (
     listed,
     near,
     nearest,
-    shown,
     unknown_option,
     within,
 )
+from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
 from xformer_kit.registry.registry import Broken, Option, Registry, registered
 from xformer_kit.registry.signature import OptionGroup
@@ -33,7 +33,9 @@ __all__ = [
     "ConfigError",
     "Context",
     "Fault",
+    "Faults",
     "MaskTraits",
+    "Node",
     "NormTraits",
     "Option",
     "OptionGroup",
@@ -49,6 +51,7 @@ __all__ = [
     "at_most",
     "choices",
     "complete_many",
+    "config_error",
     "divisors",
     "faults_of_many",
     "listed",

@@ -1,14 +1,15 @@
 """Faults of a component's node: unknown options, values of wrong types, and its own checks."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import Fault
-from xformer_kit.registry.messages import Options, UnknownValueError, shown, unknown_option
+from xformer_kit.registry.fault import Fault, Faults, shown
+from xformer_kit.registry.messages import Options, UnknownValueError, unknown_option
+from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import REQUIRED, holds_nested, mismatch
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def node_faults(
     context: Context,
     beside: Iterable[str] = (),
     elsewhere: Mapping[str, list[str]] | None = None,
-) -> Iterator[Fault]:
+) -> Faults:
     """Every fault of a component's node and of components inside it.
 
     beside: keys that stand in the same node without being options of the component. elsewhere:
@@ -56,12 +57,12 @@ def node_faults(
 
 def _value_faults(
     registry: "Registry",
-    node: Mapping[str, Any],
-    chosen: Mapping[str, Any],
+    node: Node,
+    chosen: Node,
     path: str,
     context: Context,
     wrong: set[str],
-) -> Iterator[Fault]:
+) -> Faults:
     """Faults of single values; adds their options to `wrong`."""
     options = registry.options(node["name"])
     # Components inside it come last, for their checks read its options.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xformer_kit.registry.messages import Options
+from xformer_kit.registry.node import Node
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
 
@@ -26,7 +27,7 @@ class Context:
     max_len: int = 0  # tokens
     seq_len: int | None = None  # tokens of a training example
     names: Mapping[str, str] = field(default_factory=dict)  # kind -> name of the component
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # kind -> its node
+    options: Mapping[str, Node] = field(default_factory=dict)  # kind -> its node
     attn: AttentionTraits = None  # type: ignore[assignment]
     mask: MaskTraits = None  # type: ignore[assignment]
     position: PositionTraits = None  # type: ignore[assignment]

@@ -1,10 +1,21 @@
 """Faults: what is wrong with a config, as values that are formatted once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from xformer_kit.registry.printable import printable
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence, as YAML writes it: null, true, 'a text', [1, 2], {a: 1}."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {shown(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value)
 
 
 @dataclass(frozen=True)
@@ -18,11 +29,15 @@ class Fault:
     # component itself; the registry and the plan complete it with `at`.
     path: str
     rule: str  # what must hold, or why the value has no use, without a full stop
-    got: str = ""  # the value, or several
+    got: Any = ""  # the value, which is kept as `shown` writes it, or a text
     fix: str = ""  # what to set instead, in whole sentences
 
     # Whether it is an option without effect in one composition, see Unused.
     unused: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.got, str):
+            object.__setattr__(self, "got", shown(self.got))
 
     def at(self, path: str) -> Self:
         """The same fault of a component at a config path."""
@@ -53,6 +68,9 @@ class Unused(Fault):
     unused = True
 
 
+Faults = Iterator[Fault]
+
+
 class ConfigError(ValueError):
     """A config that cannot run, with all its faults.
 
@@ -68,3 +86,8 @@ class ConfigError(ValueError):
     def messages(self) -> tuple[str, ...]:
         """Each fault as a sentence that starts with its config path."""
         return tuple(printable(str(fault)) for fault in self.faults)
+
+
+def config_error(path: str, rule: str, got: Any = "", fix: str = "") -> ConfigError:
+    """The error of a config with one fault."""
+    return ConfigError(Fault(path, rule, got, fix))

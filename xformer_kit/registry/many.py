@@ -1,11 +1,10 @@
 """Nodes that name any number of components of a kind: {name: options}."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import Fault
-from xformer_kit.registry.messages import shown
+from xformer_kit.registry.fault import Fault, Faults, shown
 from xformer_kit.registry.registry import Registry
 
 
@@ -13,23 +12,17 @@ def complete_many(registry: Registry, node: Any) -> Any:
     """The node with the defaults of each component; one that is null is left out."""
     if not isinstance(node, Mapping):
         return node
-    return {
-        name: _complete(registry, name, options)
-        for name, options in node.items()
-        if options is not None
-    }
-
-
-def _complete(registry: Registry, name: str, options: Any) -> Any:
-    if name not in registry or not isinstance(options, Mapping):
-        return options
-    defaults = registry.defaults(name)
-    return {key: value for key, value in defaults.items() if key != "name"} | dict(options)
+    found = {name: options for name, options in node.items() if options is not None}
+    for name, options in found.items():
+        if name in registry and isinstance(options, Mapping):
+            found[name] = {**registry.defaults(name), **options}
+            found[name].pop("name")
+    return found
 
 
 def faults_of_many(
     registry: Registry, node: Any, path: str, context: Context, hint: str = ""
-) -> Iterator[Fault]:
+) -> Faults:
     """Every fault of such a node.
 
     hint: what is added to the fix of an unknown name.

@@ -10,7 +10,7 @@ from math import isqrt
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from xformer_kit.registry.fault import Fault
+from xformer_kit.registry.fault import Fault, Faults
 
 Bound = TypeVar("Bound")
 
@@ -48,47 +48,47 @@ class Options(SimpleNamespace):
                 yield name, value, bound
 
 
-def apart(check: Callable[..., Iterator[Fault]]) -> Callable[..., Iterator[Fault]]:
+def apart(check: Callable[..., Faults]) -> Callable[..., Faults]:
     """Decorator for a check of some options, which a part's `check` yields from: where it cannot go
     on, because one of them is at fault itself, the checks behind it still can.
     """
 
     @wraps(check)
-    def checked(*args: Any) -> Iterator[Fault]:
+    def checked(*args: Any) -> Faults:
         with suppress(UnknownValueError):
             yield from check(*args)
 
     return checked
 
 
-def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[Fault]:
+def at_least(options: Options, unit: str = "", **bounds: float) -> Faults:
     """Faults of options below their bound; None passes. For use in a component's `check`."""
     for name, value, bound in options.bounded(bounds):
         if not value >= bound:
-            yield Fault(name, f"must be at least {bound}{unit and ' ' + unit}", got=f"{value}")
+            yield Fault(name, f"must be at least {bound}{unit and ' ' + unit}", got=value)
 
 
-def at_most(options: Options, unit: str = "", **bounds: float) -> Iterator[Fault]:
+def at_most(options: Options, unit: str = "", **bounds: float) -> Faults:
     """Faults of options above their bound; None passes. For use in a component's `check`."""
     for name, value, bound in options.bounded(bounds):
         if not value <= bound:
-            yield Fault(name, f"must be at most {bound:,}{unit and ' ' + unit}", got=f"{value}")
+            yield Fault(name, f"must be at most {bound:,}{unit and ' ' + unit}", got=value)
 
 
-def above(options: Options, way_out: str = "", **bounds: float) -> Iterator[Fault]:
+def above(options: Options, way_out: str = "", **bounds: float) -> Faults:
     """Faults of options at their bound or below it; None passes. For use in a component's
     `check`.
     """
     for name, value, bound in options.bounded(bounds):
         if not value > bound:
-            yield Fault(name, f"must be above {bound}", got=f"{value}", fix=way_out)
+            yield Fault(name, f"must be above {bound}", got=value, fix=way_out)
 
 
-def within(options: Options, **bounds: tuple[float, float]) -> Iterator[Fault]:
+def within(options: Options, **bounds: tuple[float, float]) -> Faults:
     """Faults of options outside [low, high); None passes. For use in a component's `check`."""
     for name, value, (low, high) in options.bounded(bounds):
         if not low <= value < high:
-            yield Fault(name, f"must be at least {low} and below {high}", got=f"{value}")
+            yield Fault(name, f"must be at least {low} and below {high}", got=value)
 
 
 def inside(
@@ -176,17 +176,6 @@ def divisors(n: int) -> list[int]:
 def near(value: int, choices: list[int]) -> str:
     """The four choices nearest to a value, as a phrase."""
     return listed(sorted(sorted(choices, key=lambda c: abs(c - value))[:4]))
-
-
-def shown(value: Any) -> str:
-    """A value in a sentence, as YAML writes it: null, true, 'a text', [1, 2], {a: 1}."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {shown(v)}" for key, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(shown, value))}]"
-    return repr(value)
 
 
 def first_line(text: str) -> str:

@@ -8,17 +8,15 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from xformer_kit.registry.fault import Fault
-from xformer_kit.registry.messages import article, choices, shown
+from xformer_kit.registry.fault import Fault, Faults, shown
+from xformer_kit.registry.messages import article, choices
 
 if TYPE_CHECKING:
     from xformer_kit.registry import Context, Registry
 
 # the default of an option that must be given (OmegaConf's own mark of a missing value)
 REQUIRED = "???"
-NESTED: dict[
-    type, "Registry"
-] = {}  # base class of built parts -> their registry, which enters itself
+NESTED: dict[type, "Registry"] = {}  # base class of parts -> their registry, which enters itself
 
 
 @cache
@@ -83,12 +81,11 @@ def fitting(annotation: Any) -> frozenset[type]:
     """Types of which every value fits; most values have such a type, and need no closer look."""
     if get_origin(annotation) in (Union, UnionType):
         return frozenset().union(*map(fitting, get_args(annotation)))
-    return frozenset({annotation} & {int, bool, str, NoneType}) | (
-        {int} if annotation is float else set()
-    )
+    types = {int} if annotation is float else {annotation} & {int, bool, str, NoneType}
+    return frozenset(types)
 
 
-def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[Fault]:
+def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
     """Why a value does not fit a type; nothing if it fits. An int serves as a float."""
     if value == REQUIRED or type(value) in fitting(annotation):
         return
@@ -106,24 +103,27 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
             yield from mismatch(kind, item, f"{path}[{i}]", context)
     elif origin is Literal:
         if value not in args or type(value) not in {type(a) for a in args}:
-            fix = choices(value, [str(a) for a in args])
-            yield Fault(path, f"no choice is called {shown(value)}", fix=fix)
+            yield Fault(
+                path,
+                f"no choice is called {shown(value)}",
+                fix=choices(value, [str(a) for a in args]),
+            )
     elif (origin is dict or annotation is dict) and isinstance(value, Mapping):
         for key, item in value.items() if args else ():
             yield from mismatch(args[1], item, f"{path}.{key}", context)
     elif annotation is float and isinstance(value, float) and not math.isfinite(value):
-        yield Fault(path, "must be a finite number", got=f"{value}")
+        yield Fault(path, "must be a finite number", got=value)
     elif not _is_plain(annotation, value):
         yield _other_type(annotation, value, path)
 
 
-def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[Fault]:
+def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
     args = get_args(annotation)
     registries = [registry for a in args if (registry := nested(a)) is not None]
     mappings = [a for a in args if get_origin(a) is dict]
     if registries and isinstance(value, Mapping):
         yield from registries[0].faults(value, path, context)
-    elif not any(not list(mismatch(a, value, path, context)) for a in args):
+    elif all(any(mismatch(a, value, path, context)) for a in args):
         if mappings and isinstance(value, Mapping):
             yield from mismatch(mappings[0], value, path, context)
         else:
@@ -131,14 +131,14 @@ def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Ite
 
 
 def _is_plain(annotation: Any, value: Any) -> bool:
-    """Whether a value is of a type that is no container."""
-    if annotation is Any or (annotation is NoneType and value is None):
+    """Whether a value that is not of a fitting type is an instance of this one; a boolean is no
+    number.
+    """
+    if annotation is Any:
         return True
-    if not isinstance(annotation, type):
-        return False
-    if isinstance(value, bool):
-        return annotation is bool
-    return isinstance(value, annotation) or (annotation is float and isinstance(value, int))
+    return (
+        isinstance(annotation, type) and type(value) is not bool and isinstance(value, annotation)
+    )
 
 
 def _other_type(annotation: Any, value: Any, path: str) -> Fault:
@@ -153,11 +153,8 @@ def nest(annotation: Any, value: Any) -> Any:
         value = inner.named(value)
         if not isinstance(value, Mapping):
             return value
-        return (
-            partial(inner.create, value)
-            if get_origin(annotation) is Callable
-            else inner.create(value)
-        )
+        create = partial(inner.create, value)
+        return create if get_origin(annotation) is Callable else create()
     if not isinstance(value, (Mapping, list, tuple)):
         return value
     origin, args = get_origin(annotation), get_args(annotation)
@@ -182,12 +179,10 @@ def plain(value: Any) -> Any:
     """
     if type(value) in PLAIN:
         return value
-    if isinstance(value, (Mapping, list, tuple)):
-        return (
-            {k: plain(v) for k, v in value.items()}
-            if isinstance(value, Mapping)
-            else [plain(v) for v in value]
-        )
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
     for base, registry in NESTED.items():
         if isinstance(value, base):
             name = str(registry.name_of(type(value)))

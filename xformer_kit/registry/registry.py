@@ -18,24 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import ConfigError, Fault
-from xformer_kit.registry.messages import (  # noqa: F401  (parts take what they say from here)
-    Options,
-    UnknownValueError,
-    above,
-    apart,
-    article,
-    at_least,
-    at_most,
-    choices,
-    divisors,
-    listed,
-    near,
-    nearest,
-    shown,
-    unknown_option,
-    within,
-)
+from xformer_kit.registry.fault import ConfigError, Fault, Faults, shown
+from xformer_kit.registry.messages import Options, choices
+from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
     NESTED,
     PLAIN,
@@ -92,7 +77,7 @@ class Option(NamedTuple):
         return self.said() if callable(self.said) else self.said
 
 
-class Registry(Mapping[str, Any]):
+class Registry(Node):
     """Names of one kind of part, e.g. every mask.
 
     The names include the components of xformer_kit/zoo, whose modules are imported when they are
@@ -126,9 +111,8 @@ class Registry(Mapping[str, Any]):
         self._parts: dict[str, Any] = {}
         self._also_called: dict[str, str] = {}
         self._options_of: dict[str, dict[str, Option]] = {}
-        self._usual: dict[
-            str, tuple[dict[str, Any], list[str]]
-        ] = {}  # a whole node; what of it is not plain
+        # Name -> a whole node, and what of it is not plain.
+        self._usual: dict[str, tuple[dict[str, Any], list[str]]] = {}
         self.base = base
         if base is not None:
             NESTED[base] = self
@@ -148,8 +132,7 @@ class Registry(Mapping[str, Any]):
         return len(self._parts.keys() | self.zoo.keys())
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._parts:
-            self._load(name)
+        self._load(name)
         return self._parts[name]
 
     def get(self, name: Any, default: Any = None) -> Any:
@@ -158,7 +141,7 @@ class Registry(Mapping[str, Any]):
         return self[name]
 
     @property
-    def loaded(self) -> Mapping[str, Any]:
+    def loaded(self) -> Node:
         """The components whose modules have been imported."""
         return MappingProxyType(self._parts)
 
@@ -175,10 +158,11 @@ class Registry(Mapping[str, Any]):
 
     def _load(self, name: str) -> None:
         """Import a component of the zoo. Raises ConfigError for a name that is not there."""
-        if name not in self:
+        if name in self._parts:
+            return
+        if name not in self.zoo:
             raise ConfigError(self.unknown(name).at(self.group))
-        if name not in self._parts:
-            importlib.import_module(self.zoo[name])
+        importlib.import_module(self.zoo[name])
         if name not in self._parts:
             raise ImportError(f"{self.zoo[name]} registers no {self.kind} '{name}'.")
 
@@ -211,14 +195,12 @@ class Registry(Mapping[str, Any]):
 
     def options(self, name: str) -> dict[str, Option]:
         """Every option of a part, in the order of its signature."""
-        if name not in self._options_of:
-            self._load(name)
+        self._load(name)
         return self._options_of[name]
 
     def defaults(self, name: str) -> dict[str, Any]:
         """A complete config node of the part: its name and the default of every option."""
-        if name not in self._usual:
-            self._load(name)
+        self._load(name)
         usual, made = self._usual[name]
         return usual | {key: plain(usual[key]) for key in made}  # in the order of the options
 
@@ -239,14 +221,14 @@ class Registry(Mapping[str, Any]):
         found = {option: nested(o.type) for option, o in self.options(name).items()}
         return {option: registry for option, registry in found.items() if registry is not None}
 
-    def nested(self, node: Mapping[str, Any]) -> Iterator[tuple[str, "Registry", dict[str, Any]]]:
+    def nested(self, node: Node) -> Iterator[tuple[str, "Registry", dict[str, Any]]]:
         """(option, registry, complete node) of each component inside a complete node; an option
         may hold several.
         """
         for option, each in self.options(node["name"]).items():
             yield from nested_nodes(each.type, node.get(option), option)
 
-    def cannot(self, node: Any, context: Context) -> Iterator[Fault]:
+    def cannot(self, node: Any, context: Context) -> Faults:
         """Why a component, or one inside it, cannot be composed with its context; the paths begin
         inside the node.
         """
@@ -305,7 +287,7 @@ class Registry(Mapping[str, Any]):
         context: Context,
         beside: Iterable[str] = (),
         elsewhere: Mapping[str, list[str]] | None = None,
-    ) -> Iterator[Fault]:
+    ) -> Faults:
         """Every fault of a component's node and of components inside it, see `node_faults`."""
         return node_faults(self, node, path, context, beside, elsewhere)
 
@@ -326,19 +308,14 @@ class Registry(Mapping[str, Any]):
                     f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}. Name every"
                     " option instead, so that a typo in a config is an error."
                 )
-            if (
-                key in self.given
-                and p.kind is p.KEYWORD_ONLY
-                and not dataclasses.is_dataclass(part)
-            ):
-                continue  # an option elsewhere, of which the part around this one has charge
-            if p.kind is not p.KEYWORD_ONLY and not dataclasses.is_dataclass(part):
-                if key not in self.given:
-                    raise ConfigError(
-                        f"{where}: the model does not give '{key}' (it gives"
-                        f" {', '.join(self.given) or 'nothing'}). Put options behind a bare *."
-                    )
-                continue
+            is_dataclass = dataclasses.is_dataclass(part)
+            if key in self.given and not is_dataclass:
+                continue  # keyword-only, it is an option of the part around this one
+            if p.kind is not p.KEYWORD_ONLY and not is_dataclass:
+                raise ConfigError(
+                    f"{where}: the model does not give '{key}' (it gives"
+                    f" {', '.join(self.given) or 'nothing'}). Put options behind a bare *."
+                )
             if p.annotation is p.empty:
                 raise ConfigError(
                     f"{where}: option {key} has no type; annotate it, e.g. {key}: int = 1."

@@ -14,6 +14,8 @@ from itertools import count, pairwise
 from types import MappingProxyType
 from typing import Any
 
+from xformer_kit.registry.node import Node
+
 
 class OptionGroup:
     """Base of frozen dataclasses of options that belong together.
@@ -24,7 +26,7 @@ class OptionGroup:
 
 
 @cache
-def option_groups(part: Any) -> Mapping[str, Any]:
+def option_groups(part: Any) -> Node:
     """Parameter -> the class of the options that it stands for."""
     types = {key: p.annotation for key, p in parameters(part).items()}
     return {
