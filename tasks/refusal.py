@@ -28,7 +28,7 @@ def too_small(given: Mapping[str, object], **least: int) -> Iterator[Fault]:
     for name, bound in least.items():
         value = given.get(name)
         if isinstance(value, int) and value < bound:
-            yield Fault(flag(name), f"must be at least {bound}", got=f"{value}")
+            yield Fault(flag(name), f"must be at least {bound}", got=value)
 
 
 @contextmanager

@@ -97,6 +97,6 @@ def _figure(name: str, values: list[float]) -> str:
         return "-"
     if not found.sd:
         return measured.format(found.mean, 4 if found.sd is None else None, unit=False)
-    digits = measured.digits(found.low, found.high)
+    digits = measured.digits(found)
     reach = measured.format(found.high - found.mean, digits, unit=False)
     return f"{measured.format(found.mean, digits, unit=False)} ± {reach}"

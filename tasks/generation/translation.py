@@ -87,9 +87,9 @@ def option_faults(given: State, beam: int) -> Iterator[Fault]:
     seed, penalty = given.get("seed"), given.get("length_penalty")
     if seed is not None and not given.keys() & set(DRAWN):
         fix = "Add --temperature 1, or leave it out."
-        yield Fault("--seed", "is for texts that are drawn", got=f"{seed}", fix=fix)
+        yield Fault("--seed", "is for texts that are drawn", got=seed, fix=fix)
     if penalty is not None and not math.isfinite(penalty):
-        yield Fault("--length-penalty", "must be a finite number", got=f"{penalty}")
+        yield Fault("--length-penalty", "must be a finite number", got=penalty)
     elif penalty is not None and beam == 1:
         got, fix = f"{penalty} and one beam", "Add --beam 4, or leave it out."
         yield Fault("--length-penalty", "is of a beam search", got=got, fix=fix)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.logging.bar import compact
 from xformer_kit.inspect.cost import tokens
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import Fault, config_error
 from xformer_kit.study import budget, scaling
 from xformer_kit.study.design import Rung
 from xformer_kit.study.ladder import LENGTH, axis
@@ -50,24 +50,20 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     config, off = _long(variant.config, rung, costs)
     steps, asked = config["trainer"]["max_steps"], rung.multiple * costs.one(config, "params")
     if abs(off) > tolerance:
-        raise ConfigError(
-            Fault(
-                "study.design.multiples",
-                f"{rung.multiple:g} tokens for each parameter are {asked:,.0f}, which steps of"
-                f" {tokens(config, 1):,.0f} tokens miss by {100 * off:+.1f} % at best",
-                fix=(
-                    "Take a larger multiple or a smaller data.batch_size, or raise"
-                    " study.budget.tolerance."
-                ),
-            )
+        raise config_error(
+            "study.design.multiples",
+            f"{rung.multiple:g} tokens for each parameter are {asked:,.0f}, which steps of"
+            f" {tokens(config, 1):,.0f} tokens miss by {100 * off:+.1f} % at best",
+            fix=(
+                "Take a larger multiple or a smaller data.batch_size, or raise"
+                " study.budget.tolerance."
+            ),
         )
     if (there := costs.steps(config)) < steps:
-        raise ConfigError(
-            Fault(
-                "trainer.max_epochs",
-                f"ends the run after {there:,} steps, and its rung has {steps:,}",
-                fix="Set trainer.max_epochs=null.",
-            )
+        raise config_error(
+            "trainer.max_epochs",
+            f"ends the run after {there:,} steps, and its rung has {steps:,}",
+            fix="Set trainer.max_epochs=null.",
         )
     return replace(variant, config=config, rung=replace(rung, steps=steps))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.study.resolve import PLAN
-from xformer_kit.registry import ConfigError, Fault, shown
+from xformer_kit.registry import ConfigError, config_error, shown
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Node
 
@@ -111,12 +111,10 @@ def read_plan(folder: Path) -> dict:
     try:
         plan = read_object(path, {}, way=WAY)
     except FileNotFoundError:
-        raise ConfigError(
-            Fault(
-                str(folder),
-                f"is no study; it has no {PLAN}",
-                fix="Name a study's directory such as outputs/studies/norm_placement.",
-            )
+        raise config_error(
+            str(folder),
+            f"is no study; it has no {PLAN}",
+            fix="Name a study's directory such as outputs/studies/norm_placement.",
         ) from None
     if found := fault(plan, SHAPE, "") or _beyond(plan):
         raise ConfigError(f"{path}: {found}. {WAY}")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.study.metric import metric_of
 
 JOURNAL = "search.journal"
@@ -36,8 +36,8 @@ def need() -> None:
     try:
         import optuna
     except ImportError:
-        raise ConfigError(
-            Fault("study.design", 'a search needs optuna: pip install "xformer_kit[study]"')
+        raise config_error(
+            "study.design", 'a search needs optuna: pip install "xformer_kit[study]"'
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -148,9 +148,7 @@ def study_of(node: dict, asked: dict) -> Any:
         raise unreachable(where, error) from None
     if before not in (None, asked):
         other = _another(before, asked)
-        raise ConfigError(
-            Fault("study.storage", f"{where} holds a search '{node['name']}' of {other}")
-        )
+        raise config_error("study.storage", f"{where} holds a search '{node['name']}' of {other}")
     return study
 
 

@@ -122,7 +122,7 @@ def check_heads(options: Any, context: Context):
         options.head_dim,
     )
     if heads < 1:
-        yield Fault("heads", "must be at least 1", got=f"{heads}")
+        yield Fault("heads", "must be at least 1", got=heads)
         return
     if head_dim is None and context.dim and context.dim % heads:
         yield Fault(

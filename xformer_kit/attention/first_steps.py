@@ -110,7 +110,7 @@ class Dot(Unprojected):
     def check(cls, options, context):
         yield from super().check(options, context)
         if options.scale is not None and options.scale <= 0:
-            yield Fault("scale", "must be above 0", got=f"{options.scale}", fix="null is dim^-0.5.")
+            yield Fault("scale", "must be above 0", got=options.scale, fix="null is dim^-0.5.")
 
     def forward(self, x, source, view, cache=None):
         position = view.position

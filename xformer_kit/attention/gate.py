@@ -101,7 +101,7 @@ class Made(Gate):
             yield Fault(
                 "rank",
                 "must be at least 1 channel",
-                got=f"{options.rank}",
+                got=options.rank,
                 fix="null is one matrix in place of two.",
             )
         if options.rank is None and options.middle == "silu":

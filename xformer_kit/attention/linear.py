@@ -260,7 +260,7 @@ class Linear(Kernelized):
             yield Unused(
                 "eps",
                 "is added to what sums are divided by, and normalise is false",
-                got=f"{options.eps}",
+                got=options.eps,
                 fix="Leave it out.",
             )
 

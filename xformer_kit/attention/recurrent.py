@@ -12,7 +12,7 @@ from xformer_kit.attention.base import Attention, Cache, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.fused_projections import FusedProjections
-from xformer_kit.registry import ConfigError, Context, Fault, listed
+from xformer_kit.registry import Context, Fault, config_error, listed
 
 Reason = tuple[str, list[str]]  # why something cannot be, and what could be in its place
 
@@ -46,14 +46,11 @@ class StateCache(Cache):
 
     def rewind(self, n: int) -> None:
         if n:
-            raise ConfigError(
-                Fault(
-                    "rewind",
-                    "a state is one sum of the whole past, of which the newest cannot be taken"
-                    " back",
-                    got=f"{n} tokens",
-                    fix="Begin again with the prompt, or choose attn=multi_head.",
-                )
+            raise config_error(
+                "rewind",
+                "a state is one sum of the whole past, of which the newest cannot be taken back",
+                got=f"{n} tokens",
+                fix="Begin again with the prompt, or choose attn=multi_head.",
             )
 
     @property

@@ -29,6 +29,6 @@ def too_short(corpus: Probe, seq_len: int) -> Fault | None:
         "data.seq_len",
         f"must hold the longest example, {corpus.longest:,} tokens with the last one only"
         " predicted",
-        got=f"{seq_len}",
+        got=seq_len,
         fix=f"Try {needed} or more, or shorter examples.",
     )

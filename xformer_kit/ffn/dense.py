@@ -129,7 +129,7 @@ def check_width(options, context):
             fix="Set one of them to null.",
         )
     if options.expand is not None and options.expand <= 0:
-        yield Fault("expand", "must be above 0", got=f"{options.expand}")
+        yield Fault("expand", "must be above 0", got=options.expand)
 
 
 class Scales(nn.ParameterList):
@@ -339,7 +339,7 @@ class GLU(Dense):
                 yield Fault(
                     f"soft_clamp[{i}]",
                     "must be above 0",
-                    got=f"{bound}",
+                    got=bound,
                     fix="null clamps nothing.",
                 )
 

@@ -190,7 +190,7 @@ class TokenChoice(Learned):
         if limit == groups:
             why = "a token may choose from all groups, as ffn.router.group_limit is their number"
             if groups > 1:
-                yield Unused("groups", why, got=f"{groups}", fix="Set both to 1.")
+                yield Unused("groups", why, got=groups, fix="Set both to 1.")
             if score != "max":
                 yield Unused("group_score", why, got=f"'{score}'", fix="Leave it max.")
         elif score == "max" and top_k <= limit:
@@ -201,14 +201,14 @@ class TokenChoice(Learned):
             yield Unused(
                 "groups",
                 why,
-                got=f"{groups}",
+                got=groups,
                 fix="Try ffn.router.group_score=top2, or 1 group and a group_limit of 1.",
             )
         if options.correction is not None and top_k == experts:
             yield Unused(
                 "correction",
                 f"chooses a token's experts, and with ffn.top_k={top_k} it takes them all",
-                got=f"{options.correction}",
+                got=options.correction,
                 fix="Set it to null, or fewer ffn.top_k.",
             )
         if options.capacity is not None and options.capacity * top_k >= experts:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from xformer_kit.kernel.base import KERNELS, Explanation, Kernel
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import Fault, config_error
 
 Pair = Callable[
     [Tensor, Tensor, Tensor, Tensor], Tensor
@@ -111,12 +111,10 @@ class Flex(Kernel):
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         if q.device.type == "cpu":
             if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
-                raise ConfigError(
-                    Fault(
-                        "kernel",
-                        "'flex' computes no gradients on a CPU",
-                        fix="Run it under torch.no_grad(), or choose kernel=auto.",
-                    )
+                raise config_error(
+                    "kernel",
+                    "'flex' computes no gradients on a CPU",
+                    fix="Run it under torch.no_grad(), or choose kernel=auto.",
                 )
             q, k, v = q.detach(), k.detach(), v.detach()
         run, options = (

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from xformer_kit.kernel.base import KERNELS, Explanation
 from xformer_kit.kernel.sdpa import SDPA, beyond_softmax
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import Fault, config_error
 
 WIDEST, STEP = 256, 8  # channels of a head in torch's kernel: at most, and in multiples of
 HALVES = torch.bfloat16, torch.float16
@@ -137,12 +137,10 @@ def attention() -> Any:
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError as error:
-        raise ConfigError(
-            Fault(
-                "kernel",
-                f"'varlen' needs torch 2.11 or later; this is {torch.__version__}",
-                fix="Use kernel=auto.",
-            )
+        raise config_error(
+            "kernel",
+            f"'varlen' needs torch 2.11 or later; this is {torch.__version__}",
+            fix="Use kernel=auto.",
         ) from error
     return varlen_attn
 
@@ -191,12 +189,10 @@ def _in_order(view: View, keys: Texts) -> None:
     inner = torch.ones_like(slot, dtype=torch.bool)
     inner[keys.starts[:-1][keys.starts.diff() > 0].long()] = False
     if math.isfinite(view.mask.band()[0]) and (slot.diff(prepend=slot[:1])[inner] != 1).any():
-        raise ConfigError(
-            Fault(
-                "real",
-                "padding stands within a text, and kernel 'varlen' counts a window in real tokens",
-                fix="Put padding at the ends, or use kernel=auto.",
-            )
+        raise config_error(
+            "real",
+            "padding stands within a text, and kernel 'varlen' counts a window in real tokens",
+            fix="Put padding at the ends, or use kernel=auto.",
         )
 
 

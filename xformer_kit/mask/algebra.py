@@ -101,10 +101,10 @@ class PerHead(Several):
             yield Fault(
                 "groups",
                 f"must have a number for each of the {len(options.of)} masks",
-                got=f"{list(options.groups)}",
+                got=list(options.groups),
             )
         elif min(options.groups, default=1) < 1:
-            yield Fault("groups", "must be at least 1 for each mask", got=f"{list(options.groups)}")
+            yield Fault("groups", "must be at least 1 for each mask", got=list(options.groups))
 
     @classmethod
     def cannot(cls, options, context):

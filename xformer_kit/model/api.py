@@ -12,7 +12,7 @@ from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.command_lines import resume
 
 
@@ -23,35 +23,29 @@ def build(
     ConfigError with all its faults.
     """
     if not isinstance(config, Mapping):
-        raise ConfigError(
-            Fault(
-                "build",
-                "takes a config, such as compose(['model=decoder']) gives",
-                got=f"{config!r}",
-            )
+        raise config_error(
+            "build",
+            "takes a config, such as compose(['model=decoder']) gives",
+            got=f"{config!r}",
         )
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
-        raise ConfigError(Fault("vocab_size", "must be at least 1 token", got=f"{vocab_size!r}"))
+        raise config_error("vocab_size", "must be at least 1 token", got=f"{vocab_size!r}")
     if missing := [key for key in ("model", *GROUPS) if key not in config]:
-        raise ConfigError(
-            Fault(
-                "build",
-                "takes a whole config, such as compose(['model=decoder']) gives",
-                got=f"one without {', '.join(missing)}",
-            )
+        raise config_error(
+            "build",
+            "takes a whole config, such as compose(['model=decoder']) gives",
+            got=f"one without {', '.join(missing)}",
         )
     ensure(config, data=False)
     if vocab_size is not None and (own := config["model"].get("vocab_size")) not in (
         None,
         vocab_size,
     ):
-        raise ConfigError(
-            Fault(
-                "model.vocab_size",
-                "must be the vocab_size that build(...) is given",
-                got=f"{own} and {vocab_size}",
-                fix="Give one of them, or the same size twice.",
-            )
+        raise config_error(
+            "model.vocab_size",
+            "must be the vocab_size that build(...) is given",
+            got=f"{own} and {vocab_size}",
+            fix="Give one of them, or the same size twice.",
         )
     return _made(config, vocab_size, source_vocab_size)
 
@@ -62,25 +56,21 @@ def _made(
     """The model of a config that has been checked."""
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
-        raise ConfigError(
-            Fault(
-                "model.vocab_size",
-                "is the tokenizer's, which is not known here",
-                fix="Give build(..., vocab_size=...).",
-            )
+        raise config_error(
+            "model.vocab_size",
+            "is the tokenizer's, which is not known here",
+            fix="Give build(..., vocab_size=...).",
         )
     if (
         source_vocab_size not in (None, size)
         and "encoder" in config["model"]
         and config["model"]["share_embeddings"]
     ):
-        raise ConfigError(
-            Fault(
-                "model.share_embeddings",
-                "source and target must have one vocabulary",
-                got=f"{source_vocab_size} and {size} tokens",
-                fix="Set it to false, or tokenizer.shared to true.",
-            )
+        raise config_error(
+            "model.share_embeddings",
+            "source and target must have one vocabulary",
+            got=f"{source_vocab_size} and {size} tokens",
+            fix="Set it to false, or tokenizer.shared to true.",
         )
     return build_model(config, size, source_vocab_size)
 
@@ -98,12 +88,10 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
     try:
         state = checkpoints.read(file)
     except checkpoints.DamagedError as error:
-        raise ConfigError(
-            Fault(
-                str(file),
-                f"cannot be read as a checkpoint: {error}",
-                fix="Load another one of the run.",
-            )
+        raise config_error(
+            str(file),
+            f"cannot be read as a checkpoint: {error}",
+            fix="Load another one of the run.",
         ) from None
     return restored(run, config, parts, state)
 
@@ -130,11 +118,9 @@ def restored(
         )  # what was judged, where weights were averaged
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ConfigError(
-            Fault(
-                str(run),
-                f"the weights of its checkpoint must be those of config.yaml's model; {reason}",
-            )
+        raise config_error(
+            str(run),
+            f"the weights of its checkpoint must be those of config.yaml's model; {reason}",
         ) from None
     model.tokenizer, model.source_tokenizer = tokenizer, source  # type: ignore[assignment]
     return model.eval()
@@ -154,6 +140,4 @@ def _checkpoint(run: str | Path, parts: Iterable[str], name: str) -> Path:
     for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
         if path.is_file():
             return path
-    raise ConfigError(
-        Fault(str(run), f"has no checkpoint yet; go on with it: {resume(run, parts)}")
-    )
+    raise config_error(str(run), f"has no checkpoint yet; go on with it: {resume(run, parts)}")

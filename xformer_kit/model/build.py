@@ -21,7 +21,7 @@ from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import BlockPlan, HeadPlan, ModelPlan, Node, StackPlan, model_plan
 from xformer_kit.position import POSITIONS, Position
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 
 def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = None) -> Model:
@@ -37,13 +37,11 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
     """
     of_source, two = source_vocab_size or vocab_size, len(plan.stacks) > 1
     if two and plan.embedding.shared and of_source != vocab_size:
-        raise ConfigError(
-            Fault(
-                "model.share_embeddings",
-                "needs one vocabulary",
-                got=f"{vocab_size} tokens of the target and {of_source} of the source",
-                fix="Set model.share_embeddings=false, or tokenizer.shared=true.",
-            )
+        raise config_error(
+            "model.share_embeddings",
+            "needs one vocabulary",
+            got=f"{vocab_size} tokens of the target and {of_source} of the source",
+            fix="Set model.share_embeddings=false, or tokenizer.shared=true.",
         )
     rows = partial(_rounded_up, multiple=plan.embedding.vocab_multiple)
     channels, types = plan.embedding.dim, plan.embedding.token_types

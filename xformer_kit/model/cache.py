@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 
 class Cache:
@@ -154,13 +154,10 @@ class WindowCache(KeyValueCache):
     def rewind(self, n: int) -> None:
         able = self.length if self.seen == self.length else max(0, self.length - self.left)
         if n > able:
-            raise ConfigError(
-                Fault(
-                    "rewind",
-                    f"a cache that keeps a window of {self.left + 1} tokens can go back by {able}"
-                    " here",
-                    got=f"{n}",
-                    fix="Rewind by fewer tokens, or begin again with the prompt.",
-                )
+            raise config_error(
+                "rewind",
+                f"a cache that keeps a window of {self.left + 1} tokens can go back by {able} here",
+                got=n,
+                fix="Rewind by fewer tokens, or begin again with the prompt.",
             )
         self.length, self.seen = self.length - n, self.seen - n

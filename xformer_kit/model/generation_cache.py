@@ -6,7 +6,7 @@ from torch import Tensor
 
 from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 
 class GenerationCache:
@@ -56,13 +56,11 @@ class GenerationCache:
         """
         held = self.length
         if n > held:
-            raise ConfigError(
-                Fault(
-                    "rewind",
-                    f"the cache holds {held} tokens",
-                    got=f"{n}",
-                    fix=f"Rewind by at most {held}.",
-                )
+            raise config_error(
+                "rewind",
+                f"the cache holds {held} tokens",
+                got=n,
+                fix=f"Rewind by at most {held}.",
             )
         if n and self.tokens is not None:
             unread = min(n, self.unread)

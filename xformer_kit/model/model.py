@@ -15,7 +15,7 @@ from xformer_kit.model.report import Report, add, by_owner, figures
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.model.tokens import Tokens, checked_ids
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, config_error
 
 
 class Encoded(NamedTuple):
@@ -114,11 +114,9 @@ class Model(nn.Module):
         """
         report: Report = {}
         if self.two_stacks and source is None:
-            raise ConfigError(
-                Fault(
-                    "source",
-                    "must be given to a model of two stacks; call model(source=..., target=...)",
-                )
+            raise config_error(
+                "source",
+                "must be given to a model of two stacks; call model(source=..., target=...)",
             )
         if isinstance(source, Tokens):
             source, report = self.encode(source)
@@ -218,8 +216,8 @@ class Model(nn.Module):
                 " model=encoder_decoder."
             )
         if (ids is None) == (target is None):
-            raise ConfigError(
-                Fault("ids", "give either ids or target, the tokens of the stack that predicts")
+            raise config_error(
+                "ids", "give either ids or target, the tokens of the stack that predicts"
             )
         if (target_real if target is None else real) is not None:
             raise ConfigError(
@@ -250,13 +248,11 @@ class Model(nn.Module):
         source of `source_length`.
         """
         if self.two_stacks and source_length < 1:
-            raise ConfigError(
-                Fault(
-                    "source_length",
-                    "must be the number of the source's tokens",
-                    got=f"{source_length}",
-                    fix="Call model.cache(rows, length, source_length).",
-                )
+            raise config_error(
+                "source_length",
+                "must be the number of the source's tokens",
+                got=source_length,
+                fix="Call model.cache(rows, length, source_length).",
             )
         return empty_cache(self.stack, rows, length, source_length)
 
@@ -286,11 +282,9 @@ class Model(nn.Module):
 def _fits(tokens: Tokens, cache: GenerationCache | None, longest: int, what: str) -> None:
     length = tokens.length + (0 if cache is None else cache.length)
     if length > longest:
-        raise ConfigError(
-            Fault(
-                "model.max_len",
-                f"the {what}'s positions end at {longest} tokens",
-                got=f"{length}",
-                fix="Give fewer, or build it with a larger model.max_len.",
-            )
+        raise config_error(
+            "model.max_len",
+            f"the {what}'s positions end at {longest} tokens",
+            got=length,
+            fix="Give fewer, or build it with a larger model.max_len.",
         )

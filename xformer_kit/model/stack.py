@@ -15,7 +15,7 @@ from xformer_kit.model.stack_cache import append
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 if TYPE_CHECKING:
     from xformer_kit.plan import StackPlan
@@ -118,9 +118,7 @@ class Stack(nn.Module):
         )
         for law, field, way in needs:
             if law in breaks and getattr(tokens, field) is not None:
-                raise ConfigError(
-                    Fault(field, breaks[law], fix=f"Give {way}, or choose another part.")
-                )
+                raise config_error(field, breaks[law], fix=f"Give {way}, or choose another part.")
 
     def contexts(
         self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype

@@ -10,7 +10,7 @@ from xformer_kit.model.block import READ, Block
 from xformer_kit.model.cache import Cache, WindowCache
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 if TYPE_CHECKING:
     from xformer_kit.model.stack import Stack
@@ -87,36 +87,29 @@ def _refuse_unseen(stack: "Stack", past: Tokens, new: Tokens) -> None:
     and with it the law of caches.
     """
     if "cache" in stack.breaks and "causality" in stack.breaks:
-        raise ConfigError(
-            Fault(
-                "cache",
-                stack.breaks["cache"],
-                fix="Give all tokens in one call, or choose another part.",
-            )
+        raise config_error(
+            "cache",
+            stack.breaks["cache"],
+            fix="Give all tokens in one call, or choose another part.",
         )
     for group in (group for group in stack.groups if not group.cross):
         prefix = group.mask.sees_prefix and new.prefix is not None
         if not (group.mask.sees_future or prefix) or not _sees(group, past, new):
             continue
         if group.mask.sees_future:
-            raise ConfigError(
-                Fault(
-                    "cache",
-                    f"a mask sees the future, so the {past.length} tokens in the cache would have"
-                    f" seen the {new.length} that are new",
-                    fix="Give all tokens in one call, or build the model with mask=causal.",
-                )
+            raise config_error(
+                "cache",
+                f"a mask sees the future, so the {past.length} tokens in the cache would have"
+                f" seen the {new.length} that are new",
+                fix="Give all tokens in one call, or build the model with mask=causal.",
             )
-        raise ConfigError(
-            Fault(
-                "prefix",
-                f"is seen whole, so the {past.length} tokens in the cache would have seen those of"
-                f" the {new.length} new ones that are of it",
-                fix=(
-                    "Give the whole prefix in the first call, and behind it tokens with prefix"
-                    " False."
-                ),
-            )
+        raise config_error(
+            "prefix",
+            f"is seen whole, so the {past.length} tokens in the cache would have seen those of"
+            f" the {new.length} new ones that are of it",
+            fix=(
+                "Give the whole prefix in the first call, and behind it tokens with prefix False."
+            ),
         )
 
 

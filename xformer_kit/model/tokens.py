@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error
 
 
 class Tokens(NamedTuple):
@@ -208,33 +208,27 @@ def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
     field that has no value for each of them.
     """
     if not isinstance(ids, Tensor):
-        raise ConfigError(
-            Fault(
-                name,
-                "must be a tensor (batch, tokens)",
-                got=f"{type(ids).__name__}",
-                fix="Try torch.tensor([[1, 2]]).",
-            )
+        raise config_error(
+            name,
+            "must be a tensor (batch, tokens)",
+            got=type(ids).__name__,
+            fix="Try torch.tensor([[1, 2]]).",
         )
     number = ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool
     if ids.ndim != 2 or not ids.numel() or number:
-        raise ConfigError(
-            Fault(
-                name,
-                "must be ids (batch, tokens) with at least one token",
-                got=f"{tuple(ids.shape)} of {ids.dtype}",
-            )
+        raise config_error(
+            name,
+            "must be ids (batch, tokens) with at least one token",
+            got=f"{tuple(ids.shape)} of {ids.dtype}",
         )
     rows, length = ids.shape
     for key, field in fields.items():
         if field is not None and (
             field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length
         ):
-            raise ConfigError(
-                Fault(
-                    key,
-                    f"must have a value for each token, ({rows}, {length})",
-                    got=f"{tuple(field.shape)}",
-                )
+            raise config_error(
+                key,
+                f"must have a value for each token, ({rows}, {length})",
+                got=tuple(field.shape),
             )
     return ids.long()

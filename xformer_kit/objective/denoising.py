@@ -11,7 +11,7 @@ import torch
 
 from xformer_kit.objective import OBJECTIVES, Example, between
 from xformer_kit.objective.seq2seq import END, START, SourceTarget
-from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry import Fault, at_least, config_error
 from xformer_kit.registry.messages import inside
 
 MASK = "<mask>"
@@ -41,12 +41,10 @@ class Denoiser(SourceTarget):
         window = example["tokens"]
         room = len(window) - 1 - self.taken
         if room < 1:
-            raise ConfigError(
-                Fault(
-                    "data.seq_len",
-                    f"must be at least {self.taken + 1} tokens, {self.taken} of them special",
-                    f"{len(window) - 1}",
-                )
+            raise config_error(
+                "data.seq_len",
+                f"must be at least {self.taken + 1} tokens, {self.taken} of them special",
+                f"{len(window) - 1}",
             )
         text = window[example["tokens.real"]] if "tokens.real" in example else window
         return self.pair(*self.corrupt(text[:room], draw))

@@ -77,14 +77,12 @@ class AdamW(torch.optim.AdamW):
         for name, example in (("lr", "1e-3"), ("eps", "1e-8")):
             value = getattr(options, name)
             if not 0 < value < math.inf:
-                yield Fault(
-                    name, "must be above 0 and finite", got=f"{value}", fix=f"Try {example}."
-                )
+                yield Fault(name, "must be above 0 and finite", got=value, fix=f"Try {example}.")
         if not 0 <= options.weight_decay < math.inf:
             yield Fault(
                 "weight_decay",
                 "must be at least 0 and finite",
-                got=f"{options.weight_decay}",
+                got=options.weight_decay,
                 fix="Try 0.1.",
             )
         for i, beta in enumerate(options.betas):
@@ -92,7 +90,7 @@ class AdamW(torch.optim.AdamW):
                 yield Fault(
                     f"betas[{i}]",
                     "must be at least 0 and below 1",
-                    got=f"{beta}",
+                    got=beta,
                     fix=f"Try {(0.9, 0.99)[i]}.",
                 )
 

@@ -46,7 +46,7 @@ class Schedule:
             yield Fault(
                 "final",
                 "must be a fraction of optim.lr from 0 to 1",
-                got=f"{options.final}",
+                got=options.final,
                 fix="Try 0.1.",
             )
 
@@ -143,7 +143,7 @@ class WarmupStableDecay(Schedule):
         yield from super().check(options, context)
         if not 0 < options.decay <= 1:
             rule = "must be a fraction of the run above 0 and up to 1"
-            yield Fault("decay", rule, got=f"{options.decay}", fix="Try 0.2, or schedule=constant.")
+            yield Fault("decay", rule, got=options.decay, fix="Try 0.2, or schedule=constant.")
 
 
 @SCHEDULES.register("inverse_sqrt", also_called=("noam", "inverse_square_root", "rsqrt"))

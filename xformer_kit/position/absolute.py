@@ -76,7 +76,7 @@ class Sinusoidal(Position):
     @classmethod
     def check(cls, options, context):
         if options.theta <= 0:
-            yield Fault("theta", "must be above 0 tokens", got=f"{options.theta}")
+            yield Fault("theta", "must be above 0 tokens", got=options.theta)
 
     @classmethod
     def cannot(cls, options, context):
@@ -84,7 +84,7 @@ class Sinusoidal(Position):
             yield Fault(
                 "",
                 "sinusoidal pairs sines with cosines, so model.dim must be even",
-                got=f"{context.dim}",
+                got=context.dim,
             )
 
     def embed(self, x: Tensor, tokens) -> Tensor:

@@ -79,7 +79,7 @@ class TransformerXL(Position):
     @classmethod
     def check(cls, options, context):
         if options.theta <= 0:
-            yield Fault("theta", "must be above 0 tokens", got=f"{options.theta}")
+            yield Fault("theta", "must be above 0 tokens", got=options.theta)
 
     @classmethod
     def cannot(cls, options, context):
@@ -87,7 +87,7 @@ class TransformerXL(Position):
             yield Fault(
                 "",
                 "transformer_xl pairs sines with cosines, so model.dim must be even",
-                got=f"{context.dim}",
+                got=context.dim,
             )
 
     def scores(self, attn, q, k, view):

@@ -106,7 +106,7 @@ class Rotary(Position):
         yield from above(options, theta=0)
         yield from at_least(options, "head", rotated_heads=1)
         if not 0 < options.fraction <= 1:
-            yield Fault("fraction", "must be above 0 and at most 1", got=f"{options.fraction}")
+            yield Fault("fraction", "must be above 0 and at most 1", got=options.fraction)
 
     @classmethod
     def cannot(cls, options, context):
@@ -123,7 +123,7 @@ class Rotary(Position):
             yield Fault(
                 "scaling",
                 f"'{node['name']}' must have a number for each of the {pairs} pairs of channels",
-                got=f"{scaling.pairs()}",
+                got=scaling.pairs(),
             )
         elif scaling.by_length and context.cross:
             yield Fault(
@@ -200,7 +200,7 @@ def unpaired(context: Context, fraction: float = 1.0) -> Iterator[Fault]:
         yield Fault(
             "",
             f"{why} {width} must be even",
-            got=f"{head_dim}",
+            got=head_dim,
             fix=f"Try {width}={more}, or position=none.",
         )
         return

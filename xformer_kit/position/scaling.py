@@ -172,7 +172,7 @@ class YaRN(Stretched):
             yield Fault(
                 there[0],
                 f"goes with {other}, which is null",
-                got=f"{there[1]}",
+                got=there[1],
                 fix="Set both, or neither.",
             )
         elif options.mscale is not None and options.attention_factor is not None:
@@ -267,7 +267,7 @@ class LongRope(Stretched):
         yield from above(options, attention_factor=0)
         for name in ("short", "long"):
             if any(not value > 0 for value in getattr(options, name)):
-                yield Fault(name, "must be numbers above 0", got=f"{min(getattr(options, name))}")
+                yield Fault(name, "must be numbers above 0", got=min(getattr(options, name)))
         if options.attention_factor is not None and options.factor != 1:
             both = f"got {options.factor} beside attention_factor={options.attention_factor}"
             yield Fault(

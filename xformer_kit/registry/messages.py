@@ -100,7 +100,7 @@ def inside(
     for name, value, (low, high) in options.bounded(bounds):
         if not (low < value < high or (closed and value == high)):
             end = f"{'at most' if closed else 'below'} {high}"
-            yield Fault(name, f"must be above {low} and {end}", got=f"{value}", fix=way_out)
+            yield Fault(name, f"must be above {low} and {end}", got=value, fix=way_out)
 
 
 # Names of other libraries for choices, which are not spelt alike.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from xformer_kit.registry import ConfigError, Fault, plain
+from xformer_kit.registry import ConfigError, Fault, config_error, plain
 from xformer_kit.study.nodes import Config, Node
 
 SHOWN = {
@@ -58,11 +58,9 @@ def matched(
     shares = {value: off(value) for value in _neighbours(off, low, high)}
     near = {value: share for value, share in shares.items() if share is not None}
     if not near:
-        raise ConfigError(
-            Fault(
-                "study.budget",
-                f"no {knob} between {low} and {high} is one that the variant's parts can have",
-            )
+        raise config_error(
+            "study.budget",
+            f"no {knob} between {low} and {high} is one that the variant's parts can have",
         )
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > tolerance:

@@ -205,9 +205,7 @@ class FractionalDesign(Design):
     @classmethod
     def check(cls, options: Options, context: Context):
         if options.resolution not in (3, 4, 5):
-            yield Fault(
-                "resolution", "must be 3, 4 or 5", got=f"{options.resolution}", fix="Try 4."
-            )
+            yield Fault("resolution", "must be 3, 4 or 5", got=options.resolution, fix="Try 4.")
 
     @classmethod
     def cannot(cls, factors):
@@ -295,4 +293,4 @@ class SearchDesign(Design):
         usual = {"whole": 5, "warmup": 0, "startup": 10}
         for name, why in idle.items():
             if (given := getattr(options, name)) != usual[name]:
-                yield Fault(name, f"has no effect {why}", got=f"{given}", fix="Leave it out.")
+                yield Fault(name, f"has no effect {why}", got=given, fix="Leave it out.")

@@ -103,7 +103,7 @@ def _sizes(options: Any) -> Iterator[Fault]:
     elif len(set(lengths.values())) > 1:
         counts = ", ".join(f"{count} of {key}" for key, count in lengths.items())
         yield Fault(
-            "sizes", "must give every override as many values as there are sizes", got=f"{counts}"
+            "sizes", "must give every override as many values as there are sizes", got=counts
         )
     else:
         each = list(zip(*options.sizes.values(), strict=True))
@@ -131,7 +131,7 @@ def _enough(options: Any) -> Iterator[Fault]:
         yield Fault(
             "sizes",
             f"must be at least {needed} for a law with {law} of tokens per parameter",
-            got=f"{count}",
+            got=count,
             fix="Or give a second multiple, with which 3 do."
             if multiples == 1 and count == fewest(2)
             else "",
@@ -164,6 +164,6 @@ def _budget(budget: Node, sizes: Node) -> Iterator[Fault]:
         yield Fault(
             "study.budget.by",
             "must not be a size of the ladder",
-            got=f"{knob}",
+            got=knob,
             fix="Turn another knob, such as ffn.width.",
         )

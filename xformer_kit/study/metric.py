@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault, nearest
+from xformer_kit.registry import config_error, nearest
 from xformer_kit.study.nodes import Node
 
 # Last word of a metric's name -> unit.
@@ -119,12 +119,10 @@ def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
     known = [word for word in (*LOWER, *HIGHER) if last == word or last.endswith(f"_{word}")]
     if not known and higher_is_better is None:
         hint = nearest(last, (*LOWER, *HIGHER))
-        raise ConfigError(
-            Fault(
-                "study.metric",
-                f"it is not known whether '{name}' is better higher or lower",
-                fix=f"{hint}Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}.",
-            )
+        raise config_error(
+            "study.metric",
+            f"it is not known whether '{name}' is better higher or lower",
+            fix=f"{hint}Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}.",
         )
     word = max(known, key=len, default="")
     return Metric(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 
-from xformer_kit.registry import ConfigError, Fault, nearest, shown
+from xformer_kit.registry import ConfigError, Fault, config_error, nearest, shown
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factors, Levels, text
@@ -125,13 +125,11 @@ def _held(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
     fits = most // each - 1  # variants other than the baseline
     other = f", or design={{name: random, count: {fits}}}" if fits > 0 and len(rungs) == 1 else ""
     make = f"{_counted(count, 'variant')} with {_counted(of_seeds, 'seed')}{times} make"
-    raise ConfigError(
-        Fault(
-            "study.max_runs",
-            "must hold the runs of the design",
-            got=f"{most}, and {make} {count * each}",
-            fix=f"Raise it, or take fewer seeds or levels{other}.",
-        )
+    raise config_error(
+        "study.max_runs",
+        "must hold the runs of the design",
+        got=f"{most}, and {make} {count * each}",
+        fix=f"Raise it, or take fewer seeds or levels{other}.",
     )
 
 

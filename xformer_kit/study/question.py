@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Context, Fault, plain, shown
+from xformer_kit.registry import ConfigError, Context, Fault, config_error, plain, shown
 from xformer_kit.study import space
 from xformer_kit.study.budget import SHOWN
 from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
@@ -270,21 +270,17 @@ def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     found = distinct(design, factors, patterns)
     count = len(found) - 1  # variants other than the baseline
     if patterns and not count and not design.adaptive:
-        raise ConfigError(
-            Fault(
-                "study.exclude",
-                "leaves no variant other than the baseline",
-                fix="Take a combination out of it.",
-            )
+        raise config_error(
+            "study.exclude",
+            "leaves no variant other than the baseline",
+            fix="Take a combination out of it.",
         )
     if design.limit is not None and count < design.limit:
-        raise ConfigError(
-            Fault(
-                "study.design.count",
-                "must be at most the variants that there are",
-                got=f"{design.limit}, and there are {count}",
-                fix=f"Try {count}, or design=factorial, which takes all.",
-            )
+        raise config_error(
+            "study.design.count",
+            "must be at most the variants that there are",
+            got=f"{design.limit}, and there are {count}",
+            fix=f"Try {count}, or design=factorial, which takes all.",
         )
     return factors, found
 

@@ -127,8 +127,8 @@ class Study:
             yield Fault(
                 "seeds",
                 "must be different numbers",
-                got=f"{options.seeds}",
+                got=options.seeds,
                 fix="A run at one seed twice is one run.",
             )
         elif isinstance(options.seeds, list) and min(options.seeds) < 0:
-            yield Fault("seeds", "must be at least 0", got=f"{min(options.seeds)}")
+            yield Fault("seeds", "must be at least 0", got=min(options.seeds))

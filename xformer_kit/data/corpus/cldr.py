@@ -74,7 +74,7 @@ class Dates(_Babel):
             yield Fault(
                 "last",
                 f"must be a year from first={options.first} to 9999",
-                got=f"{options.last}",
+                got=options.last,
                 fix="Try 2099.",
             )
         if not options.formats:

@@ -144,7 +144,7 @@ def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
             yield Fault(
                 f"weights.{name}",
                 "must be above 0",
-                got=f"{weight}",
+                got=weight,
                 fix="Leave the corpus out of data.of for none of it.",
             )
     if missing := [name for name in of if name not in weights]:

@@ -43,7 +43,7 @@ class BPE(Library):
             yield Fault(
                 "vocab_size",
                 "must be at least 257, the 256 bytes and one merge",
-                got=f"{options.vocab_size}",
+                got=options.vocab_size,
                 fix="Try 4096, or tokenizer=byte.",
             )
 
@@ -98,7 +98,7 @@ class Unigram(Library):
             yield Fault(
                 "vocab_size",
                 "must be at least 300, for the 256 bytes and some characters",
-                got=f"{options.vocab_size}",
+                got=options.vocab_size,
                 fix="Try 4096, or tokenizer=byte.",
             )
         yield from _sampling(options)

@@ -120,7 +120,7 @@ class Word(Tokenizer):
             yield Fault(
                 "vocab_size",
                 "must be at least 2, `<unk>` and a word",
-                got=f"{options.vocab_size}",
+                got=options.vocab_size,
                 fix="null is all words.",
             )
         yield from at_least(options, "time", min_count=1)

@@ -50,7 +50,7 @@ class Landmarks(Whole):
                 "landmarks",
                 f"position '{context.names['position']}' ends at model.max_len={longest} tokens,"
                 " and a text has no more landmarks than tokens",
-                got=f"{wanted}",
+                got=wanted,
                 fix=f"Try {max(1, longest // 4)}, or model.max_len={wanted}.",
             )
 

@@ -60,7 +60,7 @@ class Nystrom(Landmarks):
             yield Fault(
                 "conv",
                 "must be odd, as many tokens before as behind",
-                got=f"{options.conv}",
+                got=options.conv,
                 fix=f"Try {options.conv + 1}.",
             )
 

@@ -64,14 +64,14 @@ class Forgetting(Position):
             yield Fault(
                 "gate_dim",
                 "belongs to gates=pair",
-                got=f"{options.gate_dim}",
+                got=options.gate_dim,
                 fix="Leave it out, or try position.gates=pair.",
             )
         if options.gates == "pair" and options.start != 5.0:
             yield Fault(
                 "start",
                 "belongs to gates=token",
-                got=f"{options.start}",
+                got=options.start,
                 fix="Leave it out, or try position.gates=token.",
             )
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import SCORES, KeyValueCache, Score
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import Fault, config_error
 
 
 class Keys(KeyValueCache):
@@ -28,13 +28,11 @@ class Keys(KeyValueCache):
 
     def rewind(self, n: int) -> None:
         if n:
-            raise ConfigError(
-                Fault(
-                    "rewind",
-                    "attn.score 'selective' keeps what all queries took away from a key as one sum",
-                    got=f"{n}",
-                    fix="Begin again with the prompt.",
-                )
+            raise config_error(
+                "rewind",
+                "attn.score 'selective' keeps what all queries took away from a key as one sum",
+                got=n,
+                fix="Begin again with the prompt.",
             )
 
     @property

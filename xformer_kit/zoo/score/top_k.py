@@ -25,7 +25,7 @@ class TopK(Score):
             yield Fault(
                 "k",
                 "must be at least 2 keys",
-                got=f"{options.k}",
+                got=options.k,
                 fix=(
                     "One key alone always has weight 1, so that queries and keys would not learn;"
                     " attn.score.name=hard learns as softmax does."

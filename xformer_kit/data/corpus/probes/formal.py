@@ -104,7 +104,7 @@ class Dyck(SizedProbe):
                 yield Fault(
                     name,
                     "must be even, as every bracket is closed",
-                    got=f"{value}",
+                    got=value,
                     fix=f"Try {value + 1}.",
                 )
 
