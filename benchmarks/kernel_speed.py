@@ -27,7 +27,7 @@ from benchmarks.cross_entropy import resident
 from benchmarks.measure import machine, ratio, rounds, save
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import MASKS
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 
 WINDOW, HEADS, DIM, DROPOUT = 256, 6, 64, 0.1
@@ -46,8 +46,8 @@ def inputs(rows: int, length: int) -> list[Tensor]:
     return [torch.randn(rows, length, HEADS, DIM).transpose(1, 2).requires_grad_() for _ in "qkv"]
 
 
-def seen(kind: str, length: int, position: str = "none") -> View:
-    """A view as a stack prepares it, for all layers."""
+def seen(kind: str, length: int, position: str = "none") -> AttentionContext:
+    """A context as a stack prepares it, for all layers."""
     place = POSITIONS.create(
         {"name": position},
         dim=8,
@@ -58,14 +58,14 @@ def seen(kind: str, length: int, position: str = "none") -> View:
         stack="decoder",
     )
     tokens = Tokens(slot=torch.arange(length)[None]).placed()
-    view = View(tokens, tokens, MASKS.create(KINDS[kind]), place)
-    return view._replace(
-        prepared=KERNELS["sdpa"]().prepare(view, HEADS, position != "none", torch.float32)
+    context = AttentionContext(tokens, tokens, MASKS.create(KINDS[kind]), place)
+    return context._replace(
+        prepared=KERNELS["sdpa"]().prepare(context, HEADS, position != "none", torch.float32)
     )
 
 
-def ours(given: list[Tensor], view: View, dropout: float = 0.0) -> Tensor:
-    return KERNELS["sdpa"]()(*given, view, 1 / math.sqrt(DIM), dropout)
+def ours(given: list[Tensor], context: AttentionContext, dropout: float = 0.0) -> Tensor:
+    return KERNELS["sdpa"]()(*given, context, 1 / math.sqrt(DIM), dropout)
 
 
 def dense(length: int) -> Tensor:
@@ -89,10 +89,10 @@ def times(rows: int, length: int, count: int) -> dict[str, float]:
     up = torch.randn(rows, length, HEADS, DIM).transpose(1, 2)
     runs: dict[str, Callable[[], Tensor]] = {}
     for kind in KINDS:
-        view = seen(kind, length)
+        context = seen(kind, length)
         runs[f"{kind} direct"] = partial(direct(kind, length), *given)
-        runs[f"{kind}"] = partial(ours, given, view)
-        runs[f"{kind} dropout"] = partial(ours, given, view, DROPOUT)
+        runs[f"{kind}"] = partial(ours, given, context)
+        runs[f"{kind} dropout"] = partial(ours, given, context, DROPOUT)
         runs[f"{kind} dropout direct"] = partial(direct(kind, length), *given, dropout_p=DROPOUT)
     taken = rounds(
         {name: partial(step, run, given, up) for name, run in runs.items()}, count, clock="cpu"

@@ -24,7 +24,7 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 
 DIM, HEADS = 256, 4
@@ -52,11 +52,11 @@ def step(made: nn.Module, tokens: int):
     position = POSITIONS.create(
         {"name": "none"}, dim=DIM, heads=HEADS, head_dim=DIM // HEADS, max_len=tokens, layers=1
     )
-    view = View(placed, placed, Causal(), position, memo={})
+    context = AttentionContext(placed, placed, Causal(), position, memo={})
 
     def run() -> None:
         made.zero_grad()
-        made(x, None, view).sum().backward()
+        made(x, None, context).sum().backward()
 
     return run
 

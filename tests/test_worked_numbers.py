@@ -8,7 +8,7 @@ import torch
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import MASKS, Causal, Full, SlidingWindow, matrix
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
 
@@ -31,11 +31,11 @@ def book():
     return x, w_q, w_k, torch.randn(5, 4)
 
 
-def looking(kernel, mask, length: int, heads: int = 1) -> View:
-    """The view of `length` tokens at themselves, without position."""
+def looking(kernel, mask, length: int, heads: int = 1) -> AttentionContext:
+    """The context of `length` tokens at themselves, without position."""
     tokens = Tokens(slot=torch.arange(length)[None], position=torch.arange(length)[None])
-    view = View(tokens, tokens, mask, POSITIONS.create("none"))
-    return view._replace(prepared=kernel.prepare(view, heads, False, torch.float32))
+    context = AttentionContext(tokens, tokens, mask, POSITIONS.create("none"))
+    return context._replace(prepared=kernel.prepare(context, heads, False, torch.float32))
 
 
 def rounded(x):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Reference
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
 
@@ -64,7 +64,7 @@ def run(
     place = POSITIONS.create(
         {"name": position} | more, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
-    view = View(
+    context = AttentionContext(
         tokens,
         tokens,
         Causal(),
@@ -78,5 +78,5 @@ def run(
     return layer(
         given,
         None,
-        view._replace(prepared=kernel.prepare(view, traits.heads, False, torch.float64)),
+        context._replace(prepared=kernel.prepare(context, traits.heads, False, torch.float64)),
     )

@@ -19,7 +19,7 @@ from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, randomise
 from xformer_kit.mask import Causal
 from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import packed
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
 
@@ -150,8 +150,12 @@ def ours(state: dict, node: dict, x: torch.Tensor, scaling: dict) -> torch.Tenso
         max_len=LENGTH,
     )
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
-    view = View(tokens, tokens, Causal(), place.begin(tokens, tokens), gain=place.score_gain())
-    return layer(x, None, view._replace(prepared=kernel.prepare(view, 3, False, torch.float64)))
+    context = AttentionContext(
+        tokens, tokens, Causal(), place.begin(tokens, tokens), gain=place.score_gain()
+    )
+    return layer(
+        x, None, context._replace(prepared=kernel.prepare(context, 3, False, torch.float64))
+    )
 
 
 @torch.no_grad()

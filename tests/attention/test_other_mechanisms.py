@@ -68,7 +68,7 @@ def test_differential_is_that_of_transformers():
     from xformer_kit.attention import Differential
     from xformer_kit.kernel import Reference
     from xformer_kit.mask import Causal
-    from xformer_kit.model.tokens import Tokens, View
+    from xformer_kit.model.tokens import AttentionContext, Tokens
     from xformer_kit.position import POSITIONS
 
     config = transformers.DiffLlamaConfig(
@@ -121,9 +121,9 @@ def test_differential_is_that_of_transformers():
     )
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
     place = POSITIONS.create({"name": "rotary", "theta": 100.0}, head_dim=10, max_len=64)
-    view = View(tokens, tokens, Causal(), place.begin(tokens, tokens))
-    view = view._replace(prepared=kernel.prepare(view, 4, False, torch.float64))
-    assert_close(ours.double()(x, None, view), expected, rtol=1e-5, atol=1e-6)
+    context = AttentionContext(tokens, tokens, Causal(), place.begin(tokens, tokens))
+    context = context._replace(prepared=kernel.prepare(context, 4, False, torch.float64))
+    assert_close(ours.double()(x, None, context), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_dimension_of_a_head_is_half_of_that_of_multi_head():

@@ -11,7 +11,7 @@ from torch import nn
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Reference
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
 
@@ -82,12 +82,14 @@ def ours(
     table = POSITIONS.create(
         place, dim=DIM, heads=options["heads"], head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
-    view = View(tokens, tokens, Causal(), table.begin(tokens, tokens), depth=DEPTH, memo={})
+    context = AttentionContext(
+        tokens, tokens, Causal(), table.begin(tokens, tokens), depth=DEPTH, memo={}
+    )
     biased = "bias" in POSITIONS[position].enters
     return layer(
         x(),
         None,
-        view._replace(prepared=kernel.prepare(view, options["heads"], biased, torch.float64)),
+        context._replace(prepared=kernel.prepare(context, options["heads"], biased, torch.float64)),
     )
 
 

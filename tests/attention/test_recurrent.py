@@ -153,8 +153,8 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
         state | {"o.weight": theirs.out_proj.weight}
     )  # strict: every parameter of ours comes from theirs
     made = model_of(ours, position="none")
-    view = made.decoder.contexts(*[Tokens(ids=IDS).placed()] * 2, None, x.dtype)[0]
-    assert_close(attn(x, None, view), theirs(x.float()).double(), rtol=1e-5, atol=1e-5)
+    context = made.decoder.contexts(*[Tokens(ids=IDS).placed()] * 2, None, x.dtype)[0]
+    assert_close(attn(x, None, context), theirs(x.float()).double(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -250,7 +250,7 @@ REFUSED = [
         ["kernel=chunked"],
         [
             "kernel: 'chunked' cannot: attn 'multi_head' keeps no state, whose steps chunked"
-            " compute. Use kernel=auto or kernel=reference."
+            " computes. Use kernel=auto or kernel=reference."
         ],
     ),
     (

@@ -22,8 +22,8 @@ class Mine(MultiHead):
         super().__init__(dim, norm, kernel, heads=heads)
         self.knob = knob
 
-    def forward(self, x, source, view, cache=None):
-        return self.knob * super().forward(x, source, view, cache)
+    def forward(self, x, source, context, cache=None):
+        return self.knob * super().forward(x, source, context, cache)
 '''
 
 

@@ -55,13 +55,13 @@ class Latent(Attention):
         rotated = {"head_dim": options["turned"], "head_dim_option": "turned"}
         return replace(super().traits(options, dim), **rotated)
 
-    def forward(self, x, source, view, cache=None):
-        seen, where = (x, view.query) if source is None else (source, view.key)
+    def forward(self, x, source, context, cache=None):
+        seen, where = (x, context.query) if source is None else (source, context.key)
         q = (
             self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         )  # (b, t, h * (d + r)) -> (b, h, t, d + r)
         q, q_turned = q.split([self.head_dim, self.turned], -1)
-        q_turned = view.position.rotate(q_turned, view.query)
+        q_turned = context.position.rotate(q_turned, context.query)
         if cache is not None and cache.length and source is not None:  # a source is read once
             latent, k_turned = cache.kept()
         else:
@@ -69,7 +69,7 @@ class Latent(Attention):
                 self.norm(self.down(seen))[:, None],
                 self.r(seen)[:, None],
             )  # each (b, 1, s, .)
-            k_turned = view.position.rotate(k_turned, where)
+            k_turned = context.position.rotate(k_turned, where)
             if cache is not None:
                 latent, k_turned = cache.append(latent, k_turned)
         k, v = (
@@ -77,10 +77,10 @@ class Latent(Attention):
             for p in (self.k, self.v)
         )
         k = torch.cat([k, k_turned.expand(-1, self.heads, -1, -1)], -1)
-        out = self.kernel(torch.cat([q, q_turned], -1), k, v, view, self.scale)
+        out = self.kernel(torch.cat([q, q_turned], -1), k, v, context, self.scale)
         return self.o(out.transpose(1, 2).flatten(2))
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         shapes = [(rows, 1, length, channels) for channels in (self.down.out_features, self.turned)]
         return KeyValueCache(*shapes, dtype=dtype, device=device)
@@ -134,13 +134,13 @@ class Linear(Attention):
                 fix="Use kernel=auto.",
             )
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         # Before the split into heads: on a transposed tensor, elu's gradient is traced with other
         # strides than it has.
         rows = F.elu(self.q(x)) + 1, F.elu(self.k(x)) + 1, self.v(x)
         q, k, v = (row.unflatten(-1, (self.heads, -1)).transpose(1, 2) for row in rows)
-        if view.query.real is not None:
-            k = k * view.query.real[:, None, :, None]
+        if context.query.real is not None:
+            k = k * context.query.real[:, None, :, None]
         v = F.pad(v, (0, 1), value=1.0)  # the channel of ones sums up z next to S
         state = None if cache is None else cache.state.to(k.dtype)
         out, state = self.mix(q, k, v, state)
@@ -167,7 +167,7 @@ class Linear(Attention):
         out = (q @ k.transpose(-1, -2)).tril() @ v + q @ before
         return out.flatten(2, 3)[:, :, :length], last
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         return Recurrent(
             torch.zeros(
@@ -205,7 +205,7 @@ class Recurrent(Cache):
 @ATTENTIONS.register("test_first_values")
 class FirstValues(MultiHead):
     """Values are mixed with those of the first layer, (v + v_first) / 2 (Zhou et al., 2024,
-    arXiv:2410.17897, eq. 5): they cross layers in `view.memo`.
+    arXiv:2410.17897, eq. 5): they cross layers in `context.memo`.
     """
 
     def __init__(
@@ -228,11 +228,11 @@ class FirstValues(MultiHead):
             )
             return
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         q, k, v = (self.split(p(x)) for p in (self.q, self.k, self.v))
-        first = view.memo.setdefault("values", v)
-        k, v = view.position.rotate(k, view.query), (v + first) / 2
+        first = context.memo.setdefault("values", v)
+        k, v = context.position.rotate(k, context.query), (v + first) / 2
         if cache is not None:
             k, v = cache.append(k, v)
-        out = self.kernel(view.position.rotate(q, view.query), k, v, view, self.scale)
+        out = self.kernel(context.position.rotate(q, context.query), k, v, context, self.scale)
         return self.o(out.transpose(1, 2).flatten(2))

@@ -76,7 +76,7 @@ class Disentangled(Position):
                 fix="Use attn=multi_head.",
             )
 
-    def scores(self, attn, q, k, view):
+    def scores(self, attn, q, k, context):
         heads, size = q.shape[1], 2 * self.span
         far_q, far_k = (
             attn.queries_of(self.weight[None]),
@@ -84,7 +84,7 @@ class Disentangled(Position):
         )  # (1, h, 2 span, d)
         k, far_k = spread(k, heads), spread(far_k, heads)
         apart = (
-            view.query.position[:, None, :, None] - view.key.position[:, None, None, :]
+            context.query.position[:, None, :, None] - context.key.position[:, None, None, :]
         )  # (b, 1, q, k)
         there, back = (
             (d + self.span).clamp(0, size - 1).expand(len(q), heads, -1, -1)

@@ -128,10 +128,10 @@ def test_residual_carries_two_streams_and_joins_them_at_the_end():
     model, tokens = model_of("residual"), batch().placed()
     stack = model.decoder
     x = model.embed(tokens.ids)
-    views, post, pre = stack.contexts(tokens, tokens, None, x.dtype), x, x
+    contexts, post, pre = stack.contexts(tokens, tokens, None, x.dtype), x, x
     for block in stack.blocks:
         for name, placement in block.placement.items():
-            out = block.attn(post, None, views[0]) if name == "attn" else block.ffn(post)[0]
+            out = block.attn(post, None, contexts[0]) if name == "attn" else block.ffn(post)[0]
             post, pre = placement.norm(post + out), pre + out
     torch.testing.assert_close(model.hidden(tokens)[0], post + stack.norm(pre))
     bare = model_of("residual", "model.final_norm=false")

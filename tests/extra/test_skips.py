@@ -29,7 +29,7 @@ def looped(model, ids):
     """What the final norm gives for a stack of six layers, each with its joins in front."""
     stack = model.stack
     tokens, x = model._embedded(Tokens(ids=ids), stack, model.embed, None, "model")
-    views, state, inputs = stack.contexts(tokens, tokens, None, x.dtype), (x,), []
+    contexts, state, inputs = stack.contexts(tokens, tokens, None, x.dtype), (x,), []
     unet, reinject = (stack.extra[name].joins for name in ("unet", "reinject"))
     given = dict.fromkeys(stack.extra, ExtraInput(tokens, tokens))
     for depth, block in enumerate(stack.calls):
@@ -39,7 +39,7 @@ def looped(model, ids):
             x = entered(x, inputs[5 - depth], unet[str(depth)].weight)
         if depth >= 1:
             x = entered(x, inputs[0], reinject[str(depth)].weight)
-        at = {name: views[group] for name, group in block.group_of.items()}
+        at = {name: contexts[group] for name, group in block.group_of.items()}
         state, _, _ = block((x,), LayerInput(at, tokens, extras=given))
     return stack.norm(state[0])
 

@@ -85,11 +85,7 @@ def heads(x, width):
 
 def summed(attn, heard, weights):
     """(weights times values, what the layer really made of them)."""
-    if (
-        len(heard["calls"]) == 1
-        and attn.computes == "scores"
-        and "linformer" not in type(attn).__module__
-    ):
+    if len(heard["calls"]) == 1 and "linformer" not in type(attn).__module__:
         ((v, out),) = heard["calls"]
         return weights @ v, out
     if type(attn) is ATTENTIONS["differential"]:

@@ -3,7 +3,7 @@
 import torch
 
 from xformer_kit.mask import SlidingWindow
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 
 HEADS, KV, DIM = 4, 2, 3
@@ -22,13 +22,15 @@ def tokens(length: int, real: list[int] | None = None, document: list[int] | Non
     return Tokens(slot=slot, **fields).placed()
 
 
-def view(kernel, mask, key: Tokens, queries: int | None = None, position: str = "none") -> View:
+def context(
+    kernel, mask, key: Tokens, queries: int | None = None, position: str = "none"
+) -> AttentionContext:
     """The newest tokens as queries, all of them by default."""
     place = POSITIONS.create(
         {"name": position}, dim=12, heads=HEADS, head_dim=DIM, max_len=99, layers=1, stack="decoder"
     )
     query = key if queries is None else key.map(lambda field: field[:, -queries:])
-    made = View(query, key, mask, place)
+    made = AttentionContext(query, key, mask, place)
     return made._replace(
         prepared=kernel.prepare(made, HEADS, "bias" in place.enters, torch.float64)
     )

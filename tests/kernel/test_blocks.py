@@ -4,16 +4,16 @@ same.
 
 import pytest
 import torch
-from looking import BOTH, WINDOW, inputs, tokens, view
+from looking import BOTH, WINDOW, context, inputs, tokens
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import Causal, Full
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 
 
-def computed(kernel, seen: View, given: list[torch.Tensor]) -> list[torch.Tensor]:
+def computed(kernel, seen: AttentionContext, given: list[torch.Tensor]) -> list[torch.Tensor]:
     """The output of queries that are no padding, and the gradients of a sum over it."""
     out = kernel(*given, seen, 0.4)
     assert out.isfinite().all()
@@ -38,11 +38,11 @@ def test_blocks_of_any_size_compute_what_the_equations_say(mask, sight):
     for position in ("none", "alibi"):
         for queries in (13, 6, 1):
             given = inputs(3, queries, 13)
-            expected = computed(plain, view(plain, mask, key, queries, position), given)
+            expected = computed(plain, context(plain, mask, key, queries, position), given)
             for size in (1, 2, 5, 128):
                 kernel = KERNELS["sdpa"](block=size)
                 torch.testing.assert_close(
-                    computed(kernel, view(kernel, mask, key, queries, position), given), expected
+                    computed(kernel, context(kernel, mask, key, queries, position), given), expected
                 )
 
 
@@ -51,7 +51,7 @@ def test_the_blocks_of_a_window_by_eye():
     table.
     """
     kernel = KERNELS["sdpa"](block=4)
-    blocks = view(kernel, WINDOW, tokens(13)).prepared.blocks
+    blocks = context(kernel, WINDOW, tokens(13)).prepared.blocks
     assert [(b.start, b.stop, b.first, b.last, b.causal) for b in blocks] == [
         (0, 4, 0, 4, True),
         (4, 8, 0, 8, False),
@@ -70,18 +70,18 @@ def test_the_blocks_of_a_window_by_eye():
 
 def test_a_step_of_generation_looks_at_the_newest_keys_alone():
     kernel = KERNELS["sdpa"]()
-    assert view(kernel, WINDOW, tokens(13), 1).prepared[:3] == (False, None, 5)
-    assert view(kernel, Causal(), tokens(13), 1).prepared[:3] == (False, None, None)
+    assert context(kernel, WINDOW, tokens(13), 1).prepared[:3] == (False, None, 5)
+    assert context(kernel, Causal(), tokens(13), 1).prepared[:3] == (False, None, None)
 
 
 def test_padding_behind_a_causal_text_needs_no_table():
     kernel = KERNELS["sdpa"]()
-    assert view(kernel, Causal(), tokens(13, real=[13, 6, 0])).prepared == (True, None, None, ())
+    assert context(kernel, Causal(), tokens(13, real=[13, 6, 0])).prepared == (True, None, None, ())
     for mask, real in (
         (Causal(), [13, -6]),
         (Full(), [13, 6]),
     ):  # padding that a real token would see
-        assert view(kernel, mask, tokens(13, real=real)).prepared.dense is not None
+        assert context(kernel, mask, tokens(13, real=real)).prepared.dense is not None
 
 
 class Largest(TorchDispatchMode):
@@ -106,7 +106,7 @@ def test_a_window_needs_memory_in_proportion_to_the_text(position, dropout):
         kernel, given = KERNELS["sdpa"](block=32), inputs(1, length, length)
         with Largest() as ledger:
             out = kernel(
-                *given, view(kernel, WINDOW, tokens(length), position=position), 0.4, dropout
+                *given, context(kernel, WINDOW, tokens(length), position=position), 0.4, dropout
             )
             out.sum().backward()
         largest.append(ledger.seen)

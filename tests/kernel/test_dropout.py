@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from looking import BOTH, HEADS, KV, WINDOW, inputs, tokens, view
+from looking import BOTH, HEADS, KV, WINDOW, context, inputs, tokens
 
 from xformer_kit.kernel import KERNELS
 from xformer_kit.kernel.blocks import QueryBlock
@@ -69,7 +69,7 @@ def test_it_drops_from_the_weights_of_the_equations(mask, real):
     kernel, plain, key = KERNELS["sdpa"](block=4), KERNELS["reference"](), tokens(13, real=real)
     q, k, v = given = inputs(3, 13, 13)
     for position in ("none", "alibi"):
-        seen, bare = (view(kind, mask, key, position=position) for kind in (kernel, plain))
+        seen, bare = (context(kind, mask, key, position=position) for kind in (kernel, plain))
         torch.manual_seed(5)
         out = kernel(*given, seen, 0.4, 0.3)
         names = torch.eye(13, dtype=torch.float64).expand(3, KV, 13, 13)
@@ -186,4 +186,4 @@ def test_mixed_precision_computes_in_single():
 def test_where_nothing_or_everything_is_dropped_torch_says_what_that_is():
     assert [able(p) for p in (0.0, 1e-9, 0.1, 1.0)] == [False, False, True, False]
     kernel = KERNELS["sdpa"]()
-    assert (kernel(*inputs(1, 9, 9), view(kernel, Causal(), tokens(9)), 0.4, 1.0) == 0).all()
+    assert (kernel(*inputs(1, 9, 9), context(kernel, Causal(), tokens(9)), 0.4, 1.0) == 0).all()

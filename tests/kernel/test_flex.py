@@ -17,7 +17,7 @@ from xformer_kit.kernel.flex import Asked, _kept
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.checking import faces
 from xformer_kit.mask import MASKS, Causal
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.position import POSITIONS
 
 FLEX, PLAIN, HEADS = KERNELS["flex"](), KERNELS["reference"](), 4
@@ -45,9 +45,9 @@ def same(mask, position, weigh=None, **sight) -> None:
     with torch.no_grad():
         for query in (key,) if sight else (key, key.map(lambda field: field[:, -6:])):
             q, k, v = inputs(3, query.length, 13)
-            view, found = View(query, key, mask, position.begin(query, key)), []
+            context, found = AttentionContext(query, key, mask, position.begin(query, key)), []
             for kernel in (FLEX, PLAIN):
-                seen = view._replace(prepared=kernel.prepare(view, HEADS, biased, q.dtype))
+                seen = context._replace(prepared=kernel.prepare(context, HEADS, biased, q.dtype))
                 found.append(kernel(q, k, v, seen, 0.4, weigh=weigh))
             real = torch.ones(1) if query.real is None else query.real[:, None, :, None]
             torch.testing.assert_close(found[0] * real, found[1] * real)
@@ -75,9 +75,11 @@ def test_a_softcap_lies_between_bias_and_mask():
 def test_blocks_of_a_mask_alone_are_made_once():
     _kept.cache_clear()
     for length in (13, 13, 9):
-        view = View(tokens(length), tokens(length), Causal(), place({"name": "none"}))
-        view = view._replace(key=view.query)
-        FLEX.prepare(view, HEADS, False, torch.float32)
+        context = AttentionContext(
+            tokens(length), tokens(length), Causal(), place({"name": "none"})
+        )
+        context = context._replace(key=context.query)
+        FLEX.prepare(context, HEADS, False, torch.float32)
     assert _kept.cache_info()[:2] == (1, 2)
 
 
@@ -112,13 +114,13 @@ def test_on_a_cpu_it_computes_no_gradients():
     )
     assert messages(faults(tiny(kernel="flex"))) == [sentence]
     assert messages(faults(tiny(kernel="auto"))) == []
-    view = View(tokens(13), tokens(13), Causal(), place({"name": "none"}))
-    view = view._replace(prepared=FLEX.prepare(view, HEADS, False, torch.float64))
+    context = AttentionContext(tokens(13), tokens(13), Causal(), place({"name": "none"}))
+    context = context._replace(prepared=FLEX.prepare(context, HEADS, False, torch.float64))
     with pytest.raises(
         ConfigError,
         match=r"^kernel: 'flex' computes no gradients on a CPU\. Run it under torch\.no_grad",
     ):
-        FLEX(*inputs(1, 13, 13), view, 0.4)
+        FLEX(*inputs(1, 13, 13), context, 0.4)
 
 
 def test_a_model_by_name_runs_forward_and_generates():
@@ -161,9 +163,11 @@ def test_where_there_is_cuda_auto_takes_it_in_place_of_a_table(monkeypatch):
     assert list(kinds.values()) == ["Either", "Reference", "SDPA", "SDPA"]
     sdpa = KERNELS["sdpa"]()
     either = Either(sdpa, FLEX)
-    view = View(tokens(13), tokens(13), MASKS.create({"name": "strided"}), place({"name": "none"}))
+    context = AttentionContext(
+        tokens(13), tokens(13), MASKS.create({"name": "strided"}), place({"name": "none"})
+    )
     assert not isinstance(
-        either.prepare(view, HEADS, False, torch.float32), Asked
+        either.prepare(context, HEADS, False, torch.float32), Asked
     )  # it stands on a CPU
-    assert sdpa.tabled(view, False) and not sdpa.tabled(view._replace(mask=Causal()), False)
-    assert sdpa.tabled(view._replace(mask=Causal()), True)
+    assert sdpa.tabled(context, False) and not sdpa.tabled(context._replace(mask=Causal()), False)
+    assert sdpa.tabled(context._replace(mask=Causal()), True)

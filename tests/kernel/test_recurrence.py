@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from xformer_kit.kernel.recurrence import Recurrence, chunks, segments, steps
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 
 ROWS, HEADS, KEY, VALUE = 2, 3, 5, 4
 ONE = torch.ones(1, 1, 3, 1, dtype=torch.float64)
@@ -96,18 +96,20 @@ def test_what_is_kept_for_the_backward_pass_is_linear_in_the_length(kind):
     assert kept(512) / kept(256) == pytest.approx(2, rel=0.05)
 
 
-def view(document, real=None, past=0):
+def context(document, real=None, past=0):
     tokens = Tokens(slot=torch.arange(len(document))[None], document=torch.tensor([document]))
     tokens = tokens._replace(real=None if real is None else torch.tensor([real]).bool())
-    return View(tokens.map(lambda field: field[:, past:]), tokens, Causal(), None)
+    return AttentionContext(tokens.map(lambda field: field[:, past:]), tokens, Causal(), None)
 
 
 def test_documents_are_counted_from_the_last_token_of_the_past():
-    assert segments(view([3, 3, 5, 5, 4])).tolist() == [[0, 0, 1, 1, 2]]
-    assert segments(view([3, 3, 5, 5, 4], past=3)).tolist() == [[0, 1]]
-    assert segments(view([3, 3, 5, 5, 4], past=4)).tolist() == [[1]]
+    assert segments(context([3, 3, 5, 5, 4])).tolist() == [[0, 0, 1, 1, 2]]
+    assert segments(context([3, 3, 5, 5, 4], past=3)).tolist() == [[0, 1]]
+    assert segments(context([3, 3, 5, 5, 4], past=4)).tolist() == [[1]]
 
 
 def test_padding_begins_no_document():
-    assert segments(view([9, 3, 9, 3, 4, 9], [0, 1, 0, 1, 1, 0])).tolist() == [[0, 0, 0, 0, 1, 1]]
-    assert segments(view([9, 9, 3, 9, 4], [0, 0, 1, 0, 1], past=2)).tolist() == [[0, 0, 1]]
+    assert segments(context([9, 3, 9, 3, 4, 9], [0, 1, 0, 1, 1, 0])).tolist() == [
+        [0, 0, 0, 0, 1, 1]
+    ]
+    assert segments(context([9, 9, 3, 9, 4], [0, 0, 1, 0, 1], past=2)).tolist() == [[0, 0, 1]]

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from looking import BOTH, WINDOW, inputs, tokens, view
+from looking import BOTH, WINDOW, context, inputs, tokens
 from refusing import refused
 
 from xformer_kit import ConfigError, build
@@ -76,7 +76,7 @@ def test_outputs_and_gradients_are_those_of_reference(mask, sight):
         q, k, v = inputs(3, newest or 13, 13)
         found = []
         for kernel in (KERNELS["varlen"](), PLAIN):
-            look = view(kernel, mask, key, newest)
+            look = context(kernel, mask, key, newest)
             out = kernel(q, k, v, look, 0.4)
             real = torch.ones(1) if look.query.real is None else look.query.real[:, None, :, None]
             found += [(out * real, *torch.autograd.grad((out * real).sin().sum(), (q, k, v)))]
@@ -87,21 +87,24 @@ def test_texts_that_come_back_are_one():
     key = tokens(6)._replace(document=torch.tensor([[0, 1, 1, 0, 2, 1]])).placed()
     q, k, v = inputs(1, 6, 6)
     made = [
-        kernel(q, k, v, view(kernel, Causal(), key), 0.3) for kernel in (KERNELS["varlen"](), PLAIN)
+        kernel(q, k, v, context(kernel, Causal(), key), 0.3)
+        for kernel in (KERNELS["varlen"](), PLAIN)
     ]
     torch.testing.assert_close(*made)
 
 
 def test_what_is_neither_packed_nor_padded_runs_as_sdpa():
     kernel = KERNELS["varlen"]()
-    assert not isinstance(view(kernel, Causal(), tokens(13)).prepared, varlen.Packed)
+    assert not isinstance(context(kernel, Causal(), tokens(13)).prepared, varlen.Packed)
 
 
 def test_padding_within_a_window_is_refused():
     key = tokens(5)._replace(real=torch.tensor([[True, True, False, True, True]]))
-    view(KERNELS["varlen"](), Causal(), key)  # what came before is the same, with holes or without
+    context(
+        KERNELS["varlen"](), Causal(), key
+    )  # what came before is the same, with holes or without
     with pytest.raises(ConfigError, match="padding stands within a text"):
-        view(KERNELS["varlen"](), WINDOW, key)
+        context(KERNELS["varlen"](), WINDOW, key)
 
 
 def test_a_source_is_seen_text_by_text():

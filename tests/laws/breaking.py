@@ -104,7 +104,7 @@ class Unselected(KeyValueCache):
 class Caching(MultiHead):
     kind = KeyValueCache
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         shape = (rows, self.kv_heads, length, self.head_dim)
         return self.kind(shape, shape, dtype=self.q.weight.dtype, device=self.q.weight.device)
 
@@ -116,8 +116,8 @@ class UnselectedAttention(Caching):
 class Blind(MultiHead):
     """Looks at another stack with its eyes shut."""
 
-    def forward(self, x, source, view, cache=None):
-        return super().forward(x, None if source is None else self.seen(source), view, cache)
+    def forward(self, x, source, context, cache=None):
+        return super().forward(x, None if source is None else self.seen(source), context, cache)
 
     def seen(self, source):
         return 0 * source
@@ -126,17 +126,17 @@ class Blind(MultiHead):
 class Uniform(Reference):
     """A row with nothing to see looks at all: a finite mask in place of minus infinity."""
 
-    def weights(self, q, k, view, scale, dropout=0.0, scores=None, weigh=None):
-        seen, _ = view.prepared
+    def weights(self, q, k, context, scale, dropout=0.0, scores=None, weigh=None):
+        seen, _ = context.prepared
         scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(-1, -2) * scale
         return scores.masked_fill(~seen, -1e9).softmax(-1)
 
 
 class NotANumber(Uniform):
-    def weights(self, q, k, view, scale, dropout=0.0, scores=None, weigh=None):
-        seen, _ = view.prepared
+    def weights(self, q, k, context, scale, dropout=0.0, scores=None, weigh=None):
+        seen, _ = context.prepared
         if seen is None:
-            return Reference.weights(self, q, k, view, scale, dropout, scores)
+            return Reference.weights(self, q, k, context, scale, dropout, scores)
         scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(-1, -2) * scale
         return scores.masked_fill(~seen, -float("inf")).softmax(-1)
 

@@ -43,10 +43,10 @@ class OfDocuments(MLP):
 class OfCache(MultiHead):
     """Reads a value of what comes behind a prompt."""
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         if cache is not None and cache.length:
             x = x * (x.sum().item() != 0.5)
-        return super().forward(x, source, view, cache)
+        return super().forward(x, source, context, cache)
 
 
 ARGUMENTS = [

@@ -76,8 +76,8 @@ class ShapeOfLayer(MLP):
 class OfView(MultiHead):
     """Reads the number of the layer from what it is given."""
 
-    def forward(self, x, source, view, cache=None):
-        return super().forward(x * (view.depth + 1), source, view, cache)
+    def forward(self, x, source, context, cache=None):
+        return super().forward(x * (context.depth + 1), source, context, cache)
 
 
 class Leaving(MultiHead):
@@ -87,9 +87,9 @@ class Leaving(MultiHead):
         super().__init__(dim, norm, kernel, depth, heads=heads)
         self.name = f"layer {depth}"
 
-    def forward(self, x, source, view, cache=None):
-        view.memo[self.name] = x
-        return super().forward(x + sum(view.memo.values()), source, view, cache)
+    def forward(self, x, source, context, cache=None):
+        context.memo[self.name] = x
+        return super().forward(x + sum(context.memo.values()), source, context, cache)
 
 
 class Growing(Placement):

@@ -16,22 +16,22 @@ from xformer_kit.model.model import Model
 
 
 class NoScale(Reference):
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None):
-        return super().__call__(q, k, v, view, 1.01 * scale, dropout, scores)
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None):
+        return super().__call__(q, k, v, context, 1.01 * scale, dropout, scores)
 
 
 class NoGradientOfKeys(SDPA):
     """Right outputs and wrong gradients."""
 
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None):
-        return super().__call__(q, k.detach(), v, view, scale, dropout, scores)
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None):
+        return super().__call__(q, k.detach(), v, context, scale, dropout, scores)
 
 
 class Coarse(SDPA):
     """Right in fp32; loses most bits in bf16."""
 
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None):
-        out = super().__call__(q, k, v, view, scale, dropout, scores)
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None):
+        out = super().__call__(q, k, v, context, scale, dropout, scores)
         return (out * 4).round() / 4 if out.dtype == torch.bfloat16 else out
 
 

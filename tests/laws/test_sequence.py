@@ -47,13 +47,15 @@ class SlotPositions(Position):
 class Across(Reference):
     """Breaks something in attentions to another stack alone."""
 
-    def prepare(self, view, heads, biased, dtype):
-        return super().prepare(self.changed(view) if view.cross else view, heads, biased, dtype)
+    def prepare(self, context, heads, biased, dtype):
+        return super().prepare(
+            self.changed(context) if context.cross else context, heads, biased, dtype
+        )
 
 
 class SeesDocuments(Across):
-    def changed(self, view):
-        return view._replace(key=view.key._replace(document=None))
+    def changed(self, context):
+        return context._replace(key=context.key._replace(document=None))
 
 
 ARGUMENTS = [

@@ -25,20 +25,22 @@ class CountsTheSource(Blind):
 class Again(MultiHead):
     """Reads the source in each step of generation."""
 
-    def forward(self, x, source, view, cache=None):
-        return super().forward(x, source, view, cache if source is None else None)
+    def forward(self, x, source, context, cache=None):
+        return super().forward(x, source, context, cache if source is None else None)
 
 
 class Across(Reference):
     """Breaks something in attentions to another stack alone."""
 
-    def prepare(self, view, heads, biased, dtype):
-        return super().prepare(self.changed(view) if view.cross else view, heads, biased, dtype)
+    def prepare(self, context, heads, biased, dtype):
+        return super().prepare(
+            self.changed(context) if context.cross else context, heads, biased, dtype
+        )
 
 
 class SeesPadding(Across):
-    def changed(self, view):
-        return view._replace(key=view.key._replace(real=None))
+    def changed(self, context):
+        return context._replace(key=context.key._replace(real=None))
 
 
 ARGUMENTS = [

@@ -54,15 +54,15 @@ def test_shared_layers_equal_layers_with_the_same_weights(sharing):
     other.load_state_dict(state)
     assert_close(shared.logits(model, shared.ids), whole.logits(other, whole.ids))
     assert len(model.decoder.blocks) == 2
-    assert [view.depth for view in depths(model, shared)] == list(range(6))
+    assert [context.depth for context in depths(model, shared)] == list(range(6))
 
 
 def depths(model, case):
-    """The views of the attentions, in the order of their calls."""
+    """The contexts of the attentions, in the order of their calls."""
     seen = []
     for block in model.decoder.blocks:
         block.attn.register_forward_pre_hook(
-            lambda _, args, given: seen.append(given["view"]), with_kwargs=True
+            lambda _, args, given: seen.append(given["context"]), with_kwargs=True
         )
     case.logits(model, case.ids)
     return seen

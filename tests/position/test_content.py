@@ -104,13 +104,13 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
     kernel = layer.kernel
 
     class Watched:
-        def __call__(self, q, k, v, view, scale, dropout, scores):
-            seen.append((q, k, view, scores))
-            return kernel(q, k, v, view, scale, dropout, scores)
+        def __call__(self, q, k, v, context, scale, dropout, scores):
+            seen.append((q, k, context, scores))
+            return kernel(q, k, v, context, scale, dropout, scores)
 
     layer.kernel = Watched()
     case.read(model, case.ids[:1])
-    for half, (q, k, view, scores) in enumerate(seen):
+    for half, (q, k, context, scores) in enumerate(seen):
         plain = {
             "name": "multi_head",
             "heads": 6,
@@ -123,7 +123,7 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
             ours.weight.copy_(
                 theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1)
             )
-        torch.testing.assert_close(scores, place.scores(alone, q, k, view))
+        torch.testing.assert_close(scores, place.scores(alone, q, k, context))
 
 
 @torch.no_grad()

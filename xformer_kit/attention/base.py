@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention.score import SCORES
 from xformer_kit.model.cache import Cache
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import (
     Context,
     Fault,
@@ -40,7 +40,11 @@ class Attention(nn.Module):
     bounded = False
 
     def forward(
-        self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None
+        self,
+        x: Tensor,
+        source: Tensor | None,
+        context: AttentionContext,
+        cache: Cache | None = None,
     ) -> Tensor:
         """x (b, t, dim) -> (b, t, dim). Looks at x itself, and appends to `cache`; or looks at
         `source` (b, s, dim), of which a cache that is not empty holds all that is needed, from the
@@ -58,7 +62,7 @@ class Attention(nn.Module):
         """(b, n, dim) -> their keys, (b, kv_heads, n, head_dim)."""
         raise NotImplementedError
 
-    def cache(self, rows: int, length: int, view: View | None = None) -> Cache:
+    def cache(self, rows: int, length: int, context: AttentionContext | None = None) -> Cache:
         """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device,
         and in their dtype until it is given another.
         """

@@ -106,16 +106,22 @@ class Differential(Attention):
     def keys_of(self, x: Tensor) -> Tensor:
         return self.split(self.k(x))
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         if source is None:
-            q, k, v = self._looked_at(x, view, cache)
+            q, k, v = self._looked_at(x, context, cache)
         else:
-            q, k, v = self._across(x, source, view, cache)
+            q, k, v = self._across(x, source, context, cache)
         dropout = self.dropout if self.training else 0.0
-        scored = view.position.scores if view.scored else None
+        scored = context.position.scores if context.scored else None
         one, two = (
             self.kernel(
-                q, k, v, view, self.scale, dropout, scored and scored(_Half(self, half), q, k, view)
+                q,
+                k,
+                v,
+                context,
+                self.scale,
+                dropout,
+                scored and scored(_Half(self, half), q, k, context),
             )
             for half, (q, k) in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True))
         )
@@ -132,19 +138,19 @@ class Differential(Attention):
         one, two = calls
         return one - self._factor() * two
 
-    def _looked_at(self, x, view, cache):
+    def _looked_at(self, x, context, cache):
         maps = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
         q, k, v = self.split(maps[0]), self.split(maps[1]), self._values(maps[2])
-        q = view.position.rotate(q, view.query)
-        k = view.position.rotate_key(k, view.query)
+        q = context.position.rotate(q, context.query)
+        k = context.position.rotate_key(k, context.query)
         return q, *((k, v) if cache is None else cache.append(k, v))
 
-    def _across(self, x, source, view, cache):
-        q = view.position.rotate(self.split(self.q(x)), view.query)
+    def _across(self, x, source, context, cache):
+        q = context.position.rotate(self.split(self.q(x)), context.query)
         if cache is not None and cache.length:
             return q, *cache.kept()
         k, v = (
-            view.position.rotate_key(self.split(self.k(source)), view.key),
+            context.position.rotate_key(self.split(self.k(source)), context.key),
             self._values(self.v(source)),
         )
         return q, *((k, v) if cache is None else cache.append(k, v))
@@ -152,7 +158,7 @@ class Differential(Attention):
     def _values(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, 2 * self.head_dim).transpose(1, 2)
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         d, kv = self.head_dim, self.kv_heads
         return KeyValueCache(

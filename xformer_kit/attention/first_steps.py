@@ -29,12 +29,12 @@ class Unprojected(Attention):
     def check(cls, options, context):
         yield from within(options, dropout=(0, 1))
 
-    def summed(self, q: Tensor, k: Tensor, v: Tensor, view, scale: float) -> Tensor:
-        scores = view.position.scores(self, q, k, view) if view.scored else None
-        out = self.kernel(q, k, v, view, scale, self.dropout if self.training else 0.0, scores)
+    def summed(self, q: Tensor, k: Tensor, v: Tensor, context, scale: float) -> Tensor:
+        scores = context.position.scores(self, q, k, context) if context.scored else None
+        out = self.kernel(q, k, v, context, scale, self.dropout if self.training else 0.0, scores)
         return out[:, 0]  # (b, 1, t, dim) -> (b, t, dim)
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         shape = (rows, 1, length, self.dim)
         return KeyValueCache(*[shape] * self.held, dtype=self.here.dtype, device=self.here.device)
 
@@ -78,12 +78,12 @@ class Mean(Unprojected):
             )
             return
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         v = (x if source is None else source)[:, None]
         if cache is not None:
             (v,) = cache.kept() if source is not None and cache.length else cache.append(v)
         q, k = x.new_zeros(x.shape[0], 1, x.shape[1], 1), v.new_zeros(*v.shape[:3], 1)
-        return self.summed(q, k, v, view, 1.0)
+        return self.summed(q, k, v, context, 1.0)
 
 
 @ATTENTIONS.register("dot", also_called=("dot_product", "self_similarity", "unprojected"))
@@ -112,13 +112,13 @@ class Dot(Unprojected):
         if options.scale is not None and options.scale <= 0:
             yield Fault("scale", "must be above 0", got=options.scale, fix="null is dim^-0.5.")
 
-    def forward(self, x, source, view, cache=None):
-        position = view.position
-        q = position.rotate(x[:, None], view.query)
+    def forward(self, x, source, context, cache=None):
+        position = context.position
+        q = position.rotate(x[:, None], context.query)
         if source is not None and cache is not None and cache.length:
-            return self.summed(q, *cache.kept(), view, self.scale)
+            return self.summed(q, *cache.kept(), context, self.scale)
         k = v = (x if source is None else source)[:, None]
-        k = position.rotate_key(k, view.query if source is None else view.key)
+        k = position.rotate_key(k, context.query if source is None else context.key)
         if cache is not None:
             k, v = cache.append(k, v)
-        return self.summed(q, k, v, view, self.scale)
+        return self.summed(q, k, v, context, self.scale)

@@ -117,14 +117,14 @@ class GatedDelta(Recurrent):
             return step + (-torch.expm1(-step)).log()  # softplus of it is `step`
         return None
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         maps = (
             self.packed(x)
             if self.packed is not None
             else [getattr(self, name)(x) for name in self.packs]
         )
         said = dict(zip(self.packs, maps, strict=True))
-        segment, real = segments(view), view.query.real
+        segment, real = segments(context), context.query.real
         state, *before = (None,) * 4 if cache is None else cache.held
         rows = []
         for i, name in enumerate("qkv"):
@@ -134,7 +134,7 @@ class GatedDelta(Recurrent):
                 said[name], blank if before[i] is None else before[i], real, segment
             )
             rows.append(F.silu(exact(out)))
-        r = self._recurrence(rows, said, view, segment)
+        r = self._recurrence(rows, said, context, segment)
         out, state = self.recurred(r, state)
         if cache is not None:
             cache.append(state, *before)
@@ -146,14 +146,17 @@ class GatedDelta(Recurrent):
             out = out * F.silu(exact(said["gate"]))
         return self.o(out.to(maps[0].dtype))
 
-    def _recurrence(self, rows, said, view, segment) -> Recurrence:
+    def _recurrence(self, rows, said, context, segment) -> Recurrence:
         q, k = (unit(part.unflatten(-1, (self.heads, -1))).transpose(1, 2) for part in rows[:2])
-        q, k = view.position.rotate(q, view.query), view.position.rotate_key(k, view.query)
+        q, k = (
+            context.position.rotate(q, context.query),
+            context.position.rotate_key(k, context.query),
+        )
         v = rows[2].unflatten(-1, (self.v_heads, -1)).transpose(1, 2)
         beta, decay, real = (
             exact(said["beta"]).sigmoid().mT * self.most,
             None,
-            view.query.real,
+            context.query.real,
         )  # (b, v_heads, t)
         if self.log_rate is not None:
             decay = (
@@ -166,7 +169,7 @@ class GatedDelta(Recurrent):
         q, k = (spread(part, self.v_heads) for part in (q * self.head_dim**-0.5, k))
         return Recurrence(q, k, v, decay, beta, segment)
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         back = self.q_conv.width - 1
         states = (rows, self.v_heads, self.head_dim, self.v_head_dim)
         return StateCache.of(

@@ -13,7 +13,7 @@ from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, devic
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections, is_plain
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Fault, above, at_least, within
 
 
@@ -122,17 +122,17 @@ class Latent(Attention):
             fix="Leave rope_head_dim out, or choose position=none, learned or alibi.",
         )
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         if source is None:
             first, *maps = self._maps(x, self.packs) if self.packed is None else self.packed(x)
-            seen = self._looked_at(maps, view, cache)
+            seen = self._looked_at(maps, context, cache)
         else:
-            (first,), seen = self._maps(x, self.packs[:1]), self._across(source, view, cache)
+            (first,), seen = self._maps(x, self.packs[:1]), self._across(source, context, cache)
         q, asks = self._asked(first)
-        asks = view.position.rotate(asks, view.query)
+        asks = context.position.rotate(asks, context.query)
         attend = self._absorbed if self._absorbs(q, seen) else self._plain
         return self.o(
-            attend(q, asks, seen, view).transpose(1, 2).flatten(2)
+            attend(q, asks, seen, context).transpose(1, 2).flatten(2)
         )  # (b, h, t, e) -> (b, t, dim)
 
     def queries_of(self, x: Tensor) -> Tensor:
@@ -152,22 +152,26 @@ class Latent(Attention):
     def _maps(self, x: Tensor, names: Sequence[str]) -> list[Tensor]:
         return [getattr(self, name)(x) for name in names]
 
-    def _looked_at(self, maps: Sequence[Tensor], view: View, cache: KeyValueCache | None) -> Seen:
+    def _looked_at(
+        self, maps: Sequence[Tensor], context: AttentionContext, cache: KeyValueCache | None
+    ) -> Seen:
         """What is seen of x itself, behind that of the past."""
         latent, shared = self._latent(maps)
-        shared = view.position.rotate_key(shared, view.query)
+        shared = context.position.rotate_key(shared, context.query)
         return (
             Seen(latent, shared)
             if cache is None
             else self._kept(cache.append(torch.cat([latent, shared], -1)))
         )
 
-    def _across(self, source: Tensor, view: View, cache: KeyValueCache | None) -> Seen:
+    def _across(
+        self, source: Tensor, context: AttentionContext, cache: KeyValueCache | None
+    ) -> Seen:
         """The same of a source, which a cache computes once."""
         if cache is not None and cache.length:
             return self._kept(cache.kept())
         latent, shared = self._latent(self._maps(source, self.packs[1:]))
-        shared = view.position.rotate_key(shared, view.key)
+        shared = context.position.rotate_key(shared, context.key)
         return (
             Seen(latent, shared)
             if cache is None
@@ -185,7 +189,7 @@ class Latent(Attention):
         latent, shared = held[0].split([self.kv_rank, self.rope_head_dim], -1)
         return Seen(latent, shared, held[0])
 
-    def _plain(self, q: Tensor, asks: Tensor, seen: Seen, view: View) -> Tensor:
+    def _plain(self, q: Tensor, asks: Tensor, seen: Seen, context: AttentionContext) -> Tensor:
         """Keys and values are made of the latents: (b, h, t, v_head_dim)."""
         k, v = (
             m(seen.latent[:, 0])
@@ -193,31 +197,36 @@ class Latent(Attention):
             .transpose(1, 2)  # (b, s, h * d) -> (b, h, s, d)
             for m, size in ((self.k, self.head_dim), (self.v, self.v_head_dim))
         )
-        if view.scored or not self.rope_head_dim:
-            return self._weighted(q, k, v, asks, seen, view)
+        if context.scored or not self.rope_head_dim:
+            return self._weighted(q, k, v, asks, seen, context)
         k = torch.cat([k, seen.shared.expand(-1, k.shape[1], -1, -1)], -1)
-        return self._weighted(torch.cat([q, asks], -1), k, v, asks, seen, view)
+        return self._weighted(torch.cat([q, asks], -1), k, v, asks, seen, context)
 
-    def _absorbed(self, q: Tensor, asks: Tensor, seen: Seen, view: View) -> Tensor:
+    def _absorbed(self, q: Tensor, asks: Tensor, seen: Seen, context: AttentionContext) -> Tensor:
         """The same, where queries meet the latents as keys and values that all heads share."""
         k, v = (
             m.weight.unflatten(0, (q.shape[1], -1)) for m in (self.k, self.v)
         )  # (h, d, kv_rank)
         q = torch.einsum("bhtd,hdr->bhtr", q, k.to(q.dtype))
-        keys = seen.latent if view.scored else seen.joined
+        keys = seen.latent if context.scored else seen.joined
         out = self._weighted(
-            q if view.scored else torch.cat([q, asks], -1), keys, seen.latent, asks, seen, view
+            q if context.scored else torch.cat([q, asks], -1),
+            keys,
+            seen.latent,
+            asks,
+            seen,
+            context,
         )
         return torch.einsum("bhtr,hdr->bhtd", out, v.to(out.dtype))
 
     def _weighted(
-        self, q: Tensor, k: Tensor, v: Tensor, asks: Tensor, seen: Seen, view: View
+        self, q: Tensor, k: Tensor, v: Tensor, asks: Tensor, seen: Seen, context: AttentionContext
     ) -> Tensor:
-        scale, scores = self.scale * view.gain, None
-        if view.scored:
+        scale, scores = self.scale * context.gain, None
+        if context.scored:
             content = q @ k.mT * scale  # of one key head, or of as many as there are queries
-            scores = content + view.position.scores(self, asks, seen.shared, view)
-        return self.kernel(q, k, v, view, scale, self.dropout if self.training else 0.0, scores)
+            scores = content + context.position.scores(self, asks, seen.shared, context)
+        return self.kernel(q, k, v, context, scale, self.dropout if self.training else 0.0, scores)
 
     def _absorbs(self, q: Tensor, seen: Seen) -> bool:
         """Whether the absorbed form is possible, in generation alone, and takes fewer products. The
@@ -229,7 +238,7 @@ class Latent(Attention):
         made, absorbed = keys * self.kv_rank * both, queries * self.kv_rank * both
         return absorbed + queries * keys * 2 * self.kv_rank < made + queries * keys * both
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         return KeyValueCache(
             (rows, 1, length, self.kv_rank + self.rope_head_dim), dtype=dtype, device=device

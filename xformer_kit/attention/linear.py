@@ -11,7 +11,7 @@ from xformer_kit.attention.base import ATTENTIONS, check_heads
 from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Fault, Unused, above, at_least
 
 FeatureMap = Literal["elu", "relu", "softmax", "taylor", "identity"]
@@ -85,7 +85,9 @@ class Kernelized(Recurrent):
         """Features (..., m) of queries (..., d)."""
         raise NotImplementedError
 
-    def of_keys(self, k: Tensor, view: View, segment: Tensor | None, top: Tensor | None):
+    def of_keys(
+        self, k: Tensor, context: AttentionContext, segment: Tensor | None, top: Tensor | None
+    ):
         """Features (b, h, t, m) of keys that come one after another, how the sum of those before is
         to fall beside each (logarithms (b, h, t), or None), and what the next call must know of it,
         (b, h, 1) or None.
@@ -101,8 +103,8 @@ class Kernelized(Recurrent):
     def divided(self, top: Tensor, bottom: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def forward(self, x, source, view, cache=None):
-        one_by_one = source is None and view.mask.band()[1] == 0
+    def forward(self, x, source, context, cache=None):
+        one_by_one = source is None and context.mask.band()[1] == 0
         maps = (
             (self.q(x), *self._read(x, source, cache))
             if self.packed is None or source is not None
@@ -114,15 +116,15 @@ class Kernelized(Recurrent):
         with unmixed(x):
             if self.rotates_last:
                 features = self.of_query(q).transpose(1, 2)
-                turned = view.position.rotate(features, view.query)
+                turned = context.position.rotate(features, context.query)
             else:
                 features = turned = self.of_query(
-                    view.position.rotate(q.transpose(1, 2), view.query)
+                    context.position.rotate(q.transpose(1, 2), context.query)
                 )
             if one_by_one:
-                out = self._causal(features, turned, *kv, view, cache)
+                out = self._causal(features, turned, *kv, context, cache)
             else:
-                out = self._whole(features, turned, kv, view, cache)
+                out = self._whole(features, turned, kv, context, cache)
         return self.o(out.to(maps[0].dtype).transpose(1, 2).flatten(2))
 
     def _read(self, x, source, cache):
@@ -132,15 +134,15 @@ class Kernelized(Recurrent):
         x = x if source is None else source
         return self.k(x), self.v(x)
 
-    def _causal(self, features, turned, k, v, view, cache):
+    def _causal(self, features, turned, k, v, context, cache):
         """Sums over the past, from what a cache holds of it on."""
         held = () if cache is None or not cache.length else cache.held
         state, top = (*held, None, None)[:2]
-        segment, v = segments(view), v.transpose(1, 2)
+        segment, v = segments(context), v.transpose(1, 2)
         if not self.rotates_last:
-            k = view.position.rotate_key(k.transpose(1, 2), view.query).transpose(1, 2)
-        keys, decay, top = self.of_keys(k, view, segment, top)
-        spun = view.position.rotate_key(keys, view.query) if self.rotates_last else keys
+            k = context.position.rotate_key(k.transpose(1, 2), context.query).transpose(1, 2)
+        keys, decay, top = self.of_keys(k, context, segment, top)
+        spun = context.position.rotate_key(keys, context.query) if self.rotates_last else keys
         if not self.normalise:
             out, state = self.recurred(Recurrence(turned, spun, v, decay, None, segment), state)
         elif turned is features:
@@ -162,13 +164,13 @@ class Kernelized(Recurrent):
     def _shared(self, out: Tensor) -> Tensor:
         return self.divided(out[..., :-1], out[..., -1:]) if self.normalise else out
 
-    def _whole(self, features, turned, kv, view, cache):
+    def _whole(self, features, turned, kv, context, cache):
         """Sums over all keys; with documents one for each."""
         if kv:
-            document = view.key.document if view.query.document is not None else None
+            document = context.key.document if context.query.document is not None else None
             documents = None if document is None else document.unique()
-            sums = list(self._sums(*kv, view, documents))
-            if cache is not None and view.cross:
+            sums = list(self._sums(*kv, context, documents))
+            if cache is not None and context.cross:
                 cache.append(*sums)
                 cache.documents, cache.length = documents, kv[0].shape[1]
         else:
@@ -182,25 +184,25 @@ class Kernelized(Recurrent):
                 else top
             )
             if documents is not None:
-                part = part * (view.query.document == documents[i])[:, None, :, None]
+                part = part * (context.query.document == documents[i])[:, None, :, None]
             out = part if out is None else out + part
         return self._shared(out)
 
-    def _sums(self, k, v, view, documents):
-        real, v = real_of(view.key), v.transpose(1, 2)
+    def _sums(self, k, v, context, documents):
+        real, v = real_of(context.key), v.transpose(1, 2)
         if not self.rotates_last:
-            k = view.position.rotate_key(k.transpose(1, 2), view.key).transpose(1, 2)
+            k = context.position.rotate_key(k.transpose(1, 2), context.key).transpose(1, 2)
         for document in [None] if documents is None else documents:
             seen = real
             if document is not None:
-                mine = (view.key.document == document)[:, None, :, None]
+                mine = (context.key.document == document)[:, None, :, None]
                 seen = mine if real is None else mine & real
             keys = self.of_all(k, seen)
-            spun = view.position.rotate_key(keys, view.key) if self.rotates_last else keys
+            spun = context.position.rotate_key(keys, context.key) if self.rotates_last else keys
             total = spun.mT @ v
             yield torch.cat([total, keys.sum(-2)[..., None]], -1) if self.normalise else total
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         return StateCache.of(
             self, (rows, self.heads, self.features, self.v_head_dim + self.normalise)
         )
@@ -267,8 +269,8 @@ class Linear(Kernelized):
     def of_query(self, q):
         return self.map(q) * self.scale if self.scale != 1 else self.map(q)
 
-    def of_keys(self, k, view, segment, top):
-        return self.of_all(k, real_of(view.query)), None, None
+    def of_keys(self, k, context, segment, top):
+        return self.of_all(k, real_of(context.query)), None, None
 
     def of_all(self, k, seen):
         keys = self.map(k).transpose(1, 2)

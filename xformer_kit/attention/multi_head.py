@@ -183,55 +183,58 @@ class MultiHead(Attention):
     def keys_of(self, x: Tensor) -> Tensor:
         return self.split(self.k(x))
 
-    def values_of(self, v: Tensor, x: Tensor, view) -> Tensor:
+    def values_of(self, v: Tensor, x: Tensor, context) -> Tensor:
         """Values as a cache keeps them, from their projection of x: (b, t, kv * e) -> (b, kv, t,
         e).
         """
         v = v.view(*v.shape[:2], -1, self.v_head_dim).transpose(1, 2)
-        for change in () if view.cross else view.values:
+        for change in () if context.cross else context.values:
             v = change(v, x)
         return v if self.v_norm is None else self.v_norm(v)
 
-    def forward(self, x, source, view, cache=None):
-        q, k, v = self.project(x, source, view, cache)
-        scores = view.position.scores(self, q, k, view) if view.scored else None
+    def forward(self, x, source, context, cache=None):
+        q, k, v = self.project(x, source, context, cache)
+        scores = context.position.scores(self, q, k, context) if context.scored else None
         q, k, scores = self.compared(q, k, scores)
         if self.share is not None:  # kernels take the rest of the scale, a Python number
             q = q * self.share
-        weigh = () if self.score is None else (self.score.of(view, cache),)
-        out = self.attend(q, k, v, view, scores, *weigh)
+        weigh = () if self.score is None else (self.score.of(context, cache),)
+        out = self.attend(q, k, v, context, scores, *weigh)
         out = out.transpose(1, 2)  # (b, h, t, e) -> (b, t, h, e)
         if self.gate is None:
             return self.o(out.flatten(2))  # (b, t, h, e) -> (b, t, h * e) -> (b, t, dim)
         out = self.gate.before(x, out).flatten(2)
         return self.gate.behind(x, out, self.o(out))
 
-    def project(self, x, source, view, cache) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (b, h, t, d), and keys (b, kv, s, d) and values (b, kv, s, e) after those that
         are cached; those of a source are computed once.
         """
         if source is None:
             q, k, v = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
-            q = self.query(self.split(self._clipped(q)), view)
-            k, v = self._keys(k, view.query, view), self.values_of(self._clipped(v), x, view)
+            q = self.query(self.split(self._clipped(q)), context)
+            k, v = (
+                self._keys(k, context.query, context),
+                self.values_of(self._clipped(v), x, context),
+            )
             return (q, k, v) if cache is None else (q, *cache.append(k, v))
-        q = self.query(self.split(self._clipped(self.q(x))), view)
+        q = self.query(self.split(self._clipped(self.q(x))), context)
         if cache is not None and cache.length:
             return q, *cache.kept()
-        k = self._keys(self.k(source), view.key, view)
-        v = self.values_of(self._clipped(self.v(source)), source, view)
+        k = self._keys(self.k(source), context.key, context)
+        v = self.values_of(self._clipped(self.v(source)), source, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
 
-    def query(self, q: Tensor, view) -> Tensor:
+    def query(self, q: Tensor, context) -> Tensor:
         """Queries (b, h, t, d), normed and rotated in the order of the options."""
         q = self.q_norm(q) if self.norm_first else q
-        q = view.position.rotate(q, view.query)
+        q = context.position.rotate(q, context.query)
         return self.q_norm(q) if self.norm_last else q
 
-    def _keys(self, k: Tensor, tokens: Tokens, view) -> Tensor:
+    def _keys(self, k: Tensor, tokens: Tokens, context) -> Tensor:
         k = self.split(self._clipped(k))
         k = self.k_norm(k) if self.norm_first else k
-        k = view.position.rotate_key(k, tokens)
+        k = context.position.rotate_key(k, tokens)
         return self.k_norm(k) if self.norm_last else k
 
     def compared(
@@ -240,15 +243,15 @@ class MultiHead(Attention):
         """Queries and keys of which a kernel takes products, or the scores in their place."""
         return q, k, scores
 
-    def attend(self, q, k, v, view, scores: Tensor | None, *weigh) -> Tensor:
+    def attend(self, q, k, v, context, scores: Tensor | None, *weigh) -> Tensor:
         """Sums of values by the weights of queries q and keys k, or of scores: (b, h, t, e)."""
         dropout = self.dropout if self.training else 0.0
-        return self.kernel(q, k, v, view, self.factor, dropout, scores, *weigh)
+        return self.kernel(q, k, v, context, self.factor, dropout, scores, *weigh)
 
     def _clipped(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         shapes = (
             (rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Context, Fault, Options, Registry, above
 
 
@@ -52,10 +52,12 @@ class Score(nn.Module):
         """
         yield from ()
 
-    def of(self, view: View, cache: Any) -> Callable[[Tensor, Tensor | None], Tensor]:
+    def of(
+        self, context: AttentionContext, cache: Any
+    ) -> Callable[[Tensor, Tensor | None], Tensor]:
         """What `forward` is in one call of an attention, for scores that depend on more than the
         row: on the tokens, on what earlier calls left in `cache`, the attention's own, or on what
-        layers before it left in `view.memo`.
+        layers before it left in `context.memo`.
         """
         return self
 

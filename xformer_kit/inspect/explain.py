@@ -18,7 +18,7 @@ from xformer_kit.kernel import KERNELS, Kernel, against
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.plan import StackPlan, SublayerPlan, stacks
 from xformer_kit.registry import Context, Node
 
@@ -78,12 +78,12 @@ def attentions(
 ) -> Iterator[tuple[int, Explained]]:
     """(layer, attention) of a stack, in batches of so many rows; `where` is only the sublayer."""
     stack: Any = model.get_submodule(plan.name)
-    views = views_of(config, stack, rows, documents)
+    contexts = contexts_of(config, stack, rows, documents)
     for depth, block in enumerate(plan.blocks):
         for sub in block.sublayers:
             if sub.kind == "attn":
                 at = stack.calls[depth].group_of[sub.name]
-                run = None if views is None else _run(config, stack, rows, at, views[at], sub)
+                run = None if contexts is None else _run(config, stack, rows, at, contexts[at], sub)
                 yield depth, _explained(sub, run)
 
 
@@ -113,7 +113,9 @@ def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
             yield other, against(other, context) or "it could too, and kernel=auto takes it"
 
 
-def views_of(config: Any, stack: Stack, rows: int, documents: bool) -> list[View] | None:
+def contexts_of(
+    config: Any, stack: Stack, rows: int, documents: bool
+) -> list[AttentionContext] | None:
     """In the order of the stack's groups; None for a component that reads values."""
     length, dtype = config["data"]["seq_len"], memory.weights_dtype(config)
     ids = torch.zeros(rows, length, dtype=torch.int64, device="meta")
@@ -125,13 +127,15 @@ def views_of(config: Any, stack: Stack, rows: int, documents: bool) -> list[View
         return None
 
 
-def _run(config: Any, stack: Stack, rows: int, group: int, view: View, sub: SublayerPlan) -> Run:
-    made = {id(x): x for x in tree_leaves(view.prepared) if isinstance(x, Tensor)}
+def _run(
+    config: Any, stack: Stack, rows: int, group: int, context: AttentionContext, sub: SublayerPlan
+) -> Run:
+    made = {id(x): x for x in tree_leaves(context.prepared) if isinstance(x, Tensor)}
     tables = sum(x.numel() * x.element_size() for x in made.values())
     kernel: Kernel = stack.kernels[stack.groups[group].kernel]
-    queries, keys = view.query.length, view.key.length
-    how, kept = kernel.explain(view.prepared, queries, keys, sub.component.get("dropout") or 0.0)
+    queries, keys = context.query.length, context.key.length
+    how, kept = kernel.explain(context.prepared, queries, keys, sub.component.get("dropout") or 0.0)
     pairs = queries * keys
-    scores = kept + view.scored * pairs  # those of the position are one more
+    scores = kept + context.scored * pairs  # those of the position are one more
     size = memory.weights_dtype(config).itemsize
     return Run(how, tables, rows * stack.groups[group].heads * scores * size)

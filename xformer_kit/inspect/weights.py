@@ -197,30 +197,30 @@ class Watching(Kernel):
         for rest in ("prepare", "recur", "explain"):
             setattr(self, rest, getattr(kernel, rest))
 
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
         if self.on:
-            memo = view.memo
+            memo = context.memo
             before = None if memo is None else dict(memo)
-            seen = view
+            seen = context
             if not isinstance(self.kernel, Reference):
                 wide = torch.promote_types(q.dtype, torch.float32)
-                prepared = REFERENCE.prepare(view, q.shape[1], self.biased, wide)
-                seen = view._replace(prepared=prepared)
+                prepared = REFERENCE.prepare(context, q.shape[1], self.biased, wide)
+                seen = context._replace(prepared=prepared)
             self.calls.append(weights_of(q, k, seen, scale, scores, weigh))
             if memo is not None:  # what crosses layers is left there once
                 memo.clear()
                 memo.update(before)
         more = () if weigh is None else (weigh,)
-        return self.kernel(q, k, v, view, scale, dropout, scores, *more)
+        return self.kernel(q, k, v, context, scale, dropout, scores, *more)
 
 
-def weights_of(q: Tensor, k: Tensor, view: Any, scale: float, scores: Any, weigh: Any) -> Tensor:
+def weights_of(q: Tensor, k: Tensor, context: Any, scale: float, scores: Any, weigh: Any) -> Tensor:
     """The weights (b, h, t, s) of what `reference` is given, in fp32 at least."""
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k = q.to(wide), k.to(wide)
     with torch.autocast(q.device.type, enabled=False):
         return REFERENCE.weights(
-            q, k, view, scale, 0.0, None if scores is None else scores.to(wide), weigh
+            q, k, context, scale, 0.0, None if scores is None else scores.to(wide), weigh
         )
 
 
@@ -248,16 +248,18 @@ def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]
 
     def before(module: Any, args: Any, kwargs: Any) -> None:
         if watching is not None:
-            watching.on, watching.calls = kwargs["view"].depth in wanted, []
+            watching.on, watching.calls = kwargs["context"].depth in wanted, []
 
     def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        view = kwargs["view"]
-        if view.depth not in wanted:
+        context = kwargs["context"]
+        if context.depth not in wanted:
             return
         calls = [] if watching is None else watching.calls
-        weights = attn.weighed(calls, partial(_probed, attn, args[0], kwargs.get("source"), view))
+        weights = attn.weighed(
+            calls, partial(_probed, attn, args[0], kwargs.get("source"), context)
+        )
         if weights is not None:
-            found[wanted[view.depth].name] = Seen(weights, view.query, view.key)
+            found[wanted[context.depth].name] = Seen(weights, context.query, context.key)
 
     handles = (
         attn.register_forward_pre_hook(before, with_kwargs=True),
@@ -267,7 +269,7 @@ def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]
         yield
 
 
-def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) -> Tensor:
+def _probed(attn: Any, x: Tensor, source: Tensor | None, context: Any, width: int) -> Tensor:
     """The weights (b, h, t, s) of an attention that is linear in its values, whatever happens on
     the way: what its heads sum up where the value of token j is 1 in channel j mod `width`, for as
     many tokens at a time as a value has channels.
@@ -286,7 +288,7 @@ def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) 
             attn.o.register_forward_pre_hook(lambda module, args: sums.append(args[0])),
         )
         with _hooked(attn, REFERENCE, *handles):
-            attn.forward(x, source, view)  # not a call, which would be watched again
+            attn.forward(x, source, context)  # not a call, which would be watched again
     # (b, t, h * width) -> (b, h, t, width)
     apart = [read.unflatten(-1, (-1, width)).transpose(1, 2) for read in sums]
     weights = torch.cat(apart, -1)[..., :tokens]

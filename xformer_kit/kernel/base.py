@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.recurrence import Recurrence
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Context, Fault, Options, Registry
 
 Weigh = Callable[
@@ -45,9 +45,11 @@ class Kernel:
         """Why the kernel cannot compute the composition."""
         yield from ()
 
-    def prepare(self, view: View, heads: int, biased: bool, dtype: torch.dtype) -> Any:
+    def prepare(
+        self, context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype
+    ) -> Any:
         """Once per forward of a stack, for all its layers with one mask and position: what
-        `__call__` finds in `view.prepared`. `biased` says whether the position has a bias.
+        `__call__` finds in `context.prepared`. `biased` says whether the position has a bias.
         """
         return None
 
@@ -60,7 +62,7 @@ class Kernel:
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        view: View,
+        context: AttentionContext,
         scale: float,
         dropout: float = 0.0,
         scores: Tensor | None = None,
@@ -127,17 +129,17 @@ def untrained(name: str, device: str) -> str | None:
     )
 
 
-def visible(view: View, heads: int) -> Tensor | None:
+def visible(context: AttentionContext, heads: int) -> Tensor | None:
     """True where the query sees the key, broadcasting to (b, h, q, k); None: all do."""
-    return view.visible(heads)
+    return context.visible(heads)
 
 
-def covers(view: View, band: tuple[float, float] | None) -> bool:
-    """Whether a band lets every query of the view see every key."""
-    return view.covers(band)
+def covers(context: AttentionContext, band: tuple[float, float] | None) -> bool:
+    """Whether a band lets every query of the context see every key."""
+    return context.covers(band)
 
 
-def bias(view: View, heads: int) -> Tensor:
+def bias(context: AttentionContext, heads: int) -> Tensor:
     """The position's bias, broadcasting to (b, h, q, k)."""
-    head = torch.arange(heads, device=view.query.slot.device).view(1, -1, 1, 1)
-    return view.position.bias(view.query.as_query(), view.key.as_key(), head)
+    head = torch.arange(heads, device=context.query.slot.device).view(1, -1, 1, 1)
+    return context.position.bias(context.query.as_query(), context.key.as_key(), head)

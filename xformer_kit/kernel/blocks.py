@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.base import bias
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 
 
 class QueryBlock(NamedTuple):
@@ -34,15 +34,19 @@ class QueryBlock(NamedTuple):
 
 
 def cut(
-    view: View, heads: int, biased: bool, dtype: torch.dtype, size: int
+    context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype, size: int
 ) -> tuple[QueryBlock, ...]:
-    """The blocks of a view whose mask is a band, `size` queries each. Tables that are equal are one
-    tensor.
+    """The blocks of a context whose mask is a band, `size` queries each. Tables that are equal are
+    one tensor.
     """
-    left, right = view.mask.band()
-    queries, keys = view.query.length, view.key.length
+    left, right = context.mask.band()
+    queries, keys = context.query.length, context.key.length
     ahead = keys - queries  # keys before the first query: queries are the last of the keys
-    alike = view.key.real is None and view.key.document is None and (not biased or _shifts(view))
+    alike = (
+        context.key.real is None
+        and context.key.document is None
+        and (not biased or _shifts(context))
+    )
     made: list[QueryBlock] = []
     tables: dict[tuple[int, ...], Tensor | None] = {}
     for start in range(0, queries, size):
@@ -60,27 +64,31 @@ def cut(
             continue
         shape = (farthest, stop - start, last - first)
         if not alike or shape not in tables:
-            part = view.part(slice(start, stop), slice(first, last))
+            part = context.part(slice(start, stop), slice(first, last))
             tables[shape] = table(part, heads, biased, dtype, covered)
         made.append(QueryBlock(start, stop, first, last, table=tables[shape]))
     return tuple(made)
 
 
-def table(view: View, heads: int, biased: bool, dtype: torch.dtype, covered: bool) -> Tensor | None:
+def table(
+    context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype, covered: bool
+) -> Tensor | None:
     """What is seen, or the position's bias with -inf where it is not; None: all is seen, without a
     bias. `covered`: the mask shows all.
     """
-    seen = view.seen(heads, covered)
+    seen = context.seen(heads, covered)
     if not biased:
         return seen
-    added = bias(view, heads).to(dtype)
+    added = bias(context, heads).to(dtype)
     return added if seen is None else torch.where(seen, added, -math.inf)
 
 
-def _shifts(view: View) -> bool:
+def _shifts(context: AttentionContext) -> bool:
     """Whether the bias follows from the distance of two slots."""
-    ordered = view.query.position is view.query.slot and view.key.position is view.key.slot
-    return ordered and "shift" not in getattr(view.position, "breaks", ("shift",))
+    ordered = (
+        context.query.position is context.query.slot and context.key.position is context.key.slot
+    )
+    return ordered and "shift" not in getattr(context.position, "breaks", ("shift",))
 
 
 def slices(x: Tensor, blocks: Sequence[QueryBlock]) -> list[Tensor]:

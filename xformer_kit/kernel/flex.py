@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.base import KERNELS, Explanation, Kernel
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Fault, config_error
 
 Pair = Callable[
@@ -77,20 +77,24 @@ class Flex(Kernel):
             yield Fault("", f"a head has {width} channels, and flex needs 16 on CUDA")
             return
 
-    def prepare(self, view, heads, biased, dtype):
+    def prepare(self, context, heads, biased, dtype):
         device, bare = (
-            view.query.slot.device,
-            view._replace(prepared=None, position=None, memo=None),
+            context.query.slot.device,
+            context._replace(prepared=None, position=None, memo=None),
         )
-        lengths = view.query.length, view.key.length
-        if view.covers(view.mask.band()) and view.key.real is None and view.key.document is None:
+        lengths = context.query.length, context.key.length
+        if (
+            context.covers(context.mask.band())
+            and context.key.real is None
+            and context.key.document is None
+        ):
             return Asked(None, biased)
-        per_head = heads if view.mask.per_head else None
-        if alone(view):  # the mask and the lengths say all
-            return Asked(_kept(view.mask, per_head, *lengths, str(device)), biased)
+        per_head = heads if context.mask.per_head else None
+        if alone(context):  # the mask and the lengths say all
+            return Asked(_kept(context.mask, per_head, *lengths, str(device)), biased)
         rows = max(
             field.shape[0]
-            for tokens in (view.query, view.key)
+            for tokens in (context.query, context.key)
             for field in tokens
             if field is not None
         )
@@ -108,7 +112,7 @@ class Flex(Kernel):
         )
         return Explanation(f"with mask and bias as functions of a pair of tokens{left}")
 
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
         if q.device.type == "cpu":
             if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
                 raise config_error(
@@ -121,27 +125,29 @@ class Flex(Kernel):
             _attention(q.device.type),
             {"scale": scale, "enable_gqa": k.shape[1] != q.shape[1]},
         )
-        changed = change(view, weigh) if view.prepared.biased or weigh is not None else None
-        return run(q, k, v, score_mod=changed, block_mask=view.prepared.blocks, **options)
+        changed = change(context, weigh) if context.prepared.biased or weigh is not None else None
+        return run(q, k, v, score_mod=changed, block_mask=context.prepared.blocks, **options)
 
 
-def alone(view: View) -> bool:
+def alone(context: AttentionContext) -> bool:
     """Whether what is seen follows from the mask and the number of tokens: nothing is padded,
     packed or a prefix, and tokens stand in their places from the first on.
     """
-    fields = (view.query.prefix, view.key.prefix, view.key.real, view.key.document)
-    ordered = view.query.position is view.query.slot and view.key.position is view.key.slot
+    fields = (context.query.prefix, context.key.prefix, context.key.real, context.key.document)
+    ordered = (
+        context.query.position is context.query.slot and context.key.position is context.key.slot
+    )
     return (
         ordered
-        and not view.cross
-        and view.query.length == view.key.length
+        and not context.cross
+        and context.query.length == context.key.length
         and not any(f is not None for f in fields)
     )
 
 
-def pairs(view: View) -> Pair:
+def pairs(context: AttentionContext) -> Pair:
     """Whether a query sees a key: mask, padding and documents."""
-    mask, query, key = view.mask, view.query, view.key
+    mask, query, key = context.mask, context.query, context.key
     apart = query.document is not None and key.document is not None
 
     def sees(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -154,11 +160,16 @@ def pairs(view: View) -> Pair:
     return sees
 
 
-def change(view: View, weigh: Any) -> Callable[..., Tensor]:
+def change(context: AttentionContext, weigh: Any) -> Callable[..., Tensor]:
     """What becomes of a score: the position's bias is added, and what comes before the softmax is
     done.
     """
-    position, query, key, biased = view.position, view.query, view.key, view.prepared.biased
+    position, query, key, biased = (
+        context.position,
+        context.query,
+        context.key,
+        context.prepared.biased,
+    )
 
     def changed(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if biased:
@@ -178,7 +189,7 @@ def _at(tokens: Tokens, row: Tensor, place: Tensor) -> Tokens:
 def _kept(mask: Any, heads: int | None, queries: int, keys: int, device: str) -> Any:
     slot = torch.arange(keys, device=device)[None]
     tokens = Tokens(slot=slot, position=slot)
-    sees = pairs(View(tokens, tokens, mask, None))
+    sees = pairs(AttentionContext(tokens, tokens, mask, None))
     return _block_mask(sees, None, heads, queries, keys, device)
 
 
@@ -222,14 +233,14 @@ class Either(Kernel):
         self.usual = usual
         self.flex = flex
 
-    def prepare(self, view, heads, biased, dtype):
+    def prepare(self, context, heads, biased, dtype):
         able = (
-            view.query.slot.device.type == "cuda"
+            context.query.slot.device.type == "cuda"
             and dtype != torch.float64
-            and view.query.length > 1
+            and context.query.length > 1
         )
-        kernel = self.flex if able and self.usual.tabled(view, biased) else self.usual
-        return kernel.prepare(view, heads, biased, dtype)
+        kernel = self.flex if able and self.usual.tabled(context, biased) else self.usual
+        return kernel.prepare(context, heads, biased, dtype)
 
     def explain(self, prepared, queries, keys, dropout):
         if not isinstance(prepared, Asked):
@@ -237,6 +248,6 @@ class Either(Kernel):
         how, kept = self.flex.explain(prepared, queries, keys, dropout)
         return Explanation(f"by flex, {how}", kept)
 
-    def __call__(self, q, k, v, view, *args, **options):
-        kernel = self.flex if isinstance(view.prepared, Asked) else self.usual
-        return kernel(q, k, v, view, *args, **options)
+    def __call__(self, q, k, v, context, *args, **options):
+        kernel = self.flex if isinstance(context.prepared, Asked) else self.usual
+        return kernel(q, k, v, context, *args, **options)

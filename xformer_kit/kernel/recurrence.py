@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 
 
 class Recurrence(NamedTuple):
@@ -208,13 +208,13 @@ def _falling(total: Tensor, seen: Tensor, there: tuple[Tensor, ...] | None = Non
     return Passes(logs.exp(), *(x.exp() for x in rest))
 
 
-def segments(view: View) -> Tensor | None:
-    """How many documents have begun at each of the view's queries since the last token before them,
-    (b or 1, t); None where there is one. Padding begins none. Tokens that stand together are a
-    document: one that was left does not come back.
+def segments(context: AttentionContext) -> Tensor | None:
+    """How many documents have begun at each of the context's queries since the last token before
+    them, (b or 1, t); None where there is one. Padding begins none. Tokens that stand together are
+    a document: one that was left does not come back.
     """
-    document, real = view.key.document, view.key.real
-    if document is None or view.query.document is None:
+    document, real = context.key.document, context.key.real
+    if document is None or context.query.document is None:
         return None
     if real is not None:  # padding belongs to the last token before it, or the first behind it
         rows = max(document.shape[0], real.shape[0])
@@ -226,5 +226,5 @@ def segments(view: View) -> Tensor | None:
         )
     begins = document[:, 1:] != document[:, :-1]
     count = F.pad(begins, (1, 0)).cumsum(-1)
-    past = view.key.length - view.query.length
+    past = context.key.length - context.query.length
     return count[:, past:] - count[:, past - 1 : past] if past else count

@@ -15,25 +15,25 @@ class Reference(Kernel):
 
     computes = ("scores", "recurrence", "mixture")
 
-    def prepare(self, view, heads, biased, dtype):
-        added = bias(view, heads).to(dtype) if biased else None
-        return visible(view, heads), added
+    def prepare(self, context, heads, biased, dtype):
+        added = bias(context, heads).to(dtype) if biased else None
+        return visible(context, heads), added
 
     def explain(self, prepared, queries, keys, dropout):
         copies = 1 if prepared[0] is None else 2  # weights, and those of rows that see something
         return Explanation("step by step, as the equations are written", copies * queries * keys)
 
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
-        return self.weights(q, k, view, scale, dropout, scores, weigh) @ spread(v, q.shape[1])
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
+        return self.weights(q, k, context, scale, dropout, scores, weigh) @ spread(v, q.shape[1])
 
     def recur(self, recurrence, state, chunk):
         return steps(recurrence, state)
 
-    def weights(self, q, k, view, scale, dropout=0.0, scores=None, weigh=None) -> Tensor:
+    def weights(self, q, k, context, scale, dropout=0.0, scores=None, weigh=None) -> Tensor:
         """The attention weights (b, h, t, s): under softmax every row sums to 1, or to 0 where it
         sees nothing.
         """
-        seen, added = view.prepared
+        seen, added = context.prepared
         if scores is None:
             scores = (
                 q @ spread(k, q.shape[1]).transpose(-1, -2) * scale

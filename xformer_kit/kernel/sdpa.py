@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from xformer_kit.kernel import dropout as dropping
 from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, covers
 from xformer_kit.kernel.blocks import QueryBlock, cut, slices, table
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Context, Fault, at_least
 
 ROWS, ROWS_ON_CUDA = (
@@ -64,23 +64,23 @@ class SDPA(Kernel):
         if reason := beyond_softmax(context, "sdpa"):
             yield Fault("", reason)
 
-    def prepare(self, view, heads, biased, dtype):
-        view = view._replace(key=unpadded(view))
-        if (request := bare(view, biased)) is not None:
+    def prepare(self, context, heads, biased, dtype):
+        context = context._replace(key=unpadded(context))
+        if (request := bare(context, biased)) is not None:
             return request
-        band = view.mask.band()
-        if band is None or view.cross or band == (math.inf, math.inf):
-            return Request(dense=table(view, heads, biased, dtype, covers(view, band)))
-        size = self.block or (ROWS_ON_CUDA if view.query.slot.device.type == "cuda" else ROWS)
-        blocks = cut(view, heads, biased, dtype, size)
+        band = context.mask.band()
+        if band is None or context.cross or band == (math.inf, math.inf):
+            return Request(dense=table(context, heads, biased, dtype, covers(context, band)))
+        size = self.block or (ROWS_ON_CUDA if context.query.slot.device.type == "cuda" else ROWS)
+        blocks = cut(context, heads, biased, dtype, size)
         if len(blocks) > 1:
             return Request(blocks=blocks)
         (block,) = blocks
         return Request(block.causal, block.table, block.keys if block.first else None)
 
-    def tabled(self, view: View, biased: bool) -> bool:
+    def tabled(self, context: AttentionContext, biased: bool) -> bool:
         """Whether it needs a table of what is seen, or of a bias."""
-        return bare(view, biased) is None
+        return bare(context, biased) is None
 
     def explain(self, prepared, queries, keys, dropout):
         how = self.described(prepared)
@@ -109,8 +109,8 @@ class SDPA(Kernel):
         what = "mask" if dense.dtype == torch.bool else "bias"
         return f"with a dense {what}, {' x '.join(map(str, dense.shape))}{learned}"
 
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
-        causal, dense, newest, blocks = view.prepared
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
+        causal, dense, newest, blocks = context.prepared
         if newest is not None:
             k, v = k[:, :, -newest:], v[:, :, -newest:]
         if dropout and q.device.type == "cpu" and dropping.able(dropout):
@@ -151,15 +151,15 @@ def beyond_softmax(context: Context, kernel: str) -> str | None:
     return None
 
 
-def bare(view: View, biased: bool) -> Request | None:
+def bare(context: AttentionContext, biased: bool) -> Request | None:
     """How torch's function is called where it needs no table; None: it needs one."""
-    band = view.mask.band()
-    if biased or view.key.real is not None or view.key.document is not None:
+    band = context.mask.band()
+    if biased or context.key.real is not None or context.key.document is not None:
         return None
-    if covers(view, band):
+    if covers(context, band):
         return Request()
-    whole = not view.cross and view.query.length == view.key.length
-    if whole and band is not None and band[1] == 0 and band[0] >= view.key.length - 1:
+    whole = not context.cross and context.query.length == context.key.length
+    if whole and band is not None and band[1] == 0 and band[0] >= context.key.length - 1:
         return Request(causal=True)
     return None
 
@@ -170,17 +170,17 @@ def unfused(request: Request) -> bool:
     return any(t is not None and t.requires_grad and t.device.type != "cuda" for t in tables)
 
 
-def unpadded(view: View) -> Tokens:
-    """The view's keys, without `real` where it hides nothing that matters: where no token sees a
+def unpadded(context: AttentionContext) -> Tokens:
+    """The context's keys, without `real` where it hides nothing that matters: where no token sees a
     later one, and padding stands behind all tokens, only padding sees padding.
 
     That is read from values, so on a CPU alone: elsewhere reading them waits for the device.
     """
-    real = view.key.real
+    real = context.key.real
     if (
-        type(real) is not Tensor or real.device.type != "cpu" or view.cross
+        type(real) is not Tensor or real.device.type != "cpu" or context.cross
     ):  # also not of tensors without values
-        return view.key
-    if view.mask.sees_future or view.mask.sees_prefix or (real[:, 1:] & ~real[:, :-1]).any():
-        return view.key
-    return view.key._replace(real=None)
+        return context.key
+    if context.mask.sees_future or context.mask.sees_prefix or (real[:, 1:] & ~real[:, :-1]).any():
+        return context.key
+    return context.key._replace(real=None)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel.base import KERNELS, Explanation
 from xformer_kit.kernel.sdpa import SDPA, beyond_softmax
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Fault, config_error
 
 WIDEST, STEP = 256, 8  # channels of a head in torch's kernel: at most, and in multiples of
@@ -84,13 +84,13 @@ class Varlen(SDPA):
         if reason := beyond_softmax(context, "varlen"):
             yield Fault("", reason)
 
-    def prepare(self, view, heads, biased, dtype):
-        half = halved(view.query.slot.device, dtype)
-        if half is None or (view.key.real is None and view.key.document is None):
-            return super().prepare(view, heads, biased, dtype)
-        return packed(view, half)
+    def prepare(self, context, heads, biased, dtype):
+        half = halved(context.query.slot.device, dtype)
+        if half is None or (context.key.real is None and context.key.document is None):
+            return super().prepare(context, heads, biased, dtype)
+        return packed(context, half)
 
-    def tabled(self, view: View, biased: bool) -> bool:
+    def tabled(self, context: AttentionContext, biased: bool) -> bool:
         return False
 
     def explain(self, prepared, queries, keys, dropout):
@@ -102,10 +102,10 @@ class Varlen(SDPA):
         how, kept = super().explain(prepared, queries, keys, dropout)
         return Explanation(f"as sdpa, {how}", kept)
 
-    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
-        if not isinstance(view.prepared, Packed):
-            return super().__call__(q, k, v, view, scale, dropout, scores, weigh)
-        queries, keys, window, half = view.prepared
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
+        if not isinstance(context.prepared, Packed):
+            return super().__call__(q, k, v, context, scale, dropout, scores, weigh)
+        queries, keys, window, half = context.prepared
         width = max(q.shape[-1], v.shape[-1])
         width += -width % STEP
         flat = (
@@ -145,12 +145,15 @@ def attention() -> Any:
     return varlen_attn
 
 
-def packed(view: View, dtype: torch.dtype) -> Packed:
-    """The texts of a view. This reads values, once for all layers that look alike."""
+def packed(context: AttentionContext, dtype: torch.dtype) -> Packed:
+    """The texts of a context. This reads values, once for all layers that look alike."""
     rows = max(
-        field.shape[0] for tokens in (view.query, view.key) for field in tokens if field is not None
+        field.shape[0]
+        for tokens in (context.query, context.key)
+        for field in tokens
+        if field is not None
     )
-    named = [_texts(tokens, rows, view) for tokens in (view.query, view.key)]
+    named = [_texts(tokens, rows, context) for tokens in (context.query, context.key)]
     names, which = torch.unique(torch.cat([text for _, text in named]), dim=0, return_inverse=True)
     found = []
     for (places, _), text in zip(
@@ -159,20 +162,20 @@ def packed(view: View, dtype: torch.dtype) -> Packed:
         count = torch.bincount(text, minlength=len(names))
         starts = F.pad(count.cumsum(0), (1, 0)).to(torch.int32)
         found.append(Texts(places[text.argsort(stable=True)], starts, int(count.max())))
-    back, ahead = (-1 if math.isinf(side) else int(side) for side in view.mask.band())
+    back, ahead = (-1 if math.isinf(side) else int(side) for side in context.mask.band())
     queries, keys = found
     if (back, ahead) != (-1, -1):
-        _in_order(view, keys)
+        _in_order(context, keys)
     return Packed(queries, keys, (back, ahead), dtype)
 
 
-def _texts(tokens: Tokens, rows: int, view: View) -> tuple[Tensor, Tensor]:
+def _texts(tokens: Tokens, rows: int, context: AttentionContext) -> tuple[Tensor, Tensor]:
     """Numbers of the real tokens in the flattened batch, and the text of each: its row, and its
     document in it.
     """
     slot = tokens.slot.expand(rows, -1)
     row = torch.arange(rows, device=slot.device)[:, None].expand_as(slot)
-    apart = view.query.document is not None and view.key.document is not None
+    apart = context.query.document is not None and context.key.document is not None
     document = tokens.document.expand_as(slot) if apart else torch.zeros_like(slot)
     places = torch.arange(slot.numel(), device=slot.device)
     if tokens.real is not None:
@@ -180,15 +183,15 @@ def _texts(tokens: Tokens, rows: int, view: View) -> tuple[Tensor, Tensor]:
     return places, torch.stack([row.reshape(-1)[places], document.reshape(-1)[places]], -1)
 
 
-def _in_order(view: View, keys: Texts) -> None:
+def _in_order(context: AttentionContext, keys: Texts) -> None:
     """Raises ConfigError where a distance in a text is not the number of real tokens between:
     padding within a window.
     """
-    rows = int(keys.places.max()) // view.key.length + 1
-    slot = view.key.slot.expand(rows, -1).reshape(-1)[keys.places]  # type: ignore[union-attr]
+    rows = int(keys.places.max()) // context.key.length + 1
+    slot = context.key.slot.expand(rows, -1).reshape(-1)[keys.places]  # type: ignore[union-attr]
     inner = torch.ones_like(slot, dtype=torch.bool)
     inner[keys.starts[:-1][keys.starts.diff() > 0].long()] = False
-    if math.isfinite(view.mask.band()[0]) and (slot.diff(prepend=slot[:1])[inner] != 1).any():
+    if math.isfinite(context.mask.band()[0]) and (slot.diff(prepend=slot[:1])[inner] != 1).any():
         raise config_error(
             "real",
             "padding stands within a text, and kernel 'varlen' counts a window in real tokens",

@@ -12,7 +12,7 @@ from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.model.cache import Cache
 from xformer_kit.model.report import Report, add
-from xformer_kit.model.tokens import UNKNOWN, Tokens, View
+from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens
 from xformer_kit.placement import Placement, State, Sublayer
 
 Memory = dict[str, Tensor]  # what attentions give to those of later layers
@@ -22,7 +22,7 @@ READ = "{}.position"  # name of the cache of what a position reads before an att
 class LayerInput(NamedTuple):
     """What a block receives besides the residual stream."""
 
-    contexts: Mapping[str, View] = {}  # by sublayer
+    contexts: Mapping[str, AttentionContext] = {}  # by sublayer
     tokens: Tokens = UNKNOWN
     source: Tensor | None = None  # (b, s, dim)
     caches: Mapping[str, Cache] = {}  # by sublayer; empty outside of generation
@@ -103,7 +103,7 @@ class Block(nn.Module):
             context = context._replace(added=context.position.read(x, context, cache))
         source = layer.source if name in self.crosses else None
         cache = layer.caches.get(name)
-        return getattr(self, name)(x, source=source, view=context, cache=cache)
+        return getattr(self, name)(x, source=source, context=context, cache=cache)
 
     def _feed_forward(self, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
         x, of_ffn = getattr(self, name)(x, tokens)

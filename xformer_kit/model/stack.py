@@ -12,7 +12,7 @@ from xformer_kit.model.block import Block, LayerInput, Memory
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.report import Report, add
 from xformer_kit.model.stack_cache import append
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
 from xformer_kit.registry import config_error
@@ -122,11 +122,13 @@ class Stack(nn.Module):
 
     def contexts(
         self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype
-    ) -> list[View]:
+    ) -> list[AttentionContext]:
         """One context for each attention group, with the tables of position and kernel."""
         return [self._context(group, query, key, source, dtype) for group in self.groups]
 
-    def _context(self, group, query: Tokens, key: Tokens, source, dtype: torch.dtype) -> View:
+    def _context(
+        self, group, query: Tokens, key: Tokens, source, dtype: torch.dtype
+    ) -> AttentionContext:
         position: Position = self.position[group.position]  # type: ignore[assignment]
         kernel, hooks = self.kernels[group.kernel], self.hooks[group.position]
         if group.cross:  # positions are compared, not slots, which padding and packing move
@@ -134,7 +136,7 @@ class Stack(nn.Module):
             tables = position.begin(query, key)
         else:
             tables = position.begin(query, query, cached=key.length - query.length)
-        context = View(
+        context = AttentionContext(
             query,
             key,
             group.mask,

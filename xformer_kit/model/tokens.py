@@ -1,5 +1,5 @@
-"""What is a sequence? Tokens say what stands where; a View says what one stack call sees of
-them.
+"""Tokens describe a batch of sequences; an AttentionContext is what the attentions of one call of a
+stack receive.
 """
 
 import math
@@ -138,9 +138,9 @@ def _neutral(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
     return torch.full((rows, tokens.length), name == "real", dtype=like.dtype, device=like.device)
 
 
-class View(NamedTuple):
-    """What the layers of one stack call see; built once per call for each mask and position that
-    the stack uses.
+class AttentionContext(NamedTuple):
+    """What the attentions of one call of a stack receive, once per call for each mask and position
+    that the stack uses.
     """
 
     query: Tokens
@@ -180,7 +180,7 @@ class View(NamedTuple):
             seen = same if seen is None else seen & same
         return seen
 
-    def part(self, queries: slice, keys: slice) -> "View":
+    def part(self, queries: slice, keys: slice) -> "AttentionContext":
         """Some of the queries before some of the keys. Where they stand to each other their slots
         say, not their number.
         """
@@ -229,6 +229,6 @@ def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
             raise config_error(
                 key,
                 f"must have a value for each token, ({rows}, {length})",
-                got=tuple(field.shape),
+                got=f"{tuple(field.shape)}",
             )
     return ids.long()

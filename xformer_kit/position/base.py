@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Registry
 from xformer_kit.registry.traits import PositionTraits
 
@@ -67,8 +67,8 @@ class Position(nn.Module):
         return x
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Queries or keys x (b, h, t, head_dim) -> the same shape. `tokens` is the view's query or
-        key.
+        """Queries or keys x (b, h, t, head_dim) -> the same shape. `tokens` is the context's query
+        or key.
         """
         return x
 
@@ -82,14 +82,14 @@ class Position(nn.Module):
         """Added to the scaled scores. Point-wise like `Mask.allows`: broadcasts to (b, h, q, k)."""
         raise NotImplementedError
 
-    def scores(self, attn: Any, q: Tensor, k: Tensor, view: View) -> Tensor:
+    def scores(self, attn: Any, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
         """Scaled scores (b, h, q, k) in place of q k^T * scale; may use the attention's
         projections. By default q k^T * scale and what `read` returned.
         """
         content = q @ spread(k, q.shape[1]).mT * attn.scale
-        return content + view.added.to(content.dtype)
+        return content + context.added.to(content.dtype)
 
-    def read(self, x: Tensor, view: View, cache: Any) -> Tensor:
+    def read(self, x: Tensor, context: AttentionContext, cache: Any) -> Tensor:
         """What is added to the scaled scores of an attention with the input x (b, t, dim), (b, h,
         q, k). `cache`: its own, None outside of generation.
         """

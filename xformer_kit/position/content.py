@@ -5,14 +5,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.position.base import POSITIONS, Position, plain, spread
 from xformer_kit.registry import Fault, at_least
 
 
-def apart(view: View) -> Tensor:
+def apart(context: AttentionContext) -> Tensor:
     """How many tokens a key stands before a query, (b, 1, q, k); below 0 where behind."""
-    return view.query.position[:, None, :, None] - view.key.position[:, None, None, :]
+    return context.query.position[:, None, :, None] - context.key.position[:, None, None, :]
 
 
 def chosen(x: Tensor, index: Tensor) -> Tensor:
@@ -47,8 +47,8 @@ class Shaw(Position):
     def check(cls, options, context):
         yield from at_least(options, "token", span=1)
 
-    def scores(self, attn, q, k, view):
-        index = (-apart(view)).clamp(-self.span, self.span) + self.span
+    def scores(self, attn, q, k, context):
+        index = (-apart(context)).clamp(-self.span, self.span) + self.span
         return (q @ spread(k, q.shape[1]).mT + chosen(q @ self.weight.T, index)) * attn.scale
 
 
@@ -90,32 +90,34 @@ class TransformerXL(Position):
                 got=context.dim,
             )
 
-    def scores(self, attn, q, k, view):
+    def scores(self, attn, q, k, context):
         u, v = self.u[:, None], self.v[:, None]
         content = (q + u) @ spread(k, q.shape[1]).mT
-        by_slots = not view.cross and plain(view.query) and plain(view.key)
+        by_slots = not context.cross and plain(context.query) and plain(context.key)
         return (
-            content + (self._by_table(q + v, view) if by_slots else self._by_angles(q + v, view))
+            content
+            + (self._by_table(q + v, context) if by_slots else self._by_angles(q + v, context))
         ) * attn.scale
 
-    def _by_table(self, q: Tensor, view: View) -> Tensor:
+    def _by_table(self, q: Tensor, context: AttentionContext) -> Tensor:
         """q_i (W R[i - j])^T with one row of W R for each distance; the numbers of tokens bound
         distances.
         """
-        first, last = 1 - view.query.length, view.key.length - 1
+        first, last = 1 - context.query.length, context.key.length - 1
         waves = self._waves(torch.arange(first, last + 1, device=q.device)).to(q.dtype)
         far = (
             self.r(waves).unflatten(-1, (q.shape[1], -1)).transpose(0, 1)
         )  # (n, dim) -> (h, n, head_dim)
-        return chosen(q @ far.mT, apart(view) - first)
+        return chosen(q @ far.mT, apart(context) - first)
 
-    def _by_angles(self, q: Tensor, view: View) -> Tensor:
+    def _by_angles(self, q: Tensor, context: AttentionContext) -> Tensor:
         """The same for any positions, whose bounds only the device has: sin(i - j) and cos(i - j)
         are products of the sines and cosines of i and j, so that a score is a product of dim
         channels.
         """
         query, key = (
-            self._waves(tokens.position).to(q.dtype)[:, None] for tokens in (view.query, view.key)
+            self._waves(tokens.position).to(q.dtype)[:, None]
+            for tokens in (context.query, context.key)
         )
         sin, cos = query.chunk(2, -1)  # (b, 1, t, dim / 2)
         of_sin, of_cos = (q @ self.r.weight.unflatten(0, (q.shape[1], -1))).chunk(
@@ -195,9 +197,9 @@ class Disentangled(Position):
                 fix="Use attn=multi_head.",
             )
 
-    def scores(self, attn, q, k, view):
+    def scores(self, attn, q, k, context):
         heads, table = q.shape[1], self.norm(self.weight)[None]
-        k, row = spread(k, heads), self.row(apart(view))  # (b, 1, q, k)
+        k, row = spread(k, heads), self.row(apart(context))  # (b, 1, q, k)
         total = q @ k.mT
         if self.to_place:
             total = total + chosen(q @ spread(attn.keys_of(table), heads).mT, row)

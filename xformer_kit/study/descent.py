@@ -73,7 +73,7 @@ def _step(
     bend = np.einsum("fnp,fn,fnq->fpq", slopes, weights, slopes)
     held = ((theta <= low) & (pull > 0)) | ((theta >= high) & (pull < 0))
     pull[held], bend[held[:, :, None] | held[:, None, :]] = 0, 0
-    diagonal = np.einsum("fpp->fp", bend)  # a view
+    diagonal = np.einsum("fpp->fp", bend)  # shares memory with bend
     diagonal += lam[:, None] * diagonal + 1e-18
     diagonal[held] = 1
     return np.linalg.solve(bend, pull[..., None])[..., 0]

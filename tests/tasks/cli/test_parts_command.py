@@ -138,8 +138,8 @@ def test_check_finds_the_law_that_a_component_breaks(capsys, mine, tmp_path, wid
     broken.write_text(
         MINE.replace('"mine"', '"leaky"').replace("my_own", "drip")
         + """
-    def forward(self, x, source, view, cache=None):
-        return super().forward(x, source, view, cache) + x.mean(1, keepdim=True)
+    def forward(self, x, source, context, cache=None):
+        return super().forward(x, source, context, cache) + x.mean(1, keepdim=True)
 """
     )
     code, out, _ = output(capsys, "check", str(broken))

@@ -11,7 +11,7 @@ from xformer_kit.kernel import Reference, spread
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.mask import Causal
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 from xformer_kit.zoo.attn.persistent_memory import PersistentMemory
 
@@ -24,9 +24,11 @@ def run(layer, position="none"):
     place = POSITIONS.create(
         position, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
-    view = View(tokens, tokens, Causal(), place.begin(tokens, tokens), memo={})
+    context = AttentionContext(tokens, tokens, Causal(), place.begin(tokens, tokens), memo={})
     return layer(
-        x(), None, view._replace(prepared=Reference().prepare(view, HEADS, False, torch.float64))
+        x(),
+        None,
+        context._replace(prepared=Reference().prepare(context, HEADS, False, torch.float64)),
     )
 
 

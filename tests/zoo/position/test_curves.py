@@ -22,8 +22,8 @@ def added(model: str, **options):
     place = built.stack.position[built.stack.groups[0].position]
     read = place.read
 
-    def watched(x, view, cache):
-        made = read(x, view, cache)
+    def watched(x, context, cache):
+        made = read(x, context, cache)
         held.setdefault("seen", (x, made))
         return made
 

@@ -9,7 +9,7 @@ from tests.messages import messages
 from xformer_kit.kernel.base import bias
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 
 HEADS, DIM = 3, 20
@@ -24,7 +24,7 @@ def made(**node):
 
 
 def added(place, query: Tokens, key: Tokens) -> torch.Tensor:
-    return bias(View(query, key, None, place.begin(query, key)), HEADS)
+    return bias(AttentionContext(query, key, None, place.begin(query, key)), HEADS)
 
 
 @pytest.mark.parametrize("log", [True, False])

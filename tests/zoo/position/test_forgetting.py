@@ -24,8 +24,8 @@ def layer(node: dict, model: str = "decoder", **fields):
     place = built.stack.position["layer_0"]
     read = place.read
 
-    def watched(x, view, cache):
-        held.update(x=x, made=read(x, view, cache))
+    def watched(x, context, cache):
+        held.update(x=x, made=read(x, context, cache))
         return held["made"]
 
     place.read = watched

@@ -54,24 +54,24 @@ class Landmarks(Whole):
                 fix=f"Try {max(1, longest // 4)}, or model.max_len={wanted}.",
             )
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         heads = (
             m(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for m in (self.q, self.k, self.v)
         )
         q, k, v = heads  # (b, h, t, d)
-        q = view.position.rotate(q, view.query)
-        k = view.position.rotate_key(k, view.query)
-        texts = rows(view.query, len(x))
+        q = context.position.rotate(q, context.query)
+        k = context.position.rotate_key(k, context.query)
+        texts = rows(context.query, len(x))
         q, k, v = (
             texts.apart(part.transpose(1, 2).flatten(2))
             .unflatten(-1, (-1, self.head_dim))
             .transpose(1, 2)
             for part in (q, k, v)
         )
-        out = self.mixed(q, k, v, view, texts.length, texts.real)
+        out = self.mixed(q, k, v, context, texts.length, texts.real)
         return self.o(texts.back(out.transpose(1, 2).flatten(2), len(x)))
 
-    def mixed(self, q, k, v, view, length: Tensor | None, real: Tensor | None) -> Tensor:
+    def mixed(self, q, k, v, context, length: Tensor | None, real: Tensor | None) -> Tensor:
         """What the queries of each row read, (rows, h, n, d)."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Attention, Cache
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Context, Fault, listed
 
 
@@ -81,22 +81,24 @@ def rows(tokens: Tokens, batch: int) -> Rows:
 
 
 def over(
-    view: View,
+    context: AttentionContext,
     kernel: Kernel,
     q: Tensor,
     k: Tensor,
     document: Tensor | None = None,
     real: Tensor | None = None,
-) -> View:
-    """A view of all of k (b, h, s, d) from q (b, h, t, d), but for what is not `real` or of another
-    `document`, (b, s).
+) -> AttentionContext:
+    """For attention from q (b, h, t, d) to all of k (b, h, s, d), but for what is not `real` or of
+    another `document`, (b, s).
     """
     queries, slot = (torch.arange(x.shape[2], device=q.device)[None] for x in (q, k))
     asks = Tokens(
-        slot=queries, position=queries, document=None if document is None else view.query.document
+        slot=queries,
+        position=queries,
+        document=None if document is None else context.query.document,
     )
     seen = Tokens(slot=slot, position=slot, document=document, real=real)
-    made = view._replace(query=asks, key=seen, cross=True)
+    made = context._replace(query=asks, key=seen, cross=True)
     return made._replace(prepared=kernel.prepare(made, q.shape[1], False, q.dtype))
 
 
@@ -172,7 +174,7 @@ class Whole(Attention):
     def weighed(self, calls, probed):
         return probed(self.head_dim)
 
-    def cache(self, rows, length, view=None) -> Cache:
+    def cache(self, rows, length, context=None) -> Cache:
         return NothingKept()
 
 

@@ -107,12 +107,12 @@ class Compositional(MultiHead):
                 f"is where one of several retrievals is chosen, and attn.retrievals is 1; {got}",
             )
 
-    def forward(self, x, source, view, cache=None):
-        q, k, v = self.project(x, source, view, cache)
-        scores = view.position.scores(self, q, k, view) if view.scored else None
+    def forward(self, x, source, context, cache=None):
+        q, k, v = self.project(x, source, context, cache)
+        scores = context.position.scores(self, q, k, context) if context.scored else None
         dropout = self.dropout if self.training else 0.0
         v = v.expand(-1, k.shape[1], -1, -1)  # (b, 1, s, r * e), the same for all heads
-        found = self.kernel(q, k, v, view, self.scale, dropout, scores).unflatten(
+        found = self.kernel(q, k, v, context, self.scale, dropout, scores).unflatten(
             -1, (self.retrievals, -1)
         )
         if self.choice_q is None:
@@ -127,7 +127,7 @@ class Compositional(MultiHead):
             out = (chosen * found).sum(-2)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         of_keys, of_values = (
             (rows, self.kv_heads, length, self.head_dim),

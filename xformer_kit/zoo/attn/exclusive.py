@@ -88,8 +88,8 @@ class Exclusive(MultiHead):
                 fix="Set it to head.",
             )
 
-    def attend(self, q, k, v, view, scores, *weigh):
-        out = super().attend(q, k, v, view, scores, *weigh)
+    def attend(self, q, k, v, context, scores, *weigh):
+        out = super().attend(q, k, v, context, scores, *weigh)
         own = spread(v[:, :, -q.shape[2] :], out.shape[1])  # values of the queries' tokens
         # Not by a unit vector: for a token that sees only itself the share is exactly 1, and the
         # output zero, which a norm after it would not make of rounding errors.

@@ -24,8 +24,8 @@ class Fourier(Whole):
     def __init__(self):
         super().__init__()
 
-    def forward(self, x, source, view, cache=None):
-        texts = rows(view.query, len(x))
+    def forward(self, x, source, context, cache=None):
+        texts = rows(context.query, len(x))
         exact = (
             x if x.dtype == torch.float64 else x.float()
         )  # transforms of half precision are not everywhere

@@ -14,7 +14,7 @@ from xformer_kit.attention import (
     exact,
     unmixed,
 )
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Fault, above, at_least
 
 # powers of e between the largest factor and the largest number, for products with queries and
@@ -107,7 +107,7 @@ class Lambda(Attention):
             torch.randn(shape, generator=generator) * shape[0] ** -0.5 if name == "places" else None
         )
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         q = self.q(x) * self.scale
         q = q.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, t, h * d) -> (b, h, t, d)
         if cache is not None and source is not None and cache.length:
@@ -116,13 +116,13 @@ class Lambda(Attention):
             read = x if source is None else source
             k, v = self.k(read)[:, None], self.v(read)[:, None]  # (b, 1, s, d)
             k, v = (k, v) if cache is None else cache.append(k, v)
-        out = self.weights(q, k, view).to(v.dtype) @ v
+        out = self.weights(q, k, context).to(v.dtype) @ v
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
-    def weights(self, q: Tensor, k: Tensor, view: View) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
         """What each query gives each token, (b, h, t, s)."""
-        seen = view.visible(q.shape[1])
-        weights = self._of_content(q, k, seen, view.key.real) + self._of_places(q, view)
+        seen = context.visible(q.shape[1])
+        weights = self._of_content(q, k, seen, context.key.real) + self._of_places(q, context)
         return weights if seen is None else weights.masked_fill(~seen, 0)
 
     def weighed(self, calls, probed):
@@ -147,8 +147,8 @@ class Lambda(Attention):
             # exponent.
             return (q * (-total.clamp(min=math.exp(-room - MARGIN / 2)).log()).exp()) @ high.mT
 
-    def _of_places(self, q: Tensor, view: View) -> Tensor:
-        distance = view.query.position[:, :, None] - view.key.position[:, None]  # type: ignore[index]
+    def _of_places(self, q: Tensor, context: AttentionContext) -> Tensor:
+        distance = context.query.position[:, :, None] - context.key.position[:, None]  # type: ignore[index]
         row = (distance + self.scope).clamp(0, 2 * self.scope)[:, None]  # (b or 1, 1, t, s)
         weights = q @ self.places.to(q.dtype).T
         weights = weights.gather(-1, row.expand(*q.shape[:2], -1, -1))
@@ -156,7 +156,7 @@ class Lambda(Attention):
             return weights
         return weights.masked_fill((distance.abs() > self.scope)[:, None], 0)
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         shapes = ((rows, 1, length, channels) for channels in (self.head_dim, self.v_head_dim))
         return KeyValueCache(*shapes, dtype=dtype, device=device)

@@ -82,11 +82,11 @@ class Laser(MultiHead):
                 fix="Choose attn.score=softmax.",
             )
 
-    def attend(self, q, k, v, view, scores, *weigh):
+    def attend(self, q, k, v, context, scores, *weigh):
         if self.cap is not None:
             v = self.cap * (v / self.cap).tanh()
         top = v.detach().amax(2, keepdim=True)  # (b, kv, 1, e)
-        out = super().attend(q, k, (v - top).exp().to(v.dtype), view, scores, *weigh)
+        out = super().attend(q, k, (v - top).exp().to(v.dtype), context, scores, *weigh)
         nothing = out <= 0
         found = out.masked_fill(nothing, 1).log() + spread(top, out.shape[1])
         return found.masked_fill(nothing, 0).to(out.dtype)

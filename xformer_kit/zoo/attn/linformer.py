@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads, device_and_dtype
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import above, at_least, within
 from xformer_kit.zoo.attn._whole_text import RAGGED, Rows, Whole, over, rows
 
@@ -87,23 +87,25 @@ class Linformer(Whole):
     def split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, t, h * d) -> (b, h, t, d)
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         q, kept = self.split(self.q(x)), cache is not None and source is not None and cache.length
-        q = view.position.rotate(q, view.query)
-        seen, tokens = (x, view.query) if source is None else (source, view.key)
+        q = context.position.rotate(q, context.query)
+        seen, tokens = (x, context.query) if source is None else (source, context.key)
         texts = rows(tokens, len(seen))
-        k, v = cache.kept() if kept else self._projected(seen, texts, view, source is not None)
+        k, v = cache.kept() if kept else self._projected(seen, texts, context, source is not None)
         if cache is not None and not kept:
             k, v = cache.append(k, v)
-        look = over(view, self.kernel, q, k, *self._documents(texts, view))
+        look = over(context, self.kernel, q, k, *self._documents(texts, context))
         out = self.kernel(q, k, v, look, self.scale, self.dropout if self.training else 0.0)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, d) -> (b, t, dim)
 
     def _projected(
-        self, seen: Tensor, texts: Rows, view: View, across: bool
+        self, seen: Tensor, texts: Rows, context: AttentionContext, across: bool
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of every text, (b, h, texts * rank, d)."""
-        k = view.position.rotate_key(self.split(self.k(seen)), view.key if across else view.query)
+        k = context.position.rotate_key(
+            self.split(self.k(seen)), context.key if across else context.query
+        )
         pairs = (k, self.e), (self.split(self.v(seen)), self.e if self.f is None else self.f)
         made = []
         for x, projection in pairs:
@@ -117,7 +119,9 @@ class Linformer(Whole):
             )  # (b, texts, h, rank, d) -> (b, h, texts * rank, d)
         return made[0], made[1]
 
-    def _documents(self, texts: Rows, view: View) -> tuple[Tensor | None, Tensor | None]:
+    def _documents(
+        self, texts: Rows, context: AttentionContext
+    ) -> tuple[Tensor | None, Tensor | None]:
         """Of each projected key of packed texts its document, and whether that has a token: (b,
         texts * rank).
         """
@@ -126,7 +130,7 @@ class Linformer(Whole):
         there = (texts.length > 0).view(texts.documents.shape)  # type: ignore[operator]
         return tuple(field.repeat_interleave(self.rank, 1) for field in (texts.documents, there))  # type: ignore[return-value]
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)
         return Projected(
             *[(rows, self.heads, self.rank, self.head_dim)] * 2, dtype=dtype, device=device

@@ -74,9 +74,9 @@ class Nystrom(Landmarks):
             else None
         )
 
-    def mixed(self, q, k, v, view, length, real):
+    def mixed(self, q, k, v, context, length, real):
         q_marks, k_marks, there = self._means(q, k, length)
-        look = over(view, self.kernel, q_marks, k, None, real)
+        look = over(context, self.kernel, q_marks, k, None, real)
         read = self.kernel(q_marks, k, v, look, self.scale)  # (rows, h, landmarks, d)
         scores = q_marks @ k_marks.mT * self.scale
         if there is not None:
@@ -87,7 +87,7 @@ class Nystrom(Landmarks):
             between = scores.softmax(-1)
         solved = inverse(between, self.iterations)
         read = (solved @ read.to(solved.dtype)).to(v.dtype)
-        look = over(view, self.kernel, q, k_marks, None, there)
+        look = over(context, self.kernel, q, k_marks, None, there)
         out = self.kernel(q, k_marks, read, look, self.scale)
         return out if self.filter is None else out + self._filtered(v)
 

@@ -58,14 +58,16 @@ class Orthoformer(Landmarks):
             return
         yield from super().cannot(options, context)
 
-    def mixed(self, q, k, v, view, length, real):
+    def mixed(self, q, k, v, context, length, real):
         chosen, there = self._chosen(q.detach(), real)
         marks = q.gather(
             2, chosen[..., None].expand(-1, -1, -1, q.shape[-1])
         )  # (rows, h, landmarks, d)
-        read = self.kernel(marks, k, v, over(view, self.kernel, marks, k, None, real), self.scale)
+        read = self.kernel(
+            marks, k, v, over(context, self.kernel, marks, k, None, real), self.scale
+        )
         return self.kernel(
-            q, marks, read, over(view, self.kernel, q, marks, None, there), self.scale
+            q, marks, read, over(context, self.kernel, q, marks, None, there), self.scale
         )
 
     def _chosen(self, q: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:

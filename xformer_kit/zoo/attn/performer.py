@@ -111,8 +111,8 @@ class Performer(Kernelized):
         logs = self.logs(q)
         return (logs - logs.amax(-1, keepdim=True).detach()).exp()
 
-    def of_keys(self, k, view, segment, top):
-        k, real = k.transpose(1, 2), real_of(view.query)
+    def of_keys(self, k, context, segment, top):
+        k, real = k.transpose(1, 2), real_of(context.query)
         if not self.positive:
             return (self.relus(k) if real is None else self.relus(k) * real), None, None
         logs = self.logs(k)
@@ -148,8 +148,8 @@ class Performer(Kernelized):
     def divided(self, top, bottom):
         return top / bottom.clamp(min=torch.finfo(bottom.dtype).tiny ** 0.5)
 
-    def cache(self, rows, length, view=None):
-        cache = super().cache(rows, length, view)
+    def cache(self, rows, length, context=None):
+        cache = super().cache(rows, length, context)
         if self.positive:
             cache.append(cache.held[0], cache.held[0].new_full((rows, self.heads, 1), -math.inf))
         return cache

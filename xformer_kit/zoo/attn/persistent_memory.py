@@ -106,12 +106,12 @@ class PersistentMemory(MultiHead):
         }
         return replace(traits, across=across)
 
-    def query(self, q, view):
+    def query(self, q, context):
         """Queries; if they are rotated, with products of the unrotated ones and the learned keys
         as more channels.
         """
         q = self.q_norm(q) if self.norm_first else q
-        rotated = view.position.rotate(q, view.query)
+        rotated = context.position.rotate(q, context.query)
         plain = q
         if self.norm_last:
             plain, rotated = self.q_norm(q), rotated if rotated is q else self.q_norm(rotated)
@@ -125,7 +125,7 @@ class PersistentMemory(MultiHead):
         k = self.memory.k
         return (k if self.k_norm is None else self.k_norm(k[None])[0]).to(dtype)
 
-    def attend(self, q, k, v, view, scores, *weigh):
+    def attend(self, q, k, v, context, scores, *weigh):
         keys = self.keys(k.dtype)
         count = keys.shape[1]
         if scores is not None:
@@ -139,13 +139,13 @@ class PersistentMemory(MultiHead):
         seen, bias = (
             None
             if x is None
-            else F.pad(x.expand(*x.shape[:-1], view.key.length), (count, 0), value=of_learned)
-            for x, of_learned in zip(view.prepared, (True, 0), strict=True)
+            else F.pad(x.expand(*x.shape[:-1], context.key.length), (count, 0), value=of_learned)
+            for x, of_learned in zip(context.prepared, (True, 0), strict=True)
         )
         if scores is None and not weigh and type(self.kernel) is Reference:
             return self.fused(q, k, v, seen, bias)
-        view = view._replace(prepared=(seen, bias))
-        return super().attend(q, k, v, view, scores, *weigh)
+        context = context._replace(prepared=(seen, bias))
+        return super().attend(q, k, v, context, scores, *weigh)
 
     def fused(
         self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, bias: Tensor | None

@@ -60,20 +60,23 @@ class Retention(Recurrent):
         yield from at_least(options, "token", chunk=1)
         yield from above(options, eps=0)
 
-    def forward(self, x, source, view, cache=None):
+    def forward(self, x, source, context, cache=None):
         maps = (
             self.packed(x)
             if self.packed is not None
             else [getattr(self, name)(x) for name in self.packs]
         )
         q, k, v = (m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(exact, maps[:3]))
-        q, k = view.position.rotate(q, view.query), view.position.rotate_key(k, view.query)
-        real, decay = view.query.real, torch.tensor(self.decay, dtype=q.dtype, device=q.device)
+        q, k = (
+            context.position.rotate(q, context.query),
+            context.position.rotate_key(k, context.query),
+        )
+        real, decay = context.query.real, torch.tensor(self.decay, dtype=q.dtype, device=q.device)
         decay = decay.view(1, -1, 1).expand(1, -1, q.shape[2])  # (1, h, t)
         if real is not None:  # padding writes nothing, and no time goes by
             k, decay = k * real[:, None, :, None], decay * real[:, None]
         out, state = self.recurred(
-            Recurrence(q * self.head_dim**-0.5, k, v, decay, None, segments(view)),
+            Recurrence(q * self.head_dim**-0.5, k, v, decay, None, segments(context)),
             None if cache is None else cache.held[0],
         )
         if cache is not None:
@@ -87,7 +90,7 @@ class Retention(Recurrent):
         )
         return self.o(out if self.gate is None else out * F.silu(maps[3]))
 
-    def cache(self, rows, length, view=None):
+    def cache(self, rows, length, context=None):
         return StateCache.of(self, (rows, self.heads, self.head_dim, self.v_head_dim))
 
 

@@ -34,8 +34,8 @@ class CoPE(Position):
     def check(cls, options, context):
         yield from at_least(options, "counts", longest=2)
 
-    def scores(self, attn, q, k, view):
-        content, seen = q @ spread(k, q.shape[1]).mT * attn.scale, view.visible(q.shape[1])
+    def scores(self, attn, q, k, context):
+        content, seen = q @ spread(k, q.shape[1]).mT * attn.scale, context.visible(q.shape[1])
         gates = content.sigmoid() if seen is None else content.sigmoid().masked_fill(~seen, 0)
         place = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.longest - 1)
         onto, below = q @ self.weight.T * attn.scale, place.detach().floor()

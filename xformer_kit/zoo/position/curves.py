@@ -63,11 +63,11 @@ class Curves(Position):
             0.02 * torch.randn(shape, generator=generator) if name == "curve" else None
         )  # as in x-transformers
 
-    def read(self, x, view, cache):
+    def read(self, x, context, cache):
         wants = (
             F.linear(x, self.weight, self.offset).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         )  # (b, h, t, curves)
-        distance = apart(view)
+        distance = apart(context)
         far = distance.abs() >= self.longest
         later = distance < 0
         index = distance.abs().clamp(max=self.longest - 1)

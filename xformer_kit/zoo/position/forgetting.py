@@ -94,7 +94,7 @@ class Forgetting(Position):
         shape = rows, self.gates, length, self.gate_dim or 1
         return KeyValueCache(shape, dtype=self.weight.dtype, device=self.weight.device)
 
-    def read(self, x, view, cache):
+    def read(self, x, context, cache):
         made = F.linear(x, self.weight, self.offset)
         if self.gate_dim:
             asks, keys = made.unflatten(-1, (2, self.gates, -1)).permute(
@@ -107,8 +107,8 @@ class Forgetting(Position):
             keys.mT if asks is None else exact(asks @ keys.mT) * keys.shape[-1] ** -0.5
         )  # (b, gates, 1 or t, s)
         logs = F.logsigmoid(gates)
-        if view.key.real is not None:
-            logs = logs.masked_fill(~view.key.real[:, None, None], 0)
+        if context.key.real is not None:
+            logs = logs.masked_fill(~context.key.real[:, None, None], 0)
         return self._summed(logs, x.shape[1])
 
     def _summed(self, logs: Tensor, t: int) -> Tensor:

@@ -46,9 +46,12 @@ class Polar(Position):
     def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         return torch.rand(shape, generator=generator) * (-2 * math.pi if self.drawn else 0)
 
-    def scores(self, attn, q, k, view):
+    def scores(self, attn, q, k, context):
         d = exact(self.angle).clamp(-2 * math.pi, 0)[:, None]
-        asks, there = self._turned(q, view.query.position, -d), self._turned(k, view.key.position)
+        asks, there = (
+            self._turned(q, context.query.position, -d),
+            self._turned(k, context.key.position),
+        )
         return asks @ spread(there, q.shape[1]).mT * attn.scale
 
     def _turned(self, x: Tensor, position: Tensor, more: Tensor | float = 0.0) -> Tensor:

@@ -50,8 +50,8 @@ class Inverted(Score):
                 fix="Choose another score in model.decoder.cross.",
             )
 
-    def of(self, view, cache):
-        return partial(self, real=view.query.real)
+    def of(self, context, cache):
+        return partial(self, real=context.query.real)
 
     def forward(self, scores: Tensor, seen: Tensor | None, real: Tensor | None = None) -> Tensor:
         if real is not None:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from xformer_kit.attention import SCORES, Score
-from xformer_kit.model.tokens import View
+from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Unused
 
 
@@ -43,13 +43,15 @@ class Residual(Score):
     def __init__(self):
         super().__init__()
 
-    def of(self, view, cache):
-        return partial(self, view=view)
+    def of(self, context, cache):
+        return partial(self, context=context)
 
-    def forward(self, scores: Tensor, seen: Tensor | None, view: View | None = None) -> Tensor:
-        if view is not None:
-            key = f"scores {scores.shape[1]} {scores.shape[-1]} {'source' * view.cross}"
-            memo = view.memo if view.memo is not None else {}
+    def forward(
+        self, scores: Tensor, seen: Tensor | None, context: AttentionContext | None = None
+    ) -> Tensor:
+        if context is not None:
+            key = f"scores {scores.shape[1]} {scores.shape[-1]} {'source' * context.cross}"
+            memo = context.memo if context.memo is not None else {}
             scores = memo[key] = scores + memo[key] if key in memo else scores
         return super().forward(scores, seen)
 

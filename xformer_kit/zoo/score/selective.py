@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.attention import SCORES, KeyValueCache, Score
-from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Fault, config_error
 
 
@@ -79,14 +79,14 @@ class Selective(Score):
                 fix="Choose another score in model.decoder.cross.",
             )
 
-    def of(self, view, cache):
-        return partial(self, view=view, cache=cache)
+    def of(self, context, cache):
+        return partial(self, context=context, cache=cache)
 
     def forward(
         self,
         scores: Tensor,
         seen: Tensor | None,
-        view: View | None = None,
+        context: AttentionContext | None = None,
         cache: Keys | None = None,
     ) -> Tensor:
         t, s = scores.shape[-2:]
@@ -96,10 +96,10 @@ class Selective(Score):
         hidden = slot == slot[s - t :, None]
         if seen is not None:
             hidden = hidden | ~seen.expand_as(scores)[:, 0]
-        if view is not None and view.query.real is not None:
-            hidden = hidden | ~view.query.real[..., None]
+        if context is not None and context.query.real is not None:
+            hidden = hidden | ~context.query.real[..., None]
         if self.keep_first:
-            hidden = hidden | (slot == 0 if view is None else firsts(view.key)[:, None])
+            hidden = hidden | (slot == 0 if context is None else firsts(context.key)[:, None])
         total = taken.masked_fill(hidden, 0).cumsum(-2)
         before = F.pad(total[:, :-1], (0, 0, 1, 0))
         if cache is not None:
