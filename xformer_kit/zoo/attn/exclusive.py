@@ -21,9 +21,11 @@ from xformer_kit.registry import Fault, Unused
 
 @ATTENTIONS.register("exclusive", also_called=("xsa", "orthogonal", "belief"))
 class Exclusive(MultiHead):
-    """o - <o, u> u with the output o of a head of multi_head and u = v_i / |v_i|, the direction of
-    the token's own value: what is known of the token itself stays in the residual stream (exclusive
-    self attention: Zhai, 2026, arXiv:2603.09078; over all heads also in "belief attention",
+    """o - <o, u> u in each head, with the output o of multi_head and u = v_i / |v_i|, the direction
+    of the token's own value.
+
+    What is known of the token itself stays in the residual stream (exclusive self attention: Zhai,
+    2026, arXiv:2603.09078; over all heads also in "belief attention",
     openreview.net/forum?id=Ard2QzPAUK).
     """
 
