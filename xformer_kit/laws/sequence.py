@@ -179,8 +179,10 @@ def nothing(case: Case) -> None:
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
     hidden_from_all = {**case.config, "mask": nobody}
-    # The mask itself has one fault: that it hides every token.
-    if refused := [fault for fault in faults(hidden_from_all) if fault.path != "mask"]:
+    # Faults of the mask itself: that it, or one inside it, hides every token.
+    if refused := [
+        fault for fault in faults(hidden_from_all) if fault.path.partition(".")[0] != "mask"
+    ]:
         raise NotApplicable(f"a mask that hides everything is refused: {refused[0].rule}")
     looks = Case(hidden_from_all, case.law).own
     if any(context.options["mask"] != nobody for context in looks):

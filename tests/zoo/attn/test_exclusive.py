@@ -50,9 +50,9 @@ test_refused_configs = refusals(
             " attends to another stack has no value there. Set"
             " model.decoder.cross.name=multi_head."
         ),
-        "attn=exclusive placement=output norm=l2": (
-            "attn: 'exclusive' gives zeros to a token that sees only itself, and norm 'l2' after a"
-            " sublayer divides by their length. Choose norm=rms or placement=pre."
+        "attn=exclusive placement=output": (
+            "attn: 'exclusive' gives nearly zeros to a token that sees only itself, and placement"
+            " 'output' normalises what a sublayer gives. Choose placement=pre."
         ),
         "attn={name:exclusive,over:all} attn.heads=1": (
             "attn.over: with attn.heads=1 the direction of all heads is that of the one; got 'all'."

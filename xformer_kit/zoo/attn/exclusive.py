@@ -18,6 +18,8 @@ from xformer_kit.attention import (
 from xformer_kit.kernel import Kernel, spread
 from xformer_kit.registry import Fault, Unused
 
+NORMED = ("output", "sandwich", "normformer", "ngpt")  # placements with a norm after a sublayer
+
 
 @ATTENTIONS.register("exclusive", also_called=("xsa", "orthogonal", "belief"))
 class Exclusive(MultiHead):
@@ -73,13 +75,12 @@ class Exclusive(MultiHead):
                 fix=f"Set {context.path}.cross.name=multi_head.",
             )
             return
-        names = context.names
-        if names["placement"] in ("output", "sandwich") and names["norm"] in ("l2", "scale"):
+        if (placement := context.names["placement"]) in NORMED:
             yield Fault(
                 "",
-                "'exclusive' gives zeros to a token that sees only itself, and norm"
-                f" '{names['norm']}' after a sublayer divides by their length",
-                fix="Choose norm=rms or placement=pre.",
+                "'exclusive' gives nearly zeros to a token that sees only itself, and placement"
+                f" '{placement}' normalises what a sublayer gives",
+                fix="Choose placement=pre.",
             )
         yield from super().cannot(options, context)
         if options.over == "all" and context.attn.heads == 1:
