@@ -17,17 +17,19 @@ class MixedValues(Extra):
     def __init__(self, mix: Mix | None, dim: int, kv_heads: int):
         super().__init__()
         self.gate = nn.Linear(dim, kv_heads) if mix == "token" else None
-        self.factors = nn.Parameter(torch.full((2,), 0.5)) if mix == "learned" else None
-        self.fixed = mix == "fixed"
+        # Tensors in the first layer too, so that all layers share one graph.
+        factors = torch.full((2,), 0.5) if mix else torch.tensor([0.0, 1.0])
+        if mix == "learned":
+            self.factors = nn.Parameter(factors)
+        else:
+            self.register_buffer("factors", factors, persistent=False)
 
     def values(self, v, x, layer):
         first = layer.memo.setdefault(f"values {tuple(v.shape[1::2])}", v)
         if self.gate is not None:
             share = self.gate(x).sigmoid().mT[..., None]  # (b, t, kv) -> (b, kv, t, 1)
             return torch.lerp(first, v, share)
-        if self.factors is not None:
-            return self.factors[0] * first + self.factors[1] * v
-        return 0.5 * first + 0.5 * v if self.fixed else v
+        return self.factors[0] * first + self.factors[1] * v
 
 
 @EXTRAS.register("value_residual", also_called=("resformer", "value_residual_learning"))
