@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from xformer_kit.config import GROUPS, MANY
+from xformer_kit import compose
+from xformer_kit.config import GROUPS, MANY, import_parts
 from xformer_kit.laws import check_file
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
@@ -30,3 +31,10 @@ def test_a_part_that_is_shown_keeps_every_law(lines, code, tmp_path):
     results = check_file(str(tmp_path / "part.py"))
     assert [result.sentence for result in results if result.verdict == "broken"] == []
     assert sum(result.verdict == "ok" for result in results) > 15
+
+
+def test_the_mask_that_is_shown_composes_as_typed(tmp_path):
+    (tmp_path / "every.py").write_text(SHOWN[0][1])
+    import_parts([str(tmp_path / "every.py")], GROUPS.values())
+    assert "mask=every" in PAGE
+    assert compose(["mask=every"])["mask"] == {"name": "every", "step": 2}

@@ -68,8 +68,8 @@ def test_groups_of_a_norm_with_weights_share_them():
 
 REFUSED = {
     "attn.v_norm=head norm=none": (
-        "attn.v_norm: takes the norm of model.decoder, and 'none' does nothing. Choose norm=rms or"
-        " norm=layer there, or attn.v_norm=none."
+        "attn.v_norm: takes the norm of model.decoder, and 'none' does nothing; got 'head'. Choose"
+        " norm=rms or norm=layer there, or attn.v_norm=none."
     ),
     "attn.qk_norm.name=head attn.qk_norm.groups=0": (
         "attn.qk_norm.groups: must be at least 1 group; got 0."

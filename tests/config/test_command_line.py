@@ -11,7 +11,7 @@ from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import GROUPS, config_hash, config_yaml, preflight, read_config
 
 MINE = '''
-from xformer_kit.attention import ATTENTIONS, MultiHead
+from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead
 
 
 @ATTENTIONS.register("mine")
@@ -19,7 +19,7 @@ class Mine(MultiHead):
     """Multi-head attention with a knob."""
 
     def __init__(self, dim, norm, kernel, *, heads: int = 8, knob: float = 1.0):  # of the output
-        super().__init__(dim, norm, kernel, heads=heads)
+        super().__init__(dim, norm, kernel, shape=HeadShape(heads))
         self.knob = knob
 
     def forward(self, x, source, context, cache=None):

@@ -92,12 +92,12 @@ def test_a_corpus_gives_what_its_options_say(files):
 
 def test_a_part_that_mixes_documents_is_refused_beside_data_documents(tmp_path):
     (tmp_path / "leaky.py").write_text(
-        "from xformer_kit.attention import ATTENTIONS, MultiHead\n\n\n"
+        "from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead\n\n\n"
         "@ATTENTIONS.register('leaky')\n"
         "class Leaky(MultiHead):\n"
         "    breaks = {'documents': 'it mixes over the whole length.'}\n\n"
         "    def __init__(self, dim, norm, kernel, *, heads: int = 8):\n"
-        "        super().__init__(dim, norm, kernel, heads=heads)\n"
+        "        super().__init__(dim, norm, kernel, shape=HeadShape(heads))\n"
     )
     words = f"parts=[{tmp_path}/leaky.py] data=pydoc"
     try:

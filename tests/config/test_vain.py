@@ -84,6 +84,7 @@ test_refused_configs = refusals(REFUSED)
 KEPT = [  # it has an effect somewhere in what takes it from this place
     "extra.value_residual.mix=token model.layers=2",
     "extra.value_residual.mix=token model.unique_layers=2",
+    "extra.value_residual={} model.unique_layers=1",
     "extra.value_residual={} model.decoder.variants.a.attn.heads=4 model.decoder.first=[a]",
     f"{SEQ2SEQ} extra.value_residual={{}} model.encoder.layers=1",
     "attn.score=residual model.unique_layers=1",

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.attention import HeadShape, MultiHead
 from xformer_kit.attention.base import ATTENTIONS, Attention, Cache, check_heads, device_and_dtype
-from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import ConfigError, Fault, at_least
@@ -216,7 +216,7 @@ class FirstValues(MultiHead):
         *,
         heads: int = 4,  # heads, dim / heads channels each
     ):
-        super().__init__(dim, norm, kernel, heads=heads)
+        super().__init__(dim, norm, kernel, shape=HeadShape(heads))
 
     @classmethod
     def cannot(cls, options, context):

@@ -84,6 +84,29 @@ def test_blocks_that_layers_share_have_the_factors_of_the_first_layer():
     assert list(model.decoder.extra.value_residual.layers) == ["0", "2"]
 
 
+@pytest.mark.parametrize("mix", ["fixed", "learned", "token"])
+def test_a_second_attention_of_the_first_layer_and_a_second_call_of_its_block_are_mixed(mix):
+    twice = model_of(mix, layers=1, decoder={"layout": ["attn", "attn", "ffn"]})
+    shared = model_of(mix, layers=2, unique_layers=1)
+    for model in (twice, shared):
+        assert list(model.decoder.extra.value_residual.layers) == ["0"]
+        out = model(IDS)
+        if mix == "fixed":
+            model.decoder.extra.value_residual.layers["0"].fixed.copy_(torch.tensor([0.0, 1.0]))
+        else:
+            with torch.no_grad():
+                for p in model.decoder.extra.parameters():
+                    p.add_(1)
+        assert (model(IDS) - out).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("mix", ["fixed", "learned", "token"])
+@pytest.mark.parametrize("shared", [{}, {"layers": 3, "unique_layers": 2}, {"unique_layers": 1}])
+def test_layers_share_one_graph(mix, shared):
+    config = tiny(attn="multi_head", extra={"value_residual": {"mix": mix}}, **shared)
+    assert LAWS["one graph"](config) is None
+
+
 @pytest.mark.parametrize("attn", ["laser", "exclusive", "persistent_memory"])
 @pytest.mark.parametrize("law", ["cache", "gradients", "kernels", "one graph"])
 def test_laws_with_other_attentions(law, attn):
@@ -92,14 +115,12 @@ def test_laws_with_other_attentions(law, attn):
 
 
 FIRST = (
-    "mixes values of the first attention into those of later layers with as many key heads and"
-    " channels and weights of their own, and there is none. Try model.layers=2"
-    " model.unique_layers=null, or leave it out."
+    "mixes values of the first attention into those of later ones with as many key heads and"
+    " channels, and there is none. Try model.layers=2, or leave it out."
 )
 test_refused_configs = refusals(
     {
         "extra.value_residual={} model.layers=1": f"extra.value_residual: {FIRST}",
-        "extra.value_residual={} model.unique_layers=1": f"extra.value_residual: {FIRST}",
         "extra.value_residual.mix=token model.decoder.variants.a.attn.kv_heads=1"
         " model.decoder.first=[a]": (
             "extra.value_residual.mix: 'token' needs attentions with equally many key heads and"

@@ -7,8 +7,7 @@ import torch
 from breaking import bites, each, laws_of, registered
 from torch import nn
 
-from xformer_kit.attention import ATTENTIONS
-from xformer_kit.attention.multi_head import MultiHead
+from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.placement import PLACEMENTS, Placement
@@ -84,7 +83,7 @@ class Leaving(MultiHead):
     """Leaves something for later layers under a name of its layer."""
 
     def __init__(self, dim: int, norm, kernel, depth: int, *, heads: int = 6):
-        super().__init__(dim, norm, kernel, depth, heads=heads)
+        super().__init__(dim, norm, kernel, depth, shape=HeadShape(heads))
         self.name = f"layer {depth}"
 
     def forward(self, x, source, context, cache=None):

@@ -15,8 +15,10 @@ from xformer_kit.attention.latent import Latent
 from xformer_kit.attention.linear import Kernelized, Linear
 from xformer_kit.attention.multi_head import (
     AS_PROJECTED,
+    EIGHT_HEADS,
     SOFTMAX,
     AttentionWeights,
+    HeadShape,
     MultiHead,
     Projections,
 )
@@ -28,6 +30,7 @@ from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
 __all__ = [
     "AS_PROJECTED",
     "ATTENTIONS",
+    "EIGHT_HEADS",
     "GATES",
     "L2",
     "QK_NORMS",
@@ -40,6 +43,7 @@ __all__ = [
     "Dot",
     "Gate",
     "GatedDelta",
+    "HeadShape",
     "Kernelized",
     "KeyValueCache",
     "Latent",

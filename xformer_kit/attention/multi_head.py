@@ -21,6 +21,16 @@ Scale = float | Literal["by_layer"] | None
 
 
 @dataclass(frozen=True)
+class HeadShape(OptionGroup):
+    """Numbers of heads and of their channels."""
+
+    heads: int = 8  # query heads
+    kv_heads: int | None = None  # key and value heads; null is heads
+    head_dim: int | None = None  # channels of a head; null is dim / heads
+    v_head_dim: int | None = None  # channels of a head's values; null is head_dim
+
+
+@dataclass(frozen=True)
 class Projections(OptionGroup):
     """Biases, bounds and norms of queries, keys and values as projected."""
 
@@ -47,6 +57,7 @@ class AttentionWeights(OptionGroup):
     dropout: float = 0.0  # probability, on the attention weights
 
 
+EIGHT_HEADS = HeadShape()
 AS_PROJECTED = Projections()
 SOFTMAX = AttentionWeights()
 
@@ -74,18 +85,16 @@ class MultiHead(Attention):
         kernel: Kernel,
         depth: int = 0,
         *,
-        heads: int = 8,  # query heads
-        kv_heads: int | None = None,  # key and value heads; null is heads
-        head_dim: int | None = None,  # channels of a head; null is dim / heads
-        v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
+        shape: HeadShape = EIGHT_HEADS,
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
         weights: AttentionWeights = SOFTMAX,
     ):
         super().__init__()
-        self.head_dim = head_dim or dim // heads
-        self.kv_heads = kv_heads or heads
-        self.v_head_dim = v_head_dim or self.head_dim
+        heads = shape.heads
+        self.head_dim = shape.head_dim or dim // heads
+        self.kv_heads = shape.kv_heads or heads
+        self.v_head_dim = shape.v_head_dim or self.head_dim
         self.kernel = kernel
         self.q = nn.Linear(dim, heads * self.head_dim, projections.biased("q"))
         self.k = nn.Linear(dim, self.kv_heads * self.head_dim, projections.biased("k"))
@@ -155,6 +164,7 @@ class MultiHead(Attention):
             yield Fault(
                 "v_norm",
                 f"takes the norm of {context.path}, and '{context.names['norm']}' does nothing",
+                got=shown(options.v_norm),
                 fix="Choose norm=rms or norm=layer there, or attn.v_norm=none.",
             )
 

@@ -52,6 +52,8 @@ INNER: dict[str, Registry] = {
 }
 # Kinds of which a config names any number.
 MANY: dict[str, Registry] = {"extra": EXTRAS, "callbacks": CALLBACKS}
+# Nodes that the plan of a model does not depend on.
+BESIDE_THE_MODEL = ("optim", "schedule", "logger", "callbacks", "ema", "checkpoints")
 TOP = (
     "name",
     *SETTINGS.options("run"),
@@ -79,8 +81,16 @@ def checked(
     """The plan of a config's model and all faults of the config; no plan if its nodes are at
     fault themselves.
     """
-    if found := list(dict.fromkeys(_shallow(config, data))):
+    found = list(dict.fromkeys(_shallow(config, data)))
+    if any(fault.path.partition(".")[0] not in BESIDE_THE_MODEL for fault in found):
         return None, found
+    if found:  # those of the model do not follow from these
+        of_model = (
+            ()
+            if any(sharing.too_many(config))
+            else plan_faults(config, model_plan(config), task=False)
+        )
+        return None, list(dict.fromkeys([*found, *of_model]))
     found = list(_of_run(config))
     if wrong := [*(suits(config) if task else ()), *sharing.too_many(config)]:
         return None, [*found, *wrong]  # the other faults follow from it

@@ -12,24 +12,29 @@ Mix = Literal["fixed", "learned", "token"]
 
 
 class MixedValues(Extra):
-    """Values of one layer; the first layer of each shape (kv_heads, v_head_dim) leaves its own."""
+    """Values of one layer; the first attention of each shape (kv_heads, v_head_dim) leaves its own.
+
+    mix is None for a layer whose only attention is called once, as the first.
+    """
 
     def __init__(self, mix: Mix | None, dim: int, kv_heads: int):
         super().__init__()
         self.gate = nn.Linear(dim, kv_heads) if mix == "token" else None
-        # Tensors in the first layer too, so that all layers share one graph.
-        factors = torch.full((2,), 0.5) if mix else torch.tensor([0.0, 1.0])
-        if mix == "learned":
-            self.factors = nn.Parameter(factors)
-        else:
-            self.register_buffer("factors", factors, persistent=False)
+        factors = torch.full((2,), 0.5)
+        self.factors = nn.Parameter(factors) if mix == "learned" else None
+        self.register_buffer("fixed", factors if mix == "fixed" else None, persistent=False)
 
     def values(self, v, x, layer):
-        first = layer.memo.setdefault(f"values {tuple(v.shape[1::2])}", v)
+        name = f"values {tuple(v.shape[1::2])}"
+        if name not in layer.memo:
+            layer.memo[name] = v
+            return v
+        first = layer.memo[name]
         if self.gate is not None:
             share = self.gate(x).sigmoid().mT[..., None]  # (b, t, kv) -> (b, kv, t, 1)
             return torch.lerp(first, v, share)
-        return self.factors[0] * first + self.factors[1] * v
+        a, b = self.fixed if self.factors is None else self.factors
+        return a * first + b * v
 
 
 @EXTRAS.register("value_residual", also_called=("resformer", "value_residual_learning"))
@@ -54,16 +59,22 @@ class ValueResidual(Extra):
         mix: Mix = "fixed",  # factors of the two: 1/2, learned numbers, or made from the token
     ):
         super().__init__()
-        depths = [at for at in first_calls(calls) if "attn" in sublayers[at].values()]
-        layers = {at: MixedValues(mix if at > depths[0] else None, dim, kv_heads) for at in depths}
-        self.layers = nn.ModuleDict({str(at): layer for at, layer in layers.items()})
+        attends = {at: own_attentions(sublayers[at]) for at in sublayers}
+        depths = [at for at in first_calls(calls) if attends[at]]
+        once = calls.count(calls[depths[0]]) == 1 and attends[depths[0]] == 1
+        self.layers = nn.ModuleDict(
+            {
+                str(at): MixedValues(None if once and at == depths[0] else mix, dim, kv_heads)
+                for at in depths
+            }
+        )
 
     @classmethod
     def cannot(cls, options, context):
         shapes = [
             [
                 (sub.context.attn.kv_heads, sub.context.attn.v_head_dim)
-                for _, block in stack.own_blocks
+                for block in stack.blocks
                 for sub in block.sublayers
                 if sub.kind == "attn" and not sub.cross
             ]
@@ -72,9 +83,9 @@ class ValueResidual(Extra):
         if all(len(set(found)) == len(found) for found in shapes):
             yield Fault(
                 "",
-                "mixes values of the first attention into those of later layers with as many key"
-                " heads and channels and weights of their own, and there is none",
-                fix="Try model.layers=2 model.unique_layers=null, or leave it out.",
+                "mixes values of the first attention into those of later ones with as many key"
+                " heads and channels, and there is none",
+                fix="Try model.layers=2, or leave it out.",
             )
         elif options.mix == "token" and any(len(set(found)) > 1 for found in shapes):
             yield Fault(
@@ -85,3 +96,8 @@ class ValueResidual(Extra):
 
     def of_layer(self, depth):
         return dict(self.layers.items()).get(str(depth))
+
+
+def own_attentions(sublayers: dict[str, str]) -> int:
+    """How many attentions of a layer attend to the stack's own tokens."""
+    return sum(kind == "attn" and not name.startswith("cross") for name, kind in sublayers.items())

@@ -97,7 +97,7 @@ def alike(found: Iterable[tuple[int, Item]]) -> dict[Item, list[int]]:
 
 def _explained(sub: SublayerPlan, run: Run | None) -> Explained:
     part, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
-    if "kernel" not in ATTENTIONS.wanted(part):
+    if "kernel" not in ATTENTIONS.wanted(part) or sub.context.attn.computes == "mixture":
         return Explained(sub.name, 1, part, mask, position, "none", None, ())
     faster = tuple(refused(sub.kernel_name, sub.context))
     return Explained(sub.name, 1, part, mask, position, sub.kernel_name, run, faster)

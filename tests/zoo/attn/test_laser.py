@@ -2,13 +2,16 @@
 
 import inspect
 
+import pytest
 import torch
 from refusing import refusals
 from torch.testing import assert_close
-from x_attention import HEAD_DIM, ours, peer, run, state_of, theirs, x
+from x_attention import HEAD_DIM, HEADS, ours, peer, run, state_of, theirs, x
 
+from xformer_kit import ConfigError
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws.case import VOCAB, Case
 
 
 @torch.no_grad()
@@ -24,19 +27,37 @@ def test_the_default_bound_is_that_of_x_transformers():
     assert ATTENTIONS.defaults("laser")["cap"] == cap.default
 
 
-def test_the_sum_is_finite_if_exponentials_are_not(monkeypatch):
-    mine = ours("laser", cap=None).float()
+@pytest.mark.parametrize("cap", [2.0, 15.0, 40.0])
+def test_the_sum_is_that_of_bounded_values(cap):
+    mine = ours("laser", cap=cap).float()
     v = torch.tensor([[-200.0, 100.0], [300.0, 120.0], [250.0, -90.0]])[None, None]
     weights = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])[None, None]
     q = k = torch.zeros(1, 1, 3, HEAD_DIM)
-    mine.kernel = lambda q, k, values, *rest: weights.double() @ values.double()
+    mine.kernel = lambda q, k, values, *rest: weights @ values
     got = mine.attend(q, k, v, None, None)[0, 0]
-    exact = (weights.log()[0, 0, :, :, None].double() + v[0, 0, None].double()).logsumexp(1)
-    assert got.isfinite().all()
-    assert_close(got[1:], exact[1:], rtol=1e-6, atol=1e-4)
-    assert_close(got[0, 1].item(), 100.0)
+    bounded = cap * (v[0, 0].double() / cap).tanh()
+    exact = (weights.log()[0, 0, :, :, None].double() + bounded).logsumexp(1)
+    assert_close(got.double(), exact, rtol=1e-6, atol=1e-4)
     mine.kernel = lambda q, k, values, *rest: torch.zeros_like(values)
     assert mine.attend(q, k, v, None, None).eq(0).all()  # rows that see nothing
+
+
+@torch.no_grad()
+def test_later_tokens_with_large_values_do_not_change_earlier_ones():
+    case = Case(tiny(attn={"name": "laser", "cap": 40.0}), "")
+    model, ids = case.model(), case.ids.clone()
+    for block in model.decoder.blocks:
+        block.attn.v.weight.mul_(300)
+    before = model.float()(ids)
+    ids[:, -3:] = (ids[:, -3:] + 1) % VOCAB
+    assert_close(model(ids)[:, :-3], before[:, :-3], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_bound_that_fp16_cannot_hold_is_refused():
+    v = torch.zeros(1, HEADS, 2, HEAD_DIM, dtype=torch.float16)
+    with pytest.raises(ConfigError, match="cap: must be at most 8 in fp16; got 15"):
+        ours("laser").attend(None, None, v, None, None)
 
 
 def test_it_may_attend_to_a_source():
@@ -46,7 +67,8 @@ def test_it_may_attend_to_a_source():
 
 test_refused_configs = refusals(
     {
-        "attn=laser attn.cap=0": "attn.cap: must be above 0; got 0. null is no bound.",
+        "attn=laser attn.cap=0": "attn.cap: must be above 0; got 0.",
+        "attn=laser attn.cap=41": "attn.cap: must be at most 40; got 41. Try 15.",
         "attn=laser attn.score=cog": (
             "attn: 'laser' takes the logarithm of a sum with weights, of which attn.score 'cog' may"
             " make some negative. Choose attn.score=softmax."

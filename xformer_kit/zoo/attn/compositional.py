@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
 from xformer_kit.attention import (
     ATTENTIONS,
     AttentionWeights,
+    HeadShape,
     KeyValueCache,
     MultiHead,
     Projections,
@@ -63,19 +63,13 @@ class Compositional(MultiHead):
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
         dropout: float = 0.0,  # probability, on the weights of a search
     ):
-        given: dict[str, Any] = {
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "head_dim": head_dim,
-            "v_head_dim": v_head_dim,
-        }
         super().__init__(
             dim,
             norm,
             kernel,
             projections=Projections(bias),
             weights=AttentionWeights(scale, dropout=dropout),
-            **given,
+            shape=HeadShape(heads, kv_heads, head_dim, v_head_dim),
         )
         self.retrievals = retrievals
         each = self.v_head_dim

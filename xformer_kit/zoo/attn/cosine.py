@@ -7,7 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS, L2, AttentionWeights, MultiHead, Projections
+from xformer_kit.attention import (
+    ATTENTIONS,
+    L2,
+    AttentionWeights,
+    HeadShape,
+    MultiHead,
+    Projections,
+)
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, above
 
@@ -49,9 +56,7 @@ class Cosine(MultiHead):
             dim,
             norm,
             kernel,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
+            shape=HeadShape(heads, kv_heads, head_dim),
             projections=Projections(bias, qk_norm=L2),
             weights=AttentionWeights(scale=1.0, dropout=dropout),
         )

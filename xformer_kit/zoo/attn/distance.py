@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import (
     ATTENTIONS,
     AttentionWeights,
+    HeadShape,
     MultiHead,
     Projections,
     Score,
@@ -55,9 +56,7 @@ class Distance(MultiHead):
             dim,
             norm,
             kernel,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
+            shape=HeadShape(heads, kv_heads, head_dim),
             projections=Projections(bias),
             weights=AttentionWeights(scale, score, dropout=dropout),
         )

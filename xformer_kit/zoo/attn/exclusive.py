@@ -8,9 +8,11 @@ from torch import nn
 from xformer_kit.attention import (
     AS_PROJECTED,
     ATTENTIONS,
+    EIGHT_HEADS,
     SOFTMAX,
     AttentionWeights,
     Gate,
+    HeadShape,
     MultiHead,
     NoGate,
     Projections,
@@ -40,10 +42,7 @@ class Exclusive(MultiHead):
         kernel: Kernel,
         depth: int = 0,
         *,
-        heads: int = 8,  # query heads
-        kv_heads: int | None = None,  # key and value heads; null is heads
-        head_dim: int | None = None,  # channels of a head; null is dim / heads
-        v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
+        shape: HeadShape = EIGHT_HEADS,
         # whether directions are those of each head, or of all heads concatenated
         over: Literal["head", "all"] = "head",
         projections: Projections = AS_PROJECTED,
@@ -55,10 +54,7 @@ class Exclusive(MultiHead):
             norm,
             kernel,
             depth,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            v_head_dim=v_head_dim,
+            shape=shape,
             projections=projections,
             gate=gate,
             weights=weights,

@@ -2,20 +2,25 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from xformer_kit.attention import (
     AS_PROJECTED,
     ATTENTIONS,
+    EIGHT_HEADS,
     SOFTMAX,
     AttentionWeights,
     Gate,
+    HeadShape,
     MultiHead,
     NoGate,
     Projections,
 )
 from xformer_kit.kernel import Kernel, spread
-from xformer_kit.registry import Fault, above
+from xformer_kit.registry import Fault, above, config_error
+
+MOST, MOST_IN_FP16 = 40.0, 8.0  # exp(-2 cap) is a number above 0
 
 
 @ATTENTIONS.register("laser", also_called=("log_sum_exp",))
@@ -28,9 +33,9 @@ class Laser(MultiHead):
     function of a weight (the paper's log-weighted-sum-exp trick). A row without any weight is 0.
     """
 
-    # Paper: v_j as projected.   Here: cap * tanh(v_j / cap) unless cap=null. m is the largest of
-    # all values that are held, also of those that a mask hides from a query; a bound on values
-    # keeps the values that it sees from vanishing next to them.
+    # Paper: v_j as projected.   Here: cap * tanh(v_j / cap). m is the largest of all values that
+    # are held, also of those that a mask hides from a query: without a bound, exponentials of what
+    # the query sees could vanish, and a later token would change it.
 
     variants = [{"v_head_dim": 7, "qk_norm": "key", "v_norm": "head", "cap": 2.0}]
 
@@ -41,12 +46,9 @@ class Laser(MultiHead):
         kernel: Kernel,
         depth: int = 0,
         *,
-        heads: int = 8,  # query heads
-        kv_heads: int | None = None,  # key and value heads; null is heads
-        head_dim: int | None = None,  # channels of a head; null is dim / heads
-        v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
-        # values stay below it, and above minus it; null is no bound; in fp16 at most 8
-        cap: float | None = 15.0,
+        shape: HeadShape = EIGHT_HEADS,
+        # values stay below it, and above minus it; at most 40, in fp16 8
+        cap: float = 15.0,
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
         weights: AttentionWeights = SOFTMAX,
@@ -56,10 +58,7 @@ class Laser(MultiHead):
             norm,
             kernel,
             depth,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            v_head_dim=v_head_dim,
+            shape=shape,
             projections=projections,
             gate=gate,
             weights=weights,
@@ -69,7 +68,9 @@ class Laser(MultiHead):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        yield from above(options, "null is no bound.", cap=0)
+        yield from above(options, cap=0)
+        if (options.cap or 0) > MOST:
+            yield Fault("cap", f"must be at most {MOST:g}", options.cap, "Try 15.")
 
     @classmethod
     def cannot(cls, options, context):
@@ -83,8 +84,10 @@ class Laser(MultiHead):
             )
 
     def attend(self, q, k, v, context, scores, *weigh):
-        if self.cap is not None:
-            v = self.cap * (v / self.cap).tanh()
+        if v.dtype == torch.float16 and self.cap > MOST_IN_FP16:
+            rule = f"must be at most {MOST_IN_FP16:g} in fp16"
+            raise config_error("attn.cap", rule, self.cap, "Or set trainer.precision=bf16-mixed.")
+        v = self.cap * (v / self.cap).tanh()
         top = v.detach().amax(2, keepdim=True)  # (b, kv, 1, e)
         out = super().attend(q, k, (v - top).exp().to(v.dtype), context, scores, *weigh)
         nothing = out <= 0

@@ -10,9 +10,11 @@ from torch.nn import functional as F
 from xformer_kit.attention import (
     AS_PROJECTED,
     ATTENTIONS,
+    EIGHT_HEADS,
     SOFTMAX,
     AttentionWeights,
     Gate,
+    HeadShape,
     MultiHead,
     NoGate,
     Projections,
@@ -40,9 +42,11 @@ class LearnedKeys(nn.Module):
 
 @ATTENTIONS.register("persistent_memory", also_called=("memory", "mem_kv", "all_attention"))
 class PersistentMemory(MultiHead):
-    """multi_head with [M_k; K] and [M_v; V] in place of K and V (persistent memory: Sukhbaatar et
-    al., 2019, arXiv:1907.01470, section 4.1). Every query sees the learned keys M_k, whatever the
-    mask hides. They have no position: a rotation of queries does not change products with them.
+    """multi_head with learned keys M_k before the keys, and learned values M_v before the values
+    (persistent memory: Sukhbaatar et al., 2019, arXiv:1907.01470, section 4.1).
+
+    Every query sees the learned keys, whatever the mask hides. They have no position: a rotation of
+    queries does not change products with them.
     """
 
     variants = [{"count": 3, "qk_norm": "key", "v_head_dim": 7, "bias": True}]
@@ -54,10 +58,7 @@ class PersistentMemory(MultiHead):
         kernel: Kernel,
         depth: int = 0,
         *,
-        heads: int = 8,  # query heads
-        kv_heads: int | None = None,  # key and value heads; null is heads
-        head_dim: int | None = None,  # channels of a head; null is dim / heads
-        v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
+        shape: HeadShape = EIGHT_HEADS,
         count: int = 16,  # learned keys and values of each head
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
@@ -68,10 +69,7 @@ class PersistentMemory(MultiHead):
             norm,
             kernel,
             depth,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            v_head_dim=v_head_dim,
+            shape=shape,
             projections=projections,
             gate=gate,
             weights=weights,
