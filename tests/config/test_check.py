@@ -304,3 +304,13 @@ def test_a_norm_of_queries_and_keys_goes_with_the_stack_own_norm():
     words = ["norm=none", "model.decoder.norm=rms", "model.decoder.attn.qk_norm=true"]
     config = compose(["model=encoder_decoder", "task=seq2seq", "data=scan", *words])
     assert (config["norm"]["name"], config["model"]["decoder"]["norm"]) == ("none", "rms")
+
+
+def test_faults_outside_the_model_stand_next_to_those_of_the_composition():
+    with pytest.raises(ConfigError) as error:
+        compose(["optim.lr=-1", "schedule.warmup=-3", "attn.v_norm=head", "norm=none"])
+    assert [fault.path for fault in error.value.faults] == [
+        "optim.lr",
+        "schedule.warmup",
+        "attn.v_norm",
+    ]
