@@ -68,7 +68,7 @@ def _what(item: Any) -> str:
 def _lines(item: Any) -> Iterator[tuple[str, str]]:
     yield "kernel", item.kernel
     if item.kernel == "none":
-        yield "runs", f"in a way of its own: {item.part} forms no scores"
+        yield "runs", f"in a way of its own, without one of the kernels: {item.part}"
         return
     for kernel, reason in item.faster:
         yield f"not {kernel}", reason
