@@ -55,8 +55,8 @@ REFUSED = {
     "attn.score=3": f"attn.score: must name a score; got 3. {KNOWN}",
     "attn.score=null": f"attn.score: must name a score; got null. {KNOWN}",
     "attn.score.softcap=3 kernel=sdpa": (
-        "kernel: 'sdpa' cannot: attn.score is softmax with softcap, and sdpa computes softmax"
-        " alone. Use kernel=auto or kernel=reference."
+        "kernel: 'sdpa' cannot: attn.score is softmax with softcap, and sdpa computes only"
+        " softmax. Use kernel=auto or kernel=reference."
     ),
 }
 

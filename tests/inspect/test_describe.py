@@ -134,7 +134,7 @@ def test_kernels_and_the_reasons():
     ((_, kernel, why),) = said("mask=sliding_window", "mask.window=4")
     assert kernel == "sdpa"
     assert why[0] == "with a dense mask, 1 x 1 x 16 x 16"
-    no_gradients = "not flex: flex computes gradients on CUDA alone, and this is a CPU"
+    no_gradients = "not flex: flex computes gradients only on CUDA, and this is a CPU"
     how = "step by step, as the equations are written"
     assert said("kernel=reference")[0][1:] == (
         "reference",

@@ -44,7 +44,7 @@ def test_a_window_runs_by_blocks_and_holds_their_masks_alone():
 
 def test_the_reference_says_why_and_what_it_keeps():
     (item,) = said("attn.score.name=entmax", "model.decoder.layers=2")
-    assert item.faster[0] == ("sdpa", "attn.score is entmax, and sdpa computes softmax alone")
+    assert item.faster[0] == ("sdpa", "attn.score is entmax, and sdpa computes only softmax")
     pairs = 160 * 160
     assert item.run == ("step by step, as the equations are written", pairs, 2 * 3 * 2 * pairs * 4)
 
@@ -100,7 +100,7 @@ def test_the_page(width, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
-    assert "not sdpa attn.score is entmax, and sdpa computes softmax alone not flex" in text
+    assert "not sdpa attn.score is entmax, and sdpa computes only softmax not flex" in text
     assert (
         "keeps for the gradient, 768 MiB in all" in text
     )  # 2 copies, 2 x 3 x 2048 x 2048 x 4 bytes, 4 layers

@@ -109,7 +109,7 @@ def test_what_it_cannot_is_said(word):
 
 def test_on_a_cpu_it_computes_no_gradients():
     sentence = (
-        "kernel: flex computes gradients on CUDA alone, and this is a CPU; got flex. Use"
+        "kernel: flex computes gradients only on CUDA, and this is a CPU; got flex. Use"
         " kernel=auto or kernel=sdpa."
     )
     assert messages(faults(tiny(kernel="flex"))) == [sentence]

@@ -126,10 +126,10 @@ def test_a_source_is_seen_text_by_text():
 
 REFUSED = {
     "position=alibi": "position 'alibi' adds a bias to scores, and varlen adds none",
-    "mask=strided": "mask 'strided' is no band of distances, and varlen computes those alone",
+    "mask=strided": "mask 'strided' is no band of distances, and varlen computes only those",
     "attn.dropout=0.1": "attn.dropout is 0.1, and varlen drops no weights",
     "attn.head_dim=264": "a head has 264 channels, and varlen computes 256 at most",
-    "attn.score.name=entmax": "attn.score is entmax, and varlen computes softmax alone",
+    "attn.score.name=entmax": "attn.score is entmax, and varlen computes only softmax",
 }
 
 

@@ -124,7 +124,7 @@ def untrained(name: str, device: str) -> str | None:
     if there is None or device in there:
         return None
     return (
-        f"{name} computes gradients on {' and '.join(kind.upper() for kind in there)} alone, and"
+        f"{name} computes gradients only on {' and '.join(kind.upper() for kind in there)}, and"
         f" this is a {device.upper()}"
     )
 

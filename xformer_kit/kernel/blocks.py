@@ -23,7 +23,7 @@ class QueryBlock(NamedTuple):
     stop: int
     first: int
     last: int
-    # the last key is seen by the last query alone, the one before by the last two, and so on
+    # the last key is seen only by the last query, the one before by the last two, and so on
     causal: bool = False
     # True where seen, or a bias that is -inf where not; broadcasts to (b, h, queries, keys)
     table: Tensor | None = None

@@ -193,7 +193,7 @@ class Work:
 
     def pieces(self) -> Iterator[Piece]:
         """In an order that is the same forward and backward, for the draws follow it. Where memory
-        is counted alone, the largest one of each table is enough: pieces take the same room, one
+        is only counted, the largest one of each table is enough: pieces take the same room, one
         after the other.
         """
         chosen: Sequence[int] = range(len(self.blocks))
@@ -283,7 +283,7 @@ class Work:
 
 
 def _has_values(x: Tensor) -> bool:
-    """Not where memory is counted alone, by torch's fake tensors."""
+    """Not where memory is only counted, by torch's fake tensors."""
     return not hasattr(x, "fake_mode")
 
 

@@ -37,7 +37,7 @@ class Request(NamedTuple):
 @KERNELS.register("sdpa", also_called=("flash", "torch"))
 class SDPA(Kernel):
     """The same equation, fused. A causal or full mask costs nothing, a window is computed by blocks
-    of queries that meet the keys of their window alone, and any other mask is one dense tensor for
+    of queries that meet only the keys of their window, and any other mask is one dense tensor for
     all layers.
 
     On a CPU dropout of weights is computed by blocks too, and keeps no weights
@@ -147,7 +147,7 @@ def beyond_softmax(context: Context, kernel: str) -> str | None:
             " computes them itself"
         )
     if (score := context.attn.score) is not None:
-        return f"attn.score is {score}, and {kernel} computes softmax alone"
+        return f"attn.score is {score}, and {kernel} computes only softmax"
     return None
 
 
@@ -174,7 +174,7 @@ def unpadded(context: AttentionContext) -> Tokens:
     """The context's keys, without `real` where it hides nothing that matters: where no token sees a
     later one, and padding stands behind all tokens, only padding sees padding.
 
-    That is read from values, so on a CPU alone: elsewhere reading them waits for the device.
+    That is read from values, so only on a CPU: elsewhere reading them waits for the device.
     """
     real = context.key.real
     if (

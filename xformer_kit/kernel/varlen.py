@@ -64,7 +64,7 @@ class Varlen(SDPA):
         if band is None:
             yield Fault(
                 "",
-                f"mask '{names['mask']}' is no band of distances, and varlen computes those alone",
+                f"mask '{names['mask']}' is no band of distances, and varlen computes only those",
             )
             return
         if context.cross and band != (math.inf, math.inf):

@@ -71,7 +71,7 @@ def test_laws(law):
 
 REFUSED = {
     "attn.score.name=residual kernel=sdpa": (
-        "kernel: 'sdpa' cannot: attn.score is residual, and sdpa computes softmax alone."
+        "kernel: 'sdpa' cannot: attn.score is residual, and sdpa computes only softmax."
     ),
     "attn.score.name=realformer": "attn.score: 'realformer' is called 'residual' here.",
 }
