@@ -64,7 +64,8 @@ class LanguageModelingTask(EvaluatedTask):
         """A prompt (t,) and at most so many tokens after it."""
         given = prompt[None].to(self.device)
         with self.sampling():
-            return self.model.generate(given, max_new_tokens=most, temperature=temperature)[0]  # type: ignore[operator]
+            model: Any = self.model
+            return model.generate(given, max_new_tokens=most, temperature=temperature)[0]
 
     def _answer(self, examples: Sequence[Mapping[str, np.ndarray]]) -> Sample:
         """The model's prediction of the last labelled tokens of the shortest example, from the

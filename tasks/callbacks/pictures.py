@@ -67,5 +67,6 @@ class AttentionPictures:
     def _seen(self, task: Task) -> dict[str, Seen]:
         batch = batch_on(task.device, [task.data.examples("valid")[0]])
         with task.sampling():
-            act = lambda: task.objective.loss(task.model, batch)
-            return watched(task.model, act, self.options.layers, self.options.heads)  # type: ignore[arg-type]
+            model: Any = task.model
+            act = lambda: task.objective.loss(model, batch)
+            return watched(model, act, self.options.layers, self.options.heads)

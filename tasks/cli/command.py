@@ -252,7 +252,7 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
     if any("! " in key for key in options):
         one_of = parser.add_mutually_exclusive_group(required=True)
     for key, said in options.items():
-        name, mark, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()  # type: ignore[union-attr]
+        name, mark, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()
         more: dict[str, Any] = {"metavar": metavar, "type": NUMBERS.get(metavar, str)}
         if not metavar:
             more = {"action": "store_true", "default": None}

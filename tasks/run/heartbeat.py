@@ -37,7 +37,8 @@ class Heartbeat:
         self.store = processes.store()
         self.watches_store = self.next == 0 and not processes.hosted()
         self.place = ""  # host and process of the next rank, once it has begun
-        self.beats = self.seen = 0  # of this rank and of the next one
+        self.beats = 0  # of this rank
+        self.seen = 0  # of the next one
         self.over = threading.Event()
         for work in (self._beat, self._watch):
             threading.Thread(target=work, daemon=True, name=f"pulse{work.__name__}").start()

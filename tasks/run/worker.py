@@ -59,7 +59,7 @@ def _launch_config(run_dir: Path, count: int) -> Any:
     """The LaunchConfig of ranks on this machine; the oldest torch lacks some of its fields."""
     from torch.distributed.launcher.api import LaunchConfig
 
-    wanted = {
+    wanted: dict[str, Any] = {
         "min_nodes": 1,
         "max_nodes": 1,
         "nproc_per_node": count,
@@ -74,7 +74,7 @@ def _launch_config(run_dir: Path, count: int) -> Any:
         "shutdown_timeout": 60 + _rank_timeout(run_dir),
     }
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
-    return LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
+    return LaunchConfig(**{key: value for key, value in wanted.items() if key in known})
 
 
 def _rank_timeout(run_dir: Path) -> int:

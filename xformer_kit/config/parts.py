@@ -98,7 +98,7 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[Fault]:
     for registry in registries:
         registry.forget(name)
     loader = _SourceLoader(name, str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))  # type: ignore[arg-type]
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     sys.modules[name] = module
     try:
         loader.exec_module(module)

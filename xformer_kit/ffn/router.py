@@ -284,12 +284,12 @@ class TokenChoice(Learned):
         weight 0.
         """
         b, choices = chosen.shape
-        most = min(max(1, math.ceil(self.capacity * choices / self.experts)), choices // self.top_k)  # type: ignore[operator]
+        most = min(max(1, math.ceil(self.capacity * choices / self.experts)), choices // self.top_k)
         kept = torch.ones_like(chosen, dtype=torch.bool)
         takes = chosen.new_full((b, 1), most)
         if real is not None:
             kept = real.expand(b, -1).repeat_interleave(self.top_k, 1)
-            share = kept.sum(-1, keepdim=True) * (self.capacity / self.experts)  # type: ignore[operator]
+            share = kept.sum(-1, keepdim=True) * (self.capacity / self.experts)
             takes = share.ceil().long().clamp(1, most)
         one = F.one_hot(chosen, self.experts) * kept[..., None]
         before = (one.cumsum(1) - one).gather(-1, chosen[..., None])[

@@ -52,7 +52,7 @@ def beam_search(
     options |= {"max_new_tokens": max_new_tokens, "beam": beam}
     how = Decoding.of(model.vocab_size, draft is not None, **options)  # type: ignore[arg-type]
     given = {"source": source, "source_real": source_real, "real": real}
-    return _searched(model, prompt_of(model, ids, max_new_tokens, start=how.start, **given), how)  # type: ignore[arg-type]
+    return _searched(model, prompt_of(model, ids, max_new_tokens, start=how.start, **given), how)
 
 
 @torch.inference_mode()

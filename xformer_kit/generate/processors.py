@@ -7,6 +7,7 @@ on log-probabilities; warpers shape a draw. Padding has the id after the last on
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -208,5 +209,10 @@ def warpers(how: Decoding) -> list[Processor]:
     found: list[Processor] = []
     if how.temperature is not None and how.temperature != 1:
         found.append(Temperature(how.temperature))
-    shapes = ((how.top_k, TopK), (how.top_p, TopP), (how.min_p, MinP), (how.typical_p, TypicalP))
-    return found + [kind(value) for value, kind in shapes if value is not None]  # type: ignore[arg-type]
+    shapes: Any = (
+        (how.top_k, TopK),
+        (how.top_p, TopP),
+        (how.min_p, MinP),
+        (how.typical_p, TypicalP),
+    )
+    return found + [kind(value) for value, kind in shapes if value is not None]

@@ -34,7 +34,8 @@ def generate(
     """
     given: Any = {"source": source, "source_real": source_real, "real": real}
     if options.get("beam") is not None:
-        found = beam_search(model, ids, max_new_tokens, draft=draft, **given, **options)  # type: ignore[arg-type]
+        options["draft"] = draft  # a search refuses one
+        found = beam_search(model, ids, max_new_tokens, **given, **options)
         return found.ids.flatten(0, 1)
     prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)
     new = list(_stream(model, prompt, how, draft))

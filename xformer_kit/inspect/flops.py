@@ -74,8 +74,9 @@ class _Step(nn.Module):
 
     def forward(self, ids: Tensor, source: Tensor | None = None) -> Tensor:
         read = None if source is None else Tokens(ids=source)
-        hidden, report = self.model.hidden(Tokens(ids=ids), source=read, **self.options)  # type: ignore[operator]
-        logits = self.model.head(hidden[..., : self.given, :])  # type: ignore[operator]
+        model: Any = self.model
+        hidden, report = model.hidden(Tokens(ids=ids), source=read, **self.options)
+        logits = model.head(hidden[..., : self.given, :])
         return logits + report["loss"] if "loss" in report else logits
 
 

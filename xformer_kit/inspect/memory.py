@@ -78,7 +78,9 @@ class Ledger(TorchDispatchMode):
         super().__init__()
         self.sizes: dict[int, int] = {}  # alive: key -> bytes
         self.keys: dict[int, int] = {}  # address of a storage that is alive -> its key
-        self.held = self.peak = self.made = 0
+        self.held = 0
+        self.peak = 0
+        self.made = 0
         self.at_peak: frozenset[int] = frozenset()
         self.watching = False
         self.asked: int | None = None
@@ -191,7 +193,8 @@ def cache_memory(model: nn.Module, length: int) -> CacheMemory:
     weights; the model may be on meta.
     """
     two = getattr(model, "two_stacks", False)
-    once, twice = (model.cache(1, n, n * two).bytes for n in (length, 2 * length))  # type: ignore[operator]
+    cache: Any = model.cache
+    once, twice = (cache(1, n, n * two).bytes for n in (length, 2 * length))
     return CacheMemory((twice - once) / length, once, length)
 
 

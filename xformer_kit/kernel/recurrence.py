@@ -180,7 +180,7 @@ def _passes(r: Recurrence, size: int) -> Passes:
         return Passes(None, None, None, None)
     seen = torch.ones(size, size, dtype=torch.bool, device=r.q.device).tril()
     if r.segment is None:
-        return _falling(r.decay.unflatten(2, (-1, size)).cumsum(-1), seen)  # type: ignore[union-attr]
+        return _falling(r.decay.unflatten(2, (-1, size)).cumsum(-1), seen)
     segment = r.segment.unflatten(1, (-1, size))[:, None]  # (b, 1, n, c)
     last = segment[..., -1:]
     held = F.pad(last[:, :, :-1], (0, 0, 1, 0))  # of the state before each chunk

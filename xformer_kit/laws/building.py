@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -126,10 +127,11 @@ def multiplied(case: Case) -> None:
 
 def _sublayers(model: Model) -> list[str]:
     """The names of all sublayers, `decoder.0.attn`."""
+    stacks: Any = {name: model.get_submodule(name) for name in model.names}
     return [
         f"{name}.{at}.{sub}"
-        for name in model.names
-        for at, block in model.get_submodule(name).named_blocks.items()  # type: ignore[operator,union-attr]
+        for name, stack in stacks.items()
+        for at, block in stack.named_blocks.items()
         for sub, _ in block.named_children()
         if sub != "placement"
     ]

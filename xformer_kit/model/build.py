@@ -85,7 +85,7 @@ def _head(plan: HeadPlan, dim: int, vocab_size: int, rows: int, embed: nn.Embedd
         transform = Transform(dim, plan.dim, partial(_norm, plan.norm, plan.dim))
     elif plan.dim != dim:
         transform = nn.Linear(dim, plan.dim, bias=False)
-    rest = vocab_size, plan.bias, transform, Shape(plan.scale, plan.softcap)  # type: ignore[arg-type]
+    rest = vocab_size, plan.bias, transform, Shape(plan.scale, plan.softcap)
     if plan.tied:
         return TiedHead(embed, *rest)
     return Head(nn.Parameter(torch.empty(rows, dim)), *rest)

@@ -105,7 +105,8 @@ class WindowCache(KeyValueCache):
         self.held = held
         self.left = left
         self.spare = [None] * len(held)
-        self.length = self.seen = 0  # tokens held, and tokens that came
+        self.length = 0  # tokens held
+        self.seen = 0  # tokens that came
 
     @classmethod
     def room(cls, left: int) -> int:

@@ -37,7 +37,11 @@ class GenerationCache:
         if any(type(cache) is not KeyValueCache for cache in self._own()):
             return False
         for caches, cross in zip(self.caches, self.crosses, strict=True):
-            caches |= {n: WindowCache(c.held, left) for n, c in caches.items() if n not in cross}  # type: ignore[attr-defined]
+            caches |= {
+                n: WindowCache(c.held, left)  # type: ignore[attr-defined]
+                for n, c in caches.items()
+                if n not in cross
+            }
         self.left = left
         return True
 

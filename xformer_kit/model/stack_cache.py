@@ -116,7 +116,7 @@ def _refuse_unseen(stack: "Stack", past: Tokens, new: Tokens) -> None:
 def _sees(group: Any, past: Tokens, new: Tokens) -> bool:
     """Whether a real token of `past` would see a real one of `new`."""
     query, key = past.as_query(), new.as_key()
-    head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)  # type: ignore[union-attr]
+    head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
     seen = group.mask.allows(query, key, head)
     for real in (query.real, key.real):
         seen = seen if real is None else seen & real

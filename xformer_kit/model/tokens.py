@@ -171,7 +171,7 @@ class AttentionContext(NamedTuple):
         query, key = self.query.as_query(), self.key.as_key()
         seen = None
         if not covered:
-            head = torch.arange(heads, device=self.query.slot.device).view(1, -1, 1, 1)  # type: ignore[union-attr]
+            head = torch.arange(heads, device=self.query.slot.device).view(1, -1, 1, 1)
             seen = self.mask.allows(query, key, head)
         if key.real is not None:
             seen = key.real if seen is None else seen & key.real

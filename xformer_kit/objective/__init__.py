@@ -106,7 +106,7 @@ class Objective:
             for name, stream in batch.items()
             if isinstance(stream, Tokens)
         ]
-        return sum(t.ids.numel() if t.real is None else t.real.sum() for t in read)  # type: ignore[misc]
+        return sum(t.ids.numel() if t.real is None else t.real.sum() for t in read)
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         """A batch of `rows` examples of `length` tokens."""

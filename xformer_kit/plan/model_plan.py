@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from xformer_kit.kernel import against, choose
 from xformer_kit.plan.attention_groups import AttentionGroups, attention_groups
@@ -114,7 +115,7 @@ class HeadPlan:
     transform: bool  # dense, gelu and norm before it
     norm: Node
     bias: bool
-    scale: float | str
+    scale: float | Literal["learned"]
     softcap: float | None
 
 

@@ -87,9 +87,10 @@ class Mixture(Corpus):
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
         """The texts of the parts, one part after the other; `side` is for pairs."""
+        part: Any
         for part in self.of.values():
             if split in part.splits:
-                yield from part.texts(split) if side is None else part.texts(split, side)  # type: ignore[call-arg]
+                yield from part.texts(split) if side is None else part.texts(split, side)
 
     def size(self) -> int:
         return sum(part.size() for part in self.of.values())

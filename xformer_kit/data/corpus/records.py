@@ -80,7 +80,8 @@ class Records(Divided):
     def rows(self, split: str) -> TextPairs:
         for entry, where in self.entries(split):
             # one text, or a source and a target
-            yield tuple(self._field(entry, *field, where) for field in self.fields)  # type: ignore[misc]
+            row: Any = tuple(self._field(entry, *field, where) for field in self.fields)
+            yield row
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
         if self.form == "pairs":

@@ -104,7 +104,7 @@ def tuning(results: Results, variants: list[VariantResult]) -> list[str]:
 def _end(chosen: str | None, values: list) -> str | None:
     """Whether the chosen one of three numbers or more is the smallest or the largest."""
     try:
-        numbers, mine = sorted(float(value) for value in values), float(chosen)  # type: ignore[arg-type]
+        numbers, mine = sorted(float(value) for value in values), float(chosen)
     except (TypeError, ValueError):
         return None
     ends = {numbers[-1]: "largest", numbers[0]: "smallest"}

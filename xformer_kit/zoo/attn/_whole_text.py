@@ -54,7 +54,7 @@ def rows(tokens: Tokens, batch: int) -> Rows:
     t, real, document = tokens.length, tokens.real, tokens.document
     if real is None and document is None:
         return Rows(None, None, None, 1, t, None)
-    real = torch.ones_like(document, dtype=torch.bool) if real is None else real  # type: ignore[arg-type]
+    real = torch.ones_like(document, dtype=torch.bool) if real is None else real
     real, text, texts = (
         real.expand(batch, -1),
         torch.zeros_like(real, dtype=torch.long).expand(batch, -1),

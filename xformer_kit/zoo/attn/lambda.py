@@ -148,7 +148,7 @@ class Lambda(Attention):
             return (q * (-total.clamp(min=math.exp(-room - MARGIN / 2)).log()).exp()) @ high.mT
 
     def _of_places(self, q: Tensor, context: AttentionContext) -> Tensor:
-        distance = context.query.position[:, :, None] - context.key.position[:, None]  # type: ignore[index]
+        distance = context.query.position[:, :, None] - context.key.position[:, None]
         row = (distance + self.scope).clamp(0, 2 * self.scope)[:, None]  # (b or 1, 1, t, s)
         weights = q @ self.places.to(q.dtype).T
         weights = weights.gather(-1, row.expand(*q.shape[:2], -1, -1))

@@ -128,7 +128,10 @@ class Linformer(Whole):
         if texts.documents is None:
             return None, None
         there = (texts.length > 0).view(texts.documents.shape)  # type: ignore[operator]
-        return tuple(field.repeat_interleave(self.rank, 1) for field in (texts.documents, there))  # type: ignore[return-value]
+        return (
+            texts.documents.repeat_interleave(self.rank, 1),
+            there.repeat_interleave(self.rank, 1),
+        )
 
     def cache(self, rows, length, context=None):
         device, dtype = device_and_dtype(self)

@@ -104,7 +104,7 @@ class Nystrom(Landmarks):
         """
         n, most = q.shape[2], min(self.landmarks, q.shape[2])
         if length is None and n % most == 0:
-            return *(x.unflatten(2, (most, -1)).mean(3) for x in (q, k)), None  # type: ignore[return-value]
+            return *(x.unflatten(2, (most, -1)).mean(3) for x in (q, k)), None
         slot = torch.arange(n, device=q.device)
         whole = slot.new_full((1, 1), n) if length is None else length[:, None]
         count = whole.clamp(min=1, max=most)

@@ -40,10 +40,8 @@ class Fire(Position):
         self.down = nn.Linear(width, heads, bias=False)
         self.rate = rate
         self.threshold = threshold
-        self.c, self.reach = (
-            nn.Parameter(torch.full((1,), rate)),
-            nn.Parameter(torch.ones(1)),
-        )  # L = reach * threshold
+        self.c = nn.Parameter(torch.full((1,), rate))
+        self.reach = nn.Parameter(torch.ones(1))  # L = reach * threshold
 
     @classmethod
     def check(cls, options, context):

@@ -55,7 +55,7 @@ class Forgetting(Position):
         self.weight = nn.Parameter(
             torch.zeros(2 * self.gates * gate_dim if self.gate_dim else self.gates, dim)
         )
-        self.offset = None if self.gate_dim else nn.Parameter(torch.full((self.gates,), start))  # type: ignore[assignment]
+        self.offset = None if self.gate_dim else nn.Parameter(torch.full((self.gates,), start))
 
     @classmethod
     def check(cls, options, context):

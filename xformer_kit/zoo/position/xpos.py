@@ -69,7 +69,9 @@ class XPos(Rotary):
     def cannot(cls, options, context):
         yield from unpaired(context)
 
-    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Growth:  # type: ignore[override]
+    def begin(  # type: ignore[override]
+        self, query: Tokens, key: Tokens, cached: int = 0
+    ) -> Growth:
         grown = self._grown(query)
         of_key = grown if key.position is query.position else self._grown(key)
         return Growth(super().begin(query, key), grown, of_key)
