@@ -11,7 +11,7 @@ from tests.tasks.command_lines import TINY, output
 from xformer_kit.config import GROUPS, INNER, MANY
 
 MINE = '''
-from xformer_kit.attention import ATTENTIONS, MultiHead
+from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead
 
 @ATTENTIONS.register("mine", also_called=("my_own",))
 class Mine(MultiHead):
@@ -21,7 +21,7 @@ class Mine(MultiHead):
         self, dim: int, norm, kernel, *, heads: int = 4,
         knob: int = 1,  # factor on the scores
     ):
-        super().__init__(dim, norm, kernel, heads=heads)
+        super().__init__(dim, norm, kernel, shape=HeadShape(heads))
         self.scale *= knob
 '''
 
