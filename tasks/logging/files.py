@@ -10,7 +10,7 @@ def replace_text(path: Path, text: str, *, sync: bool = False) -> None:
     """Write next to the path and rename, so that a kill leaves the old file or the new one; line
     ends are kept. `sync`: the file is on the disk when this returns.
     """
-    fresh = path.with_name(f".{path.name}.new")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")  # two workers write one plan
     fresh.write_text(text, encoding="utf-8", newline="")
     if sync:
         sync_path(fresh)

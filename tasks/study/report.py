@@ -1,6 +1,5 @@
 """The report of a study: written into its directory, and its answer on the terminal."""
 
-import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from tasks.logging.console import screen
+from tasks.logging.files import replace_text
 from tasks.study.collect import results
 from xformer_kit.study.results import Results
 
@@ -55,9 +55,7 @@ def written(folder: Path) -> tuple[Results, Any]:
     if values.laws:
         files["laws.csv"] = csv_files.laws(values.laws)
     for name, text in files.items():
-        beside = folder / f".{name}.new"
-        beside.write_text(text, encoding="utf-8", newline="")
-        os.replace(beside, folder / name)
+        replace_text(folder / name, text)
     _show(page, values.search.sentences if values.search else [], folder / "report.html")
     return found, values
 

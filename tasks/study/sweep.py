@@ -14,7 +14,7 @@ from tasks.study.group import words as words_of
 from tasks.study.resolve import StudyPlan, resolve
 from tasks.study.table import ProgressTable
 from xformer_kit.registry import ConfigError, Fault, nearest
-from xformer_kit.registry.command_lines import xformer
+from xformer_kit.registry.command_lines import quoted, xformer
 from xformer_kit.study import question
 from xformer_kit.study.command import command
 from xformer_kit.study.design import DESIGNS
@@ -130,7 +130,7 @@ def launch(
         given = [word for word in words if not word.lstrip("+").startswith("seed=")]
         jobs = [
             _asked[-1].job([*given, *run.words])
-            + [*words_of(plan.node, run), f"hydra.sweep.subdir={run.key}"]
+            + [*words_of(plan.node, run), directory_word(run.key)]
             for run in batch
         ]
         for done in launcher.launch(jobs, initial_job_idx=number):
@@ -144,6 +144,13 @@ def launch(
                 and not plan.state(run).over
             ):
                 state.left(where, FAILED)
+
+
+def directory_word(key: str) -> str:
+    """The override that names a run's directory; quoted, as Hydra reads a key such as 54e53 as a
+    number.
+    """
+    return f"hydra.sweep.subdir={quoted(key)}"
 
 
 def unmeasured(plan: StudyPlan, table: ProgressTable) -> Fault | None:

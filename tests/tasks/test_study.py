@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tasks.study.state import A_LOOK, CLAIM, claim, claimed, lock
+from tasks.study.sweep import directory_word
 from tests import warm
 from tests.driving import environment, gone, last_step
 
@@ -85,6 +87,12 @@ def test_all_runs_are_there_once(done):
     plan = json.loads((done / STUDY / "plan.json").read_text())
     assert {run["key"] for run in plan["runs"]} == finals(done).keys() and len(finals(done)) == 4
     assert set(begun(done).values()) == {1}
+
+
+@pytest.mark.parametrize("key", ["5434927229e53284", "0123456789012345", "7dbab1d544529a5b"])
+def test_a_key_that_reads_as_a_number_names_its_directory(key):
+    (word,) = OverridesParser.create().parse_overrides([directory_word(key)])
+    assert word.value() == key
 
 
 def test_finished_runs_are_not_repeated_and_seeds_are_added(copy):

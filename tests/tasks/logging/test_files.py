@@ -1,4 +1,6 @@
 import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -25,3 +27,16 @@ def test_a_process_that_ends_before_the_rename_leaves_the_old_file(tmp_path, mon
     with pytest.raises(KeyboardInterrupt):
         replace_text(file, "new")
     assert file.read_text() == "old"
+
+
+def _replace_often(file, text):
+    for _ in range(300):
+        replace_text(file, text)
+
+
+def test_two_processes_replace_one_file(tmp_path):
+    file = tmp_path / "plan.json"
+    with ProcessPoolExecutor(2) as processes:
+        list(processes.map(partial(_replace_often, file), ["one", "other"]))
+    assert file.read_text() in ("one", "other")
+    assert list(tmp_path.iterdir()) == [file]
