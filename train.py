@@ -32,7 +32,7 @@ def main() -> int:
     from tasks import hydra_app
 
     if line.resume is not None:
-        return hydra_app.resume(Path(line.resume), line.parts)
+        return hydra_app.resume(Path(line.resume), line.components)
     return hydra_app.compose_and_run(line)
 
 

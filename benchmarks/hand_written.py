@@ -1,7 +1,7 @@
 """What a careful person writes by hand: a small GPT in one file, its training step and its cached
 decoding.
 
-It is the measure of what our parts cost. Pre-norm blocks with one matrix for queries, keys and
+It is the measure of what our components cost. Pre-norm blocks with one matrix for queries, keys and
 values, torch's causal attention, learned positions, LayerNorm with a bias, no other biases, and the
 head tied to the embedding.
 """
@@ -30,7 +30,7 @@ class Block(nn.Module):
     ) -> Tensor:
         b, t, dim = x.shape
         qkv = self.qkv(self.norm_1(x)).view(b, t, 3, self.heads, self.head_dim)
-        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        q, k, v = (component.transpose(1, 2) for component in qkv.unbind(2))
         if past is not None:
             past[0][:, :, start : start + t], past[1][:, :, start : start + t] = k, v
             k, v = past[0][:, :, : start + t], past[1][:, :, : start + t]

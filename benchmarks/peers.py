@@ -53,13 +53,13 @@ def ours(shape: Shape, family: str, *more: str) -> Peer:
     from xformer_kit import build, compose
     from xformer_kit.model.tokens import Tokens
 
-    parts = {
+    components = {
         "gpt": ["position=learned", "norm=layer", "ffn=mlp"],
         "llama": ["position=rotary", "norm=rms", "ffn=glu", f"ffn.width={shape.gated}"],
     }[family]
     sizes = [f"model.dim={shape.dim}", f"model.layers={shape.layers}", f"attn.heads={shape.heads}"]
     config = compose(
-        [*sizes, *parts, f"data.seq_len={shape.length}", "model.vocab_multiple=1", *more]
+        [*sizes, *components, f"data.seq_len={shape.length}", "model.vocab_multiple=1", *more]
     )
     model = build(config, vocab_size=shape.vocab)
 

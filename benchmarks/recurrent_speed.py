@@ -77,11 +77,11 @@ def form(name: str, kernel: str, tokens: int):
     made.kernel = caught = Caught()
     step(made, tokens)()
     r, state, chunk = caught.asked
-    parts = [None if x is None else x.detach().requires_grad_(x.requires_grad) for x in r]
-    given, able = Recurrence(*parts), KERNELS.create(kernel)
+    components = [None if x is None else x.detach().requires_grad_(x.requires_grad) for x in r]
+    given, able = Recurrence(*components), KERNELS.create(kernel)
 
     def run() -> None:
-        for x in parts:
+        for x in components:
             if x is not None:
                 x.grad = None
         able.recur(given, state, chunk)[0].sum().backward()

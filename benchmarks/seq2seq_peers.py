@@ -74,7 +74,7 @@ def ours(shape: Shape, *more: str) -> Peer:
 
 def ours_bart(shape: Shape) -> Peer:
     """Post-norm, LayerNorm, learned positions, biases, gelu."""
-    parts = [
+    components = [
         "position=learned",
         "norm=layer",
         "placement=post",
@@ -82,7 +82,7 @@ def ours_bart(shape: Shape) -> Peer:
         "ffn.bias=true",
         "ffn.activation=gelu",
     ]
-    return ours(shape, *parts, "model.embed_norm=true")
+    return ours(shape, *components, "model.embed_norm=true")
 
 
 def ours_modern(shape: Shape) -> Peer:

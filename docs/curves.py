@@ -1,4 +1,4 @@
-"""Pictures of parts that are functions: schedules, norms, scores, activations."""
+"""Pictures of components that are functions: schedules, norms, scores, activations."""
 
 from typing import Any
 
@@ -37,8 +37,8 @@ def norm(figure: Any, name: str) -> str:
     axes.set(xlabel="x", ylabel="what becomes of it")
     others = ", ".join(f"{value:g}" for value in BESIDE)
     return (
-        f"What becomes of a token (x, {others}), as the part starts: its first channel, and the one"
-        f" that is {BESIDE[0]:g}"
+        f"What becomes of a token (x, {others}), as the component starts: its first channel, and the"
+        f" one that is {BESIDE[0]:g}"
     )
 
 

@@ -1,15 +1,15 @@
-"""What is known of a part beside its signature: which kernels compute it, and which laws it breaks,
-with which options.
+"""What is known of a component beside its signature: which kernels compute it, and which laws it
+breaks, with which options.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
-from xformer_kit.inspect.parts import written
+from xformer_kit.inspect.components import written
 from xformer_kit.kernel import KERNELS, refusal
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.book import UNDER
-from xformer_kit.laws.checking import COMPANIONS, PARTS, chosen, example, faces
+from xformer_kit.laws.checking import COMPANIONS, COMPONENTS, chosen, example, faces
 from xformer_kit.plan import stacks
 from xformer_kit.registry import REQUIRED, Context, Registry
 
@@ -17,19 +17,19 @@ LOOKS = (
     "attn",
     "mask",
     "position",
-)  # kinds that decide, with the parts inside them, which kernels can
+)  # kinds that decide, with the components inside them, which kernels can
 
 
 class Verdict(NamedTuple):
-    """What a kernel says of a part."""
+    """What a kernel says of a component."""
 
     kernel: str
     able: bool  # with some options, at least
-    reasons: dict[str, str]  # options, or nothing for the part as it is -> why not
+    reasons: dict[str, str]  # options, or nothing for the component as it is -> why not
 
 
 class Broken(NamedTuple):
-    """A law that a part breaks."""
+    """A law that a component breaks."""
 
     law: str
     reason: str
@@ -37,13 +37,13 @@ class Broken(NamedTuple):
 
 
 def judged(kind: str) -> bool:
-    """Whether laws say anything about parts of a kind."""
-    return kind in PARTS
+    """Whether laws say anything about components of a kind."""
+    return kind in COMPONENTS
 
 
 def kernels(kind: str, name: str) -> list[Verdict]:
-    """Every kernel, in the order of speed, and whether it can compute what the part is composed
-    with; nothing for parts that no kernel sees.
+    """Every kernel, in the order of speed, and whether it can compute what the component is
+    composed with; nothing for components that no kernel sees.
     """
     if kind.split(".")[0] not in LOOKS:
         return []
@@ -57,7 +57,7 @@ def kernels(kind: str, name: str) -> list[Verdict]:
 
 
 def _looks(kind: str, name: str) -> Iterator[tuple[str, Context]]:
-    """The part as it is and with each of its switches, in the first composition that is not
+    """The component as it is and with each of its switches, in the first composition that is not
     refused: the options that are turned, and what a kernel is asked there.
     """
     nodes = faces(kind, name)
@@ -73,7 +73,7 @@ def _looks(kind: str, name: str) -> Iterator[tuple[str, Context]]:
 
 
 def difference(node: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    """How the options of a face are written, where they are not those of the part as it is."""
+    """How the options of a face are written, where they are not those of the component as it is."""
     return ", ".join(f"{key}={_word(value)}" for key, value in node.items() if value != base[key])
 
 
@@ -84,8 +84,8 @@ def _word(value: Any) -> str:
 
 
 def broken(registry: Registry, kind: str, name: str) -> list[Broken]:
-    """The laws that a part breaks, by itself or with the options that are named, in the order of
-    the book.
+    """The laws that a component breaks, by itself or with the options that are named, in the order
+    of the book.
     """
     if not judged(kind):
         return []
@@ -104,7 +104,7 @@ def broken(registry: Registry, kind: str, name: str) -> list[Broken]:
 
 
 def _nodes(registry: Registry, kind: str, name: str) -> Iterator[Mapping[str, Any]]:
-    """The part as it is, with each switch turned, and with a number in the place of each null."""
+    """The component as it is, with each switch turned, and with a number for each null."""
     found = faces(kind, name)
     yield from found
     for key, option in registry.options(name).items():

@@ -1,12 +1,12 @@
-"""The pages of the kinds: what each is about, and its parts with a sentence and a picture."""
+"""The pages of the kinds: what each is about, and its components with a sentence and a picture."""
 
 from collections.abc import Mapping
 
 from docs import markup
+from docs.component import finder
 from docs.kinds import KINDS, question
-from docs.part import finder
 from docs.typeset import code, typeset
-from xformer_kit.inspect.parts import summary
+from xformer_kit.inspect.components import summary
 from xformer_kit.registry import nested
 
 
@@ -20,17 +20,17 @@ def kind_page(kind: str, pictures: Mapping[tuple[str, str], tuple[str, str]]) ->
         rows.append(
             (markup.link(code(name), f"{name}.html"), typeset(summary(registry[name]), find), image)
         )
-    head = ("part", "what it is", *(("picture",) if any(row[2] for row in rows) else ()))
+    head = ("component", "what it is", *(("picture",) if any(row[2] for row in rows) else ()))
     return markup.page(
         kind,
         markup.paragraph(typeset(question(kind), find)),
         _where(kind),
-        markup.table(head, [row[: len(head)] for row in rows], "parts"),
+        markup.table(head, [row[: len(head)] for row in rows], "components"),
     )
 
 
 def _where(kind: str) -> str:
-    """Of a part of a part: which hold it."""
+    """Of a component of a component: which hold it."""
     if kind not in KINDS or "." not in kind or kind.startswith("study"):
         return ""
     outer, _, option = kind.partition(".")
@@ -42,7 +42,7 @@ def _where(kind: str) -> str:
     links = ", ".join(
         markup.link(code(f"{outer}={name}"), f"../{outer}/{name}.html") for name in holders
     )
-    return markup.paragraph(f"A part of {links}.")
+    return markup.paragraph(f"A component of {links}.")
 
 
 def _options(kind: str) -> dict[str, set[str]]:
@@ -50,13 +50,13 @@ def _options(kind: str) -> dict[str, set[str]]:
 
 
 def nested_in(outer: str, name: str, option: str) -> bool:
-    """Whether an option of a part holds a part."""
+    """Whether an option of a component holds a component."""
     options = KINDS[outer].options(name)
     return option in options and nested(options[option].type) is KINDS[f"{outer}.{option}"]
 
 
 def kinds_page() -> str:
-    """All kinds, with the names of their parts."""
+    """All kinds, with the names of their components."""
     rows = []
     for kind, registry in KINDS.items():
         names = ", ".join(markup.link(name, f"{kind}/{name}.html") for name in sorted(registry))
@@ -69,10 +69,10 @@ def kinds_page() -> str:
         )
     count = sum(map(len, KINDS.values()))
     return markup.page(
-        "Parts",
-        f"{count} parts of {len(KINDS)} kinds. A page has the formula and its source, the options"
-        " with types, defaults and units, the kernels that compute it, the laws that it keeps and"
+        "Components",
+        f"{count} components of {len(KINDS)} kinds. A page has the formula and its source, the"
+        " options with types, defaults and units, the kernels that compute it, the laws that it keeps and"
         " breaks, and the configs that name it.",
-        markup.table(("kind", "what it is about", "parts"), rows, "kinds"),
+        markup.table(("kind", "what it is about", "components"), rows, "kinds"),
         markup.toctree(f"{kind}/index" for kind in KINDS),
     )

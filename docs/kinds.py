@@ -1,4 +1,4 @@
-"""Which kinds of parts have pages, and what is each about?"""
+"""Which kinds of components have pages, and what is each about?"""
 
 import sys
 from pathlib import PurePosixPath
@@ -11,7 +11,7 @@ from xformer_kit.study.design import DESIGNS
 
 KINDS: dict[str, Registry] = GROUPS | INNER | {"extra": EXTRAS, "study.design": DESIGNS}
 if any(
-    part.__module__.startswith("xformer_kit.") for part in CALLBACKS.values()
+    component.__module__.startswith("xformer_kit.") for component in CALLBACKS.values()
 ):  # not a user's own alone
     KINDS["callbacks"] = CALLBACKS
 # Kinds that share a file, or a room, with others; the others are introduced by the docstring of
@@ -34,5 +34,5 @@ def question(kind: str) -> str:
 
 
 def page(kind: str, name: str) -> PurePosixPath:
-    """Where the page of a part lies, from the site's root, without an ending."""
-    return PurePosixPath("parts", kind, name)
+    """Where the page of a component lies, from the site's root, without an ending."""
+    return PurePosixPath("components", kind, name)

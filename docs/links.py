@@ -48,19 +48,19 @@ def broken(site: Path) -> list[str]:
 def _of_page(path: Path, site: Path, pages: dict[Path, Page]) -> Iterator[str]:
     page, name = pages[path], path.relative_to(site)
     for link in dict.fromkeys((*page.links, *page.shown)):
-        parts = urlsplit(link)
-        if parts.scheme == "data":
+        components = urlsplit(link)
+        if components.scheme == "data":
             continue
-        if parts.scheme or parts.netloc:
+        if components.scheme or components.netloc:
             if link in page.shown:
                 yield f"{name}: shows {link}, which lies elsewhere."
             continue
-        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        target = (path.parent / unquote(components.path)).resolve() if components.path else path
         if not target.is_file() or not target.is_relative_to(site):
             yield f"{name}: links to {link}, which does not exist."
         elif (
-            parts.fragment
+            components.fragment
             and target in pages
-            and unquote(parts.fragment) not in pages[target].anchors
+            and unquote(components.fragment) not in pages[target].anchors
         ):
             yield f"{name}: links to {link}, where no such place is."

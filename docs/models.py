@@ -1,4 +1,4 @@
-"""Pictures of parts that a model needs to be around: positions, placements, initial weights."""
+"""Pictures of components that a model needs to be around: positions, placements, initial weights."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ RATES, FAR = 64, 512  # channels of a head that is turned, tokens that it turns
 
 
 def position(figure: Any, name: str) -> str:
-    part = KINDS["position"][name]
+    component = KINDS["position"][name]
     slot = torch.arange(LENGTH)[None]
     tokens = Tokens(slot=slot, position=slot)
-    draw = next(draw for hook, draw in HOOKS.items() if hook in part.enters)
+    draw = next(draw for hook, draw in HOOKS.items() if hook in component.enters)
     with torch.no_grad():
         return draw(figure, name, tokens)
 
@@ -116,9 +116,9 @@ def init(figure: Any, name: str) -> str:
     return f"Standard deviations of the matrices of {LAYERS} layers: dim={DIM}"
 
 
-def _model(**parts: Any) -> Any:
+def _model(**components: Any) -> Any:
     """A small decoder with its initial weights."""
-    chosen = {"ffn": "mlp", "attn": {"name": "multi_head", "heads": HEADS}, **parts}
+    chosen = {"ffn": "mlp", "attn": {"name": "multi_head", "heads": HEADS}, **components}
     start = KINDS["init"].complete(chosen.pop("init", "xavier"))
     config = tiny(**chosen) | {"init": start}
     config["model"] |= {"dim": DIM, "layers": LAYERS, "max_len": LENGTH}

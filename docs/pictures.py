@@ -1,8 +1,8 @@
-"""A picture of a part, where one says more than a formula: who sees whom, what a distance is worth,
-how a curve runs.
+"""A picture of a component, where one says more than a formula: who sees whom, what a distance is
+worth, how a curve runs.
 
-Each is computed by the part itself, with the sizes that its caption names. A function draws one
-part into a figure and returns the caption; `drawn` says which parts have one.
+Each is computed by the component itself, with the sizes that its caption names. A function draws
+one component into a figure and returns the caption; `drawn` says which components have one.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from docs.curves import activations, norm, scaling, schedule, score
 from docs.kinds import KINDS
 from docs.models import init, placement, position
 from xformer_kit.attention.score import Score
-from xformer_kit.inspect.parts import written
+from xformer_kit.inspect.components import written
 from xformer_kit.laws.checking import faces
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import REQUIRED
@@ -40,7 +40,7 @@ Draw = Callable[[Any, str], str]
 
 
 def pictures(out: Path) -> dict[tuple[str, str], tuple[str, str]]:
-    """Draw every part of which there is a picture: (kind, name) -> file under `out`, caption."""
+    """Draw every component that has a picture: (kind, name) -> file under `out`, caption."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -71,11 +71,11 @@ def drawn() -> Iterator[tuple[str, str, Draw]]:
         ("placement", placement),
     ):
         yield from ((kind, name, draw) for name in KINDS[kind])
-    for name, part in KINDS["position"].items():
-        if set(part.enters) & {"rotate", "bias"} or name == "sinusoidal":
+    for name, component in KINDS["position"].items():
+        if set(component.enters) & {"rotate", "bias"} or name == "sinusoidal":
             yield "position", name, position
-    for name, part in KINDS["attn.score"].items():
-        if not part.across and part.of is Score.of:
+    for name, component in KINDS["attn.score"].items():
+        if not component.across and component.of is Score.of:
             yield "attn.score", name, score
     for name in KINDS["position.scaling"]:
         if name != "none" and REQUIRED not in KINDS["position.scaling"].defaults(name).values():

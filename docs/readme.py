@@ -11,10 +11,10 @@ SECTIONS = {
     "getting_started": (),
     "configuration": ("Blocks that differ",),
     "studies": ("Studies",),
-    "own_parts": ("A part of your own",),
+    "own_components": ("A component of your own",),
     "promises": ("What is promised, and tested", "Measured", "Limits"),
 }
-LEFT_OUT = ("Parts",)  # its table is the pages of the parts
+LEFT_OUT = ("Components",)  # its table is the pages of the components
 # File of the repository -> its page.
 FILES = {
     "README.md": "getting_started",

@@ -1,5 +1,5 @@
-"""Pages of what is no part: the settings of a config, the command line, the configs themselves, the
-laws, the findings.
+"""Pages of what is no component: the settings of a config, the command line, the configs
+themselves, the laws, the findings.
 """
 
 import contextlib
@@ -12,12 +12,12 @@ from typing import Any
 import yaml
 
 from docs import markup
-from docs.part import config_place
+from docs.component import config_place
 from docs.typeset import code, typeset
 from docs.uses import CONF, configs, key
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import LIGHTNING, OURS
-from xformer_kit.inspect.parts import doc, written
+from xformer_kit.inspect.components import doc, written
 from xformer_kit.laws import LAWS
 from xformer_kit.laws.book import UNDER
 from xformer_kit.registry import Option, type_name
@@ -51,8 +51,8 @@ def configuration(said: str) -> str:
     blocks = [
         (
             "A config is composed by Hydra from `conf/`: a choice for every kind of"
-            " [part](parts/index.md), and the settings below. `python train.py --help` lists the"
-            " choices; `key=value` on the command line overrides any of them."
+            " [component](components/index.md), and the settings below. `python train.py --help` lists"
+            " the choices; `key=value` on the command line overrides any of them."
         ),
         said,
         "## Settings",
@@ -76,7 +76,7 @@ def command_line() -> str:
     """The help of every command, as it prints it."""
     from tasks.cli import COMMANDS, main
 
-    blocks = ["`xformer` looks at parts, models, runs and studies; `python train.py` trains."]
+    blocks = ["`xformer` looks at components, models, runs and studies; `python train.py` trains."]
     for name, module in COMMANDS.items():
         blocks += [
             f"## xformer {name}",
@@ -123,9 +123,9 @@ def _fenced(text: str, language: str = "text") -> str:
 def laws() -> str:
     """Every law, what it says, and which fall with it."""
     blocks = [
-        "What every part keeps, alone and beside every other; or its page says which law its"
+        "What every component keeps, alone and beside every other; or its page says which law its"
         " mathematics breaks and why, and a composition that needs that law is refused. `xformer"
-        " check my_parts.py` runs them on parts of your own."
+        " check my_components.py` runs them on components of your own."
     ]
     for name, law in LAWS.items():
         blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _nowhere))]
@@ -210,8 +210,8 @@ def studies(said: str) -> str:
         settings(question.SETTINGS, "study", "study."),
         "Its budget:",
         settings(question.SETTINGS, "budget", "study.budget."),
-        "Its designs are [parts](parts/study.design/index.md); published claims among studies are"
-        " [findings](findings.md).",
+        "Its designs are [components](components/study.design/index.md); published claims among studies"
+        " are [findings](findings.md).",
     )
 
 

@@ -1,5 +1,5 @@
-"""A docstring as HTML: formulas with indices, exponents and Greek letters; sources and other parts
-as links.
+"""A docstring as HTML: formulas with indices, exponents and Greek letters; sources and other
+components as links.
 
 Docstrings write formulas as one types them: sum_j gamma^(i - j) (q_i k_j / sqrt(head_dim)) v_j.
 """
@@ -61,7 +61,7 @@ TOKEN = re.compile(
 
 
 def typeset(text: str, find: Find) -> str:
-    """One paragraph, or a part of one."""
+    """One paragraph, or a component of one."""
     found, end = [], 0
     for token in TOKEN.finditer(text):
         found += [html.escape(text[end : token.start()], quote=False), _set(token, find)]

@@ -1,5 +1,5 @@
-"""Which configs name a part? Read from the YAML of conf/, as it is written: defaults lists, nodes,
-factors of a study.
+"""Which configs name a component? Read from the YAML of conf/, as it is written: defaults lists,
+nodes, factors of a study.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,13 @@ import yaml
 from docs.kinds import KINDS
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-Part = tuple[str, str]  # kind, name
+Component = tuple[str, str]  # kind, name
 
 
 def configs(conf: Path = CONF) -> list[Path]:
     """Every config, those at the top first."""
     return sorted(
-        conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).parts), str(path))
+        conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).components), str(path))
     )
 
 
@@ -26,22 +26,22 @@ def key(path: Path, conf: Path = CONF) -> str:
     return str(path.relative_to(conf).with_suffix(""))
 
 
-def uses(conf: Path = CONF) -> dict[Part, list[str]]:
-    """Part -> the configs that name it."""
-    found: dict[Part, list[str]] = {}
+def uses(conf: Path = CONF) -> dict[Component, list[str]]:
+    """Component -> the configs that name it."""
+    found: dict[Component, list[str]] = {}
     for path in configs(conf):
         node = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for part in dict.fromkeys(named(node, ())):
-            found.setdefault(part, []).append(key(path, conf))
+        for component in dict.fromkeys(named(node, ())):
+            found.setdefault(component, []).append(key(path, conf))
     return found
 
 
-def named(node: Any, path: tuple[str, ...]) -> Iterator[Part]:
-    """The parts that stand in a config's node; `path` is where it stands."""
+def named(node: Any, path: tuple[str, ...]) -> Iterator[Component]:
+    """The components that stand in a config's node; `path` is where it stands."""
     kind = _kind(path)
     if isinstance(node, Mapping):
         if kind and isinstance(node.get("name"), str):
-            yield from _part(kind, node["name"])
+            yield from _component(kind, node["name"])
         for word, value in node.items():
             yield from named(value, (*path, *_path(str(word))))
     elif isinstance(node, list):
@@ -50,9 +50,9 @@ def named(node: Any, path: tuple[str, ...]) -> Iterator[Part]:
     elif isinstance(node, str):
         left, sign, right = node.partition("=")
         if sign and (other := _kind(_path(left))):
-            yield from _part(other, right)
+            yield from _component(other, right)
         elif kind:
-            yield from _part(kind, node)
+            yield from _component(kind, node)
 
 
 def _path(word: str) -> tuple[str, ...]:
@@ -71,6 +71,6 @@ def _kind(path: tuple[str, ...]) -> str | None:
     )
 
 
-def _part(kind: str, name: str) -> Iterator[Part]:
+def _component(kind: str, name: str) -> Iterator[Component]:
     if name in KINDS[kind]:
         yield kind, name

@@ -4,16 +4,16 @@ import shutil
 from pathlib import Path
 
 from docs import markup, settings
+from docs.component import component_page
 from docs.kind import kind_page, kinds_page
 from docs.kinds import KINDS, page
-from docs.part import part_page
 from docs.pictures import pictures
 from docs.readme import FILES, ROOT, SECTIONS, linked, of_page
 from docs.uses import uses
 
 TITLES = {
     "getting_started": "Getting started",
-    "own_parts": "Parts of your own",
+    "own_components": "Components of your own",
     "promises": "Promises and figures",
 }
 ORDER = (
@@ -21,8 +21,8 @@ ORDER = (
         "getting_started",
         "configuration",
         "command_line",
-        "parts/index",
-        "own_parts",
+        "components/index",
+        "own_components",
         "studies",
         "findings",
         "configs/index",
@@ -37,7 +37,11 @@ def write(out: Path, shown: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     copied: set[Path] = set()
-    for name, text in {**_own(copied), **dict(settings.config_pages()), **_parts(shown)}.items():
+    for name, text in {
+        **_own(copied),
+        **dict(settings.config_pages()),
+        **_components(shown),
+    }.items():
         path = out / f"{name}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -48,7 +52,7 @@ def write(out: Path, shown: Path) -> None:
 
 
 def _own(copied: set[Path]) -> dict[str, str]:
-    """Pages of the project's own Markdown, and of what is no part."""
+    """Pages of the project's own Markdown, and of what is no component."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     said = {name: linked(of_page(name, readme), "README.md", copied) for name in SECTIONS}
     found = {name: markup.page(title, _lower(said[name])) for name, title in TITLES.items()}
@@ -76,11 +80,11 @@ def _lower(text: str) -> str:
     return text.replace("# xformer_kit\n", "", 1) if text.startswith("# ") else text
 
 
-def _parts(shown: Path) -> dict[str, str]:
+def _components(shown: Path) -> dict[str, str]:
     drawn, used = pictures(shown), uses()
-    found = {"parts/index": kinds_page()}
+    found = {"components/index": kinds_page()}
     for kind, registry in KINDS.items():
-        found[f"parts/{kind}/index"] = kind_page(kind, drawn)
+        found[f"components/{kind}/index"] = kind_page(kind, drawn)
         for name in registry:
-            found[str(page(kind, name))] = part_page(kind, name, used, drawn.get((kind, name)))
+            found[str(page(kind, name))] = component_page(kind, name, used, drawn.get((kind, name)))
     return found

@@ -1,6 +1,6 @@
 """Execute the notebooks, and keep what they print and draw.
 
-    python -m notebooks [NAME ...]      # those whose name starts so: 3, or 3_add_a_part; all
+    python -m notebooks [NAME ...]      # those whose name starts so: 3, or 3_add_a_component; all
     without one
 
 Each runs in a kernel of its own and in an empty directory, which is removed. What differs from one

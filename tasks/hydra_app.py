@@ -49,7 +49,7 @@ def compose_and_run(line: Any) -> int:
     if _sweeps:
         from tasks.logging.sweep_table import finish
 
-        return finish(_sweeps[-1], line.parts)
+        return finish(_sweeps[-1], line.components)
     return max(_codes, default=0)
 
 
@@ -104,20 +104,20 @@ def job(config: DictConfig) -> float | None:
     )
     if not named and rank() == 0 and config.get("study") is None:
         directory = claimed(directory)
-    given = config.get("parts") or ()
+    given = config.get("components") or ()
     # Relative to where the user was: hydra.job.chdir may have moved this process.
-    parts = tuple(
+    components = tuple(
         str(Path(about.runtime.cwd, Path(f).expanduser()))
         for f in ([given] if isinstance(given, str) else given)
     )
     if config.get("study") is not None:
-        return _of_study(config, about, directory, parts)
+        return _of_study(config, about, directory, components)
     beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
     there = directory.resolve() in _there
     code = start_run(
         from_hydra(config, about.overrides.task),
         directory,
-        parts,
+        components,
         listed=several,
         quiet=beside_others,
         there=there,
@@ -130,7 +130,7 @@ def job(config: DictConfig) -> float | None:
     )
 
 
-def _of_study(config: DictConfig, about: Any, directory: Path, parts: Files) -> float:
+def _of_study(config: DictConfig, about: Any, directory: Path, components: Files) -> float:
     """One run of a study: its exit code, or 0 where another process is at it."""
     from tasks.run.job import Job
     from tasks.run.start import ensure_run
@@ -139,7 +139,7 @@ def _of_study(config: DictConfig, about: Any, directory: Path, parts: Files) -> 
     trial: Any = OmegaConf.to_container(config.study)
     job = Job(
         directory,
-        parts,
+        components,
         listed=True,
         quiet=True,
         silent=True,
@@ -168,7 +168,7 @@ def claimed(directory: Path) -> Path:
     raise AssertionError("there is always another number")
 
 
-def resume(run_dir: Path, parts: Files) -> int:
+def resume(run_dir: Path, components: Files) -> int:
     from tasks.run.resume import resume_run
 
-    return resume_run(run_dir, parts)
+    return resume_run(run_dir, components)

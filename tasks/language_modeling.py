@@ -76,7 +76,9 @@ class LanguageModelingTask(EvaluatedTask):
             torch.as_tensor(example["tokens"]), torch.as_tensor(example["labels"]) >= 0
         )
         ids, decode = self._written(given, len(wanted), 0.0), self.data.prepared.tokenizer.decode
-        return Sample(*(decode(part.tolist()) for part in (given, ids[len(given) :], wanted)))
+        return Sample(
+            *(decode(component.tolist()) for component in (given, ids[len(given) :], wanted))
+        )
 
 
 def last_answer(tokens: torch.Tensor, asked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

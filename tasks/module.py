@@ -33,7 +33,7 @@ class StepState:
 
     # Over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals].
     sums: Tensor = field(default_factory=lambda: torch.zeros(4))
-    # Figures of the model's parts, summed in the same way.
+    # Figures of the model's components, summed in the same way.
     report: dict[str, Tensor] = field(default_factory=dict)
     # Of the gradient of the mean loss, before clipping.
     norm: Tensor = field(default_factory=lambda: torch.zeros(()))

@@ -57,18 +57,18 @@ def unit(name: str) -> str:
     """xformer_kit/attention/base.py or xformer_kit.attention.base -> attention;
     xformer_kit/model/head.py -> model.head; a name of the package -> __init__.
     """
-    parts = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__").split(".")
-    if (of_model := ".".join(parts[1:3])) in MAY and parts[1] == "model":
+    components = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__").split(".")
+    if (of_model := ".".join(components[1:3])) in MAY and components[1] == "model":
         return of_model
-    return parts[1] if len(parts) > 1 and parts[1] in MAY else "__init__"
+    return components[1] if len(components) > 1 and components[1] in MAY else "__init__"
 
 
 def tasks_unit(name: str) -> str:
     """tasks/run/seeds.py -> run.seeds; tasks.run.trainer -> run; tasks/data.py -> modules."""
-    parts = name.removesuffix(".py").replace("/", ".").split(".")[1:]
-    if (in_run := ".".join(parts[:2])) in TASKS_MAY:
+    components = name.removesuffix(".py").replace("/", ".").split(".")[1:]
+    if (in_run := ".".join(components[:2])) in TASKS_MAY:
         return in_run
-    return parts[0] if parts and parts[0] in TASKS_MAY else "modules"
+    return components[0] if components and components[0] in TASKS_MAY else "modules"
 
 
 LIBRARY = of("xformer_kit/**/*.py")

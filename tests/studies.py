@@ -160,7 +160,7 @@ def write(results: Results, root: Path) -> Path:
         "study": dict(results.study),
         "pool": "../../runs",
         "command": results.command,
-        "parts": results.parts,
+        "components": results.components,
         "variants": results.variants,
         "runs": [{"variant": o.variant, "seed": o.seed, "key": o.key} for o in results.outcomes],
     }

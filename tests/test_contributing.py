@@ -1,4 +1,4 @@
-"""The parts that CONTRIBUTING.md shows are whole: they keep every law, and are as long as it
+"""The components that CONTRIBUTING.md shows are whole: they keep every law, and are as long as it
 says.
 """
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xformer_kit import compose
-from xformer_kit.config import GROUPS, MANY, import_parts
+from xformer_kit.config import GROUPS, MANY, import_components
 from xformer_kit.laws import check_file
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
@@ -19,22 +19,22 @@ SHOWN = re.findall(r"in (\d+) lines:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
 def forgotten():
     yield
     for registry in (*GROUPS.values(), *MANY.values()):
-        for module in {part.__module__ for part in registry.values()}:
+        for module in {component.__module__ for component in registry.values()}:
             if not module.startswith(("xformer_kit.", "tasks.")):
                 registry.forget(module)
 
 
 @pytest.mark.parametrize(("lines", "code"), SHOWN, ids=lambda x: x if x.isdigit() else "")
-def test_a_part_that_is_shown_keeps_every_law(lines, code, tmp_path):
+def test_a_component_that_is_shown_keeps_every_law(lines, code, tmp_path):
     assert len(code.splitlines()) == int(lines)
-    (tmp_path / "part.py").write_text(code)
-    results = check_file(str(tmp_path / "part.py"))
+    (tmp_path / "component.py").write_text(code)
+    results = check_file(str(tmp_path / "component.py"))
     assert [result.sentence for result in results if result.verdict == "broken"] == []
     assert sum(result.verdict == "ok" for result in results) > 15
 
 
 def test_the_mask_that_is_shown_composes_as_typed(tmp_path):
     (tmp_path / "every.py").write_text(SHOWN[0][1])
-    import_parts([str(tmp_path / "every.py")], GROUPS.values())
+    import_components([str(tmp_path / "every.py")], GROUPS.values())
     assert "mask=every" in PAGE
     assert compose(["mask=every"])["mask"] == {"name": "every", "step": 2}

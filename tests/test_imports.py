@@ -1,4 +1,6 @@
-"""Imports run one way: train.py -> tasks -> xformer_kit, and there from the model to its parts."""
+"""Imports run one way: train.py -> tasks -> xformer_kit, and there from the model to its
+components.
+"""
 
 import subprocess
 import sys

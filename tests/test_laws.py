@@ -1,4 +1,6 @@
-"""Every registered part, and every pair of parts, keeps the laws or is refused by one sentence."""
+"""Every registered component, and every pair of components, keeps the laws or is refused by one
+sentence.
+"""
 
 import itertools
 import json
@@ -9,7 +11,7 @@ import pytest
 
 from tests.laws.rows import KEPT, all_pairs, digest, each_choice
 from xformer_kit.config import INNER, check
-from xformer_kit.laws import LAWS, LawBroken, check_part, overrides, tiny
+from xformer_kit.laws import LAWS, LawBroken, check_component, overrides, tiny
 from xformer_kit.laws.book import SLOW
 from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import MODELS, Case
@@ -19,7 +21,7 @@ from xformer_kit.plan import KINDS
 
 
 @pytest.mark.parametrize("row", all_pairs(), ids=label)
-def test_every_pair_of_parts_keeps_every_law(row):
+def test_every_pair_of_components_keeps_every_law(row):
     config, broken = composed(row), []
     for name, law in LAWS.items():
         if name in SLOW and row not in each_choice():
@@ -50,7 +52,7 @@ def test_each_pair_is_in_a_row_or_refused_as_the_page_says():
         )
 
 
-def test_the_rows_that_are_kept_are_about_the_parts_that_there_are():
+def test_the_rows_that_are_kept_are_about_the_components_that_there_are():
     assert json.loads(KEPT.read_text())["choices"] == digest(), (
         "write the rows anew: python -m tests.laws.rows"
     )
@@ -86,18 +88,18 @@ def test_a_stack_without_a_residual_stream_keeps_every_law():
         law(config)
 
 
-def test_a_part_is_judged_by_every_law():
-    results = check_part("norm", "rms")
+def test_a_component_is_judged_by_every_law():
+    results = check_component("norm", "rms")
     assert [result.law for result in results] == list(LAWS)
     assert {result.verdict for result in results} <= {"ok", "skipped"}
 
 
-def test_the_laws_that_parts_say_they_break():
+def test_the_laws_that_components_say_they_break():
     """The whole list but for those that only some options break, for review by eye."""
-    parts = {
-        (kind, name): part
+    components = {
+        (kind, name): component
         for kind, registry in (KINDS | INNER).items()
-        for name, part in registry.items()
+        for name, component in registry.items()
     }
     turn = "which experts take a token follows from its place in the text"
     place = "a column of E and F belongs to a place in the text"
@@ -117,9 +119,9 @@ def test_the_laws_that_parts_say_they_break():
         )
     }
     assert {
-        key: dict(part.breaks)
-        for key, part in parts.items()
-        if isinstance(breaks := getattr(part, "breaks", {}), dict) and breaks
+        key: dict(component.breaks)
+        for key, component in components.items()
+        if isinstance(breaks := getattr(component, "breaks", {}), dict) and breaks
     } == {
         ("mask", "chunked"): {"shift": "chunks are counted from the start of a text"},
         ("mask", "global_tokens"): {"shift": "the first tokens are those at the start of a text"},

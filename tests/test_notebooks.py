@@ -10,7 +10,7 @@ from notebooks import __main__ as every
 NAMES = [
     "1_attention_from_scratch",
     "2_compose_an_architecture",
-    "3_add_a_part",
+    "3_add_a_component",
     "4_read_an_ablation",
     "5_translate_dates",
 ]

@@ -52,19 +52,20 @@ def gpt2_state(theirs):
         "embed.weight": theirs["transformer.wte.weight"],
         "decoder.position.base.weight": theirs["transformer.wpe.weight"],
     }
-    for part in ("weight", "bias"):
-        state[f"decoder.norm.{part}"] = theirs[f"transformer.ln_f.{part}"]
+    for component in ("weight", "bias"):
+        state[f"decoder.norm.{component}"] = theirs[f"transformer.ln_f.{component}"]
         for i in range(LAYERS):
             block, them = f"decoder.{i}", f"transformer.h.{i}"
-            qkv = theirs[f"{them}.attn.c_attn.{part}"].chunk(3, -1)
+            qkv = theirs[f"{them}.attn.c_attn.{component}"].chunk(3, -1)
             state |= {
-                f"{block}.attn.{n}.{part}": values.t() for n, values in zip("qkv", qkv, strict=True)
+                f"{block}.attn.{n}.{component}": values.t()
+                for n, values in zip("qkv", qkv, strict=True)
             }
-            state[f"{block}.attn.o.{part}"] = theirs[f"{them}.attn.c_proj.{part}"].t()
-            state[f"{block}.ffn.up.{part}"] = theirs[f"{them}.mlp.c_fc.{part}"].t()
-            state[f"{block}.ffn.down.{part}"] = theirs[f"{them}.mlp.c_proj.{part}"].t()
-            state[f"{block}.placement.attn.norm.0.{part}"] = theirs[f"{them}.ln_1.{part}"]
-            state[f"{block}.placement.ffn.norm.0.{part}"] = theirs[f"{them}.ln_2.{part}"]
+            state[f"{block}.attn.o.{component}"] = theirs[f"{them}.attn.c_proj.{component}"].t()
+            state[f"{block}.ffn.up.{component}"] = theirs[f"{them}.mlp.c_fc.{component}"].t()
+            state[f"{block}.ffn.down.{component}"] = theirs[f"{them}.mlp.c_proj.{component}"].t()
+            state[f"{block}.placement.attn.norm.0.{component}"] = theirs[f"{them}.ln_1.{component}"]
+            state[f"{block}.placement.ffn.norm.0.{component}"] = theirs[f"{them}.ln_2.{component}"]
     return state
 
 

@@ -25,10 +25,10 @@ from xformer_kit.laws.case import LENGTH, VOCAB
 def torch_attention(prefix: str, theirs: str, state: State) -> State:
     """Queries, keys and values are one matrix in torch."""
     found = renamed(prefix, theirs, {"o": "out_proj"}, state)
-    for part in ("weight", "bias"):
-        values = state[f"{theirs}.in_proj_{part}"].chunk(3)
+    for component in ("weight", "bias"):
+        values = state[f"{theirs}.in_proj_{component}"].chunk(3)
         found |= {
-            f"{prefix}.{name}.{part}": value for name, value in zip("qkv", values, strict=True)
+            f"{prefix}.{name}.{component}": value for name, value in zip("qkv", values, strict=True)
         }
     return found
 

@@ -1,4 +1,6 @@
-"""What the README says is so: its table of parts, its command lines, its example of a part."""
+"""What the README says is so: its table of components, its command lines, its example of a
+component.
+"""
 
 import re
 import shlex
@@ -17,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_table_of_parts_is_that_of_the_registries():
+def test_the_table_of_components_is_that_of_the_registries():
     assert refreshed(README) == README, "run: python -m xformer_kit.inspect.table README.md"
 
 
@@ -31,7 +33,7 @@ def commands(program: str) -> list[str]:
     [
         c
         for c in commands("python train.py")
-        if not re.search("resume=|parts=|heads=7|data=text|data=tsv", c)
+        if not re.search("resume=|components=|heads=7|data=text|data=tsv", c)
     ],
 )
 def test_the_commands_compose(line):
@@ -44,12 +46,17 @@ def test_the_commands_compose(line):
     compose([word.split(",")[0] if "-m" in line else word for word in words])
 
 
-def test_the_part_of_ones_own_works(tmp_path):
-    source = re.search(r"```python\n# my_parts.py\n(.*?)```", README, flags=re.DOTALL).group(1)
-    (tmp_path / "my_parts.py").write_text(source)
+def test_the_component_of_ones_own_works(tmp_path):
+    source = re.search(r"```python\n# my_components.py\n(.*?)```", README, flags=re.DOTALL).group(1)
+    (tmp_path / "my_components.py").write_text(source)
     try:
         config = compose(
-            [f"parts=[{tmp_path / 'my_parts.py'}]", "attn=mine", "attn.knob=3", "model.layers=1"]
+            [
+                f"components=[{tmp_path / 'my_components.py'}]",
+                "attn=mine",
+                "attn.knob=3",
+                "model.layers=1",
+            ]
         )
         assert build(config, vocab_size=5).decoder.blocks[0].attn.knob == 3
     finally:

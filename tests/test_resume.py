@@ -66,8 +66,8 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, proc
     finish(process)
     a, b = state(whole), state(cut)
     assert a["global_step"] == b["global_step"] == 80
-    for part in ("state_dict", "optimizer", "window", "best"):
-        assert same(a[part], b[part]), part
+    for component in ("state_dict", "optimizer", "window", "best"):
+        assert same(a[component], b[component]), component
     assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     biases = [value for name, value in a["state_dict"].items() if name.endswith("correction_bias")]
     assert all(bias.abs().max() > 0 for bias in biases) and bool(biases) == (processes > 1)
@@ -131,8 +131,8 @@ def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_en
     finish(go_on(tmp_path, cut))
     a, b = state(whole), state(cut)
     assert a["global_step"] == b["global_step"] == 50
-    for part in ("state_dict", "optimizer", "window", "best"):
-        assert same(a[part], b[part]), part
+    for component in ("state_dict", "optimizer", "window", "best"):
+        assert same(a[component], b[component]), component
     assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
 
 

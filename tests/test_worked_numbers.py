@@ -63,7 +63,7 @@ def test_the_output_of_one_head(book, name):
 
 
 @pytest.mark.parametrize("name", ["reference", "sdpa"])
-def test_the_attention_part_computes_the_same(book, name):
+def test_the_attention_component_computes_the_same(book, name):
     x, w_q, w_k, w_v = book
     kernel = KERNELS[name]()
     node = ATTENTIONS.defaults("multi_head") | {"heads": 1, "head_dim": 4}
@@ -149,7 +149,7 @@ def test_any_of_worked_out():
     ]
 
 
-def test_operators_are_the_parts():
+def test_operators_are_the_components():
     assert Causal() & SlidingWindow(window=2) == MASKS.create(
         {"name": "all_of", "of": [{"name": "causal"}, {"name": "sliding_window", "window": 2}]}
     )

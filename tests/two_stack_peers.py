@@ -20,9 +20,9 @@ def renamed(prefix: str, theirs: str, pairs: dict[str, str], state: State) -> St
     """Weights and biases of `theirs.<value>`, renamed to `prefix.<key>`."""
     both = ("weight", "bias")
     return {
-        f"{prefix}.{our}.{part}": state[f"{theirs}.{their}.{part}"]
+        f"{prefix}.{our}.{component}": state[f"{theirs}.{their}.{component}"]
         for our, their in pairs.items()
-        for part in both
+        for component in both
     }
 
 
@@ -38,9 +38,9 @@ NAMES = {
 
 
 def like_transformers(model: str, **more) -> dict:
-    """A config with the shapes and parts of BERT or BART."""
+    """A config with the shapes and components of BERT or BART."""
     eps = {"name": "layer", "eps": 1e-12} if model == "encoder" else LAYER_NORM
-    parts = {
+    components = {
         "attn": ATTN,
         "position": "learned",
         "norm": eps,
@@ -48,4 +48,4 @@ def like_transformers(model: str, **more) -> dict:
         "ffn": {"name": "mlp", "width": WIDTH, "activation": "gelu", "bias": True},
         "embed_norm": True,
     }
-    return tiny(model, **SMALL, **{**parts, **more})
+    return tiny(model, **SMALL, **{**components, **more})

@@ -1,4 +1,4 @@
-"""Transformers from registered parts: compose a config, build the model, load a run.
+"""Transformers from registered components: compose a config, build the model, load a run.
 
 >>> from xformer_kit import build, compose
 >>> config = compose(["model=decoder", "attn.heads=8", "position=alibi"])
@@ -41,13 +41,13 @@ def build(
     return build(config, vocab_size, source_vocab_size)
 
 
-def load(run: str, parts: "list[str] | tuple[str, ...]" = ()) -> "Model":
+def load(run: str, components: "list[str] | tuple[str, ...]" = ()) -> "Model":
     """The trained model of a run's directory, in evaluation mode, with its `tokenizer`.
 
-    `parts` are the files of the user's own parts that the run was started with. Raises ConfigError
-    for a directory that is no run, for parts that are missing, and for checkpoints that cannot be
-    read.
+    `components` are the files of the user's own components that the run was started with. Raises
+    ConfigError for a directory that is no run, for components that are missing, and for checkpoints
+    that cannot be read.
     """
     from xformer_kit.model.api import load
 
-    return load(run, parts)
+    return load(run, components)

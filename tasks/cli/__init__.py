@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from tasks.cli import (
     check,
     compare,
+    components,
     describe,
     diff,
     evaluate,
     explain,
     generate,
-    parts,
     plot,
     report,
     reproduce,
@@ -28,7 +28,7 @@ from tasks.cli.command import Parser, add_options
 from tasks.run.processes import import_environment
 
 COMMANDS = {
-    "parts": parts,
+    "components": components,
     "describe": describe,
     "diff": diff,
     "explain": explain,
@@ -43,7 +43,7 @@ COMMANDS = {
     "reproduce": reproduce,
     "sweep": sweep,
 }
-PARTS = {"--parts* FILE": "a Python file with parts of your own; may be repeated"}
+COMPONENTS = {"--components* FILE": "a Python file with components of your own; may be repeated"}
 HINT = "Train with python train.py; python train.py --help lists its choices."
 
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = Parser(
         prog="xformer",
-        description="Transformers from registered parts: list parts, describe models, use runs.",
+        description="Lists components, describes models, and uses runs.",
         epilog=HINT,
     )
     commands = parser.add_subparsers(
@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(
             name, help=summary, description=module.__doc__, epilog=module.EXAMPLES
         )
-        add_options(command, {**module.OPTIONS, **PARTS})
-        command.set_defaults(parts=[])
+        add_options(command, {**module.OPTIONS, **COMPONENTS})
+        command.set_defaults(components=[])
     os.environ.update(import_environment())  # of whatever this process starts
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
         commands.choices[args.command].unrecognized(rest)
-    if rest:  # argparse takes one contiguous list: overrides may also follow --parts
+    if rest:  # argparse takes one contiguous list: overrides may also follow --components
         args.what += rest
     return _run(args)
 
@@ -88,6 +88,6 @@ def _run(args) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has seen enough: xformer parts | head
+    except BrokenPipeError:  # the reader has seen enough: xformer components | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -1,5 +1,5 @@
-"""Run the laws on the parts of a file: causality, caches, padding, kernels, gradients, ... Exit 1:
-one broke.
+"""Run the laws on the components of a file: causality, caches, padding, kernels, gradients, ...
+Exit 1: one broke.
 """
 
 from collections import Counter
@@ -7,12 +7,12 @@ from typing import Any
 
 from tasks.cli.command import console, import_files, output, say_wrapped, styled, table
 
-SUMMARY = "run the laws on parts of your own"
+SUMMARY = "run the laws on components of your own"
 EXAMPLES = """examples:
-  xformer check my_parts.py
-  xformer check my_parts.py --json"""
+  xformer check my_components.py
+  xformer check my_components.py --json"""
 OPTIONS = {
-    "file FILE": "a Python file that registers parts",
+    "file FILE": "a Python file that registers components",
     "--json": "print plain data",
 }
 MARKS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("skipped", "dim")}
@@ -21,8 +21,8 @@ MARKS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("s
 def run(args: Any) -> int:
     from xformer_kit.laws import check_file
 
-    import_files(args.parts)
-    names = "part", "law", "verdict", "sentence"
+    import_files(args.components)
+    names = "component", "law", "verdict", "sentence"
     results = [dict(zip(names, map(str, one), strict=True)) for one in check_file(args.file)]
     broken = any(result["verdict"] == "broken" for result in results)
     return output(args, results, _show, results, args.file) or int(broken)
@@ -30,14 +30,14 @@ def run(args: Any) -> int:
 
 def _show(results: list[dict[str, str]], file: str) -> None:
     screen = console()
-    page = table("part", "law", "", "what was seen", padding=(0, 2, 0, 0))
+    page = table("component", "law", "", "what was seen", padding=(0, 2, 0, 0))
     for column in page.columns[:3]:
         column.no_wrap = True
     page.columns[0].style = "bold"
     last = None
-    for part, law, verdict, sentence in (result.values() for result in results):
-        page.add_row("" if part == last else part, law, styled(*MARKS[verdict]), sentence)
-        last = part
+    for component, law, verdict, sentence in (result.values() for result in results):
+        page.add_row("" if component == last else component, law, styled(*MARKS[verdict]), sentence)
+        last = component
     screen.print(page)
     screen.print()
     count = Counter(result["verdict"] for result in results)

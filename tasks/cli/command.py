@@ -115,10 +115,10 @@ def output(args: Any, plain: Any, show: Any, *shown: Any) -> int:
 
 
 def import_files(files: list[str]) -> None:
-    """Register a user's own parts. Raises ConfigError."""
-    from xformer_kit.config import GROUPS, import_parts
+    """Register a user's own components. Raises ConfigError."""
+    from xformer_kit.config import GROUPS, import_components
 
-    import_parts(files, GROUPS.values())
+    import_components(files, GROUPS.values())
 
 
 def study_folder(study: str) -> Path:
@@ -142,14 +142,14 @@ def study_folder(study: str) -> Path:
     raise refusal(study, "no study is called so", fix=choices(study, known) if known else way)
 
 
-def open_run(run: str, parts: list[str]) -> tuple[Path, Config]:
-    """A run's directory and its config, after importing the user's own parts.
+def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
+    """A run's directory and its config, after importing the user's own components.
 
-    Raises ConfigError if it is not a run, or if the run was started with parts that are missing
-    here.
+    Raises ConfigError if it is not a run, or if the run was started with components that are
+    missing here.
     """
     from xformer_kit.config import read_config
-    from xformer_kit.config.saved import check_parts
+    from xformer_kit.config.saved import check_components
 
     path = Path(run).expanduser()
     if not path.is_dir():
@@ -159,8 +159,8 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, Config]:
             fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
         )
     config = read_config(path)
-    check_parts(path, parts)
-    import_files(parts)
+    check_components(path, components)
+    import_files(components)
     return path, config
 
 
@@ -176,9 +176,9 @@ def load_run(args: Any, first: str = "best") -> "LoadedRun":
     from xformer_kit.model.api import restored
     from xformer_kit.objective import objective_of
 
-    path, config = open_run(args.run, args.parts)
-    name, state = _readable(path, args.run, args.parts, args.checkpoint, first)
-    model = restored(path, config, args.parts, state)
+    path, config = open_run(args.run, args.components)
+    name, state = _readable(path, args.run, args.components, args.checkpoint, first)
+    model = restored(path, config, args.components, state)
     objective = objective_of(config)
     objective.tokenizer = model.tokenizer
     objective.source_tokenizer = model.source_tokenizer
@@ -187,7 +187,7 @@ def load_run(args: Any, first: str = "best") -> "LoadedRun":
 
 
 def _readable(
-    path: Path, run: str, parts: list[str], wanted: str | None, first: str
+    path: Path, run: str, components: list[str], wanted: str | None, first: str
 ) -> tuple[str, State]:
     """The name and the state of a checkpoint that is whole."""
     from tasks.logging import summary
@@ -197,7 +197,7 @@ def _readable(
     there = [name for name, file in files.items() if file.is_file()]
     if not there or wanted not in (None, *there):
         rule = "has no checkpoint yet" if wanted is None else f"has no checkpoint '{wanted}'"
-        way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, parts)
+        way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, components)
         raise refusal(run, rule, fix=way)
     faults: list[str] = []
     for name in there if wanted is None else [wanted]:
@@ -271,16 +271,16 @@ def styled(text: str, style: str = "dim") -> Any:
     return Text(text, style)
 
 
-def say(screen: Any, *parts: Any, soft_wrap: bool = True) -> None:
+def say(screen: Any, *components: Any, soft_wrap: bool = True) -> None:
     """Print a line of texts, each with a style or without: ("RUN", "bold"), " last"."""
     from rich.text import Text
 
-    screen.print(Text.assemble(*parts), soft_wrap=soft_wrap)
+    screen.print(Text.assemble(*components), soft_wrap=soft_wrap)
 
 
-def say_wrapped(screen: Any, *parts: Any) -> None:
+def say_wrapped(screen: Any, *components: Any) -> None:
     """`say` a text that wraps between words at the edge of a terminal."""
-    say(screen, *parts, soft_wrap=False)
+    say(screen, *components, soft_wrap=False)
 
 
 def indented(screen: Any, body: Any, above: int = 0) -> None:

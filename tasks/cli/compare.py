@@ -24,7 +24,7 @@ OPTIONS = {
 def run(args: Any) -> int:
     from tasks.cli.comparison import compared
 
-    found = compared(args.run, args.metric, args.parts)
+    found = compared(args.run, args.metric, args.components)
     return output(args, found.plain(), _show, found)
 
 

@@ -15,7 +15,7 @@ from tasks.types import Config, Facts, State
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
-from xformer_kit.config.saved import saved_parts
+from xformer_kit.config.saved import saved_components
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.command_lines import resume, xformer
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
@@ -88,7 +88,7 @@ class Comparison:
 
 
 def compared(
-    names: Sequence[str], wanted: str | None = None, parts: Sequence[str] = ()
+    names: Sequence[str], wanted: str | None = None, components: Sequence[str] = ()
 ) -> Comparison:
     """The runs of these directories. Raises ConfigError for one that is no run or is not over, for
     runs of several tasks, and for a metric that not all of them have.
@@ -109,7 +109,7 @@ def compared(
         )
     configs = {path: read_config(path) for path in paths}
     _one_task(configs)
-    ends = {path: _ended(path, parts) for path in paths}
+    ends = {path: _ended(path, components) for path in paths}
     finished = {path: end.facts for path, end in ends.items() if end.status == "finished"}
     metrics, chosen = _metrics(finished, wanted)
     groups = _groups(configs, ends)
@@ -135,16 +135,16 @@ def _one_task(configs: Mapping[Path, Facts]) -> None:
         )
 
 
-def _ended(path: Path, parts: Sequence[str]) -> state.State:
+def _ended(path: Path, components: Sequence[str]) -> state.State:
     """How a run ended: with figures, or diverged."""
     end = state.of(path)
     if end.status in ("finished", "diverged"):
         return end
-    summary.check_whole(path, parts)
+    summary.check_whole(path, components)
     why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
     raise ConfigError(
         f"{path}: is not finished{why}; it has no summary.json. Leave it out, or go on with it:"
-        f" {resume(path, parts)}"
+        f" {resume(path, components)}"
     )
 
 
@@ -201,7 +201,7 @@ def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) ->
         kept = dict(flat({key: value for key, value in decisive(config).items() if key != "seed"}))
         facts, seed = ends[path].facts, int(config["seed"])
         twins = found.setdefault(
-            json.dumps([kept, saved_parts(path)], sort_keys=True, default=str), []
+            json.dumps([kept, saved_components(path)], sort_keys=True, default=str), []
         )
         data = facts.get("data_fingerprint")  # which is not known of a run that diverged
         able = (

@@ -24,7 +24,7 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    config, vocab_size, origins, title = described(args.what, args.parts)
+    config, vocab_size, origins, title = described(args.what, args.components)
     from xformer_kit.inspect.describe import describe
 
     found = describe(config, vocab_size, origins)

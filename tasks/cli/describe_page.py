@@ -20,8 +20,8 @@ from tasks.cli.command import (
     table,
 )
 from tasks.types import Facts
+from xformer_kit.inspect.components import written
 from xformer_kit.inspect.describe import Description
-from xformer_kit.inspect.parts import written
 from xformer_kit.inspect.tree import Node
 
 
@@ -158,14 +158,14 @@ def _kernels(found: Description) -> Any:
 
 
 def _values(found: Description) -> Table:
-    """One row for all values of a part that have the same origin; changes in stacks and variants
-    come last.
+    """One row for all values of a component that have the same origin; changes in stacks and
+    variants come last.
     """
     rows = []
     names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
     alone = f"{names.pop()} " if len(names) == 1 else " "  # a single stack is not named
-    of_part = lambda value: (value.variant, value.path.split(".")[0])
-    for (variant, kind), values in groupby(found.values, of_part):
+    of_component = lambda value: (value.variant, value.path.split(".")[0])
+    for (variant, kind), values in groupby(found.values, of_component):
         shown = kind if variant == "base" else f"{variant.removeprefix(alone)}: {kind}"
         by_origin: dict[str, list[Any]] = defaultdict(list)
         for value in values:

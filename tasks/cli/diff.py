@@ -49,7 +49,7 @@ def run(args: Any) -> int:
             ),
         )
     sides = args.what if len(args.what) == 2 else ["", *args.what]
-    configs, sizes, titles = _subjects(sides, args.parts)
+    configs, sizes, titles = _subjects(sides, args.components)
     found = diff(configs[0], configs[1], sizes)
     if args.json:
         print_json(_plain(found, titles))
@@ -58,7 +58,7 @@ def run(args: Any) -> int:
     return 0
 
 
-def _subjects(sides: list[str], parts: list[str]) -> Any:
+def _subjects(sides: list[str], components: list[str]) -> Any:
     """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the
     faults of both, each with the side that it is of, if two were typed.
     """
@@ -69,7 +69,7 @@ def _subjects(sides: list[str], parts: list[str]) -> Any:
     found, faults = [], []
     for mark, side in zip("AB", sides, strict=True):
         try:
-            config, size, _, title = described(words(side), parts, "diff")
+            config, size, _, title = described(words(side), components, "diff")
             ensure_countable(config)
             found.append((config, size or vocabulary(config), title or DEFAULT))
         except ConfigError as error:
@@ -109,8 +109,8 @@ def _pairs(rows: Iterable[Any], *more: str) -> Any:
 
 
 def _said(value: Any) -> str:
+    from xformer_kit.inspect.components import written
     from xformer_kit.inspect.diff import MISSING
-    from xformer_kit.inspect.parts import written
 
     return "" if value is MISSING else written(value)
 

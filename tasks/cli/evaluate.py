@@ -102,9 +102,9 @@ def evaluate(run: Any, rows: int | None = None) -> State:
     likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.parts(), device)
     batches = zip(data.valid_batches(rows), data.valid(rows, device), strict=True)
     with torch.inference_mode(), _precision(run.config, device):
-        for (part, _), batch in batches:
+        for (component, _), batch in batches:
             loss, count, _ = objective.loss(model, mapped(batch, lambda x: x.to(device)))
-            likelihood.update(part, loss, count)
+            likelihood.update(component, loss, count)
     tokens = int(likelihood.whole.tokens)
     return {f"val/{n}": value for n, value in likelihood.compute().items()} | {"tokens": tokens}
 

@@ -32,7 +32,7 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    config, path = subject(args.what, args.parts, "explain")
+    config, path = subject(args.what, args.components, "explain")
     from xformer_kit.inspect.explain import explain
 
     found = explain(config)
@@ -62,31 +62,31 @@ def _show(found: Any, title: str) -> None:
 
 
 def _what(item: Any) -> str:
-    return f"{item.part}, mask {item.mask}, position {item.position}"
+    return f"{item.component}, mask {item.mask}, position {item.position}"
 
 
 def _lines(item: Any) -> Iterator[tuple[str, str]]:
     yield "kernel", item.kernel
     if item.kernel == "none":
-        yield "runs", f"in a way of its own, without one of the kernels: {item.part}"
+        yield "runs", f"in a way of its own, without one of the kernels: {item.component}"
         return
     for kernel, reason in item.faster:
         yield f"not {kernel}", reason
     if item.run is None:
-        yield "runs", "not known: a part reads values"
+        yield "runs", "not known: a component reads values"
         return
     yield "runs", item.run.how
     yield "memory", _memory(item)
 
 
 def _memory(item: Any) -> str:
-    run, parts = item.run, []
+    run, components = item.run, []
     if run.tables:
         shared = f", once for all {item.layers} layers" if item.layers > 1 else ""
-        parts.append(f"{size(run.tables)} of masks and biases{shared}")
+        components.append(f"{size(run.tables)} of masks and biases{shared}")
     if run.kept:
         whole = f", {size(run.kept * item.layers)} in all" if item.layers > 1 else ""
-        parts.append(
+        components.append(
             f"at least {size(run.kept)} of scores that each layer keeps for the gradient{whole}"
         )
-    return "; ".join(parts) or "nothing that grows with the number of pairs"
+    return "; ".join(components) or "nothing that grows with the number of pairs"

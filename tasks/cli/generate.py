@@ -88,7 +88,7 @@ def run(args: Any) -> int:
 
     _check(args)
     lines = None if args.prompt is None else [_prompt(args.prompt)]
-    _, config = open_run(args.run, args.parts)
+    _, config = open_run(args.run, args.components)
     speaks = OBJECTIVES[config["task"]["name"]].speaks
     _suits(args, speaks, config["task"]["name"])
     lines = lines or read_lines(args.input, "--input")

@@ -93,7 +93,7 @@ def _config(args: Any) -> tuple[Config, Path | None]:
     """(config, directory of a run or None). Raises ConfigError if no machine holds its model."""
     from xformer_kit.config.size import ensure_countable
 
-    config, path = subject(args.what, args.parts, f"plot {args.kind}")
+    config, path = subject(args.what, args.components, f"plot {args.kind}")
     ensure_countable(config)
     return config, path
 
@@ -168,7 +168,7 @@ def _attention(args: Any) -> Any:
 def _curves(args: Any) -> Any:
     from xformer_kit.inspect import plot_curves
 
-    import_files(args.parts)
+    import_files(args.components)
     runs = _runs(args, "directories of runs", "outputs/decoder/*")
     metrics = args.metric and args.metric.split(",")
     home = Path(runs[0]).expanduser() / "pictures" if len(runs) == 1 else Path()

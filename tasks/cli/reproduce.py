@@ -1,5 +1,5 @@
 """Print the command line that trains a run again from the start, and list what has changed since:
-config, data, the code of its parts, versions, device. With --run it is trained again, in a
+config, data, the code of its components, versions, device. With --run it is trained again, in a
 directory of its own, and its figures are compared with the old ones. Exit code 0: nothing has
 changed, and with --run every figure is equal to the last digit; 1: something has.
 """
@@ -11,11 +11,11 @@ from tasks.refusal import refusal
 from tasks.types import State
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
-NEEDED = ("config_hash", "data_fingerprint", "versions", "parts", "devices")
+NEEDED = ("config_hash", "data_fingerprint", "versions", "components", "devices")
 EXAMPLES = """examples:
   xformer reproduce outputs/decoder/2026-11-20_12-00-00
   xformer reproduce outputs/runs/2f84664c4dc75a26 --run
-  xformer reproduce outputs/decoder/2026-11-20_12-00-00 --parts my_parts.py --json"""
+  xformer reproduce outputs/decoder/2026-11-20_12-00-00 --components my_components.py --json"""
 OPTIONS = {
     "path RUN": "a run's directory, also one of a study",
     "--run": "train it again and compare the figures",
@@ -30,20 +30,20 @@ def run(args: Any) -> int:
     from tasks.logging import summary
     from xformer_kit.config import ensure
 
-    path, config = open_run(args.path, args.parts)
+    path, config = open_run(args.path, args.components)
     if (facts := summary.read(path)) is None:
-        summary.check_whole(path, args.parts)
+        summary.check_whole(path, args.components)
         rule = "is not finished; it has no summary.json to compare with"
-        raise refusal(args.path, rule, fix=summary.go_on(args.path, args.parts))
+        raise refusal(args.path, rule, fix=summary.go_on(args.path, args.components))
     if missing := [name for name in NEEDED if name not in facts]:
         rule = f"has no {', '.join(missing)}"
         raise refusal(path / "summary.json", rule, fix="Bring a copy of it back.")
     ensure(config, data=False)
     again = free(path)
-    given = words(config, args.parts, again)
+    given = words(config, args.components, again)
     found: State = {
         "command": shlex.join(["python", "train.py", *given]),
-        "differences": list(differences(config, facts, args.parts)),
+        "differences": list(differences(config, facts, args.components)),
     }
     if not args.json:
         _show(found)
@@ -68,7 +68,7 @@ def _show(found: State) -> None:
     for sentence in found["differences"]:
         say(screen, (sentence, "yellow"))
     if not found["differences"]:
-        say(screen, "Config, data, code of the parts, versions and device are as they were.")
+        say(screen, "Config, data, code of the components, versions and device are as they were.")
 
 
 def _compare(found: State) -> None:

@@ -13,18 +13,18 @@ from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
 from tasks.types import Config, Facts, Figures
 from xformer_kit.config import compose, config_hash
-from xformer_kit.config.saved import part_hashes
+from xformer_kit.config.saved import component_hashes
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import codes
 
 HOME = Path("outputs", "reproduced")
 
 
-def words(config: Facts, parts: list[str], directory: Path) -> list[str]:
+def words(config: Facts, components: list[str], directory: Path) -> list[str]:
     """Arguments of `python train.py` that train a config again in a directory. Raises ConfigError
     if no command line of this version composes it, or if this version rejects it.
     """
-    own = [f"parts={value(parts)}"] if parts else []
+    own = [f"components={value(components)}"] if components else []
     given = to_overrides(config)
     compose(given, data=False)
     return [*own, *given, f"hydra.run.dir={value(str(directory))}"]
@@ -36,7 +36,7 @@ def free(run: Path) -> Path:
     return next(place for place in places if not place.exists())
 
 
-def differences(config: Config, facts: Facts, parts: list[str]) -> Iterator[str]:
+def differences(config: Config, facts: Facts, components: list[str]) -> Iterator[str]:
     """Sentences on what is not as it was when the run was trained: config, data, code, versions,
     device.
     """
@@ -46,7 +46,7 @@ def differences(config: Config, facts: Facts, parts: list[str]) -> Iterator[str]
             " since, or this version has settings that came later."
         )
     yield from _data(config, facts["data_fingerprint"])
-    yield from _code(config, facts, parts)
+    yield from _code(config, facts, components)
     here = summary.versions()
     for name, then in facts["versions"].items():
         if here.get(name) != then:
@@ -74,17 +74,17 @@ def _data(config: Config, then: str) -> Iterator[str]:
         )
 
 
-def _code(config: Facts, facts: Facts, parts: list[str]) -> Iterator[str]:
-    mine = part_hashes(parts)
+def _code(config: Facts, facts: Facts, components: list[str]) -> Iterator[str]:
+    mine = component_hashes(components)
     yield from (
-        f"parts: {name} was changed since the run."
-        for name, digest in facts["parts"].items()
+        f"components: {name} was changed since the run."
+        for name, digest in facts["components"].items()
         if mine.get(name) != digest
     )
     if "code" not in facts:
         yield (
-            "code: the run did not note the code of its parts, so it is not known whether that was"
-            " changed since."
+            "code: the run did not note the code of its components, so it is not known whether that"
+            " was changed since."
         )
         return
     now = codes(config)

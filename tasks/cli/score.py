@@ -28,7 +28,7 @@ ROWS = 32  # texts that are scored at once
 def run(args: Any) -> int:
     from tasks.generation.translation import partners, read_lines
 
-    _, config = open_run(args.run, args.parts)
+    _, config = open_run(args.run, args.components)
     task, lines, sources = config["task"]["name"], read_lines(args.input, "--input"), None
     paired = {"seq2seq": True, "language_modeling": False}.get(task)
     if paired is not (args.reference is not None):

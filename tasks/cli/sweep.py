@@ -34,8 +34,8 @@ def run(args: Any) -> int:
 
     if args.action != "export":
         raise refusal("sweep", f"there is no '{args.action}'", fix="Known: export.")
-    import_files(args.parts)
-    found = exported(args.what, args.method, args.metric, args.parts)
+    import_files(args.components)
+    found = exported(args.what, args.method, args.metric, args.components)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
     if args.out:
         writable(args.out, "--out").write_text(text, encoding="utf-8")

@@ -12,9 +12,9 @@ from xformer_kit.config import GROUPS, compose
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import OPTIONS
-from xformer_kit.inspect.parts import summary, written
+from xformer_kit.inspect.components import summary, written
 
-HEAD = """Train a transformer that is composed of parts.
+HEAD = """Train a transformer that is composed of components.
 
   python train.py [GROUP=CHOICE ...] [KEY=VALUE ...]
   python train.py -m KEY=VALUE,VALUE ...        one run for every combination
@@ -23,7 +23,7 @@ HEAD = """Train a transformer that is composed of parts.
 TAIL = """
 Instructions
   resume=RUN            a run's directory (outputs/NAME/TIME); takes no other argument
-  parts=[FILE, ...]     Python files with parts of your own, which then are choices like all others
+  components=[FILE, ...]  Python files with components of your own, which are then choices
   hydra.run.dir=DIR     where the run is written
   -m, --multirun        run every combination of the values that are separated by commas
   --cfg job             print the config, and run nothing
@@ -34,11 +34,11 @@ Examples
   python train.py data=text data.path=book.txt tokenizer=bpe tokenizer.vocab_size=2000
   python train.py mask=sliding_window mask.window=64 ffn=mlp ffn.width=512
   python train.py -m attn.heads=2,4,8 trainer.max_steps=500
-  python train.py parts=[my_parts.py] attn=mine attn.knob=3
+  python train.py components=[my_components.py] attn=mine attn.knob=3
   python train.py debug=overfit logger=none
 
 Look things up
-  xformer parts attn                            every option of a kind of part
+  xformer components attn                            every option of a kind of component
   xformer describe attn.heads=4 model.layers=12     what a model costs, before it is built
 """
 ORDER = (*GROUPS, "model", "trainer", "preset", "experiment", "debug", "study")
@@ -71,13 +71,13 @@ def _cut(line: str, width: int) -> str:
 
 
 def _choices() -> dict[str, dict[str, str]]:
-    """Group -> choice -> one line on it: registered parts, then YAML files."""
+    """Group -> choice -> one line on it: registered components, then YAML files."""
     found: dict[str, dict[str, str]] = {
-        group: {name: summary(part) for name, part in registry.items()}
+        group: {name: summary(component) for name, component in registry.items()}
         for group, registry in GROUPS.items()
     }
-    for path in sorted(_conf().glob("*/**/*.yaml"), key=lambda path: (len(path.parts), path)):
-        group, *inside = path.relative_to(_conf()).with_suffix("").parts
+    for path in sorted(_conf().glob("*/**/*.yaml"), key=lambda path: (len(path.components), path)):
+        group, *inside = path.relative_to(_conf()).with_suffix("").components
         if group != SWEEPS:
             found.setdefault(group, {}).setdefault("/".join(inside), _first_comment(path))
     return found
@@ -103,7 +103,7 @@ def _defaults() -> dict[str, str]:
 
 
 def _values(config: Facts) -> Iterator[tuple[str, str]]:
-    """Key=default and its meaning, of what is no part: the run, the model, the data, the
+    """Key=default and its meaning, of what is no component: the run, the model, the data, the
     trainer.
     """
     for node in ("run", "model", "data"):

@@ -58,7 +58,7 @@ def exported(
 
     Raises ConfigError if nothing varies, if W&B cannot vary it, or if a combination is invalid.
     """
-    own = [f"parts={value(files)}"] if files else []
+    own = [f"components={value(files)}"] if files else []
     parser = OverridesParser.create()
     try:
         overrides = [parser.parse_override(word) for word in expand(words)]
@@ -103,7 +103,7 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
         for w in to_overrides(base)
         if not w.lstrip("~").startswith(tuple(f"{key}{end}" for key in taken for end in "=."))
     ]
-    fixed = [*(word for word in words if word.startswith("parts=")), *fixed]
+    fixed = [*(word for word in words if word.startswith("components=")), *fixed]
     searches = DESIGNS[node["design"]["name"]].adaptive
     refused = _compared(line, parameters, fixed, searches)
     how = _method(method or ("bayes" if searches else None), parameters)

@@ -43,7 +43,7 @@ SHAPES: dict[str, tuple[State, tuple[str, ...]]] = {
             "config_hash": str,
             "data_fingerprint": str,
             "versions": dict,
-            "parts": dict,
+            "components": dict,
             "code": dict,
             "devices": dict,
             "kernels": dict,
@@ -133,14 +133,14 @@ def read(run_dir: Path, name: str = SUMMARY) -> State | None:
         return None
 
 
-def check_whole(run_dir: Path, parts: Iterable[str] = ()) -> None:
+def check_whole(run_dir: Path, components: Iterable[str] = ()) -> None:
     """Raises ConfigError if a run's summary.json is there but cannot be read as what a run
     writes.
     """
     path = run_dir / SUMMARY
     first = "Move it away, then write it again" if path.is_dir() else "Write it again"
     with suppress(FileNotFoundError):
-        _read_whole(path, way=f"{first}: {proposed.resume(run_dir, parts)}")
+        _read_whole(path, way=f"{first}: {proposed.resume(run_dir, components)}")
 
 
 def _read_whole(path: Path, way: str = WAY) -> State:
@@ -162,9 +162,9 @@ def show(
     summary: State,
     run_dir: Path,
     sample: Any,
-    parts: Files = (),
+    components: Files = (),
 ) -> None:
-    """The end of a run on a terminal. `parts`: the files of own components that were typed."""
+    """The end of a run on a terminal. `components`: the files of own components that were typed."""
     from rich.table import Table
     from rich.text import Text
 
@@ -182,7 +182,7 @@ def show(
         console.print()
         _show_sample(console, sample)
     console.print()
-    for command in (*activation(), *commands(summary, run_dir, sample, parts)):
+    for command in (*activation(), *commands(summary, run_dir, sample, components)):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
 
@@ -213,17 +213,19 @@ def activation() -> list[str]:
     return [f"source {shlex.quote(str(_short(script)))}"]
 
 
-def go_on(run: str, parts: Iterable[str] = ()) -> str:
+def go_on(run: str, components: Iterable[str] = ()) -> str:
     """The message on a run that is not finished: how to continue it, or, if a step that was not
     finite ended it, what to do instead.
     """
     ended = read(Path(run).expanduser(), ENDED)
     if ended is not None and ended["code"] == NONFINITE:
         return f"A step that is not finite ended it. {START_ANEW}"
-    return f"Go on with it: {proposed.resume(run, parts)}"
+    return f"Go on with it: {proposed.resume(run, components)}"
 
 
-def commands(summary: State, run_dir: Path, sample: Any = None, parts: Files = ()) -> list[str]:
+def commands(
+    summary: State, run_dir: Path, sample: Any = None, components: Files = ()
+) -> list[str]:
     """What can be done next; without a checkpoint, nothing with this run."""
     task = summary.get("task")
     prompt = {
@@ -235,14 +237,18 @@ def commands(summary: State, run_dir: Path, sample: Any = None, parts: Files = (
         prompt = "The <mask> of"
     run, found = _short(run_dir), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():
-        found = [proposed.resume(run, parts)] if summary.get("stopped") else []
+        found = [proposed.resume(run, components)] if summary.get("stopped") else []
         if prompt and len(prompt) <= TYPED:
-            found += [proposed.xformer("generate", run, "--prompt", _quoted(prompt), parts=parts)]
-        found += [proposed.xformer("evaluate", run, parts=parts)]
+            found += [
+                proposed.xformer(
+                    "generate", run, "--prompt", _quoted(prompt), components=components
+                )
+            ]
+        found += [proposed.xformer("evaluate", run, components=components)]
     other = summary.get("again")
     if other is None:
         return found
-    return [*found, proposed.train(*other, "position=alibi", "ffn=mlp", parts=parts)]
+    return [*found, proposed.train(*other, "position=alibi", "ffn=mlp", components=components)]
 
 
 def again(config: Config) -> list[str] | None:

@@ -27,9 +27,9 @@ STYLES = {"failed": "red", "stopped": "yellow"}
 SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
 
 
-def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
-    """Write and show the table of a multirun; returns 0, or 1 if a job did not finish. `parts`:
-    files given on the command line.
+def finish(sweep_dir: Path, components: Sequence[str] = ()) -> int:
+    """Write and show the table of a multirun; returns 0, or 1 if a job did not finish.
+    `components`: files given on the command line.
     """
     rows, paths = table(sweep_dir)
     if not rows:
@@ -39,7 +39,7 @@ def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
         writer = csv.DictWriter(file, ["job", *paths, "status", *RESULTS])
         writer.writerow({key: cell(key) for key in writer.fieldnames})
         writer.writerows({key: cell(row.get(key, "")) for key in writer.fieldnames} for row in rows)
-    _show(rows, paths, sweep_dir, parts)
+    _show(rows, paths, sweep_dir, components)
     return 0 if all(row["status"] == "finished" for row in rows) else 1
 
 
@@ -66,7 +66,7 @@ def table(sweep_dir: Path) -> tuple[list[State], list[str]]:
     return sorted(rows, key=best_first), paths
 
 
-def _show(rows: list[State], paths: list[str], sweep_dir: Path, parts: Sequence[str]) -> None:
+def _show(rows: list[State], paths: list[str], sweep_dir: Path, components: Sequence[str]) -> None:
     from rich.table import Table
 
     shown = Table(box=None, header_style="dim", pad_edge=False)
@@ -91,17 +91,17 @@ def _show(rows: list[State], paths: list[str], sweep_dir: Path, parts: Sequence[
         console = screen(width=10_000)
     console.print()
     console.print(shown)
-    for line in endings(rows, sweep_dir, parts):
+    for line in endings(rows, sweep_dir, components):
         console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
 
 
-def endings(rows: list[State], sweep_dir: Path, parts: Sequence[str] = ()) -> Iterable[str]:
+def endings(rows: list[State], sweep_dir: Path, components: Sequence[str] = ()) -> Iterable[str]:
     """A message on the jobs that failed, and one on each job that was stopped."""
     of = {status: [row["job"] for row in rows if row["status"] == status] for status in STYLES}
     if failed := of["failed"]:
         logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)
         yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
     for job in of["stopped"]:
-        way = resume(sweep_dir / job, parts)
+        way = resume(sweep_dir / job, components)
         yield f"Job {job} was stopped. Go on with: {way}"

@@ -15,7 +15,7 @@ class Job:
     """
 
     run_dir: Path
-    parts: Files = ()  # Python files with components of the user
+    components: Files = ()  # Python files with components of the user
     listed: bool = False  # one of a multirun: it ends with a line in place of a page
     quiet: bool = False  # others train at the same time: it draws no bar
     silent: bool = False  # it prints nothing; its log and ended.json have everything
@@ -31,4 +31,4 @@ class Job:
     @classmethod
     def of(cls, run_dir: str, rest: str) -> Self:
         given = json.loads(rest)
-        return cls(Path(run_dir), tuple(given.pop("parts")), **given)
+        return cls(Path(run_dir), tuple(given.pop("components")), **given)

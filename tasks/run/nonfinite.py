@@ -32,7 +32,7 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
 
 def keep(task: Task, checkpoints: Any, step: int) -> str:
     """Save the state after `step` good steps; returns what of the run is kept. Every rank takes
-    part.
+    component.
     """
     if not checkpoints.cadence.saves:
         return "Nothing is kept: trainer.enable_checkpointing is false."

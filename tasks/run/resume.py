@@ -6,16 +6,16 @@ from tasks.logging import summary
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
-from tasks.run.start import PARTS_WAY, train_in_processes
+from tasks.run.start import COMPONENTS_WAY, train_in_processes
 from tasks.run.train import report_end
 from tasks.types import Config, Files, State
-from xformer_kit.config import GROUPS, check, config_hash, import_parts, read_config
+from xformer_kit.config import GROUPS, check, config_hash, import_components, read_config
 from xformer_kit.config.machine import run_faults
-from xformer_kit.config.saved import check_parts, check_unchanged
+from xformer_kit.config.saved import check_components, check_unchanged
 from xformer_kit.registry import ConfigError
 
 
-def resume_run(run_dir: Path, parts: Files = ()) -> int:
+def resume_run(run_dir: Path, components: Files = ()) -> int:
     """Resume a run where it stopped; returns the exit code."""
     try:
         if not run_dir.is_dir() or not (run_dir / "config.yaml").is_file():
@@ -27,17 +27,17 @@ def resume_run(run_dir: Path, parts: Files = ()) -> int:
                 " outputs/decoder/2026-11-20_12-00-00."
             )
         config = read_config(run_dir)
-        check_parts(run_dir, parts, PARTS_WAY)
+        check_components(run_dir, components, COMPONENTS_WAY)
         if (done := summary.read(run_dir)) is not None and not done.get("stopped"):
             _check_config(run_dir, config, done)
             print(
                 f"The run in {run_dir} is finished: {done['steps']:,} steps. Nothing is left to do."
             )
             return 0
-        import_parts(parts, GROUPS.values())
+        import_components(components, GROUPS.values())
         if faults := check(config) or [*run_faults(config)]:
             raise ConfigError(f"{run_dir}: {fault}" for fault in faults)
-        return train_in_processes(config, Job(run_dir, parts))
+        return train_in_processes(config, Job(run_dir, components))
     except (Ended, ConfigError) as error:
         return report_end(error)
 

@@ -9,9 +9,9 @@ from hashlib import blake2b
 import torch
 
 
-def key(*parts: int | str) -> int:
+def key(*components: int | str) -> int:
     """A generator seed of 63 bits from integers and words, the same on every machine."""
-    digest = blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    digest = blake2b("/".join(map(str, components)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 

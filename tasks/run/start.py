@@ -18,11 +18,11 @@ from tasks.run.job import Job
 from tasks.run.train import config_digest, report_end, train_run
 from tasks.types import Config, Files
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.config.saved import check_parts, part_hashes
+from xformer_kit.config.saved import check_components, component_hashes
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry import command_lines as proposed
 
-PARTS_WAY = "parts=[FILE]"  # how train.py is given a file of own components
+COMPONENTS_WAY = "components=[FILE]"  # how train.py is given a file of own components
 PROGRESS = (  # what a new run never overwrites
     f"checkpoints/{LAST}",
     f"checkpoints/{PREVIOUS}",
@@ -32,7 +32,7 @@ LEFTOVERS = (
     "metrics.csv",
     "speed.csv",
     "samples.csv",
-    "parts.json",
+    "components.json",
     "profile.txt",
     "trace.json",
     summary.ENDED,
@@ -45,17 +45,17 @@ WRITTEN = (
 
 
 def start_run(
-    config: Config, run_dir: Path, parts: Files = (), *, there: bool | None = None, **how: Any
+    config: Config, run_dir: Path, components: Files = (), *, there: bool | None = None, **how: Any
 ) -> int:
     """Start a run in its directory and return its exit code. `how`: fields of a Job. `there`:
     whether the directory existed before, if something else has created it since.
 
     If the config turns out to be wrong once the data are read, what was written is removed again.
     """
-    job = Job(run_dir, parts, **how)
+    job = Job(run_dir, components, **how)
     there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
     try:
-        begin = partial(_new_directory, config, run_dir, parts)
+        begin = partial(_new_directory, config, run_dir, components)
         if processes.joined():
             job = replace(job, run_dir=processes.agree_on(run_dir, begin))
         else:
@@ -99,11 +99,11 @@ def ensure_run(config: Config, job: Job) -> int:
         if begun:
             # As it was begun: what the key leaves out, such as the logger, may differ by now.
             config = read_config(job.run_dir)
-            check_parts(job.run_dir, job.parts, PARTS_WAY)
+            check_components(job.run_dir, job.components, COMPONENTS_WAY)
         if summary.read(job.run_dir) is not None:
             return 0
         if not begun:
-            _new_directory(config, job.run_dir, job.parts)
+            _new_directory(config, job.run_dir, job.components)
         return train_in_processes(config, job)
     except (Ended, ConfigError) as error:
         return report_end(error)
@@ -141,7 +141,7 @@ def train_in_processes(config: Config, job: Job) -> int:
     return processes.launch(job, count) if job.listed or count > 1 else train_run(job)
 
 
-def _new_directory(config: Config, run_dir: Path, parts: Files) -> None:
+def _new_directory(config: Config, run_dir: Path, components: Files) -> None:
     """Write the config of a run. Raises NoRun if the directory already holds another one."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with processes.run_lock(run_dir):  # nothing of a running run is touched
@@ -150,10 +150,12 @@ def _new_directory(config: Config, run_dir: Path, parts: Files) -> None:
             raise NoRun(
                 f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is"
                 " overwritten. Name another directory, or go on with it:"
-                f" {proposed.resume(run_dir, parts)}"
+                f" {proposed.resume(run_dir, components)}"
             )
         for name in LEFTOVERS:
             (run_dir / name).unlink(missing_ok=True)
         replace_text(run_dir / "config.yaml", config_yaml(config))
-        if parts:
-            (run_dir / "parts.json").write_text(json.dumps(part_hashes(parts), indent=2) + "\n")
+        if components:
+            (run_dir / "components.json").write_text(
+                json.dumps(component_hashes(components), indent=2) + "\n"
+            )

@@ -23,8 +23,8 @@ STAGES = ("task",), ("model", "data"), tuple(GROUPS)
 
 
 def to_overrides(config: Facts) -> list[str]:
-    """The task, model and parts that differ from the defaults, then every value that differs from
-    theirs; without values that the run does not read, which a command line may not set.
+    """The task, model and components that differ from the defaults, then every value that differs
+    from theirs; without values that the run does not read, which a command line may not set.
 
     Raises ConfigError if this version has no command line for the config, with the paths that would
     differ.
@@ -90,12 +90,12 @@ def _read_as(plain: str, given: Any) -> bool:
 def _choices(config: Facts) -> dict[str, str]:
     """Group -> choice."""
     model = "_".join(stack for stack in STACKS if stack in config.get("model", {}))
-    parts = {
+    components = {
         group: config[group].get("name")
         for group in GROUPS
         if isinstance(config.get(group), Mapping)
     }
-    return {"model": model, **parts}
+    return {"model": model, **components}
 
 
 def _rest(base: Facts, config: Facts, path: str = "") -> Iterator[str]:

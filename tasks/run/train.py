@@ -23,7 +23,7 @@ from tasks.run.exit_codes import (
 )
 from tasks.run.job import Job
 from tasks.types import Config
-from xformer_kit.config import GROUPS, import_parts, read_config
+from xformer_kit.config import GROUPS, import_components, read_config
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry import command_lines as proposed
@@ -44,7 +44,7 @@ def train_run(job: Job) -> int:
     session, run_dir = None, job.run_dir
     try:
         with processes.run_lock(run_dir):
-            import_parts(job.parts, GROUPS.values())
+            import_components(job.components, GROUPS.values())
             from tasks.run.training_process import TrainingProcess
 
             config = read_config(run_dir)
@@ -117,7 +117,7 @@ def report_end(error: BaseException, job: Job | None = None) -> int:
 
 
 def _way(job: Job) -> str:
-    return f"Go on with: {proposed.resume(job.run_dir, job.parts)}"
+    return f"Go on with: {proposed.resume(job.run_dir, job.components)}"
 
 
 def _note(run_dir: Path, code: int, text: str, step: int | None = None) -> None:

@@ -34,7 +34,7 @@ from tasks.types import Config, State
 from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
-from xformer_kit.config.saved import check_unchanged, part_hashes
+from xformer_kit.config.saved import check_unchanged, component_hashes
 from xformer_kit.config.unused import never_peaks
 from xformer_kit.data import collate, prepare
 from xformer_kit.inspect.flops import flops_per_token
@@ -255,7 +255,7 @@ class TrainingProcess:
             line = f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"
             print(printable(line), flush=True)
         else:
-            summary.show(found, self.run_dir, sample, parts=self.job.parts)
+            summary.show(found, self.run_dir, sample, components=self.job.components)
 
     def _results(self) -> State:
         """The content of summary.json, without the sample."""
@@ -293,7 +293,7 @@ class TrainingProcess:
             "data_fingerprint": prepared.fingerprint,
             "kernels": summary.kernels(config, self.vocab_size),
             "devices": devices,
-            "parts": part_hashes(self.job.parts),
+            "components": component_hashes(self.job.components),
             "code": codes(config),
             "versions": summary.versions(),
             "run": str(self.run_dir),

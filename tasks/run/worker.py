@@ -44,7 +44,7 @@ def agent(job: Job, count: int) -> int:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode >= 0:
             return failure.exitcode
-        name, way = signal.Signals(-failure.exitcode).name, resume(job.run_dir, job.parts)
+        name, way = signal.Signals(-failure.exitcode).name, resume(job.run_dir, job.components)
         print(
             f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
             file=sys.stderr,

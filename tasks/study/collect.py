@@ -26,7 +26,7 @@ def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results
     return Results(
         plan["study"],
         plan["command"],
-        plan["parts"],
+        plan["components"],
         plan["variants"],
         outcomes,
         plan.get("search"),

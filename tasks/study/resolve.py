@@ -31,7 +31,7 @@ class StudyPlan:
 
     node: dict  # of the study, complete
     command: list[str]  # the overrides that asked for it
-    parts: tuple[str, ...]
+    components: tuple[str, ...]
     variants: list[Variant]
     runs: list[StudyRun]
     costs: "Costs"
@@ -70,7 +70,7 @@ class StudyPlan:
             "study": self.node,
             "pool": os.path.relpath(self.node["runs"], self.folder),
             "command": self.command,
-            "parts": list(self.parts),
+            "components": list(self.components),
             "variants": [variant.plain() for variant in self.variants],
             "search": self.search,
             "runs": [
@@ -154,7 +154,7 @@ class Costs:
 
 
 def resolve(
-    node: dict, compose: Compose, command: list[str], parts: tuple[str, ...] = ()
+    node: dict, compose: Compose, command: list[str], components: tuple[str, ...] = ()
 ) -> StudyPlan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
     brought to the budget.
@@ -181,7 +181,7 @@ def resolve(
     made_of = runs(made, node, costs.key)
     if faults := _twins(made_of):
         raise ConfigError(faults)
-    return StudyPlan(node, command, parts, made, made_of, costs, compose, size)
+    return StudyPlan(node, command, components, made, made_of, costs, compose, size)
 
 
 def _twins(all_runs: list[StudyRun]) -> list[Fault]:

@@ -98,7 +98,7 @@ SHAPE = {
     "study": STUDY,
     "pool": "text",
     "command": ["text"],
-    "parts": ["text"],
+    "components": ["text"],
     "variants": [VARIANT],
     "runs": [{"variant": "count", "seed": "count", "key": "text"}],
     "search?": SEARCH,

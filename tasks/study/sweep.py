@@ -57,7 +57,7 @@ def go(launcher: Any, words: list[str]) -> None:
 
 def _run(launcher: Any, words: list[str]) -> int:
     line = _asked[-1]
-    plan = resolve(line.study, line.compose, line.argv, tuple(line.parts))
+    plan = resolve(line.study, line.compose, line.argv, tuple(line.components))
     if plan.node["dry_run"]:
         from tasks.study.dry_run import show
 

@@ -224,7 +224,9 @@ def test_the_absorbed_form_is_the_plain_form(position, kernel, monkeypatch):
     for form in (True, False):
         monkeypatch.setattr(Latent, "_absorbs", lambda self, q, seen, form=form: form)
         past = model.cache(BATCH, LENGTH)
-        out[form] = torch.cat([model(part, cache=past) for part in IDS.split([6, 1, 4, 2], 1)], 1)
+        out[form] = torch.cat(
+            [model(component, cache=past) for component in IDS.split([6, 1, 4, 2], 1)], 1
+        )
         assert len(forms) == 2 * 4  # both layers, each call
     assert_close(out[True], out[False])
     assert_close(out[False], model(IDS))
@@ -243,8 +245,8 @@ def test_the_form_with_fewer_products_is_taken(monkeypatch):
         )
     model = made(SMALL | {"kv_rank": 40}, layers=1)
     past = model.cache(BATCH, LENGTH)
-    for part in IDS.split([11, 1, 1], 1):
-        model(part, cache=past)
+    for component in IDS.split([11, 1, 1], 1):
+        model(component, cache=past)
     model(IDS)
     assert calls == ["_plain", "_absorbed", "_absorbed", "_plain"]
 
@@ -254,8 +256,8 @@ def test_maps_that_are_more_than_linear_are_not_absorbed():
     model = made(SMALL, layers=1)
     attn, past, seen = model.decoder.blocks[0].attn, model.cache(BATCH, LENGTH), []
     attn.k.register_forward_hook(lambda *_: seen.append(1))
-    for part in IDS.split([11, 1, 1], 1):
-        model(part, cache=past)
+    for component in IDS.split([11, 1, 1], 1):
+        model(component, cache=past)
     assert len(seen) == 3
 
 

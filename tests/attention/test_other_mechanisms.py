@@ -175,6 +175,8 @@ def test_projections_have_biases_only_if_bias_is_true(name):
             .attn
         )
         having = {
-            where for where, part in attn.named_modules() if getattr(part, "bias", None) is not None
+            where
+            for where, component in attn.named_modules()
+            if getattr(component, "bias", None) is not None
         }
         assert having.isdisjoint("qkvo") if not bias else {"o"} <= having

@@ -220,10 +220,10 @@ def gpt2():
     )
     layer = drawn(GPT2Attention(config, layer_idx=DEPTH))
     state = {"o.weight": layer.c_proj.weight.t(), "o.bias": layer.c_proj.bias}
-    for part in ("weight", "bias"):
-        both = getattr(layer.c_attn, part).chunk(3, -1)
+    for component in ("weight", "bias"):
+        both = getattr(layer.c_attn, component).chunk(3, -1)
         state |= {
-            f"{n}.{part}": values.t() if values.ndim > 1 else values
+            f"{n}.{component}": values.t() if values.ndim > 1 else values
             for n, values in zip("qkv", both, strict=True)
         }
     hidden = torch.full((LENGTH, LENGTH), float("-inf"), dtype=torch.float64).triu(1)[None, None]

@@ -89,10 +89,10 @@ class Cubed(Score):
     path = tmp_path / "scores.py"
     path.write_text(source)
     try:
-        config = compose([f"parts=[{path}]", "attn.score.name=cubed", "attn.score.floor=0.5"])
+        config = compose([f"components=[{path}]", "attn.score.name=cubed", "attn.score.floor=0.5"])
         assert config["attn"]["score"] == {"name": "cubed", "floor": 0.5}
         results = check_file(str(path))
-        assert {result.part for result in results} == {"attn.score cubed"}
+        assert {result.component for result in results} == {"attn.score cubed"}
         assert [result.sentence for result in results if result.verdict == "broken"] == []
     finally:
         SCORES.forget(SCORES["cubed"].__module__)

@@ -89,7 +89,9 @@ ONE_FAULT = {
     "resume=outputs/x": (
         "resume: is an instruction of python train.py alone; got outputs/x. Leave it out."
     ),
-    "parts=[3]": "parts: must list Python files; got 3. Try parts=[my_parts.py].",
+    "components=[3]": (
+        "components: must list Python files; got 3. Try components=[my_components.py]."
+    ),
     "model.decoder.cross.heads=3": (
         "model.decoder.cross: looks at an encoder, and the model has none. Leave it out."
     ),
@@ -226,9 +228,9 @@ ONE_FAULT = {
     "model.decoder.layout=[attn,cross]": (
         "model.decoder.layout: 'cross' looks at an encoder, and the model has none. Leave it out."
     ),
-    "parts=[no_such_file.py]": (
-        "parts: cannot read no_such_file.py: No such file or directory. Name a Python file that"
-        " registers parts."
+    "components=[no_such_file.py]": (
+        "components: cannot read no_such_file.py: No such file or directory. Name a Python file"
+        " that registers components."
     ),
 }
 
@@ -296,7 +298,7 @@ def test_composing_twice_gives_equal_configs_of_plain_values():
     assert a == b
     assert leaves(a) <= {str, int, float, bool, type(None), list}
     assert "resume" not in a
-    assert "parts" not in a
+    assert "components" not in a
     assert "hydra" not in a
 
 

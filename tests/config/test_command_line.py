@@ -1,4 +1,4 @@
-"""A whole command line is checked before Hydra runs it: every job of a sweep, and parts of the
+"""A whole command line is checked before Hydra runs it: every job of a sweep, and components of the
 user's own.
 """
 
@@ -29,28 +29,30 @@ class Mine(MultiHead):
 
 @pytest.fixture
 def mine(tmp_path):
-    yield tmp_path / "my_parts.py"
+    yield tmp_path / "my_components.py"
     for registry in GROUPS.values():
         for name in [
-            n for n, part in registry.items() if part.__module__.startswith("xformer_kit_parts_")
+            n
+            for n, component in registry.items()
+            if component.__module__.startswith("xformer_kit_components_")
         ]:
             registry.forget(registry[name].__module__)
 
 
-def test_parts_of_a_package_that_is_installed_meanwhile_are_found(tmp_path, monkeypatch):
+def test_components_of_a_package_that_is_installed_meanwhile_are_found(tmp_path, monkeypatch):
     compose(["logger=none"])
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "xformer_kit_parts_offered.py").write_text(MINE)
+    (tmp_path / "xformer_kit_components_offered.py").write_text(MINE)
     about = tmp_path / "offered-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(
-        "[xformer_kit.parts]\nmine = xformer_kit_parts_offered\n"
+        "[xformer_kit.components]\nmine = xformer_kit_components_offered\n"
     )
     try:
         assert compose(["logger=none", "attn=mine", "attn.knob=2"])["attn"]["knob"] == 2.0
     finally:
-        GROUPS["attn"].forget("xformer_kit_parts_offered")
+        GROUPS["attn"].forget("xformer_kit_components_offered")
 
 
 def test_a_budget_or_a_design_that_a_line_chooses_has_nothing_of_the_files():
@@ -188,8 +190,8 @@ OF_STACKS = {
 
 
 @pytest.mark.parametrize("line", OF_STACKS)
-def test_a_part_of_a_stack_keeps_its_name_beside_its_options(line):
-    """Hydra puts the later of the two in place of the earlier, which would train another part
+def test_a_component_of_a_stack_keeps_its_name_beside_its_options(line):
+    """Hydra puts the later of the two in place of the earlier, which would train another component
     without a word.
     """
     assert OF_STACKS[line].items() <= compose(line.split())["model"]["decoder"].items()
@@ -205,8 +207,8 @@ def test_the_names_of_a_sweep_stay_beside_options_too():
 
 
 def test_a_studys_words_meet_those_of_its_line():
-    """A level that chooses a part stays beside an option that the line gives, in the plan as in the
-    run.
+    """A level that chooses a component stays beside an option that the line gives, in the plan as
+    in the run.
     """
     line = preflight(["study=norm_placement", "model.decoder.norm.eps=1e-3"])
     assert line.compose(["model.decoder.norm=layer"])[0]["model"]["decoder"]["norm"] == {
@@ -221,9 +223,9 @@ def test_a_studys_words_meet_those_of_its_line():
     ]
 
 
-def test_one_file_of_parts_may_stand_without_brackets(mine):
+def test_one_file_of_components_may_stand_without_brackets(mine):
     mine.write_text(MINE)
-    assert preflight([f"parts={mine}", "attn=mine"]).parts == (str(mine),)
+    assert preflight([f"components={mine}", "attn=mine"]).components == (str(mine),)
 
 
 def test_resume_takes_nothing_beside_it():
@@ -236,50 +238,51 @@ def test_resume_takes_nothing_beside_it():
     )
 
 
-def test_a_part_of_ones_own_is_a_choice_like_any_other(mine):
+def test_a_component_of_ones_own_is_a_choice_like_any_other(mine):
     mine.write_text(MINE)
-    config = compose([f"parts=[{mine}]", "attn=mine", "attn.knob=3"])
+    config = compose([f"components=[{mine}]", "attn=mine", "attn.knob=3"])
     assert config["attn"] == {"name": "mine", "heads": 8, "knob": 3}
     assert build(config, vocab_size=5).decoder.blocks[0].attn.knob == 3
     with pytest.raises(
         ConfigError, match=r"^attn\.nob: attn 'mine' has no option 'nob'\. Did you mean 'knob'\?"
     ):
-        compose([f"parts=[{mine}]", "attn=mine", "attn.nob=3"])
+        compose([f"components=[{mine}]", "attn=mine", "attn.nob=3"])
 
 
-def test_a_part_that_changed_is_imported_anew(mine, monkeypatch):
+def test_a_component_that_changed_is_imported_anew(mine, monkeypatch):
     """Also within the second and to the same length, which Python's kept bytecode does not tell."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     mine.write_text(MINE)
-    compose([f"parts=[{mine}]", "attn=mine"])
+    compose([f"components=[{mine}]", "attn=mine"])
     mine.write_text(MINE.replace("knob: float = 1.0", "knob: float = 7.0"))
-    assert compose([f"parts=[{mine}]", "attn=mine"])["attn"]["knob"] == 7.0
+    assert compose([f"components=[{mine}]", "attn=mine"])["attn"]["knob"] == 7.0
 
 
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("def f(:\n", "parts: cannot read {file}: line 1: invalid syntax."),
+        ("def f(:\n", "components: cannot read {file}: line 1: invalid syntax."),
         (
             MINE.replace("knob: float = 1.0):  # of the output", "**knobs: float):"),
             (
-                "parts: {file}: attn 'mine' takes **knobs. Name every option instead, so that a"
-                " typo in a config is an error."
+                "components: {file}: attn 'mine' takes **knobs. Name every option instead, so that"
+                " a typo in a config is an error."
             ),
         ),
         (
             MINE.replace("knob: float = 1.0", "knob=1.0"),
-            "parts: {file}: attn 'mine': option knob has no type; annotate it, e.g. knob: int = 1.",
+            "components: {file}: attn 'mine': option knob has no type; annotate it, e.g. knob: int ="
+            " 1.",
         ),
-        ("\n1 / 0\n", "parts: {file}, line 2, raised ZeroDivisionError: division by zero."),
-        ("import sys; sys.exit(3)\n", "parts: {file}, line 1, raised SystemExit: 3."),
+        ("\n1 / 0\n", "components: {file}, line 2, raised ZeroDivisionError: division by zero."),
+        ("import sys; sys.exit(3)\n", "components: {file}, line 1, raised SystemExit: 3."),
     ],
 )
-def test_a_file_of_parts_that_cannot_be_read_is_one_sentence(mine, source, sentence):
+def test_a_file_of_components_that_cannot_be_read_is_one_sentence(mine, source, sentence):
     mine.write_text(source)
-    faults = refused([f"parts=[{mine}]"])
+    faults = refused([f"components=[{mine}]"])
     assert faults[0] == sentence.format(file=mine)
-    assert refused([f"parts=[{mine}]"]) == faults
+    assert refused([f"components=[{mine}]"]) == faults
 
 
 def test_a_saved_config_is_read_back_as_it_was(tmp_path):

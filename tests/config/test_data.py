@@ -90,7 +90,7 @@ def test_a_corpus_gives_what_its_options_say(files):
     assert "data=jsonl gives text" in found and "data=jsonl, " in found and "data=tsv" in found
 
 
-def test_a_part_that_mixes_documents_is_refused_beside_data_documents(tmp_path):
+def test_a_component_that_mixes_documents_is_refused_beside_data_documents(tmp_path):
     (tmp_path / "leaky.py").write_text(
         "from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead\n\n\n"
         "@ATTENTIONS.register('leaky')\n"
@@ -99,7 +99,7 @@ def test_a_part_that_mixes_documents_is_refused_beside_data_documents(tmp_path):
         "    def __init__(self, dim, norm, kernel, *, heads: int = 8):\n"
         "        super().__init__(dim, norm, kernel, shape=HeadShape(heads))\n"
     )
-    words = f"parts=[{tmp_path}/leaky.py] data=pydoc"
+    words = f"components=[{tmp_path}/leaky.py] data=pydoc"
     try:
         assert compose(f"{words} attn=leaky".split())["attn"]["name"] == "leaky"
         for where, way in (
@@ -140,7 +140,7 @@ def test_what_a_run_would_not_read_is_refused_where_it_was_asked_for(files):
     )
 
 
-PROBES = [name for name, part in CORPORA.items() if part.form == "labelled"]
+PROBES = [name for name, component in CORPORA.items() if component.form == "labelled"]
 
 
 @pytest.mark.parametrize("name", PROBES)

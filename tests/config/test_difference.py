@@ -3,14 +3,14 @@
 from xformer_kit.config.difference import differing, flat, written
 
 
-def test_of_a_part_that_is_another_only_the_name_is_said():
+def test_of_a_component_that_is_another_only_the_name_is_said():
     one = {"model": {"dim": 8, "layers": 2}, "ffn": {"name": "mlp", "width": 4}}
     two = {"model": {"dim": 8, "layers": 3}, "ffn": {"name": "glu", "width": 5, "bias": True}}
     assert dict(flat(one)) == {"model.dim": 8, "model.layers": 2, "ffn.name": "mlp", "ffn.width": 4}
     assert differing([dict(flat(one)), dict(flat(two))]) == ["model.layers", "ffn.name"]
 
 
-def test_options_of_the_same_part_are_said_and_so_is_what_one_lacks():
+def test_options_of_the_same_component_are_said_and_so_is_what_one_lacks():
     one, two, three = (
         {"ffn.name": "mlp", "ffn.width": 4},
         {"ffn.name": "mlp", "ffn.width": 5},

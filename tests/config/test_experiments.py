@@ -64,7 +64,7 @@ def test_an_experiment_of_a_probe_is_judged_on_its_test_set(name, tmp_path):
     assert summary["task"] == "language_modeling"
 
 
-def test_a_part_on_the_command_line_replaces_that_of_an_experiment_with_its_options():
+def test_a_component_on_the_command_line_replaces_that_of_an_experiment_with_its_options():
     config = compose(["experiment=induction", "attn=dot"])
     assert config["attn"] == {"name": "dot", "scale": None, "dropout": 0.0}
     with pytest.raises(ConfigError, match=r"^attn\.heads: attn 'dot' has no option 'heads'"):

@@ -171,7 +171,7 @@ def test_a_file_is_read_anew_when_it_has_changed_and_when_it_is_new(tmp_path):
 
 
 @pytest.mark.parametrize("default", [2, 1.0])
-def test_a_part_that_is_registered_anew_is_composed_anew(default):
+def test_a_component_that_is_registered_anew_is_composed_anew(default):
     """Also where its new default equals the old one, and is another."""
     found = []
     for value in (1, default):
@@ -290,7 +290,7 @@ def test_hydras_store_may_be_put_back_or_changed():
     Singleton.set_state(before)
     assert compose(["norm=rms"]) == first
     ConfigStore.instance().store(group="norm", name="rms", node={"name": "rms", "eps": 0.5})
-    assert compose(["norm=rms"]) == first  # a part is what is registered
+    assert compose(["norm=rms"]) == first  # a component is what is registered
 
 
 def test_what_is_drawn_is_drawn_each_time():

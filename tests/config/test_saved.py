@@ -15,7 +15,7 @@ import yaml
 from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.config import check, compose, config_yaml, read_config
-from xformer_kit.config.saved import MOST_VALUES, check_parts, check_unchanged, parse_config
+from xformer_kit.config.saved import MOST_VALUES, check_components, check_unchanged, parse_config
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.size import too_large
 from xformer_kit.model.build import build_model
@@ -147,25 +147,25 @@ def test_components_of_its_own_must_be_given_as_they_were(tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
     run.mkdir()
     other.mkdir()
-    check_parts(run, [])
+    check_components(run, [])
     file = other / "mine.py"
     file.write_text("x = 1\n")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    (run / "parts.json").write_text(json.dumps({"mine.py": digest}))
-    check_parts(run, [str(file)])
+    (run / "components.json").write_text(json.dumps({"mine.py": digest}))
+    check_components(run, [str(file)])
     with pytest.raises(ConfigError) as error:
-        check_parts(run, [])
+        check_components(run, [])
     assert (
         str(error.value)
         == f"{run}: was begun with components of its own; got no file called 'mine.py' (sha256"
-        f" {digest[:12]}). Give the file that you trust under that name: --parts FILE."
+        f" {digest[:12]}). Give the file that you trust under that name: --components FILE."
     )
     file.write_text("x = 2\n")
     with pytest.raises(
         ConfigError,
         match=f"mine.py must be as it was when the run began \\(sha256 {digest[:12]}\\)",
     ):
-        check_parts(run, [str(file)])
+        check_components(run, [str(file)])
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,6 @@ def test_components_of_its_own_must_be_given_as_they_were(tmp_path):
     ids=["cut", "list", "a path", "no digest", "an escape code", "deep"],
 )
 def test_a_list_of_components_that_no_run_saved(tmp_path, text, rule):
-    (tmp_path / "parts.json").write_text(text)
-    with pytest.raises(ConfigError, match=f"parts.json: {rule}"):
-        check_parts(tmp_path, [])
+    (tmp_path / "components.json").write_text(text)
+    with pytest.raises(ConfigError, match=f"components.json: {rule}"):
+        check_components(tmp_path, [])

@@ -133,7 +133,7 @@ def test_what_is_refused(words):
 
 
 KEPT = [
-    # a part that no layer has is not checked
+    # a component that no layer has is not checked
     f"{SEQ2SEQ} attn=gated_delta model.encoder.layout=[ffn] model.decoder.cross=multi_head",
     "model.dim=100 attn.heads=4 model.decoder.layout=[{attn:{head_dim:12}},ffn]",
     f"attn=lambda model.decoder.pattern=[a] {A}{{position:none}}",
@@ -149,7 +149,7 @@ KEPT = [
     f"{MIXED}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",
     # laid under it
     f"model.decoder.pattern=[a] {A}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",
-    # heads carry over to another part
+    # heads carry over to another component
     f"model.decoder.pattern=[a] {A}{{attn:linear}} attn.heads=4",
     f"{SEQ2SEQ} model.decoder.attn.heads=2 attn.heads=4",
     f"{SEQ2SEQ} model.decoder.layout=[cross,ffn] attn.heads=4",

@@ -131,7 +131,7 @@ def test_a_key_in_the_wrong_place_is_answered_with_its_place(line, place):
     assert place in sentence
 
 
-def test_a_part_of_a_part_may_be_chosen_beside_its_options():
+def test_a_component_of_a_part_may_be_chosen_beside_its_options():
     lines = {
         "attn.gate=element attn.gate.rank=4": "attn.gate.name=element attn.gate.rank=4",
         "attn.gate.rank=4 model.decoder.attn.gate=element": (

@@ -101,8 +101,8 @@ def config_of(name: str, *more: str) -> dict:
 
 
 def model_of(name: str, *more: str, dtype: torch.dtype = torch.float64) -> Model:
-    """A composition with weights large enough for every part to matter: its own start keeps all
-    scores near zero.
+    """A composition with weights large enough for every component to matter: its own start keeps
+    all scores near zero.
     """
     model = build(config_of(name, *more), vocab_size=VOCAB).to(dtype)
     source = torch.Generator().manual_seed(1)
@@ -134,8 +134,8 @@ def given(model: Model, tokens: Tokens) -> dict[str, Tokens]:
 
 
 def loss_of(model: Model, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean next-token loss in nats with the parts' own losses and those of later tokens, and the
-    report.
+    """Mean next-token loss in nats with the components' own losses and those of later tokens, and
+    the report.
     """
     if model.predictions:
         nats, count, report = LanguageModeling().loss(model, {"tokens": tokens})

@@ -19,7 +19,7 @@ from xformer_kit.registry import ConfigError, Fault, at_least
 class Latent(Attention):
     """Keys and values of all heads are read from one latent per token, c = norm(x D): k = [c K,
     rotated(x R)], v = c V (DeepSeek-AI, 2024, arXiv:2405.04434, section 2.1.2 and 2.1.3). The cache
-    holds only c and the rotated part.
+    holds only c and the rotated component.
     """
 
     def __init__(
@@ -30,7 +30,8 @@ class Latent(Attention):
         *,
         heads: int = 4,  # query heads
         rank: int = 8,  # channels of the latent
-        # channels that the position rotates: of every query head, and one key part for all heads
+        # channels that the position rotates: of every query head, and one key component for all
+        # heads
         turned: int = 4,
     ):
         super().__init__()

@@ -45,7 +45,7 @@ def data(step: int, rank: int | None = None) -> Tokens:
 
 def train(model: Model, ranks: Sequence[int], gather: Callable[[Tensor], None]) -> list[float]:
     """The losses of these ranks' rows, step by step. The optimizer sees the mean gradient of all
-    ranks, the parts the sum of what was reported; `gather` adds up a tensor over processes, in
+    ranks, the components the sum of what was reported; `gather` adds up a tensor over processes, in
     place.
     """
     optimizer = torch.optim.AdamW(

@@ -1,4 +1,4 @@
-"""Activation checkpointing changes neither loss nor gradients nor what the parts report."""
+"""Activation checkpointing changes neither loss nor gradients nor what the components report."""
 
 from functools import partial
 
@@ -65,7 +65,7 @@ def test_blocks_are_computed_twice_and_what_they_read_once(wrap, monkeypatch):
     assert calls == {"block": 2 * 3, "table": 1}
 
 
-def test_a_wrapped_part_still_gets_its_report():
+def test_a_wrapped_component_still_gets_its_report():
     model = model_of("router")
     by_wrapper(model)
     _, report, _ = step(model, batch())

@@ -5,7 +5,7 @@ import pytest
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.book import SLOW
 
-PARTS = {
+COMPONENTS = {
     "latent": {"attn": "test_latent"},
     "first_values": {"attn": "test_first_values"},
     "linear": {"attn": "test_linear", "position": "learned"},
@@ -40,9 +40,9 @@ SILENT = {
 }
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named(name):
-    reasons = {law: keeps(tiny(**PARTS[name])) for law, keeps in LAWS.items()}
+    reasons = {law: keeps(tiny(**COMPONENTS[name])) for law, keeps in LAWS.items()}
     assert {law for law, reason in reasons.items() if reason} == SILENT.get(
         name, set()
     ) | ALWAYS | ALONE
@@ -50,10 +50,10 @@ def test_every_law_is_kept_or_named(name):
         assert "a sum over the past does not tell documents apart" in reasons["documents"]
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named_in_two_stacks(name):
     reasons = {
-        law: keeps(tiny("encoder_decoder", **PARTS[name], **TWO[name]))
+        law: keeps(tiny("encoder_decoder", **COMPONENTS[name], **TWO[name]))
         for law, keeps in LAWS.items()
         if law not in SLOW  # they take as long again, and are tested on one stack
     }

@@ -1,4 +1,4 @@
-"""What a part reports is added to the loss, or comes back to it when the step is done."""
+"""What a component reports is added to the loss, or comes back to it when the step is done."""
 
 import torch
 from compositions import VOCAB, batch, config_of, loss_of, model_of
@@ -43,16 +43,16 @@ def test_even_shares_cost_the_factor_itself():
 
 
 def test_a_step_sees_the_sum_over_its_micro_batches():
-    whole, parts = model_of("router"), model_of("router")
+    whole, components = model_of("router"), model_of("router")
     tokens = batch(4)
     _, report = loss_of(whole, tokens)
     whole.after_step(report)
     total: dict[str, torch.Tensor] = {}
     for row in range(4):
-        _, said = loss_of(parts, tokens.map(lambda field, row=row: field[row : row + 1]))
+        _, said = loss_of(components, tokens.map(lambda field, row=row: field[row : row + 1]))
         total = {name: total.get(name, 0) + value for name, value in said.items()}
-    parts.after_step(total)
-    for one, other in zip(whole.decoder.blocks, parts.decoder.blocks, strict=True):
+    components.after_step(total)
+    for one, other in zip(whole.decoder.blocks, components.decoder.blocks, strict=True):
         assert one.ffn.bias.abs().sum() > 0
         assert one.ffn.bias.tolist() == other.ffn.bias.tolist()
 

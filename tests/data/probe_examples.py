@@ -6,8 +6,8 @@ from xformer_kit.registry import Context
 
 PROBES = sorted(
     name
-    for name, part in CORPORA.items()
-    if part.form == "labelled" and "xformer_kit" in part.__module__
+    for name, component in CORPORA.items()
+    if component.form == "labelled" and "xformer_kit" in component.__module__
 )
 SMALL = {
     "recall": {"vocabulary": 20, "length": 24, "pairs": 4},

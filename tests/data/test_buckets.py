@@ -73,15 +73,15 @@ def test_an_epoch_shows_each_example_at_most_once_within_the_budget(sides, seed,
 def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
     batches = LengthBatches(some_lengths(), 512, seed)
     batches.fits(accumulate, world)
-    parts = [
+    components = [
         batches.micro(step, m, accumulate, r, world)
         for m in range(accumulate)
         for r in range(world)
     ]
-    assert [i for part in parts for i in part] == LengthBatches(some_lengths(), 512, seed)[
-        step
-    ].tolist()
-    assert len({len(part) for part in parts}) == 1
+    assert [i for component in components for i in component] == LengthBatches(
+        some_lengths(), 512, seed
+    )[step].tolist()
+    assert len({len(component) for component in components}) == 1
 
 
 def test_steps_may_be_asked_in_any_order():
@@ -172,9 +172,9 @@ def test_what_cannot_be_batched():
     assert (
         sentence(lambda: batches.fits(4, 2))
         == "data.batch_tokens: must give every batch rows in a multiple of accumulation times"
-        " devices, 4 x 2 = 8; got 100, and a batch of 4 rows. Try 160 or more, or fewer parts,"
+        " devices, 4 x 2 = 8; got 100, and a batch of 4 rows. Try 160 or more, or fewer components,"
         " or data.batch_size."
     )
     assert sentence(lambda: batches.fits(1, 3)).endswith(
-        "4 rows. Use 2, 4 or 8 parts, or data.batch_size."
+        "4 rows. Use 2, 4 or 8 components, or data.batch_size."
     )

@@ -54,7 +54,7 @@ def test_pydoc_is_the_same_each_time(pydoc):
     assert again.fingerprint() == pydoc.fingerprint() and again.stamp() == pydoc.stamp()
 
 
-def test_pydoc_of_a_library_that_lacks_parts(monkeypatch, tmp_path):
+def test_pydoc_of_a_library_that_lacks_components(monkeypatch, tmp_path):
     monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setattr(
         python_module, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name))

@@ -49,7 +49,8 @@ def test_every_document_is_whole_and_each_of_its_tokens_but_the_first_is_asked_f
     data = prepare(config)
     for windows in (data.train, data.valid):
         documents = [
-            part + "\n\n" for part in data.tokenizer.decode(windows.ids).split("\n\n")[:-1]
+            component + "\n\n"
+            for component in data.tokenizer.decode(windows.ids).split("\n\n")[:-1]
         ]
         assert windows.documents == len(documents) == len(windows.starts) > 10
         assert (

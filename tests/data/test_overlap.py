@@ -77,7 +77,7 @@ def test_a_copy_of_the_file_of_training(tmp_path):
     assert prepared(tmp_path, **node).overlap == {"valid": [40, 40, "pairs"]}
 
 
-def test_the_parts_of_a_mixture_each_have_their_own(tmp_path):
+def test_the_components_of_a_mixture_each_have_their_own(tmp_path):
     one = {
         "name": "tsv",
         "path": tsv(tmp_path / "a", A),

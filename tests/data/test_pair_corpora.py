@@ -100,13 +100,13 @@ def test_every_pair_is_in_one_split_whatever_the_form(tmp_path, kind):
 def test_the_split_is_by_source_and_the_test_set_stays(tmp_path):
     twice = [(s, t + more) for s, t in PAIRS for more in ("", "!")]
     node = write(tmp_path, "tsv", twice)
-    parts = [CORPORA.create(node | {"valid": valid, "test": 0.1}) for valid in (0.05, 0.3)]
-    for corpus in parts:
+    components = [CORPORA.create(node | {"valid": valid, "test": 0.1}) for valid in (0.05, 0.3)]
+    for corpus in components:
         sources = [{s for s, _ in corpus.pairs(split)} for split in corpus.splits]
         assert not (sources[0] & sources[1] or sources[0] & sources[2] or sources[1] & sources[2])
-    assert list(parts[0].pairs("test")) == list(parts[1].pairs("test"))
+    assert list(components[0].pairs("test")) == list(components[1].pairs("test"))
     some = CORPORA.create(write(tmp_path, "tsv", twice[:300]) | {"test": 0.1})
-    assert set(some.pairs("test")) <= set(parts[0].pairs("test"))  # whatever else there is
+    assert set(some.pairs("test")) <= set(components[0].pairs("test"))  # whatever else there is
     assert CORPORA.create(node).splits == ("train", "valid")
 
 

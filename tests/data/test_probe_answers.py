@@ -87,7 +87,7 @@ def test_selective_copy():
 def test_addition():
     for answer, order in {"reversed": -1, "plain": 1}.items():
         for words in sample(make("addition", answer=answer)):
-            first, second = (int("".join(part)) for part in (words[:3], words[4:7]))
+            first, second = (int("".join(component)) for component in (words[:3], words[4:7]))
             total = int("".join(bare(words[8:])[::order]))
             assert (
                 (words[3], words[7]) == ("+", "=") and first + second == total and len(words) == 12

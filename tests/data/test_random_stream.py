@@ -14,11 +14,11 @@ def test_draws_are_uniform_and_differ():
     fractions = draw.fractions(10_000)
     assert fractions.min() > 0 and fractions.max() <= 1 and abs(fractions.mean() - 0.5) < 0.02
     assert not np.array_equal(RandomStream("a").bits(4), RandomStream("b").bits(4))
-    whole, parts = RandomStream("a"), RandomStream("a")
+    whole, components = RandomStream("a"), RandomStream("a")
     assert whole.bits(6).tolist() == [
-        *parts.bits(2).tolist(),
-        *parts.bits(0).tolist(),
-        *parts.bits(4).tolist(),
+        *components.bits(2).tolist(),
+        *components.bits(0).tolist(),
+        *components.bits(4).tolist(),
     ]
 
 

@@ -70,7 +70,9 @@ def test_there_are_as_many_commands_as_published(commands):
     ],
 )
 def test_sizes_are_the_published_ones(split, train, test):
-    sizes = {part: sum(1 for _ in Scan(split=split).pairs(part)) for part in Scan.splits}
+    sizes = {
+        component: sum(1 for _ in Scan(split=split).pairs(component)) for component in Scan.splits
+    }
     assert (sizes["train"] + sizes["valid"], sizes["test"]) == (train, test)
     assert 0.03 < sizes["valid"] / train < 0.07
 
@@ -90,8 +92,8 @@ def test_all_commands_are_those_of_the_published_file(commands):
 @pytest.mark.parametrize(("split", "longest"), [("length", 22), ("length_cutoff_26", 26)])
 def test_a_cutoff_is_on_the_actions(split, longest):
     lengths = {
-        part: {len(actions.split()) for _, actions in Scan(split=split).pairs(part)}
-        for part in Scan.splits
+        component: {len(actions.split()) for _, actions in Scan(split=split).pairs(component)}
+        for component in Scan.splits
     }
     assert max(lengths["train"]) == longest >= max(lengths["valid"])
     assert min(lengths["test"]) > longest and max(lengths["test"]) == 48
@@ -110,8 +112,10 @@ def test_a_primitive_is_taught_alone_and_always_in_training(split, alone):
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_no_command_stands_in_two_splits(split):
-    parts = [{command for command, _ in Scan(split=split).pairs(part)} for part in Scan.splits]
-    assert len(set.union(*parts)) == sum(map(len, parts)) == 20_910
+    components = [
+        {command for command, _ in Scan(split=split).pairs(component)} for component in Scan.splits
+    ]
+    assert len(set.union(*components)) == sum(map(len, components)) == 20_910
 
 
 def test_options_change_the_fingerprint():

@@ -1,5 +1,5 @@
-"""The reference: every part has a page that says all its options, and no link of the site leads
-nowhere.
+"""The reference: every component has a page that says all its options, and no link of the site
+leads nowhere.
 """
 
 import html
@@ -17,7 +17,7 @@ from docs.pictures import drawn
 from docs.readme import SECTIONS, of_page, sections
 from docs.write import write
 from xformer_kit.config.settings import SETTINGS
-from xformer_kit.inspect.parts import rows
+from xformer_kit.inspect.components import rows
 from xformer_kit.registry import Registry
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def test_the_site_is_built_without_a_complaint_and_its_links_hold(written):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_part_has_a_page_with_all_its_options(written, kind):
+def test_every_component_has_a_page_with_all_its_options(written, kind):
     for name in KINDS[kind]:
         said = shown(written / "pages" / f"{page(kind, name)}.md")
         for row in rows(KINDS[kind], name):
@@ -105,7 +105,7 @@ def test_no_registry_is_forgotten():
     own = [
         r.group
         for r in there.values()
-        if not all(p.__module__.startswith("xformer_kit_parts") for p in r.values())
+        if not all(p.__module__.startswith("xformer_kit_components") for p in r.values())
     ]
     assert sorted(own) == sorted(KINDS)
 
@@ -114,7 +114,7 @@ def test_every_section_of_the_readme_is_on_one_page():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = [of_page(name, readme) for name in SECTIONS]
     for title, text in sections(readme).items():
-        assert sum(text in said for said in pages) == (title != "Parts"), title
+        assert sum(text in said for said in pages) == (title != "Components"), title
 
 
 # Seen to bite.
@@ -126,7 +126,7 @@ def test_broken_links_of_a_page_fail_the_build(tmp_path):
     pages.mkdir()
     shown.mkdir()
     links = (
-        "[a part](parts/none.md)",
+        "[a component](components/none.md)",
         "[a place](#nowhere)",
         "[a place](other.md#nowhere)",
         "![a picture](none.png)",
@@ -198,7 +198,7 @@ PAGE = '<html><body><h1 id="top">Title</h1>{}</body></html>'
     ("body", "fault"),
     [
         ('<a href="#top">up</a> <a href="https://arxiv.org">away</a>', None),
-        ('<a href="none.html">part</a>', "links to none.html, which does not exist"),
+        ('<a href="none.html">component</a>', "links to none.html, which does not exist"),
         ('<a href="#nowhere">place</a>', "links to #nowhere, where no such place is"),
         ('<img src="none.png">', "links to none.png, which does not exist"),
         ('<script src="https://cdn.example/mathjax.js"></script>', "which lies elsewhere"),

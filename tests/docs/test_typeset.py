@@ -24,7 +24,7 @@ def plain(text: str) -> str:
         ),
         ("|q_i|_c and K~^T and k'", "|q<sub>i</sub>|<sub>c</sub> and K\u0303<sup>T</sup> and k'"),
         (
-            "head_dim, kv_heads, max_len, q_rank, top_k, log_rate, my_parts.py",
+            "head_dim, kv_heads, max_len, q_rank, top_k, log_rate, my_components.py",
             None,
         ),  # names of options stay
         ("x-transformers, log-sigmoids, 1e-5, alpha_init", None),
@@ -54,7 +54,7 @@ def test_lines_that_explain_an_option_begin_anew():
 
 
 @pytest.mark.parametrize(
-    ("node", "parts"),
+    ("node", "components"),
     [
         (
             {"defaults": [{"override /mask": "full"}, {"/attn": "linear"}, "_self_"]},
@@ -78,5 +78,5 @@ def test_lines_that_explain_an_option_begin_anew():
         ({"question": "Does full attention help?", "mask": {"window": 4}, "norm": "unknown"}, []),
     ],
 )
-def test_a_config_names_its_parts(node, parts):
-    assert [" ".join(part) for part in named(node, ())] == parts
+def test_a_config_names_its_components(node, components):
+    assert [" ".join(component) for component in named(node, ())] == components

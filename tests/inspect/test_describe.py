@@ -20,7 +20,7 @@ SMALL = [
     "data.seq_len=16",
     "data.batch_size=2",
 ]
-PARTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
+COMPONENTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
 
 
 def grown(config, vocab_size=65):
@@ -29,7 +29,7 @@ def grown(config, vocab_size=65):
     return tree(model, stacks(config), None)
 
 
-@pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
+@pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids=lambda x: str(x))
 def test_the_tree_accounts_for_every_parameter(kind, name):
     for config in compositions(kind, name):
         if not faults(config):
@@ -207,7 +207,7 @@ def test_figures_of_two_stack_agree_with_each_other():
     ]
 
 
-def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():
+def test_a_component_that_reads_values_leaves_figures_unknown_and_says_so():
     @FFNS.register("reads")
     class Reads(FFN):
         """x where its sum is positive."""

@@ -1,4 +1,4 @@
-"""FLOPs are those of torch's counter, for every part that is registered."""
+"""FLOPs are those of torch's counter, for every component that is registered."""
 
 from itertools import islice
 
@@ -17,10 +17,10 @@ from xformer_kit.objective import OBJECTIVES, objective_of
 from xformer_kit.plan import KINDS
 
 # A kernel that computes no gradients on a CPU has nothing to count here.
-PARTS = [
+COMPONENTS = [
     (k, name)
-    for k, parts in KINDS.items()
-    for name in parts
+    for k, components in KINDS.items()
+    for name in components
     if k != "kernel" or not untrained(name, "cpu")
 ]
 SHAPES = [(5, 24, 2), (16, 48, 1), (33, 12, 3)]  # tokens, dim, layers
@@ -60,8 +60,8 @@ def on_meta(config):
         return build_model(config, VOCAB)
 
 
-@pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
-def test_every_part_costs_what_torch_counts(kind, name):
+@pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids=lambda x: str(x))
+def test_every_component_costs_what_torch_counts(kind, name):
     """With each set of companions once, a position and a placement with every third; in one layer,
     but for a placement, which may look at those before.
     """
@@ -75,7 +75,7 @@ def test_every_part_costs_what_torch_counts(kind, name):
     tried = 0
     for config in islice(
         able, 2 if kind in ("mask", "norm", "kernel") else None
-    ):  # in which a count has no part
+    ):  # in which a count has no component
         tried += 1
         found = flops.count(on_meta(config), 13)
         assert [found.forward, found.training] == pytest.approx(
@@ -85,11 +85,11 @@ def test_every_part_costs_what_torch_counts(kind, name):
 
 
 @pytest.mark.parametrize(
-    "part", [{kind: name} for kind in ("attn", "ffn") for name in KINDS[kind]], ids=str
+    "component", [{kind: name} for kind in ("attn", "ffn") for name in KINDS[kind]], ids=str
 )
 @pytest.mark.parametrize(("length", "dim", "layers"), SHAPES)
-def test_every_shape_costs_what_torch_counts(part, length, dim, layers):
-    config = tiny(**part, dim=dim, layers=layers, max_len=64)
+def test_every_shape_costs_what_torch_counts(component, length, dim, layers):
+    config = tiny(**component, dim=dim, layers=layers, max_len=64)
     assert [flops.count(on_meta(config), length).forward] == pytest.approx(
         counted(config, length), rel=0.01
     )

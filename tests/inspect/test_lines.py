@@ -74,8 +74,10 @@ def test_a_run_that_ended_early_is_within_the_axes(runs):
     assert len(names) == 2 and set(names) == set(lines(axes))
     assert note(picture) == f"Runs without a figure of val/loss: {runs[2]}"
     picture.figure.draw_without_rendering()
-    parts = (*picture.figure.texts, *picture.figure.legends, axes.xaxis.label)
-    every = sorted((part.get_window_extent() for part in parts), key=lambda box: box.y0)
+    components = (*picture.figure.texts, *picture.figure.legends, axes.xaxis.label)
+    every = sorted(
+        (component.get_window_extent() for component in components), key=lambda box: box.y0
+    )
     assert all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(every))
 
 

@@ -154,12 +154,12 @@ def test_activations_grow_with_layers_where_the_peak_is_in_the_optimizer():
 
 
 def test_accumulation_divides_activations():
-    whole, parts = (
+    whole, components = (
         training_memory(compose([*SMALL, f"trainer.accumulate={n}"]), 256) for n in (1, 4)
     )
-    assert (whole.rows, parts.rows) == (8, 2)
-    assert parts.activations < whole.activations / 2
-    assert parts.gradients_at_peak == parts.gradients  # those of the micro-batch before
+    assert (whole.rows, components.rows) == (8, 2)
+    assert components.activations < whole.activations / 2
+    assert components.gradients_at_peak == components.gradients  # those of the micro-batch before
 
 
 def test_half_precision_halves_weights():

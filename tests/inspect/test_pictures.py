@@ -68,7 +68,7 @@ def of_bias(position, length, heads):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, part in POSITIONS.items() if "bias" in part.enters]
+    "name", [name for name, component in POSITIONS.items() if "bias" in component.enters]
 )
 def test_a_bias_is_drawn_as_the_model_has_it(name):
     model = made(tiny(position=name, layers=1))

@@ -153,8 +153,8 @@ def test_with_padding_and_across_two_stacks(name):
 
 KERNELS_OF_SCORES = [
     name
-    for name, part in KERNELS.items()
-    if "scores" in part.computes and name not in ("auto", "flex")
+    for name, component in KERNELS.items()
+    if "scores" in component.computes and name not in ("auto", "flex")
 ]
 
 

@@ -1,4 +1,4 @@
-"""Parts that break a law on purpose, and how each is caught by that law's name.
+"""Components that break a law on purpose, and how each is caught by that law's name.
 
 A law that nothing can break proves nothing.
 """
@@ -19,17 +19,17 @@ from xformer_kit.position import Position
 
 
 @contextmanager
-def registered(registry, part):
-    """A part that exists for one test, called 'broken'."""
-    registry.register("broken")(part)
+def registered(registry, component):
+    """A component that exists for one test, called 'broken'."""
+    registry.register("broken")(component)
     try:
         yield
     finally:
-        registry.forget(part.__module__)
+        registry.forget(component.__module__)
 
 
-def bites(law, registry, part, match, composition):
-    with registered(registry, part):
+def bites(law, registry, component, match, composition):
+    with registered(registry, component):
         config = tiny(**composition)
         assert not faults(config)
         with pytest.raises(LawBroken, match=match) as caught:
@@ -40,10 +40,10 @@ def bites(law, registry, part, match, composition):
 
 
 def each(arguments):
-    """The cases of `test_a_broken_part_is_caught`."""
-    names = "law", "registry", "part", "match", "composition"
+    """The cases of `test_a_broken_component_is_caught`."""
+    names = "law", "registry", "component", "match", "composition"
     return pytest.mark.parametrize(
-        names, arguments, ids=[f"{law}-{part.__name__}" for law, _, part, *_ in arguments]
+        names, arguments, ids=[f"{law}-{component.__name__}" for law, _, component, *_ in arguments]
     )
 
 
@@ -52,7 +52,7 @@ def laws_of(module):
     return {name for name, law in LAWS.items() if law.__module__ == f"xformer_kit.laws.{module}"}
 
 
-# Broken parts, each with one fault, that several laws catch.
+# Broken components, each with one fault, that several laws catch.
 
 
 class MeanOverTime(MLP):

@@ -1,6 +1,6 @@
 """Rows that hold every pair of choices that is not refused. Finding them takes minutes, so they are
-kept in a file: `python -m tests.laws.rows` writes it anew. Where parts or their faces are others
-than it says, they are sought again.
+kept in a file: `python -m tests.laws.rows` writes it anew. Where components or their faces are
+others than it says, they are sought again.
 """
 
 import hashlib

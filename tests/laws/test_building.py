@@ -64,8 +64,8 @@ ARGUMENTS = [
 
 
 @each(ARGUMENTS)
-def test_a_broken_part_is_caught(law, registry, part, match, composition):
-    bites(law, registry, part, match, composition)
+def test_a_broken_component_is_caught(law, registry, component, match, composition):
+    bites(law, registry, component, match, composition)
 
 
 def test_every_law_is_seen_to_bite():
@@ -100,7 +100,7 @@ def test_stack_that_forget_what_they_share_are_caught(monkeypatch):
         LAWS["tying"](tiny("encoder_decoder"))
 
 
-def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):
+def test_weights_that_depend_on_other_components_are_caught(monkeypatch):
     """One generator for all parameters in turn, as plain torch has it."""
     from xformer_kit.model import initialise as init
 

@@ -1,4 +1,4 @@
-"""Parts that name the laws which they break, and `xformer check` on the file of a user."""
+"""Components that name the laws which they break, and `xformer check` on the file of a user."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from breaking import MeanOverPast, registered
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFNS, MLP
-from xformer_kit.laws import LAWS, check_file, check_part
+from xformer_kit.laws import LAWS, check_component, check_file
 from xformer_kit.norm import NORMS
 
 
@@ -18,7 +18,7 @@ def test_the_laws_of_every_file_are_seen_to_bite():
     ] == []
 
 
-# A part may name a law that its mathematics breaks.
+# A component may name a law that its mathematics breaks.
 
 
 class Honest(MeanOverPast):
@@ -29,9 +29,9 @@ class Honest(MeanOverPast):
 
 
 @pytest.mark.slow
-def test_a_part_is_exempt_from_a_law_that_it_names():
+def test_a_component_is_exempt_from_a_law_that_it_names():
     with registered(FFNS, Honest):
-        results = {result.law: result for result in check_part("ffn", "broken")}
+        results = {result.law: result for result in check_component("ffn", "broken")}
     assert {r.verdict for r in results.values()} == {"ok", "skipped", "broken"}
     sentence = (
         "ffn 'broken' breaks the law of documents (takes the mean over all that came before)."
@@ -47,14 +47,14 @@ class Misspelt(MLP):
 
 def test_a_law_that_is_misspelt_is_answered_with_the_nearest():
     with registered(FFNS, Misspelt):
-        [result] = check_part("ffn", "broken")
+        [result] = check_component("ffn", "broken")
     assert result.verdict == "broken"
     assert result.sentence.startswith(
         "no law is called 'paddding'. Did you mean 'padding'? Known: "
     )
 
 
-def test_a_part_that_breaks_a_law_is_refused_where_the_task_needs_it():
+def test_a_component_that_breaks_a_law_is_refused_where_the_task_needs_it():
     with registered(FFNS, Honest), pytest.raises(ConfigError) as caught:
         compose(["logger=none", "ffn=broken"])
     assert (
@@ -84,14 +84,18 @@ class Mine(nn.Module):
 
 
 def judged(tmp_path: Path, body: str):
-    file = tmp_path / "my_parts.py"
+    file = tmp_path / "my_components.py"
     file.write_text(MINE.format(body=body))
     try:
         results = check_file(str(file))
     finally:
-        for name in [part.__module__ for part in NORMS.values() if "my_parts" in part.__module__]:
+        for name in [
+            component.__module__
+            for component in NORMS.values()
+            if "my_components" in component.__module__
+        ]:
             NORMS.forget(name)
-    assert {result.part for result in results} == {"norm mine"}
+    assert {result.component for result in results} == {"norm mine"}
     return {result.law: result for result in results}
 
 
@@ -106,15 +110,15 @@ def test_a_users_file_is_caught(tmp_path):
     assert "norm=mine" in results["causality"].sentence
 
 
-def test_a_users_part_that_raises_is_answered_by_a_sentence(tmp_path):
+def test_a_users_component_that_raises_is_answered_by_a_sentence(tmp_path):
     results = judged(tmp_path, "x @ 3")
     assert "raised TypeError: " in results["causality"].sentence
 
 
-def test_a_file_without_parts_is_answered_by_a_sentence(tmp_path):
+def test_a_file_without_components_is_answered_by_a_sentence(tmp_path):
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(
         ConfigError,
-        match=r"^parts: .*empty\.py registers no part; decorate one, e\.g\. @ATTENTIONS",
+        match=r"^components: .*empty\.py registers no component; decorate one, e\.g\. @ATTENTIONS",
     ):
         check_file(str(tmp_path / "empty.py"))

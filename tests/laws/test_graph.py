@@ -122,8 +122,8 @@ ARGUMENTS = [
 
 
 @each(ARGUMENTS)
-def test_a_broken_part_is_caught(law, registry, part, match, composition):
-    bites(law, registry, part, match, composition)
+def test_a_broken_component_is_caught(law, registry, component, match, composition):
+    bites(law, registry, component, match, composition)
 
 
 def test_every_law_is_seen_to_bite():
@@ -134,7 +134,7 @@ class Named(Growing):
     breaks = {"one graph": "its state grows"}
 
 
-def test_a_part_that_names_the_law_is_exempt_from_it_and_not_from_the_other():
+def test_a_component_that_names_the_law_is_exempt_from_it_and_not_from_the_other():
     with registered(PLACEMENTS, Named):
         config = tiny(placement="broken")
         assert "its state grows" in LAWS["one graph"](config)

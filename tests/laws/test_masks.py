@@ -65,8 +65,8 @@ ARGUMENTS = [
 
 
 @each(ARGUMENTS)
-def test_a_broken_part_is_caught(law, registry, part, match, composition):
-    bites(law, registry, part, match, composition)
+def test_a_broken_component_is_caught(law, registry, component, match, composition):
+    bites(law, registry, component, match, composition)
 
 
 def test_every_law_is_seen_to_bite():

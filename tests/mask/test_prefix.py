@@ -128,8 +128,8 @@ def in_calls(model, ids, *chunks, **fields):
     """Logits of chunks that are read one after another with a cache."""
     past, logits, start = model.cache(len(ids), ids.shape[1]), [], 0
     for n in chunks:
-        part = {name: field[:, start : start + n] for name, field in fields.items()}
-        logits.append(model(ids[:, start : start + n], cache=past, **part))
+        component = {name: field[:, start : start + n] for name, field in fields.items()}
+        logits.append(model(ids[:, start : start + n], cache=past, **component))
         start += n
     return torch.cat(logits, 1)
 
@@ -182,7 +182,7 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
         (
             {"placement": "mv_split"},
             "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of"
-            " all before it). Give all tokens in one call, or choose another part.",
+            " all before it). Give all tokens in one call, or choose another component.",
         ),
     ],
     ids=str,

@@ -149,7 +149,7 @@ def test_without_a_target_the_loss_and_every_gradient_are_zero(path, terms):
     assert all((g == 0).all() for g in gradients(loss, hidden, weight, bias))
 
 
-def test_rows_that_pad_the_vocabulary_take_no_part(path):
+def test_rows_that_pad_the_vocabulary_take_no_component(path):
     hidden, weight, target, bias = example(rows=29, vocab=23)
     cut = cross_entropy(hidden, weight[:23], target, bias[:23])
     loss = cross_entropy(hidden, weight, target, bias, vocab_size=23)
@@ -261,13 +261,13 @@ def test_scaled_streams_equal_their_sums_one_by_one(path, terms):
     scale = torch.tensor([0.5, 2.0, 1.5], dtype=torch.float64)
     streams = hidden.view(3, 13, 5), weight, target.view(3, 13), scale
     total, sums = cross_entropies(*streams, bias, 23, **terms)
-    parts = [
+    components = [
         plain(hidden[i : i + 13], weight, target[i : i + 13], bias, 23, **terms)
         for i in (0, 13, 26)
     ]
-    expected = sum(s * part for s, part in zip(scale, parts, strict=True))
+    expected = sum(s * component for s, component in zip(scale, components, strict=True))
     assert_close(total, expected)
-    assert_close(sums, torch.stack(parts).detach())
+    assert_close(sums, torch.stack(components).detach())
     assert not sums.requires_grad
     leaves = hidden, weight, bias
     for a, b in zip(gradients(3 * total, *leaves), gradients(3 * expected, *leaves), strict=True):

@@ -1,4 +1,4 @@
-"""nGPT as parts, against the equations of Loshchilov et al., 2024, arXiv:2410.01131, written
+"""nGPT as components, against the equations of Loshchilov et al., 2024, arXiv:2410.01131, written
 out.
 """
 
@@ -147,10 +147,12 @@ def test_experts_are_held_as_networks_are():
 
 @pytest.mark.parametrize("activated", ["gate", "up"])
 def test_what_is_activated_is_multiplied_by_the_root_of_dim(activated):
-    part = FFNS.create({"name": "glu", "width": 5, "scales": True, "activated": activated}, dim=16)
+    component = FFNS.create(
+        {"name": "glu", "width": 5, "scales": True, "activated": activated}, dim=16
+    )
     x = torch.randn(1, 2, 16, generator=torch.Generator().manual_seed(0))
-    gate, up = part.gate(x), part.up(x)
+    gate, up = component.gate(x), component.up(x)
     h = F.silu(4 * gate) * up if activated == "gate" else F.silu(4 * up) * gate
-    assert_close(part(x)[0], part.down(h))
+    assert_close(component(x)[0], component.down(h))
     mlp = FFNS.create({"name": "mlp", "width": 5, "scales": True}, dim=16)
     assert_close(mlp(x)[0], mlp.down(F.gelu(4 * mlp.up(x))))

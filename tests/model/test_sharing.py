@@ -268,8 +268,8 @@ def albert_state(theirs, groups):
         pairs[f"{block}.placement.attn.norm"] = f"{them}.attention.LayerNorm"
         pairs[f"{block}.placement.ffn.norm"] = f"{them}.full_layer_layer_norm"
     names |= {
-        f"{one}.{part}": f"{other}.{part}"
+        f"{one}.{component}": f"{other}.{component}"
         for one, other in pairs.items()
-        for part in ("weight", "bias")
+        for component in ("weight", "bias")
     }
     return {ours: theirs[name] for ours, name in names.items()}

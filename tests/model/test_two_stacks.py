@@ -22,7 +22,7 @@ def model_of(source_vocab_size=None, **changes) -> Model:
     return model.double().eval()
 
 
-def test_shared_parts_reach_both_stack_and_each_has_layers_of_its_own():
+def test_shared_components_reach_both_stack_and_each_has_layers_of_its_own():
     attn = {"name": "multi_head", "heads": 4, "kv_heads": 2, "head_dim": None}
     changes = {"encoder": {"layers": 6}, "decoder": {"layers": 2, "cross": {"heads": 2}}}
     model = model_of(attn=attn, norm="layer", dropout=0.1, **changes)

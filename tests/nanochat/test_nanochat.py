@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit import build, compose
-from xformer_kit.config import GROUPS, import_parts
+from xformer_kit.config import GROUPS, import_components
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import made
@@ -44,7 +44,7 @@ WORDS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    import_parts(FILES, GROUPS.values())
+    import_components(FILES, GROUPS.values())
     yield
     for extra in [extra for extra in EXTRAS.values() if extra.__module__ not in ("", None)]:
         if not extra.__module__.startswith("xformer_kit."):

@@ -11,7 +11,7 @@ from xformer_kit.registry import Context
 
 
 class Table(nn.Module):
-    """A part with a matrix that must not shrink."""
+    """A component with a matrix that must not shrink."""
 
     no_decay = ("bias_table",)
 

@@ -88,7 +88,7 @@ def test_wsd_by_eye():
     )
 
 
-def test_the_stable_part_of_wsd_does_not_depend_on_the_length():
+def test_the_stable_component_of_wsd_does_not_depend_on_the_length():
     short, long = curve("wsd", 50, warmup=5, decay=0.2), curve("wsd", 500, warmup=5, decay=0.2)
     assert short[:40] == long[:40]
 

@@ -18,8 +18,8 @@ from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.placement.weighted import deepnorm_factors
 
-# part -> (options, one sublayer, two in parallel), each a function of the part and the stream, with
-# m the model's factor
+# component -> (options, one sublayer, two in parallel), each a function of the component and the
+# stream, with m the model's factor
 EQUATIONS = {
     "pre": (
         {},
@@ -86,8 +86,10 @@ def test_without_a_residual_stream_a_sublayer_is_all_there_is():
 
 @pytest.mark.parametrize(("layers", "start"), [(18, 0.1), (24, 1e-5), (25, 1e-6)])
 def test_layer_scale_starts_smaller_in_deeper_models(layers, start):
-    part = PLACEMENTS.create("layer_scale", dim=DIM, norm=nn.Identity, layers=layers, parallel=1)
-    assert_close(part.scale[0].weight.detach(), torch.full((DIM,), start))
+    component = PLACEMENTS.create(
+        "layer_scale", dim=DIM, norm=nn.Identity, layers=layers, parallel=1
+    )
+    assert_close(component.scale[0].weight.detach(), torch.full((DIM,), start))
 
 
 def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
@@ -112,8 +114,8 @@ def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
     """
     case = Case(tiny(placement={"name": "pre", "depth_scaled": True}), "")
     scaled, plain = case.model(), case.model(placement=tiny()["placement"])
-    for part in plain.decoder.blocks[1].placement.values():
-        part.norm[0].weight.mul_(2**-0.5)
+    for component in plain.decoder.blocks[1].placement.values():
+        component.norm[0].weight.mul_(2**-0.5)
     case.same(
         case.read(scaled, case.ids),
         case.read(plain, case.ids),

@@ -1,4 +1,4 @@
-"""Differences laid over shared parts: which parts make which block."""
+"""Differences laid over shared components: which components make which block."""
 
 import pytest
 import torch
@@ -33,13 +33,13 @@ def test_a_difference_without_a_name_changes_options():
     assert base["window"] == 8
 
 
-def test_a_difference_that_names_the_same_part_keeps_its_options():
+def test_a_difference_that_names_the_same_component_keeps_its_options():
     base = {"name": "rotary", "theta": 500.0}
     assert merge("position", base, {"name": "rotary"}) == base
     assert merge("position", base, "rotary") == base
 
 
-def test_a_difference_that_names_another_part_replaces_it():
+def test_a_difference_that_names_another_component_replaces_it():
     base = {
         "name": "mlp",
         "width": 19,
@@ -95,13 +95,13 @@ def test_an_empty_difference_changes_nothing():
 # Stacks.
 
 
-def test_shared_parts_reach_every_layer():
+def test_shared_components_reach_every_layer():
     blocks = plan(attn={"name": "multi_head", "heads": 3}, layers=3).blocks
     assert len(blocks) == 3
     assert all(block.nodes["attn"]["heads"] == 3 for block in blocks)
 
 
-def test_a_stack_differs_from_the_shared_parts():
+def test_a_stack_differs_from_the_shared_components():
     block = plan({"mask": {"name": "sliding_window", "window": 4}, "attn": {"heads": 3}}).blocks[0]
     assert block.nodes["mask"] == {"name": "sliding_window", "window": 4, "causal": True}
     assert (block.nodes["attn"]["heads"], block.nodes["attn"]["kv_heads"]) == (3, 3)
@@ -125,7 +125,7 @@ def test_a_variant_differs_from_its_stack():
     assert (other.variant, other.path) == ("local", "model.decoder.variants.local")
 
 
-def test_a_part_that_is_replaced_forgets_where_the_old_options_came_from():
+def test_a_component_that_is_replaced_forgets_where_the_old_options_came_from():
     variants = {"all": {"mask": "causal"}}
     decoder = {
         "mask": {"name": "sliding_window", "window": 9},

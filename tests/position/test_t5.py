@@ -60,13 +60,13 @@ def test_t5(padded):
     )
     mine["decoder.norm.weight"] = mine["decoder.norm.weight"] * DIM**-0.5
     attn = {"name": "multi_head", "heads": HEADS, "kv_heads": None, "head_dim": 10, "scale": 1.0}
-    parts = {
+    components = {
         "attn": attn,
         "position": {"name": "t5", "buckets": 8, "longest": 10},
         "norm": {"name": "rms", "eps": 1e-6},
     }
     ffn = {"name": "mlp", "width": WIDTH, "activation": "relu", "bias": False}
-    ours = loaded(tiny("encoder_decoder", placement="pre", ffn=ffn, **parts, **SMALL), mine)
+    ours = loaded(tiny("encoder_decoder", placement="pre", ffn=ffn, **components, **SMALL), mine)
     real, source_real = (REAL, SOURCE_REAL) if padded else (None, None)
     masks = (
         {"attention_mask": SOURCE_REAL.long(), "decoder_attention_mask": REAL.long()}

@@ -35,12 +35,12 @@ def test_a_line_is_read_as_it_was_meant(tmp_path, monkeypatch, name):
     words = shlex.split(proposed.resume(name, [tmp_path / f"{name}.py"]))
     assert words[:2] == ["python", "train.py"]
     line = preflight(words[2:])
-    assert (line.resume, line.parts) == (name, (f"{name}.py",))
-    words = shlex.split(proposed.xformer("evaluate", name, parts=[f"{name}.py"]))
-    assert words == ["xformer", "evaluate", name, "--parts", f"{name}.py"]
+    assert (line.resume, line.components) == (name, (f"{name}.py",))
+    words = shlex.split(proposed.xformer("evaluate", name, components=[f"{name}.py"]))
+    assert words == ["xformer", "evaluate", name, "--components", f"{name}.py"]
 
 
-def test_a_plain_line_has_no_quotes_and_no_parts_that_were_not_typed():
+def test_a_plain_line_has_no_quotes_and_no_components_that_were_not_typed():
     assert (
         proposed.resume("outputs/decoder/2026-11-20_12-00-00")
         == "python train.py resume=outputs/decoder/2026-11-20_12-00-00"
@@ -51,7 +51,7 @@ def test_a_plain_line_has_no_quotes_and_no_parts_that_were_not_typed():
     )
     assert (
         proposed.resume("my run", ["a.py", "/b c.py"])
-        == """python train.py "parts=[a.py,'/b c.py']" "resume='my run'\""""
+        == """python train.py "components=[a.py,'/b c.py']" "resume='my run'\""""
     )
 
 
@@ -60,10 +60,10 @@ def test_a_file_is_named_from_here_and_a_link_by_its_own_name(tmp_path, monkeypa
     (tmp_path / "there" / "second.py").touch()
     (tmp_path / "mine.py").symlink_to(tmp_path / "there" / "second.py")
     monkeypatch.chdir(tmp_path)
-    assert proposed.xformer("evaluate", "r", parts=[tmp_path / "mine.py"]).endswith(
-        "--parts mine.py"
+    assert proposed.xformer("evaluate", "r", components=[tmp_path / "mine.py"]).endswith(
+        "--components mine.py"
     )
     monkeypatch.chdir(tmp_path / "there")
-    assert proposed.xformer("evaluate", "r", parts=["../mine.py"]).endswith(
-        f"--parts {tmp_path}/mine.py"
+    assert proposed.xformer("evaluate", "r", components=["../mine.py"]).endswith(
+        f"--components {tmp_path}/mine.py"
     )

@@ -18,8 +18,8 @@ def test_every_component_has_a_docstring():
     from xformer_kit.config import GROUPS
 
     for registry in GROUPS.values():
-        for name, part in registry.items():
-            assert (part.__doc__ or "").strip(), name
+        for name, component in registry.items():
+            assert (component.__doc__ or "").strip(), name
 
 
 def test_no_option_has_the_name_of_a_setting_of_its_group():

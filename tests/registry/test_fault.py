@@ -55,7 +55,7 @@ def reads_a_message(node: ast.AST) -> bool:
         return False
     if node.func.attr not in READING:
         return False
-    return any(is_a_message(part) for part in ast.walk(node))
+    return any(is_a_message(component) for component in ast.walk(node))
 
 
 def is_a_message(node: ast.AST) -> bool:
@@ -93,7 +93,7 @@ def taken_apart(tree: ast.AST) -> list[str]:
             read = [*node.args, *([node.func.value] if method else [])]
         else:
             continue
-        found += [ast.unparse(node) for part in read if is_a_field(part)]
+        found += [ast.unparse(node) for component in read if is_a_field(component)]
     return found
 
 

@@ -8,52 +8,55 @@ from tests.messages import messages
 from xformer_kit.registry import ConfigError, Context, OptionGroup, Registry
 
 
-def refused(part, name="wrong", given=("dim",)) -> str:
+def refused(component, name="wrong", given=("dim",)) -> str:
     with pytest.raises(ConfigError) as caught:
-        Registry("hat", given=given).register(name)(part)
+        Registry("hat", given=given).register(name)(component)
     return str(caught.value)
 
 
 def test_star_args_are_refused():
-    def part(*sizes):
+    def component(*sizes):
         pass
 
     assert (
-        refused(part)
+        refused(component)
         == "hat 'wrong' takes *sizes. Name every option instead, so that a typo in a config is an"
         " error."
     )
 
 
 def test_double_star_kwargs_are_refused():
-    def part(dim: int, **rest: int):
+    def component(dim: int, **rest: int):
         pass
 
     assert (
-        refused(part)
+        refused(component)
         == "hat 'wrong' takes **rest. Name every option instead, so that a typo in a config is an"
         " error."
     )
 
 
 def test_an_option_without_a_type_is_refused():
-    def part(*, size=3):
-        pass
-
-    assert refused(part) == "hat 'wrong': option size has no type; annotate it, e.g. size: int = 1."
-
-
-def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
-    def part(size: int = 3):
+    def component(*, size=3):
         pass
 
     assert (
-        refused(part)
+        refused(component)
+        == "hat 'wrong': option size has no type; annotate it, e.g. size: int = 1."
+    )
+
+
+def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
+    def component(size: int = 3):
+        pass
+
+    assert (
+        refused(component)
         == "hat 'wrong': the model does not give 'size' (it gives dim). Put options behind a"
         " bare *."
     )
     assert (
-        refused(part, given=())
+        refused(component, given=())
         == "hat 'wrong': the model does not give 'size' (it gives nothing). Put options behind a"
         " bare *."
     )

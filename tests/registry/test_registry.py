@@ -1,4 +1,4 @@
-"""The signature of a part is the schema of its config."""
+"""The signature of a component is the schema of its config."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -86,7 +86,7 @@ def test_a_meaning_is_the_comment_behind_the_option_or_a_line_of_the_docstring(h
 
 
 def test_a_meaning_may_stand_above_an_option():
-    def part(
+    def component(
         *,
         # of a long name
         a: int = 1,
@@ -96,14 +96,14 @@ def test_a_meaning_may_stand_above_an_option():
         # whether
         d: bool = False,
     ):
-        """A part."""
+        """A component."""
 
     class Data:
         # inches
         e: int | None = None
         f: int = 2  # type: ignore[assignment]  # feet
 
-    assert [meaning(part, name) for name in "abcd"] == [
+    assert [meaning(component, name) for name in "abcd"] == [
         "of a long name",
         "of that",
         "",
@@ -117,13 +117,13 @@ def test_defaults_are_a_complete_node(hats):
     assert hats.defaults("stack") == {"name": "stack", "of": REQUIRED}
 
 
-def test_a_part_gets_what_it_asks_for_and_no_more(hats):
+def test_a_component_gets_what_it_asks_for_and_no_more(hats):
     hat = hats.create({"name": "top", "height": 9}, dim=3, depth=4)
     assert (hat.dim, hat.height, hat.felt) == (3, 9, "beaver")
     assert type(hats.create("bare", dim=3)).__name__ == "Bare"
 
 
-def test_nested_parts_are_built(hats):
+def test_nested_components_are_built(hats):
     stack = hats.create(
         {"name": "stack", "of": [{"name": "bare"}, {"name": "stack", "of": [{"name": "bare"}]}]}
     )
@@ -148,7 +148,7 @@ def test_a_name_taken_twice_is_refused(hats):
     assert str(caught.value) == "hat 'top' is registered twice. Give one of them another name."
 
 
-def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
+def test_forgetting_a_module_takes_its_components_and_their_other_names_back(hats):
     hats.forget(__name__)
     assert dict(hats) == {}
     assert hats.also_called == {}
@@ -285,7 +285,7 @@ def test_nearest_says_nothing_where_nothing_is_near():
     assert nearest("xyz", ["rotary"]) == ""
 
 
-def test_true_and_false_choose_parts_where_the_registry_says_which():
+def test_true_and_false_choose_components_where_the_registry_says_which():
     class Light:
         pass
 
@@ -310,5 +310,5 @@ def test_true_and_false_choose_parts_where_the_registry_says_which():
     ]
 
 
-def test_an_option_that_a_part_lacks_is_none():
+def test_an_option_that_a_component_lacks_is_none():
     assert Options(a=1).b is None

@@ -54,7 +54,7 @@ def test_a_file_registers_the_component_of_its_name_and_no_other(file):
     module = importlib.import_module(f"{PACKAGE}.{file.parent.name}.{file.stem}")
     for group, registry in REGISTRIES.items():
         loaded = registry.loaded.items()
-        here = [name for name, part in loaded if part.__module__ == module.__name__]
+        here = [name for name, component in loaded if component.__module__ == module.__name__]
         assert here == ([file.stem] if group == file.parent.name else [])
 
 

@@ -80,8 +80,8 @@ def mentions(source: str) -> list[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= set(named(node.value))
         elif isinstance(node, ast.JoinedStr):
-            parts = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
-            found |= set(named("".join(map(str, parts))))
+            components = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
+            found |= set(named("".join(map(str, components))))
         elif isinstance(node, ast.Name | ast.Attribute | ast.alias):
             word = {ast.Name: "id", ast.Attribute: "attr", ast.alias: "name"}[type(node)]
             found |= {getattr(node, word)} & classes() - own

@@ -263,7 +263,7 @@ def test_a_key_is_what_decides_the_result():
     )
 
 
-def test_a_key_knows_the_code_of_the_parts(monkeypatch):
+def test_a_key_knows_the_code_of_the_components(monkeypatch):
     config = compose(
         [
             *SMALL,
@@ -283,9 +283,9 @@ def test_a_key_knows_the_code_of_the_parts(monkeypatch):
     assert run_key(config, "data") != key
 
 
-def test_a_key_knows_what_ones_own_parts_import(tmp_path, monkeypatch):
+def test_a_key_knows_what_ones_own_components_import(tmp_path, monkeypatch):
     """Files of one's own, and theirs; not those of packages that are installed, nor what is in no
-    part's file.
+    component's file.
     """
     from xformer_kit.study import key
 
@@ -298,7 +298,7 @@ def test_a_key_knows_what_ones_own_parts_import(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text(text)
     assert key._helpers(files["mine"], set()) == {tmp_path / "far_a.py", tmp_path / "far_b.py"}
 
-    module = types.ModuleType("xformer_kit_parts_mine_1")
+    module = types.ModuleType("xformer_kit_components_mine_1")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(key.inspect, "getsource", lambda module: files["mine"])
     found = []

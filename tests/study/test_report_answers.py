@@ -142,8 +142,8 @@ def test_sentence_on_the_matched_budget():
     )
     assert (
         of(0.25, match="none")
-        == "No budget was matched: variants cost what their parts cost. In parameters the largest"
-        " difference to the baseline is +25 % (placement=p0)."
+        == "No budget was matched: variants cost what their components cost. In parameters the"
+        " largest difference to the baseline is +25 % (placement=p0)."
     )
 
 

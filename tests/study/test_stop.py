@@ -135,12 +135,12 @@ def test_later_runs_change_no_decision_and_no_report():
 def test_nothing_is_decided_before_the_seeds_are_over():
     whole = results()
     for missing in (0, 1):  # of the baseline, of the variant
-        part = [
+        component = [
             ended(o.variant, o.seed, "running") if (o.variant, o.seed) == (missing, 1) else o
             for o in whole.outcomes
         ]
-        assert "placement=post" not in stop.decided(replace(whole, outcomes=part))
-        held = stop.waiting(replace(whole, outcomes=part))
+        assert "placement=post" not in stop.decided(replace(whole, outcomes=component))
+        held = stop.waiting(replace(whole, outcomes=component))
         assert {"k1s3", "k1s4"} <= held and not held & {"k1s2", "k0s3"}
         assert ("k2s3" in held) == (missing == 0)
 
@@ -210,7 +210,7 @@ def test_it_is_marked_in_all_forms(tmp_path, capsys, monkeypatch):
 
 def test_the_loop_leaves_out_what_is_stopped():
     whole = results()
-    plan = {"study": whole.study, "command": [], "parts": [], "variants": whole.variants}
+    plan = {"study": whole.study, "command": [], "components": [], "variants": whole.variants}
     plan["runs"] = [{"variant": o.variant, "seed": o.seed, "key": o.key} for o in whole.outcomes]
     late = {o.key for o in whole.outcomes if o.seed > 2}
     states = {

@@ -54,18 +54,18 @@ def records(folder: Path):
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("*.wandb")
-    data, at, part = file.read_bytes(), 7, b""
+    data, at, component = file.read_bytes(), 7, b""
     while at + 7 <= len(data):
         if (left := 32768 - at % 32768) < 7:
             at += left
             continue
         _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        part += data[at + 7 : at + 7 + length]
+        component += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):
             record = Record()
-            record.ParseFromString(part)
-            part = b""
+            record.ParseFromString(component)
+            component = b""
             yield record
 
 

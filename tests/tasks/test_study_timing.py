@@ -61,13 +61,13 @@ def test_a_cold_process_and_a_busy_machine_make_no_variant_slower_than_another(
     calls = []
 
     def slower(config, prepared, long=0.0):
-        calls.append(config["part"])
+        calls.append(config["component"])
         return Pace(0.0, config["cost"] * (3.0 if len(calls) == 1 else 1 + 0.1 * len(calls)), 0.0)
 
     monkeypatch.setattr(timing, "measured", slower)
     clock = StepClock(tmp_path)
     costs = {"baseline": 1.0, "same": 1.0, "double": 2.0}
-    asked = [({"part": n, "cost": c, "trainer": {}}, None) for n, c in costs.items()]
+    asked = [({"component": n, "cost": c, "trainer": {}}, None) for n, c in costs.items()]
     clock.together(asked)
     base, same, double = (clock(*one) for one in asked)
     assert same / base == pytest.approx(1, abs=0.1) and double / base == pytest.approx(2, abs=0.25)

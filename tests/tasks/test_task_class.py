@@ -160,7 +160,7 @@ def test_the_last_answer_of_an_example_by_eye():
         ([0, 0, 0, 0, 0, 1], [5, 6, 7, 8, 9], [4]),
     ):
         found = last_answer(tokens, torch.tensor(asked).bool())
-        assert [part.tolist() for part in found] == [given, wanted]
+        assert [component.tolist() for component in found] == [given, wanted]
 
 
 def test_a_probe_shows_what_the_model_answers(start, capsys):

@@ -1,6 +1,7 @@
 """By what is the output of the heads multiplied?
 
-A gate is a part of an attention: attn.gate=element, or attn.gate.name=element attn.gate.rank=16.
+A gate is a component of an attention: attn.gate=element, or attn.gate.name=element
+attn.gate.rank=16.
 """
 
 from collections.abc import Mapping

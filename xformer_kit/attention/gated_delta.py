@@ -147,7 +147,10 @@ class GatedDelta(Recurrent):
         return self.o(out.to(maps[0].dtype))
 
     def _recurrence(self, rows, said, context, segment) -> Recurrence:
-        q, k = (unit(part.unflatten(-1, (self.heads, -1))).transpose(1, 2) for part in rows[:2])
+        q, k = (
+            unit(component.unflatten(-1, (self.heads, -1))).transpose(1, 2)
+            for component in rows[:2]
+        )
         q, k = (
             context.position.rotate(q, context.query),
             context.position.rotate_key(k, context.query),
@@ -166,7 +169,7 @@ class GatedDelta(Recurrent):
         if real is not None:  # padding writes nothing, and no time goes by
             k = k * real[:, None, :, None]
             decay = None if decay is None else decay * real[:, None]
-        q, k = (spread(part, self.v_heads) for part in (q * self.head_dim**-0.5, k))
+        q, k = (spread(component, self.v_heads) for component in (q * self.head_dim**-0.5, k))
         return Recurrence(q, k, v, decay, beta, segment)
 
     def cache(self, rows, length, context=None):

@@ -178,14 +178,14 @@ class Kernelized(Recurrent):
         out = None
         for i, state in enumerate(sums):
             top = turned @ state[..., : self.v_head_dim]
-            part = (
+            component = (
                 torch.cat([top, features @ state[..., self.v_head_dim :]], -1)
                 if self.normalise
                 else top
             )
             if documents is not None:
-                part = part * (context.query.document == documents[i])[:, None, :, None]
-            out = part if out is None else out + part
+                component = component * (context.query.document == documents[i])[:, None, :, None]
+            out = component if out is None else out + component
         return self._shared(out)
 
     def _sums(self, k, v, context, documents):

@@ -132,9 +132,9 @@ def unmixed(x: Tensor) -> Any:
     return torch.autocast(device, enabled=False)
 
 
-def _of_source(part: type[Recurrent], context: Context) -> Iterator[Fault]:
+def _of_source(component: type[Recurrent], context: Context) -> Iterator[Fault]:
     attn, mask = context.names["attn"], context.names["mask"]
-    if not part.of_any_order:
+    if not component.of_any_order:
         yield Fault(
             "",
             f"attn '{attn}' hands its state from token to token in their order, in which those of"
@@ -143,7 +143,7 @@ def _of_source(part: type[Recurrent], context: Context) -> Iterator[Fault]:
         )
         return
     whys, ways = [], []
-    if unplaced := part.unplaced(context):
+    if unplaced := component.unplaced(context):
         whys, ways = [unplaced[0]], ["model.decoder.cross.position.name=none"]
     if context.mask.band != (math.inf, math.inf):
         whys.append(f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some")
@@ -152,10 +152,10 @@ def _of_source(part: type[Recurrent], context: Context) -> Iterator[Fault]:
         yield Fault("", ", and ".join(whys), fix=f"Choose {' '.join(ways)}.")
 
 
-def _of_mask(part: type[Recurrent], context: Context) -> Reason | None:
+def _of_mask(component: type[Recurrent], context: Context) -> Reason | None:
     attn, mask, band = context.names["attn"], context.names["mask"], context.mask.band
     everything, past = (math.inf, math.inf), (math.inf, 0)
-    if band == past or (part.of_any_order and band == everything):
+    if band == past or (component.of_any_order and band == everything):
         return None
     where = context.mask_path
     option = where if where == "mask" else f"{where}.name"
@@ -168,7 +168,7 @@ def _of_mask(part: type[Recurrent], context: Context) -> Reason | None:
             ),
             ways,
         )
-    if part.of_any_order and context.stack == "encoder":
+    if component.of_any_order and context.stack == "encoder":
         ways.append(f"{option}=full")
     return (
         (

@@ -1,7 +1,7 @@
 """What becomes of scores? The weights with which values are summed.
 
-A score is a part of an attention: attn.score.name=softmax attn.score.softcap=30. Kernels compute
-softmax alone, where they do not say otherwise; `reference` computes every one.
+A score is a component of an attention: attn.score.name=softmax attn.score.softcap=30. Kernels
+compute softmax alone, where they do not say otherwise; `reference` computes every one.
 """
 
 from collections.abc import Callable, Iterator, Mapping

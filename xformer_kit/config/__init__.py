@@ -3,8 +3,8 @@
 import importlib
 
 from xformer_kit.config.check import GROUPS, INNER, MANY, check, ensure
+from xformer_kit.config.components import import_components
 from xformer_kit.config.identity import config_hash, config_yaml
-from xformer_kit.config.parts import import_parts
 from xformer_kit.config.saved import read_config
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "config_hash",
     "config_yaml",
     "ensure",
-    "import_parts",
+    "import_components",
     "preflight",
     "read_config",
 ]

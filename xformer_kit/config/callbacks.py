@@ -1,5 +1,5 @@
 """What else is to happen around a step? What looks at a run on request, and a user's own callbacks
-from a file of `parts`.
+from a file of `components`.
 
 A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options;
 `run_dir`, where it asks for that, is the run's directory. The config names those that take part:
@@ -79,5 +79,5 @@ class Pictures(Watcher):
 
 def watches(name: str) -> bool:
     """Whether a callback only looks, so that a run comes out the same with it and without."""
-    part = CALLBACKS.get(name)
-    return isinstance(part, type) and issubclass(part, Watcher)
+    component = CALLBACKS.get(name)
+    return isinstance(component, type) and issubclass(component, Watcher)

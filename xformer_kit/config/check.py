@@ -42,7 +42,7 @@ GROUPS: dict[str, Registry] = KINDS | {
     "schedule": SCHEDULES,
     "logger": LOGGERS,
 }
-# Parts of parts: a config names them inside those.
+# Components of components: a config names them inside those.
 INNER: dict[str, Registry] = {
     inner.group: inner
     for registry in KINDS.values()
@@ -130,7 +130,7 @@ def _shallow(config: Node, data: bool) -> Faults:
     for key in ("ema", "checkpoints"):
         yield from _settings(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer") or {})
-    hint = "One of your own needs its file: parts=[my_callbacks.py]."
+    hint = "One of your own needs its file: components=[my_callbacks.py]."
     yield from faults_of_many(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
     yield from faults_of_many(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
@@ -187,7 +187,7 @@ def _context(config: Node) -> Context:
     }
     known = (
         type(dim) is int and dim > 0
-    )  # else its own fault says it, and no part is measured against it
+    )  # else its own fault says it, and no component is measured against it
     return Context(dim=dim if known else 0, names=names)
 
 

@@ -16,10 +16,10 @@ from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.machine import makeable
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
+    component_files,
     expand,
     instructions,
     parse,
-    part_files,
     repeated,
     runs_here,
     sweep_faults,
@@ -36,7 +36,7 @@ class CommandLine:
 
     argv: list[str]  # for hydra.main
     multirun: bool = False
-    parts: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
     resume: str | None = None
     jobs: int = 1
     study: dict[str, Any] | None = None  # the node of a study; `compose` composes its variants
@@ -58,7 +58,7 @@ def preflight(argv: list[str]) -> CommandLine:
     line = CommandLine(
         argv=argv,
         multirun=flags.multirun or _sets_multirun(overrides),
-        parts=tuple(part_files(given.get("parts"))),
+        components=tuple(component_files(given.get("components"))),
         resume=given.get("resume"),
         help=flags.help,
     )

@@ -157,7 +157,7 @@ def _streams(node: Node) -> str:
 
 
 def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Faults:
-    """A position that is added to the embeddings where another part of the stack has one."""
+    """A position that is added to the embeddings where another component of the stack has one."""
     if "embed" not in sub.context.position.enters:
         return
     name = sub.position["name"]

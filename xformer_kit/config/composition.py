@@ -46,10 +46,9 @@ def compose(
 ) -> dict[str, Any]:
     """The resolved, validated config of a command line's overrides, as plain data.
 
-    Raises ConfigError with every fault. `parts=[file.py]` registers a user's own components first;
-    it is not in the config.
-    `data`: whether the corpus must be at hand. `once`: whether a repeated key is a fault, as on a
-    command line; else the last value counts.
+    Raises ConfigError with every fault. `components=[file.py]` registers a user's own components
+    first; it is not in the config. `data`: whether the corpus must be at hand. `once`: whether a
+    repeated key is a fault, as on a command line; else the last value counts.
     """
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
         raise config_error(

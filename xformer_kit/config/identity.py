@@ -12,7 +12,7 @@ from xformer_kit.registry import Node
 
 # Left out of the hash: where things are and how often they are looked at, not what is computed.
 INCIDENTAL = {
-    "": ("name", "logger", "resume", "parts"),
+    "": ("name", "logger", "resume", "components"),
     "data": (
         *("path", "source", "target", "valid_path", "test_path"),
         *(

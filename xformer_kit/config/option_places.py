@@ -182,7 +182,9 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     """Whether a sublayer has a norm: of its placement, or in a component that is given the kind of
     norm of its block, if its `norms_with(options)` is true.
     """
-    name, parts = sub.component["name"], KINDS[sub.kind]
-    with_options = getattr(parts[name], "norms_with", None)
-    inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.component))
+    name, components = sub.component["name"], KINDS[sub.kind]
+    with_options = getattr(components[name], "norms_with", None)
+    inside = "norm" in components.wanted(name) and (
+        with_options is None or with_options(sub.component)
+    )
     return inside or normed(block.nodes["placement"]["name"])

@@ -11,16 +11,16 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from xformer_kit.config.check import GROUPS, INNER
+from xformer_kit.config.components import import_components
 from xformer_kit.config.difference import written
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
-from xformer_kit.config.parts import import_parts
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import ConfigError, Fault, Faults, Registry, choices
 
 # Of the command line; a saved config holds none of them.
-INSTRUCTIONS = ("parts", "resume", "study")
+INSTRUCTIONS = ("components", "resume", "study")
 NEEDED = (*GROUPS, "model", "trainer")  # groups of which every run has a choice
 PLAIN = re.compile(r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*")  # read as this text
 
@@ -114,7 +114,9 @@ def parse(
             rule, fix = _syntax_fix(parser, word, str(error))
             faults.append(Fault(word, f"cannot be read as key=value{rule}", fix=fix))
     try:
-        import_parts(part_files(instructions(overrides).get("parts")), GROUPS.values())
+        import_components(
+            component_files(instructions(overrides).get("components")), GROUPS.values()
+        )
     except ConfigError as error:
         faults += error.faults
     session = open_session(config_dir)
@@ -235,9 +237,9 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
     return Fault(group, f"no choice is called '{name}'", fix=choices(name, names))
 
 
-def part_files(parts: Any) -> list[Any]:
-    """`parts` as a list: one file may be given without brackets."""
-    return parts if isinstance(parts, list) else [parts] if parts else []
+def component_files(components: Any) -> list[Any]:
+    """`components` as a list: one file may be given without brackets."""
+    return components if isinstance(components, list) else [components] if components else []
 
 
 def instructions(overrides: list[Override]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from xformer_kit.registry.saved_files import read_object
 
 LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
 MOST_VALUES = 100_000  # of a config once its aliases are written out
-PARTS = "parts.json"  # file name -> sha256 of the user's own components
+COMPONENTS = "components.json"  # file name -> sha256 of the user's own components
 ELSEWHERE = {
     "trainer": ("devices", "num_nodes", "accelerator", "strategy")
 }  # where a run trains; it may move
@@ -134,16 +134,18 @@ def _shown(value: Any) -> str:
     return value if value == "nothing" else shown(value)
 
 
-def part_hashes(parts: Iterable[str]) -> dict[str, str]:
-    """File name -> sha256 of the user's own parts."""
-    return {Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in parts}
+def component_hashes(components: Iterable[str]) -> dict[str, str]:
+    """File name -> sha256 of the user's own components."""
+    return {
+        Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in components
+    }
 
 
-def saved_parts(run: str | Path) -> dict[str, str]:
+def saved_components(run: str | Path) -> dict[str, str]:
     """File name -> sha256 of the components of its own that a run was begun with. Raises
     ConfigError for a damaged file.
     """
-    path, way = Path(run) / PARTS, f"Bring the run's own {PARTS} back."
+    path, way = Path(run) / COMPONENTS, f"Bring the run's own {COMPONENTS} back."
     try:
         found = read_object(path, {}, way=way)
     except FileNotFoundError:
@@ -158,14 +160,14 @@ def saved_parts(run: str | Path) -> dict[str, str]:
     return found
 
 
-def check_parts(run: str | Path, files: Iterable[str], way: str = "--parts FILE") -> None:
+def check_components(run: str | Path, files: Iterable[str], way: str = "--components FILE") -> None:
     """Raises ConfigError if files of own components that a run was begun with are not given or are
     not as they were.
 
     `way` is how they are given. The name of a file is shown, but not as a path to import: the run
     may come from elsewhere.
     """
-    saved, given = saved_parts(run), {Path(file).name: file for file in files}
+    saved, given = saved_components(run), {Path(file).name: file for file in files}
     if missing := {name: digest for name, digest in saved.items() if name not in given}:
         names = ", ".join(f"'{name}' (sha256 {digest[:12]})" for name, digest in missing.items())
         raise config_error(
@@ -178,7 +180,9 @@ def check_parts(run: str | Path, files: Iterable[str], way: str = "--parts FILE"
         try:
             now = hashlib.sha256(Path(given[name]).expanduser().read_bytes()).hexdigest()
         except OSError as error:
-            raise config_error("parts", f"cannot read {given[name]}: {error.strerror}") from None
+            raise config_error(
+                "components", f"cannot read {given[name]}: {error.strerror}"
+            ) from None
         if now != digest:
             raise config_error(
                 str(run),

@@ -31,7 +31,7 @@ class Run:
 @SETTINGS.register("model")
 @dataclass(frozen=True)
 class ModelSettings:
-    """The model as a whole; its stacks hold differences from the shared parts."""
+    """The model as a whole; its stacks hold differences from the shared components."""
 
     dim: int = 256  # channels of the residual stream
     layers: int = 6  # blocks of a stack
@@ -73,8 +73,12 @@ class ModelSettings:
     max_len: int | None = None  # tokens; null is data.seq_len
     final_norm: bool | None = None  # norm after the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
-    encoder: dict | None = None  # stack that reads a whole text: differences from the shared parts
-    decoder: dict | None = None  # stack that reads left to right: differences from the shared parts
+    encoder: dict | None = (
+        None  # stack that reads a whole text: differences from the shared components
+    )
+    decoder: dict | None = (
+        None  # stack that reads left to right: differences from the shared components
+    )
 
     @classmethod
     def check(cls, options, context):

@@ -9,7 +9,7 @@ from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import depths
 from xformer_kit.registry import ConfigError, Fault, Faults, Node, config_error
 
-# an option of a part above it, or more than a hundredth as many layers: look closer
+# an option of a component above it, or more than a hundredth as many layers: look closer
 SUSPICIOUS = 10_000
 WHOLE = 100  # layers up to which a model is built to be counted; beyond them it is extrapolated
 VALUE = 4  # bytes of a value in fp32
@@ -18,8 +18,8 @@ NARROW = {"bf16-true": 0.5, "16-true": 0.5, "64-true": 2.0}  # trainer.precision
 # Of a size: longer than any text that a model was published for, wider than any layer.
 LARGEST = 10**8
 MOST = 10**15  # parameters of a model that is described without its memory
-NO_SIZES = ("seed", "theta")  # numbers of parts that nothing grows with
-PARTS = ("model", "attn", "ffn", "position", "norm", "placement")
+NO_SIZES = ("seed", "theta")  # numbers of components that nothing grows with
+COMPONENTS = ("model", "attn", "ffn", "position", "norm", "placement")
 
 
 def too_large(config: Node, training: bool = True) -> Faults:
@@ -50,7 +50,7 @@ def ensure_countable(config: Node) -> None:
     device to be described.
     """
     data = {key: config["data"].get(key) for key in ("seq_len", "batch_size", "batch_tokens")}
-    nodes = {name: config[name] for name in PARTS} | {"data": data}
+    nodes = {name: config[name] for name in COMPONENTS} | {"data": data}
     sizes = [pair for name, node in nodes.items() for pair in _sizes(node, name)]
     if faults := [
         f"{path}: must be at most {LARGEST:,}, or no machine holds the model; got {size}."
@@ -155,7 +155,7 @@ def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
 
 def _suspicious(config: Node) -> bool:
     model = config["model"]
-    sizes = [size for name in PARTS for _, size in _sizes(config[name], name)]
+    sizes = [size for name in COMPONENTS for _, size in _sizes(config[name], name)]
     many = max(_layers(config).values())
     return (
         max(*sizes, config["data"]["seq_len"]) > SUSPICIOUS
@@ -167,7 +167,7 @@ def _suspicious(config: Node) -> bool:
 def _largest(config: Node) -> str:
     """The sizes that stand out, as they are written on a command line."""
     layers = _layers(config)
-    sizes = layers | dict(pair for name in PARTS for pair in _sizes(config[name], name))
+    sizes = layers | dict(pair for name in COMPONENTS for pair in _sizes(config[name], name))
     shown = [
         path for path, size in sizes.items() if size > (WHOLE if path in layers else SUSPICIOUS)
     ]

@@ -1,4 +1,4 @@
-"""What is wrong with a stack? Its differences from the shared parts, its variants and their
+"""What is wrong with a stack? Its differences from the shared components, its variants and their
 layouts, word by word.
 """
 
@@ -155,8 +155,8 @@ def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context)
 def _sublayer(
     config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context
 ) -> Faults:
-    """Faults of the last difference of a sublayer: of its part, and for an attention of what it
-    looks through. `own`: what a layout gives it.
+    """Faults of the last difference of a sublayer: of its component, and for an attention of what
+    it looks through. `own`: what a layout gives it.
     """
     kind, differences = "ffn" if word == "ffn" else "attn", own
     if word == "cross":
@@ -185,7 +185,7 @@ def _sublayer(
 
 
 def _apart(difference: Any, kind: str) -> dict[str, Any]:
-    """What a sublayer's difference sets: of its part, of other kinds, and its multiplier."""
+    """What a sublayer's difference sets: of its component, of other kinds, and its multiplier."""
     if not isinstance(difference, Mapping):
         return {kind: difference}
     others = (*WITH_SUBLAYER[kind], MULTIPLIER, *OF_LAYERS)
@@ -209,8 +209,8 @@ def _multiplier(value: Any, in_layout: bool, path: str, context: Context) -> Fau
 
 
 def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
-    """The shared part with the differences over it, as far as they are valid; None where the shared
-    part itself is not.
+    """The shared component with the differences over it, as far as they are valid; None where the
+    shared component itself is not.
     """
     base = as_node(config.get(kind))
     if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:

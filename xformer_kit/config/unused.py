@@ -149,7 +149,7 @@ def ignored(config: Node, given: Iterable[str]) -> Faults:
     What a default or an experiment gives stays: a run may have more than it reads, but nothing
     that was given for it and has no effect.
     """
-    rules, left = list(not_read(config)), list(parts(config, stacks(config)))
+    rules, left = list(not_read(config)), list(components(config, stacks(config)))
     for key in dict.fromkeys(given):
         within = [fault for fault in rules if f"{key}.".startswith(f"{fault.path}.")]
         chosen = [fault for fault in left if fault.path == key.removesuffix(".name")]
@@ -172,7 +172,7 @@ def never_peaks(config: Node, steps: int | None) -> Faults:
         )
 
 
-def parts(config: Node, plans: Sequence[StackPlan]) -> Faults:
+def components(config: Node, plans: Sequence[StackPlan]) -> Faults:
     """Components that no layer has, of those that a default may have chosen."""
     for place in placed_options(config, plans):
         chosen = place.path == place.kind or ("name" in place.given and place.path in CHOSEN)
@@ -182,14 +182,14 @@ def parts(config: Node, plans: Sequence[StackPlan]) -> Faults:
 
 
 def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]:
-    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ... with
-    what it is in `below`, if that is the same part, or its default.
+    """Every option, those of components inside too: name, heads, score.name, score.softcap, ...
+    with what it is in `below`, if that is the same component, or its default.
     """
     under = _leaves(kind, below) if below is not None and below["name"] == node["name"] else {}
 
     def within(registry: Registry, node: Any, usual: str, path: str) -> Iterator[tuple[str, Leaf]]:
         node = registry.complete(node)
-        # The part around it is the same in `below`.
+        # The component around it is the same in `below`.
         same = not path or (f"{path}name" in under and under[f"{path}name"].value == node["name"])
         inner, defaults = registry.inner(node["name"]), registry.defaults(node["name"])
         for key, value in node.items():
@@ -207,8 +207,8 @@ def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]
 
 
 def _takes(own: Mapping[str, Leaf], key: str, other: Mapping[str, Leaf]) -> bool:
-    """Whether a layer's part has this option from here: the same value, in the same parts around
-    it.
+    """Whether a layer's component has this option from here: the same value, in the same components
+    around it.
     """
     words, keys = key.split("."), [key]
     if key not in CARRIED:
@@ -226,7 +226,7 @@ def _why(place: Place) -> str:
 
 def _could_be(config: Node, place: Place, key: str, usual: Any) -> bool:
     """Whether the option could stand at its default, as far as that is asked of an option of the
-    part itself.
+    component itself.
     """
     if "." in key or key == "name":
         return True

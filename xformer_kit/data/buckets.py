@@ -116,16 +116,16 @@ class LengthBatches(StepBatches):
         return self._epoch[1][self._cuts[batch] : self._cuts[batch + 1]]
 
     def fits(self, accumulate: int, world: int) -> None:
-        parts, rows = accumulate * world, np.diff(self._cuts)
-        bad = rows[rows % parts > 0]
+        components, rows = accumulate * world, np.diff(self._cuts)
+        bad = rows[rows % components > 0]
         if len(bad):
-            way = f"Try {self.longest * ROWS} or more, or fewer parts"
+            way = f"Try {self.longest * ROWS} or more, or fewer components"
             raise refused(
                 "data.batch_tokens",
                 "must give every batch rows in a multiple of accumulation times devices,"
-                f" {accumulate} x {world} = {parts}",
+                f" {accumulate} x {world} = {components}",
                 f"{self.batch_tokens:,}, and a batch of {bad[0]} rows",
-                f"{'Use 2, 4 or 8 parts' if ROWS % parts else way}, or data.batch_size.",
+                f"{'Use 2, 4 or 8 components' if ROWS % components else way}, or data.batch_size.",
             )
 
 

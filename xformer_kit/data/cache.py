@@ -53,11 +53,11 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def code_of(part: type) -> str | None:
+def code_of(component: type) -> str | None:
     """sha256 of the file of a user's own component: changed code is other data. None for the
     components of this package.
     """
-    module = part.__module__
+    module = component.__module__
     if module.split(".")[0] == "xformer_kit":
         return None
     try:

@@ -171,7 +171,7 @@ def _mixed(config: Plain, corpus: Mixture) -> Prepared:
     def each(field: str) -> dict[str, Any]:
         return {name: getattr(part, field) for name, part in parts.items()}
 
-    def by_part(field: str) -> dict[str, Any]:
+    def by_component(field: str) -> dict[str, Any]:
         """What each part counts, under its name."""
         counts = each(field).items()
         return {f"{name}/{key}": value for name, part in counts for key, value in part.items()}
@@ -189,16 +189,16 @@ def _mixed(config: Plain, corpus: Mixture) -> Prepared:
             split: joined({name: others.get(split) for name, others in further.items()})
             for split in dict.fromkeys(split for others in further.values() for split in others)
         },
-        dropped=by_part("dropped"),
-        unknown=by_part("unknown"),
-        overlap=by_part("overlap"),
+        dropped=by_component("dropped"),
+        unknown=by_component("unknown"),
+        overlap=by_component("overlap"),
     )
 
 
 def _of_part(place: str, fault: Fault) -> Fault:
     """A fault of another place, such as the tokenizer, with a note of the part that it is about."""
-    of_part = fault.path == place or fault.path.startswith(f"{place}.")
-    return fault if of_part else fault.with_fix(f"[{place}]")
+    of_component = fault.path == place or fault.path.startswith(f"{place}.")
+    return fault if of_component else fault.with_fix(f"[{place}]")
 
 
 def _learned(config: Plain, corpus: Mixture) -> Learned | None:

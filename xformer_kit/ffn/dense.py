@@ -102,8 +102,8 @@ Activation = Literal[
 def width_of(
     dim: int, width: int | None, expand: float | None, own: float, multiple_of: int
 ) -> int:
-    """Channels between the matrices: `width`, or `expand` (else the part's own multiple) x dim,
-    rounded up to `multiple_of`.
+    """Channels between the matrices: `width`, or `expand` (else the component's own multiple) x
+    dim, rounded up to `multiple_of`.
     """
     if width is not None:
         return width
@@ -146,9 +146,9 @@ class Dense(FFN):
     """Maps that lead to `width` channels, what is done with those, and `down`, which leads back.
 
     enters: names of the maps that lead there, the parameters of `activated_channels`. What they
-    give, `between` turns into what `down` takes, channel by channel, so that the same part is one
-    network for all tokens and, with maps of another kind, an expert of many: it makes its maps with
-    `linear(in, out, bias)`.
+    give, `between` turns into what `down` takes, channel by channel, so that the same component is
+    one network for all tokens and, with maps of another kind, an expert of many: it makes its maps
+    with `linear(in, out, bias)`.
     """
 
     enters: tuple[str, ...] = ()

@@ -65,7 +65,9 @@ class ExpertChoice(Learned):
         taken = torch.arange(most, device=x.device) < takes[:, None, None]
         weight = torch.where(taken, best, 0.0)
         token = token + t * torch.arange(b, device=x.device)[:, None, None]
-        rows = [part.transpose(0, 1).flatten() for part in (token, weight)]  # expert by expert
+        rows = [
+            component.transpose(0, 1).flatten() for component in (token, weight)
+        ]  # expert by expert
         expert = torch.arange(self.experts, device=x.device).repeat_interleave(b * most)
         counts = torch.full((self.experts,), b * most, device=x.device)
         routes = Routes(Groups.of(counts), expert, *rows)

@@ -168,7 +168,7 @@ class MixtureOfExperts(FFN):
         """
         load = report["load"].double()
         share = (load / load.sum().clamp(min=1)).tolist()
-        shares = {f"load.{expert}": part for expert, part in enumerate(share)}
+        shares = {f"load.{expert}": component for expert, component in enumerate(share)}
         dropped = (
             {"dropped": float(report["dropped"] / load.sum().clamp(min=1))}
             if "dropped" in report

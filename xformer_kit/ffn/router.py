@@ -1,8 +1,8 @@
 """Which experts compute a token, and how much does each count?
 
-A router is a part of ffn=moe: ffn.router.name=sigmoid ffn.router.scale=2.5. No token is dropped
-where there is no capacity: an expert computes all tokens that choose it. Padding has no part in
-loads and losses.
+A router is a component of ffn=moe: ffn.router.name=sigmoid ffn.router.scale=2.5. No token is
+dropped where there is no capacity: an expert computes all tokens that choose it. Padding has no
+part in loads and losses.
 """
 
 import math
@@ -249,7 +249,9 @@ class TokenChoice(Learned):
             scores = scores + self.correction_bias
         groups, limit = self.grouping.groups, self.grouping.group_limit
         if limit < groups:
-            grouped, apart = (part.unflatten(-1, (groups, -1)) for part in (scores, logits))
+            grouped, apart = (
+                component.unflatten(-1, (groups, -1)) for component in (scores, logits)
+            )
             count = 2 if self.grouping.group_score == "top2" else 1
             sums = grouped.topk(count).values.sum(-1)
             best = self.best(sums, beyond(apart.topk(count).values), limit)

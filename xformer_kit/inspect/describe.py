@@ -101,7 +101,7 @@ def vocabulary(config: Mapping[str, Any]) -> int:
 
 
 def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
-    """A figure, or None where the model runs on values: a part of a user's own may read them."""
+    """A figure, or None if the model reads values, as a user's own component may."""
     try:
         return figure()
     except Exception as error:
@@ -124,7 +124,7 @@ def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> 
 
 def _choice(item: Explained) -> Choice:
     if item.kernel == "none":
-        return Choice(item.where, "none", (f"{item.part} computes in a way of its own",))
+        return Choice(item.where, "none", (f"{item.component} computes in a way of its own",))
     how = [item.run.how] if item.run and item.run.how else []
     why = [f"not {other}: {reason}" for other, reason in item.faster] or ["the fastest that can"]
     return Choice(item.where, item.kernel, (*how, *why))

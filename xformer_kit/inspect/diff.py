@@ -38,7 +38,7 @@ class Tensors(NamedTuple):
 
 
 class Difference(NamedTuple):
-    values: list[Pair]  # of the configs; of a part only its name, where the names differ
+    values: list[Pair]  # of the configs; of a component only its name, where the names differ
     costs: list[Pair]  # all of them, also those that are the same
     kernels: list[Pair]
     tensors: list[Tensors]  # that not both have in one shape

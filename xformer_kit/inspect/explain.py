@@ -38,11 +38,11 @@ class Explained(NamedTuple):
 
     where: str
     layers: int
-    part: str
+    component: str
     mask: str
     position: str
     kernel: str
-    run: Run | None  # None: not known, or the part needs no kernel
+    run: Run | None  # None: not known, or the component needs no kernel
     faster: tuple[tuple[str, str], ...]  # each kernel that is faster, and why it is not taken
 
 
@@ -96,11 +96,11 @@ def alike(found: Iterable[tuple[int, Item]]) -> dict[Item, list[int]]:
 
 
 def _explained(sub: SublayerPlan, run: Run | None) -> Explained:
-    part, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
-    if "kernel" not in ATTENTIONS.wanted(part) or sub.context.attn.computes == "mixture":
-        return Explained(sub.name, 1, part, mask, position, "none", None, ())
+    component, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
+    if "kernel" not in ATTENTIONS.wanted(component) or sub.context.attn.computes == "mixture":
+        return Explained(sub.name, 1, component, mask, position, "none", None, ())
     faster = tuple(refused(sub.kernel_name, sub.context))
-    return Explained(sub.name, 1, part, mask, position, sub.kernel_name, run, faster)
+    return Explained(sub.name, 1, component, mask, position, sub.kernel_name, run, faster)
 
 
 def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:

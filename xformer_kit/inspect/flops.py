@@ -54,7 +54,7 @@ def count(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> Flops:
     """
     try:
         return _count(model, seq_len, "meta", given_logits)
-    except Exception:  # whatever a part does that has no meaning without values
+    except Exception:  # whatever a component does that has no meaning without values
         device = next(model.parameters()).device
         if device.type == "meta":
             raise
@@ -62,8 +62,8 @@ def count(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> Flops:
 
 
 class _Step(nn.Module):
-    """Logits, and with them what the parts add to the loss, as one call that leads back to every
-    parameter; with `options` also those of what extras predict, which only training computes.
+    """Logits, and with them what the components add to the loss, as one call that leads back to
+    every parameter; with `options` also those of what extras predict, which only training computes.
     """
 
     def __init__(self, model: nn.Module, given: int):

@@ -171,9 +171,9 @@ def _asked(config: Node, rows: int) -> int | None:
     batch is small. None where all are predicted.
     """
     length = config["data"]["seq_len"]
-    part = min(length, LONG)
-    labels = objective_of(config).blank(1, part).get("labels")
-    return None if labels is None else int((labels >= 0).sum()) * rows * length // part
+    component = min(length, LONG)
+    labels = objective_of(config).blank(1, component).get("labels")
+    return None if labels is None else int((labels >= 0).sum()) * rows * length // component
 
 
 def micro_batch(config: Node) -> tuple[int, int]:

@@ -12,10 +12,12 @@ def count(module: nn.Module) -> int:
 
 def active(module: nn.Module) -> int:
     """Parameters that a token meets on average: all but those of experts that it does not take,
-    which a part counts as `unused()`.
+    which a component counts as `unused()`.
     """
-    parts: list[Any] = [part for part in module.modules() if hasattr(part, "unused")]
-    return count(module) - sum(part.unused() for part in parts)
+    components: list[Any] = [
+        component for component in module.modules() if hasattr(component, "unused")
+    ]
+    return count(module) - sum(component.unused() for component in components)
 
 
 def own(module: nn.Module, seen: set[int]) -> int:

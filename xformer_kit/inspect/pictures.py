@@ -157,8 +157,8 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
         yield _bias("", given, length, heads, future)
         return
     node = _checked(POSITIONS, given)
-    part = POSITIONS[node["name"]]
-    if part.learned:
+    component = POSITIONS[node["name"]]
+    if component.learned:
         raise config_error(
             "position",
             f"'{node['name']}' learns its bias",
@@ -177,7 +177,7 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
 
 def _biased() -> str:
     """The names of the positions with a bias."""
-    return ", ".join(name for name, part in POSITIONS.items() if "bias" in part.enters)
+    return ", ".join(name for name, component in POSITIONS.items() if "bias" in component.enters)
 
 
 def _biases_of(model: Model, length: int) -> Iterator[Bias]:
@@ -248,7 +248,7 @@ def _of_layer(
 
 
 def _checked(registry: Registry, given: Any) -> dict[str, Any]:
-    """A part's node with its defaults. Raises ConfigError with its faults."""
+    """A component's node with its defaults. Raises ConfigError with its faults."""
     node = registry.complete(given)
     if faults := list(registry.faults(node, registry.kind, Context())):
         raise ConfigError(faults)

@@ -1,5 +1,5 @@
-"""Where did each value come from? A part's own default, the command line, a YAML file, a stack or a
-variant.
+"""Where did each value come from? A component's own default, the command line, a YAML file, a stack
+or a variant.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ class Origins:
 
     usual: defaults of the model's own options. given: keys of the command line. files: (what chose
     it, its content) of each YAML file that was chosen, the last one first. Where none of them says
-    anything, a value that differs from its part's default comes from `source`.
+    anything, a value that differs from its component's default comes from `source`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Origins:
         self.source = source
 
     def values(self, plans: list[StackPlan]) -> Iterator[Value]:
-        """The shared parts, then what stacks and variants change, then the model as a whole."""
+        """The shared components, then changes of stacks and variants, then the whole model."""
         shared = base_nodes(self.config)
         for kind, node in shared.items():
             for key, value in node.items():

@@ -4,20 +4,20 @@ import sys
 from pathlib import Path
 
 from xformer_kit.config import GROUPS, INNER
-from xformer_kit.inspect.parts import summary, written
+from xformer_kit.inspect.components import summary, written
 from xformer_kit.registry import REQUIRED, Option
 
 MARKS = (
-    "<!-- parts: begin (python -m xformer_kit.inspect.table README.md) -->",
-    "<!-- parts: end -->",
+    "<!-- components: begin (python -m xformer_kit.inspect.table README.md) -->",
+    "<!-- components: end -->",
 )
 
 
-def parts_table() -> str:
-    """One row per registered part: group, name, options with defaults, and what it is in a
+def components_table() -> str:
+    """One row per registered component: group, name, options with defaults, and what it is in a
     sentence.
     """
-    rows = ["| kind | part | options | what it is |", "| --- | --- | --- | --- |"]
+    rows = ["| kind | component | options | what it is |", "| --- | --- | --- | --- |"]
     for group, registry in (GROUPS | INNER).items():
         for name in sorted(registry):
             options = ", ".join(_option(key, o) for key, o in registry.options(name).items())
@@ -28,7 +28,7 @@ def parts_table() -> str:
 
 def refreshed(readme: str) -> str:
     """The README's text with a new table between its marks."""
-    return between(readme, MARKS, parts_table())
+    return between(readme, MARKS, components_table())
 
 
 def between(page: str, marks: tuple[str, str], text: str) -> str:

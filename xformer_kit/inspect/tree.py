@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from xformer_kit.inspect import parameters
-from xformer_kit.inspect.parts import written
+from xformer_kit.inspect.components import written
 from xformer_kit.model.block import Block
 from xformer_kit.model.head import Shape
 from xformer_kit.model.model import Model
@@ -35,8 +35,8 @@ def tree(model: Model, plans: list[StackPlan], flops: Mapping[str, float] | None
     return _Tree(model, flops).whole(plans)
 
 
-def part(node: Mapping[str, Any], kind: str) -> str:
-    """A part as one writes it: its name, and the options that are not as they come."""
+def component(node: Mapping[str, Any], kind: str) -> str:
+    """A component as one writes it: its name, and the options that are not as they come."""
     usual = KINDS[kind].defaults(node["name"])
     changed = ((key, value) for key, value in node.items() if usual.get(key) != value)
     return " ".join([node["name"], *(f"{key}={written(value)}" for key, value in changed)])
@@ -98,13 +98,13 @@ class _Tree:
         stack: Any = self.model.get_submodule(plan.name)
         self.variants = plan.variants
         self.position = plan.base.nodes["position"]  # that most blocks share; others are shown
-        norm = part(plan.base.nodes["norm"], "norm")
+        norm = component(plan.base.nodes["norm"], "norm")
         children = []
         for name, position in stack.position.items():
             kind = POSITIONS.name_of(type(position)) or ""
             shown = "position" if name == "base" else f"position.{name}"
             if name == "base" or kind != "none":
-                what = part(self.position, "position") if name == "base" else kind
+                what = component(self.position, "position") if name == "base" else kind
                 leaf = self.leaf(f"{plan.name}.position.{name}", position, what)
                 children.append(leaf._replace(name=shown))
         inner = [("embed_norm", stack.embed_norm, norm), ("project", stack.project, "")]
@@ -137,9 +137,9 @@ class _Tree:
             cost = self.cost(f"{path}.placement.{key}")
             if cost is not None:  # the sublayers run inside the placement
                 cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
-            what = part(plan.nodes["placement"], "placement")
+            what = component(plan.nodes["placement"], "placement")
             if normed(plan.nodes["placement"]["name"]):
-                what += f", norm {part(group[0].norm, 'norm')}"
+                what += f", norm {component(group[0].norm, 'norm')}"
             if len(group) > 1:
                 what += f", {' and '.join(sub.name for sub in group)} in parallel"
             size = parameters.own(placement, self.seen)
@@ -151,7 +151,7 @@ class _Tree:
 
     def sublayer(self, path: str, sub: SublayerPlan) -> Node:
         options = {key: value for key, value in sub.component.items() if key not in CARRIED}
-        what = part(options, sub.kind)
+        what = component(options, sub.kind)
         if "heads" in sub.component:
             traits = sub.context.attn
             what += f", {traits.heads} heads of {traits.head_dim}"
@@ -160,9 +160,9 @@ class _Tree:
         node = self.leaf(path, self.model.get_submodule(path), what)
         if sub.kind == "ffn":
             return node
-        looks = [Node("mask", part(sub.mask, "mask"), 0, self.cost(""))]
+        looks = [Node("mask", component(sub.mask, "mask"), 0, self.cost(""))]
         if sub.position != self.position:
-            looks.append(Node("position", part(sub.position, "position"), 0, self.cost("")))
+            looks.append(Node("position", component(sub.position, "position"), 0, self.cost("")))
         return node._replace(children=(*looks, *node.children))
 
     def leaf(self, path: str, module: nn.Module, what: str = "") -> Node:

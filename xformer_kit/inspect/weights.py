@@ -155,10 +155,11 @@ def _weightless(calls: Sequence[Call]) -> Iterator[str]:
     alike: dict[type[Attention], list[str]] = {}
     for call in calls:
         alike.setdefault(type(call.module), []).append(call.name)
-    for part, names in alike.items():
-        name = ATTENTIONS.name_of(part) or part.__name__
+    for component, names in alike.items():
+        name = ATTENTIONS.name_of(component) or component.__name__
         why = WEIGHTLESS.get(
-            part.computes, "calls its kernel several times, and does not say what its weights are"
+            component.computes,
+            "calls its kernel several times, and does not say what its weights are",
         )
         yield f"{', '.join(names)}: attn '{name}' {why}. Choose other layers, or attn=multi_head."
 

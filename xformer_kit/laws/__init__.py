@@ -1,4 +1,4 @@
-"""What must every part keep? Laws, each a function of a composed config that raises LawBroken.
+"""What must every component keep? Laws, each a function of a composed config that raises LawBroken.
 
 from xformer_kit.laws import LAWS, tiny
 LAWS["causality"](tiny(mask="sliding_window", position="alibi"))
@@ -16,15 +16,15 @@ from xformer_kit.laws import (
 )
 from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
-from xformer_kit.laws.checking import Result, check_file, check_part, check_parts
+from xformer_kit.laws.checking import Result, check_component, check_components, check_file
 
 __all__ = [
     "LAWS",
     "LawBroken",
     "Result",
+    "check_component",
+    "check_components",
     "check_file",
-    "check_part",
-    "check_parts",
     "faults",
     "overrides",
     "sized",

@@ -1,7 +1,7 @@
 """Compositions under every law, beyond the pairs that the tests try.
 
-python -m xformer_kit.laws --random 2000 --seed 7     random compositions of all parts python -m
-xformer_kit.laws attn=latent mask=chunked   one composition, e.g. one that is printed as broken
+python -m xformer_kit.laws --random 2000 --seed 7     random compositions of all components python
+-m xformer_kit.laws attn=latent mask=chunked   one composition, e.g. one that is printed as broken
 python -m xformer_kit.laws --refusals                 the pairs that are refused, as a table
 """
 

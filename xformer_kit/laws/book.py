@@ -18,7 +18,7 @@ def law(
     """Write a law into the list. It takes a config, raises LawBroken, and returns why it does not
     apply, or None.
 
-    A part may name a law that its mathematics breaks: a class attribute `breaks = {"padding":
+    A component may name a law that its mathematics breaks: a class attribute `breaks = {"padding":
     "mixes over all slots"}`. It then is exempt from that law and from those that stand `under` it.
     """
 

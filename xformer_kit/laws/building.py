@@ -38,7 +38,7 @@ def held(model: nn.Module) -> dict[str, Tensor]:
 
 @law("start")
 def starts(case: Case) -> None:
-    """Initial weights are a pure function of (seed, name, shape): another part leaves what is
+    """Initial weights are a pure function of (seed, name, shape): another component leaves what is
     shared untouched.
     """
     model, again = start(case.config), held(start(case.config, noise=1))
@@ -56,8 +56,8 @@ def starts(case: Case) -> None:
 
 
 def _others(config: Node) -> Iterator[tuple[str, Node]]:
-    """The composition with another part, each in turn; among many compositions with some that it
-    draws, half of the kinds at once.
+    """The composition with another component, each in turn; among many compositions with some that
+    it draws, half of the kinds at once.
     """
     if not _among_many.get():
         for kind, registry in KINDS.items():
@@ -75,7 +75,7 @@ def _others(config: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _able(config: Node, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Node]]:
-    """The composition with each of these parts in place of its own, where nothing refuses it."""
+    """The composition with each of these components in place of its own, if it is accepted."""
     for name in names:
         if name != config[kind]["name"] and REQUIRED not in KINDS[kind].defaults(name).values():
             changed = {**config, kind: sized(kind, name)}
@@ -85,8 +85,8 @@ def _able(config: Node, kind: str, names: Iterable[str]) -> Iterator[tuple[str, 
 
 @contextmanager
 def among_many() -> Iterator[None]:
-    """One composition of many: each tries its weights beside one part of each kind, and all of them
-    together beside all.
+    """One composition of many: each tries its weights beside one component of each kind, and all of
+    them together beside all.
     """
     token = _among_many.set(True)
     try:
@@ -98,7 +98,8 @@ def among_many() -> Iterator[None]:
 def _shared(
     case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str
 ) -> None:
-    # Divided by their number, which a part may change, or multiplied by what a placement asks for.
+    # Divided by their number, which a component may change, or multiplied by what a placement asks
+    # for.
     scaled = {*residual_names(other.named_modules())} | gains | set(placement_gains(other))
     for name, value in other.named_parameters():
         if name not in first or first[name].shape != value.shape:
@@ -147,7 +148,7 @@ def tying(case: Case) -> None:
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
     saved.seek(0)
-    # In training a part may draw, and compute something else each time.
+    # In training a component may draw, and compute something else each time.
     fresh = start(case.config).double().eval()
     fresh.load_state_dict(torch.load(saved, weights_only=True))
     for what, at in (("after casting", model), ("after loading", fresh)):

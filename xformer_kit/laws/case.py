@@ -68,8 +68,8 @@ def plain(model: str = "decoder") -> dict[str, Any]:
 
 
 def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
-    """A tiny config of the stacks that are named: `changes` are nodes or names of parts (attn=...),
-    differences of the `encoder` or the `decoder`, and values of `model`.
+    """A tiny config of the stacks that are named: `changes` are nodes or names of components
+    (attn=...), differences of the `encoder` or the `decoder`, and values of `model`.
     """
     config = plain(model)
     for kind in KINDS:
@@ -90,7 +90,7 @@ def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
 
 
 def sized(kind: str, node: Node | str) -> dict[str, Any]:
-    """A complete node of a part, tiny where the difference does not say otherwise."""
+    """A complete node of a component, tiny where the difference does not say otherwise."""
     node, registry = as_node(node), KINDS[kind]
     options = registry.options(node["name"])
     small = {key: value for key, value in SIZES.items() if key in options}
@@ -127,7 +127,7 @@ class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what hap
 
 
 class Case:
-    """One composition, with models, tokens and what its parts say of themselves."""
+    """One composition, with models, tokens and what its components say of themselves."""
 
     # The config that was judged last, and what its laws share.
     _last: ClassVar[tuple[Node, dict[str, Any]]] = {}, {}
@@ -150,11 +150,11 @@ class Case:
             raise self.broken(f"{what}: the gap is {gap:.2e}, allowed is {bound:.2e}")
 
     def model(self, dtype: torch.dtype = torch.float64, draw: int = 1, **changes: Any) -> Model:
-        """A model in evaluation mode, with the weights of that draw; `changes` replace parts of the
-        config.
+        """A model in evaluation mode, with the weights of that draw; `changes` replace components
+        of the config.
         """
         config = {**self.config, **changes}
-        if draw > 1:  # what a part draws for its start may be extreme in the first draw
+        if draw > 1:  # what a component draws for its start may be extreme in the first draw
             config = with_model(config, seed=config["seed"] + draw - 1)
         model = made(config)
         randomise(model, draw)
@@ -301,7 +301,7 @@ class Case:
 
     @cached_property
     def breaks(self) -> dict[str, str]:
-        """Law -> which part says that it breaks it, and why."""
+        """Law -> which component says that it breaks it, and why."""
         *others, speaks = (plan.breaks for plan in stacks(self.config))
         found = {
             law: reason
@@ -312,7 +312,7 @@ class Case:
         return {**found, **speaks}
 
     def exempt(self) -> str | None:
-        """Why a part is allowed to break the law, where one is."""
+        """Why a component is allowed to break the law, where one is."""
         return next(
             (self.breaks[law] for law in (self.law, *self.under) if law in self.breaks), None
         )

@@ -1,5 +1,5 @@
-"""Does a part keep the laws? Each registered part in a few compositions, and a user's file as a
-whole.
+"""Does a component keep the laws? Each registered component in a few compositions, and a user's
+file as a whole.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config import GROUPS, INNER, MANY, import_parts
+from xformer_kit.config import GROUPS, INNER, MANY, import_components
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.book import LAWS, SLOW
 from xformer_kit.laws.building import among_many
@@ -24,8 +24,8 @@ EMPTY_ROWS = {
     "name": "all_of",
     "of": [{"name": "causal"}, {"name": "not", "of": {"name": "sliding_window", "window": 2}}],
 }
-# What a part is composed with: between them the shapes of masks and the places at which a position
-# enters.
+# What a component is composed with: between them the shapes of masks and the places at which a
+# position enters.
 COMPANIONS: tuple[Node, ...] = (
     {"mask": "causal", "position": "rotary"},
     {
@@ -60,59 +60,60 @@ COMPANIONS: tuple[Node, ...] = (
 )
 
 
-PARTS = KINDS | INNER | {"extra": EXTRAS}
+COMPONENTS = KINDS | INNER | {"extra": EXTRAS}
 
 
 class Result(NamedTuple):
-    """What one law says of one part."""
+    """What one law says of one component."""
 
-    part: str  # "attn mine"
+    component: str  # "attn mine"
     law: str
     verdict: Literal["ok", "broken", "skipped"]
     sentence: str
 
 
 def check_file(path: str) -> list[Result]:
-    """Every part that a Python file registers, under all laws. Raises ConfigError where the file
-    registers none.
+    """Every component that a Python file registers, under all laws. Raises ConfigError where the
+    file registers none.
     """
-    import_parts([path], GROUPS.values())
-    return check_parts(path)
+    import_components([path], GROUPS.values())
+    return check_components(path)
 
 
-def check_parts(path: str) -> list[Result]:
+def check_components(path: str) -> list[Result]:
     """The same for a file that is imported already."""
     file, results = Path(path).expanduser().resolve(), []
     for group, registry in (*GROUPS.items(), *INNER.items(), *MANY.items()):
-        for name, part in list(registry.loaded.items()):
-            if Path(inspect.getfile(part)).resolve() == file:
-                results += check_part(group, name)
+        for name, component in list(registry.loaded.items()):
+            if Path(inspect.getfile(component)).resolve() == file:
+                results += check_component(group, name)
     if not results:
         raise ConfigError(
-            f"parts: {path} registers no part; decorate one, e.g. @ATTENTIONS.register('mine')."
+            f"components: {path} registers no component;"
+            " decorate one, e.g. @ATTENTIONS.register('mine')."
         )
     return results
 
 
-def check_part(kind: str, name: str) -> list[Result]:
-    """One part in several compositions under all laws, under slow ones in as many as it has faces:
-    one result per law, broken where it is broken anywhere.
+def check_component(kind: str, name: str) -> list[Result]:
+    """One component in several compositions under all laws, under slow ones in as many as it has
+    faces: one result per law, broken where it is broken anywhere.
     """
-    part = f"{kind} {name}"
-    if kind not in PARTS:
-        sentence = f"laws are about the parts of a model: {', '.join(KINDS)}."
-        return [Result(part, "all", "skipped", sentence)]
+    component = f"{kind} {name}"
+    if kind not in COMPONENTS:
+        sentence = f"laws are about the components of a model: {', '.join(KINDS)}."
+        return [Result(component, "all", "skipped", sentence)]
     tried = [(config, faults(config)) for config in compositions(kind, name)]
     configs = [config for config, refused in tried if not refused]
     if not configs:
         reasons = " ".join(dict.fromkeys(str(fault) for _, refused in tried for fault in refused))
         sentence = f"every composition tried is refused: {reasons}"
-        return [Result(part, "composes", "broken", sentence)]
-    unknown = [law for law in PARTS[kind].broken(name) if law not in LAWS]
+        return [Result(component, "composes", "broken", sentence)]
+    unknown = [law for law in COMPONENTS[kind].broken(name) if law not in LAWS]
     if unknown:
         sentence = f"no law is called '{unknown[0]}'. {known_choices(unknown[0], LAWS)}"
-        return [Result(part, "breaks", "broken", sentence)]
-    verdicts = [_Verdict(part, law) for law in LAWS]
+        return [Result(component, "breaks", "broken", sentence)]
+    verdicts = [_Verdict(component, law) for law in LAWS]
     few = len(faces(kind, name))
     for i, config in enumerate(configs):  # all laws of one composition, for they share its models
         with among_many() if i else nullcontext():
@@ -123,12 +124,12 @@ def check_part(kind: str, name: str) -> list[Result]:
 
 
 class _Verdict:
-    """What a law says of a part, composition by composition; of one that breaks it no further one
-    is asked.
+    """What a law says of a component, composition by composition; of one that breaks it no further
+    one is asked.
     """
 
-    def __init__(self, part: str, law: str):
-        self.part = part
+    def __init__(self, component: str, law: str):
+        self.component = component
         self.law = law
         self.broken = ""
         self.kept = 0
@@ -150,17 +151,17 @@ class _Verdict:
 
     def result(self) -> Result:
         if self.broken:
-            return Result(self.part, self.law, "broken", self.broken)
+            return Result(self.component, self.law, "broken", self.broken)
         why = "; ".join(dict.fromkeys(self.reasons))
         if not self.kept:
-            return Result(self.part, self.law, "skipped", f"{why}.")
+            return Result(self.component, self.law, "skipped", f"{why}.")
         rest = f"; {len(self.reasons)} left out: {why}" if self.reasons else ""
         kept = f"kept in {self.kept} composition{'s' * (self.kept > 1)}{rest}."
-        return Result(self.part, self.law, "ok", kept)
+        return Result(self.component, self.law, "ok", kept)
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
-    """The part with each of its faces in turn among its companions."""
+    """The component with each of its faces in turn among its companions."""
     nodes, needed = faces(kind, name), _needed(kind, name)
     for i, companions in enumerate(COMPANIONS * (1 + (len(nodes) - 1) // len(COMPANIONS))):
         changes: dict[str, Any] = {**companions, **needed, **chosen(kind, nodes[i % len(nodes)])}
@@ -173,7 +174,9 @@ def _needed(kind: str, name: str) -> dict[str, Any]:
     """
     if kind != "kernel" or "scores" in KINDS[kind][name].computes:
         return {}
-    able = [a for a, part in ATTENTIONS.items() if part.computes in KINDS[kind][name].computes]
+    able = [
+        a for a, component in ATTENTIONS.items() if component.computes in KINDS[kind][name].computes
+    ]
 
     def fits(attn: str) -> int:
         return sum(not faults(tiny(**{**companions, "attn": attn})) for companions in COMPANIONS)
@@ -182,8 +185,8 @@ def _needed(kind: str, name: str) -> dict[str, Any]:
 
 
 def faces(kind: str, name: str) -> list[dict[str, Any]]:
-    """The part as it is, and with each switch and each choice of its options turned once."""
-    registry = PARTS[kind]
+    """The component as it is, and with each switch and each choice of its options turned once."""
+    registry = COMPONENTS[kind]
     base = sized(kind, name) if kind in KINDS else registry.defaults(name)
     base |= {
         key: example(registry.options(name)[key].type)
@@ -197,7 +200,7 @@ def faces(kind: str, name: str) -> list[dict[str, Any]]:
 
 
 def choices(annotation: Any) -> list[Any]:
-    """The values of an option that has a few: true and false, words, parts of its own."""
+    """The values of an option that has a few: true and false, words, components of its own."""
     if annotation is bool:
         return [True, False]
     if get_origin(annotation) is Literal:
@@ -209,7 +212,9 @@ def choices(annotation: Any) -> list[Any]:
 
 
 def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
-    """How `tiny` is told of a part: a part of a part stands in the first that has room for it."""
+    """How `tiny` is told of a component: a component of a component stands in the first that has
+    room for it.
+    """
     outer, _, option = kind.partition(".")
     if kind == "extra":
         return {kind: {node["name"]: {k: v for k, v in node.items() if k != "name"}}}

@@ -1,7 +1,7 @@
 """Which compositions are there? What each choice may be, and how one of each makes a config.
 
-A choice is a kind of part, with each face that a part has, or what is special about a stack, its
-layout or its head. A user's registered parts are among them.
+A choice is a kind of component, with each face that a component has, or what is special about a
+stack, its layout or its head. A user's registered components are among them.
 """
 
 import random
@@ -277,14 +277,14 @@ def _normless(entry: Any) -> Any:
 
 def _bared(config: dict) -> dict:
     """The config with what no layer takes as nobody would have said it, where that mends nothing
-    else: what parts say of each other stays said.
+    else: what components say of each other stays said.
     """
     plans = stacks(config)
     usual = plain("_".join(plan.name for plan in plans))
-    parts = [fault.path for fault in unused.parts(config, plans) if fault.path in KINDS]
-    bared = config | {kind: usual[kind] for kind in parts}
+    components = [fault.path for fault in unused.components(config, plans) if fault.path in KINDS]
+    bared = config | {kind: usual[kind] for kind in components}
     for place, key, *_ in unused.found(config, plans):
-        if place.path == place.kind and place.kind not in parts:
+        if place.path == place.kind and place.kind not in components:
             option = key.partition(".")[0]
             default = KINDS[place.kind].defaults(place.node["name"])[option]
             bared[place.kind] = {**bared[place.kind], option: default}
@@ -331,7 +331,7 @@ def drawn(draw: random.Random) -> Row:
 
 def wrong(row: Row) -> list[Fault]:
     """Why a row is refused; one whose layout leaves networks out, also why it would be with them:
-    else two parts would be called held that never met.
+    else two components would be called held that never met.
     """
     found = faults(composed(row))
     if found or list(LAYOUTS.values())[dict(row)["layout"]].get("layout") != ["attn"]:

@@ -29,8 +29,8 @@ Request = tuple[Tokens, Tokens | None]  # what the model reads, and the source o
 
 
 def requests(case: Case) -> Iterator[tuple[str, Request]]:
-    """A batch as it is, and as far as the parts keep those laws, padded, on the left and on the
-    right in turn, and packed.
+    """A batch as it is, and as far as the components keep those laws, padded, on the left and on
+    the right in turn, and packed.
     """
     ids, source = case.ids, case.source
     yield "plain", (Tokens(ids=ids), None if source is None else Tokens(ids=source))
@@ -234,8 +234,8 @@ def precision(case: Case) -> None:
 
 @law("gradients")
 def gradients(case: Case) -> None:
-    """Every parameter is in every step's graph; gradients are finite, and not zero unless a part
-    names the parameter in `no_gradient`. No buffer is written in forward.
+    """Every parameter is in every step's graph; gradients are finite, and not zero unless a
+    component names the parameter in `no_gradient`. No buffer is written in forward.
 
     What has none is looked at again in two other draws of the weights, a larger and a smaller one,
     for an activation with a kink may be flat, or straight, on every token of one, so that a bias
@@ -340,7 +340,7 @@ def _stacks(model: Model) -> list[Any]:
 
 
 def named_null(model: nn.Module) -> Iterator[str]:
-    """Parameters whose gradient is zero by the mathematics of their part."""
+    """Parameters whose gradient is zero by the mathematics of their component."""
     for path, module in model.named_modules():
         for name in getattr(module, "no_gradient", ()):
             yield f"{path}.{name}"

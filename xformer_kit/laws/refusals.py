@@ -124,7 +124,7 @@ def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) ->
 
 
 def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
-    """What a part asks of its neighbours: the first levels with this choice and another one
+    """What a component asks of its neighbours: the first levels with this choice and another one
     changed, homes of others, and the first levels under every stack, mask, position and layout.
     """
     first = dict.fromkeys(factors(), 0) | dict([cell])
@@ -161,7 +161,7 @@ def named(cell: tuple[str, int]) -> str:
 
 
 def table() -> str:
-    """The refused pairs in Markdown: part, part, reason, count of faces."""
+    """The refused pairs in Markdown: component, component, reason, count of faces."""
     rows = Counter((named(a), named(b), str(faults[0])) for (a, b), faults in refused().items())
     total = sum(1 for _ in pairs())
     able = total - len(refused())
@@ -169,13 +169,13 @@ def table() -> str:
         "# Pairs that are refused",
         "",
         (
-            f"Of {total:,} pairs of choices, parts in each of their faces,"
+            f"Of {total:,} pairs of choices, components in each of their faces,"
             f" {able:,} ({able / total:.1%}) train and keep the laws. These are refused,"
             " each by the sentence that a user reads. Written by `python -m xformer_kit.laws"
             " --refusals`."
         ),
         "",
-        "| part | part | reason | count |",
+        "| component | component | reason | count |",
         "| --- | --- | --- | --- |",
     ]
     lines += [

@@ -70,12 +70,14 @@ def documents(case: Case) -> None:
             model, changed(case.ids, slice(0, CUT)), sources[0], document=document
         )
         case.same(other[:, CUT:], both[:, CUT:], "the first document changes the second")
-        for which, part, source in (
+        for which, component, source in (
             ("first", slice(0, CUT), sources[1]),
             ("second", slice(CUT, None), sources[2]),
         ):
-            alone = case.predicted(model, case.ids[:, part], source)
-            case.same(both[:, part], alone, f"the {which} document differs from the document alone")
+            alone = case.predicted(model, case.ids[:, component], source)
+            case.same(
+                both[:, component], alone, f"the {which} document differs from the document alone"
+            )
     leak = influence(case, case.with_gradients, case.ids[:1], LENGTH - 1, document=document[:1])[
         :CUT
     ].max()

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import xformer_kit.model.checkpoint as checkpoints
-from xformer_kit.config import GROUPS, ensure, import_parts, read_config
-from xformer_kit.config.saved import OF_MODEL, check_parts, check_unchanged
+from xformer_kit.config import GROUPS, ensure, import_components, read_config
+from xformer_kit.config.saved import OF_MODEL, check_components, check_unchanged
 from xformer_kit.config.size import too_large
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
@@ -75,16 +75,16 @@ def _made(
     return build_model(config, size, source_vocab_size)
 
 
-def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -> Model:
+def load(run: str | Path, components: Iterable[str] = (), checkpoint: str = "best") -> Model:
     """The trained model of a run's directory in evaluation mode, with its `tokenizer`.
 
     Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist.
     Raises ConfigError if the run, its components, its sizes or the checkpoint do not allow it.
     """
-    parts = [parts] if isinstance(parts, str) else list(parts)
+    components = [components] if isinstance(components, str) else list(components)
     config = read_config(run)
-    check_parts(run, parts, "load(run, parts=[FILE])")
-    file = _checkpoint(run, parts, checkpoint)
+    check_components(run, components, "load(run, components=[FILE])")
+    file = _checkpoint(run, components, checkpoint)
     try:
         state = checkpoints.read(file)
     except checkpoints.DamagedError as error:
@@ -93,16 +93,16 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
             f"cannot be read as a checkpoint: {error}",
             fix="Load another one of the run.",
         ) from None
-    return restored(run, config, parts, state)
+    return restored(run, config, components, state)
 
 
 def restored(
-    run: str | Path, config: Mapping[str, Any], parts: Iterable[str], state: Mapping[str, Any]
+    run: str | Path, config: Mapping[str, Any], components: Iterable[str], state: Mapping[str, Any]
 ) -> Model:
     """`load` with a config and the state of a checkpoint that have been read already."""
     if "config" in state:
         check_unchanged(run, config, state, OF_MODEL)
-    import_parts(parts, GROUPS.values())
+    import_components(components, GROUPS.values())
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials
     source = _source_tokenizer(Path(run), tokenizer)
@@ -136,8 +136,8 @@ def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
     return source
 
 
-def _checkpoint(run: str | Path, parts: Iterable[str], name: str) -> Path:
+def _checkpoint(run: str | Path, components: Iterable[str], name: str) -> Path:
     for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
         if path.is_file():
             return path
-    raise config_error(str(run), f"has no checkpoint yet; go on with it: {resume(run, parts)}")
+    raise config_error(str(run), f"has no checkpoint yet; go on with it: {resume(run, components)}")

@@ -43,8 +43,8 @@ def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
 
 @torch.no_grad()
 def initialise(model: Any, seed: int, init: Init) -> None:
-    """Matrices N(0, init.std(matrix)^2), biases zero; what else a part holds (the weights of norms,
-    ...) stays as it was constructed.
+    """Matrices N(0, init.std(matrix)^2), biases zero; what else a component holds (the weights of
+    norms, ...) stays as it was constructed.
 
     A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own
     parameters.

@@ -87,7 +87,7 @@ class Model(nn.Module):
         return self.stack.longest
 
     def encode(self, source: Tokens) -> tuple[Encoded, Report]:
-        """The encoder's output for source tokens (b, s), and what its parts report."""
+        """The encoder's output for source tokens (b, s), and what its components report."""
         encoder: Stack = self._modules["encoder"]  # type: ignore[assignment]
         table = self.embed if self.source_embed is None else self.source_embed
         if self.stack.source_reach is not None:
@@ -105,8 +105,8 @@ class Model(nn.Module):
         source: Tokens | Encoded | None = None,
         further: bool = False,
     ) -> tuple[Tensor, Report]:
-        """What the head reads, (b, t, dim), for tokens (b, t), and what the parts report. Goes on
-        from `cache`.
+        """What the head reads, (b, t, dim), for tokens (b, t), and what the components report. Goes
+        on from `cache`.
 
         In a model of two stacks `tokens` are the decoder's and `source` the encoder's, or what
         `encode` made of them. With `further`, only in training, (1 + n, b, t, dim): for the next
@@ -257,8 +257,8 @@ class Model(nn.Module):
         return empty_cache(self.stack, rows, length, source_length)
 
     def after_step(self, report: Report) -> None:
-        """Hand each part what it reported, summed over the micro-batches and ranks of an optimizer
-        step, which it has made.
+        """Hand each component what it reported, summed over the micro-batches and ranks of an
+        optimizer step, which it has made.
         """
         self.constrain()
         for owner, said in by_owner(report).items():

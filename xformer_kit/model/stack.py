@@ -118,7 +118,9 @@ class Stack(nn.Module):
         )
         for law, field, way in needs:
             if law in breaks and getattr(tokens, field) is not None:
-                raise config_error(field, breaks[law], fix=f"Give {way}, or choose another part.")
+                raise config_error(
+                    field, breaks[law], fix=f"Give {way}, or choose another component."
+                )
 
     def contexts(
         self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype

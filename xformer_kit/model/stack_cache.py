@@ -90,7 +90,7 @@ def _refuse_unseen(stack: "Stack", past: Tokens, new: Tokens) -> None:
         raise config_error(
             "cache",
             stack.breaks["cache"],
-            fix="Give all tokens in one call, or choose another part.",
+            fix="Give all tokens in one call, or choose another component.",
         )
     for group in (group for group in stack.groups if not group.cross):
         prefix = group.mask.sees_prefix and new.prefix is not None

@@ -120,7 +120,7 @@ class WarmupStableDecay(Schedule):
 
     Hu et al., 2024, https://arxiv.org/abs/2404.06395, section 4. They decay exponentially; here it
     is linear, as in the cooldown of Hägele et al., 2024, https://arxiv.org/abs/2405.18392. The
-    stable part does not depend on the length of the run, so one long run can be cooled down at
+    stable component does not depend on the length of the run, so one long run can be cooled down at
     several lengths.
     """
 

@@ -1,4 +1,4 @@
-"""Positions whose part in a score depends on what the tokens hold."""
+"""Positions whose component in a score depends on what the tokens hold."""
 
 import math
 

@@ -84,7 +84,7 @@ def _value_faults(
 def _inside(registry: "Registry", name: str, path: str, key: str) -> dict[str, list[str]]:
     """The option of a component inside that a key such as gate_rank means -> its path."""
     for option, inner in registry.inner(name).items():
-        for word in (word for part in inner for word in inner.options(part)):
+        for word in (word for component in inner for word in inner.options(component)):
             if key == f"{inner.kind}_{word}":
                 return {key: [f"{path}.{option}.{word}"]}
     return {}

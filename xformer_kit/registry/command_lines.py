@@ -1,5 +1,5 @@
-"""Command lines that messages propose: quoted for a shell, with the files of own parts that were
-typed on this command line.
+"""Command lines that messages propose: quoted for a shell, with the files of own components that
+were typed on this command line.
 
 Files that only a run's own directory names are never proposed: the run may come from elsewhere.
 """
@@ -13,26 +13,28 @@ from pathlib import Path
 PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # what Hydra reads as it stands
 
 
-def train(*words: str, parts: Iterable[str | Path] = ()) -> str:
-    """`python train.py parts=[FILE] WORD ...`; the words are as Hydra reads them."""
-    files = ",".join(map(value, map(_near, parts)))
+def train(*words: str, components: Iterable[str | Path] = ()) -> str:
+    """`python train.py components=[FILE] WORD ...`; the words are as Hydra reads them."""
+    files = ",".join(map(value, map(_near, components)))
     return " ".join(
         [
             "python train.py",
-            *map(_for_shell, [f"parts=[{files}]"] if files else []),
+            *map(_for_shell, [f"components=[{files}]"] if files else []),
             *map(_for_shell, words),
         ]
     )
 
 
-def resume(run: str | Path, parts: Iterable[str | Path] = ()) -> str:
+def resume(run: str | Path, components: Iterable[str | Path] = ()) -> str:
     """The line that goes on with a run."""
-    return train(f"resume={value(str(run))}", parts=parts)
+    return train(f"resume={value(str(run))}", components=components)
 
 
-def xformer(command: str, run: str | Path, *words: str, parts: Iterable[str | Path] = ()) -> str:
-    """`xformer COMMAND RUN WORD ... --parts FILE`; the words are quoted already."""
-    files = [word for file in parts for word in ("--parts", shlex.quote(_near(file)))]
+def xformer(
+    command: str, run: str | Path, *words: str, components: Iterable[str | Path] = ()
+) -> str:
+    """`xformer COMMAND RUN WORD ... --components FILE`; the words are quoted already."""
+    files = [word for file in components for word in ("--components", shlex.quote(_near(file)))]
     return " ".join(["xformer", command, shlex.quote(str(run)), *words, *files])
 
 
@@ -58,7 +60,7 @@ def _is_constant(path: str) -> bool:
 
 def _near(file: str | Path) -> str:
     """Relative to the current directory if the file is below it, else absolute; links keep their
-    names, which parts.json has.
+    names, which components.json has.
     """
     whole, here = Path(os.path.abspath(Path(file).expanduser())), Path.cwd()
     return str(whole.relative_to(here) if here in whole.parents else whole)

@@ -1,5 +1,5 @@
 """How is a fault said? Sentences that state a rule, the value and the way out, and the checks that
-many parts share.
+many components share.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,8 +20,8 @@ class UnknownValueError(Exception):
 
 
 class Options(SimpleNamespace):
-    """The options of a part, by name. One that the part lacks is None, so that a check serves
-    subclasses with fewer. To read one of `wrong`, whose value is at fault, raises
+    """The options of a component, by name. One that the component lacks is None, so that a check
+    serves subclasses with fewer. To read one of `wrong`, whose value is at fault, raises
     UnknownValueError.
     """
 
@@ -49,8 +49,8 @@ class Options(SimpleNamespace):
 
 
 def apart(check: Callable[..., Faults]) -> Callable[..., Faults]:
-    """Decorator for a check of some options, which a part's `check` yields from: where it cannot go
-    on, because one of them is at fault itself, the checks behind it still can.
+    """Decorator for a check of some options, which a component's `check` yields from: where it
+    cannot go on, because one of them is at fault itself, the checks behind it still can.
     """
 
     @wraps(check)

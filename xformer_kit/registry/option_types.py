@@ -1,5 +1,5 @@
 """Types of options: whether a value fits one, how a message names it, and what is built of nested
-parts.
+components.
 """
 
 import math
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 # the default of an option that must be given (OmegaConf's own mark of a missing value)
 REQUIRED = "???"
-NESTED: dict[type, "Registry"] = {}  # base class of parts -> their registry, which enters itself
+NESTED: dict[
+    type, "Registry"
+] = {}  # base class of components -> their registry, which enters itself
 
 
 @cache
 def nested(annotation: Any) -> "Registry | None":
-    """The registry of the parts that an option holds. Parts that the model gives something come as
-    a factory, and their option is annotated with `Callable[..., Base]`.
+    """The registry of the components that an option holds. Components that the model gives
+    something come as a factory, and their option is annotated with `Callable[..., Base]`.
     """
     if not isinstance(annotation, type) and get_origin(annotation) is Callable:
         annotation = get_args(annotation)[-1]
@@ -146,8 +148,8 @@ def _other_type(annotation: Any, value: Any, path: str) -> Fault:
 
 
 def nest(annotation: Any, value: Any) -> Any:
-    """Build the parts that a value nests; plain values pass unchanged, lists for a tuple become
-    tuples.
+    """Build the components that a value nests; plain values pass unchanged, lists for a tuple
+    become tuples.
     """
     if (inner := nested(annotation)) is not None:
         value = inner.named(value)
@@ -174,8 +176,8 @@ PLAIN = frozenset({NoneType, bool, int, float, str})  # most defaults are one of
 
 
 def plain(value: Any) -> Any:
-    """A default as YAML can hold it: tuples become lists, a nested part its node, a mapping is a
-    copy.
+    """A default as YAML can hold it: tuples become lists, a nested component its node, a mapping is
+    a copy.
     """
     if type(value) in PLAIN:
         return value

@@ -1,9 +1,9 @@
-"""What parts exist, and what can each be told? A table of parts that explains itself.
+"""What components exist, and what can each be told? A table of components that explains itself.
 
-A part is a class or function. Its keyword-only parameters are its options: their names, types and
-defaults are the config schema. Its other parameters are what the model gives it, passed by name. A
-frozen dataclass has only options. The meaning or unit of an option is the comment behind it in the
-source, or a line `option: meaning` in the docstring.
+A component is a class or function. Its keyword-only parameters are its options: their names, types
+and defaults are the config schema. Its other parameters are what the model gives it, passed by
+name. A frozen dataclass has only options. The meaning or unit of an option is the comment behind it
+in the source, or a line `option: meaning` in the docstring.
 
 A rare component is a file of its own, xformer_kit/zoo/<group>/<name>.py, that is imported the first
 time the component is needed.
@@ -62,7 +62,7 @@ class Broken(NamedTuple):
 
 
 class Option(NamedTuple):
-    """One option of a part."""
+    """One option of a component."""
 
     type: Any
     default: Any  # REQUIRED where there is none
@@ -71,25 +71,26 @@ class Option(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """Its unit or meaning. Read from the part's source when asked for: that takes milliseconds
-        for each part.
+        """Its unit or meaning. Read from the component's source when asked for: that takes
+        milliseconds for each component.
         """
         return self.said() if callable(self.said) else self.said
 
 
 class Registry(Node):
-    """Names of one kind of part, e.g. every mask.
+    """Names of one kind of component, e.g. every mask.
 
     The names include the components of xformer_kit/zoo, whose modules are imported when they are
     looked up: `in`, `len` and iteration import nothing, `registry[name]` one file, `items` and
     `also_called` all files of the kind. The order is: the core and a user's components as
     registered, then the zoo by name.
 
-    `given` lists what the model supplies by name (dim, depth, ...); every other parameter of a part
-    is an option. `base` is the class of the built part: an option annotated with it, or with a
-    tuple or a dict of it, nests parts of this kind. `several`: a config names any number of them,
-    {name: options}, in place of one. `switch`: the parts that false and true choose, where those
-    may stand for a name. Looking up an unknown name raises ConfigError with the nearest one.
+    `given` lists what the model supplies by name (dim, depth, ...); every other parameter of a
+    component is an option. `base` is the class of the built component: an option annotated with it,
+    or with a tuple or a dict of it, nests components of this kind. `several`: a config names any
+    number of them, {name: options}, in place of one. `switch`: the components that false and true
+    choose, where those may stand for a name. Looking up an unknown name raises ConfigError with the
+    nearest one.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Registry(Node):
         self.switch = switch
         self.mistaken: dict[str, Fault] = {}  # names of something else -> the fault with the fix
         self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
-        self._parts: dict[str, Any] = {}
+        self._components: dict[str, Any] = {}
         self._also_called: dict[str, str] = {}
         self._options_of: dict[str, dict[str, Option]] = {}
         # Name -> a whole node, and what of it is not plain.
@@ -122,18 +123,18 @@ class Registry(Node):
     __eq__ = object.__eq__
 
     def __contains__(self, name: object) -> bool:
-        return name in self._parts or name in self.zoo
+        return name in self._components or name in self.zoo
 
     def __iter__(self) -> Iterator[str]:
-        yield from [name for name in self._parts if name not in self.zoo]
+        yield from [name for name in self._components if name not in self.zoo]
         yield from self.zoo
 
     def __len__(self) -> int:
-        return len(self._parts.keys() | self.zoo.keys())
+        return len(self._components.keys() | self.zoo.keys())
 
     def __getitem__(self, name: str) -> Any:
         self._load(name)
-        return self._parts[name]
+        return self._components[name]
 
     def get(self, name: Any, default: Any = None) -> Any:
         if name not in self:
@@ -143,7 +144,7 @@ class Registry(Node):
     @property
     def loaded(self) -> Node:
         """The components whose modules have been imported."""
-        return MappingProxyType(self._parts)
+        return MappingProxyType(self._components)
 
     @property
     def also_called(self) -> Mapping[str, str]:
@@ -152,18 +153,18 @@ class Registry(Node):
             self._load(name)
         return MappingProxyType(self._also_called)
 
-    def name_of(self, part: Any) -> str | None:
+    def name_of(self, component: Any) -> str | None:
         """The name of a component that has been imported, None for anything else."""
-        return next((name for name, one in self._parts.items() if one is part), None)
+        return next((name for name, one in self._components.items() if one is component), None)
 
     def _load(self, name: str) -> None:
         """Import a component of the zoo. Raises ConfigError for a name that is not there."""
-        if name in self._parts:
+        if name in self._components:
             return
         if name not in self.zoo:
             raise ConfigError(self.unknown(name).at(self.group))
         importlib.import_module(self.zoo[name])
-        if name not in self._parts:
+        if name not in self._components:
             raise ImportError(f"{self.zoo[name]} registers no {self.kind} '{name}'.")
 
     def register(self, name: str, also_called: Iterable[str] = ()) -> Callable[[P], P]:
@@ -171,41 +172,46 @@ class Registry(Node):
         signature.
         """
 
-        def add(part: P) -> P:
-            if name in self._parts or self.zoo.get(name, part.__module__) != part.__module__:
+        def add(component: P) -> P:
+            if (
+                name in self._components
+                or self.zoo.get(name, component.__module__) != component.__module__
+            ):
                 raise ConfigError(
                     f"{self.kind} '{name}' is registered twice. Give one of them another name."
                 )
-            self._options_of[name] = options = self._read(name, part)
+            self._options_of[name] = options = self._read(name, component)
             usual = {"name": name} | {key: option.default for key, option in options.items()}
             self._usual[name] = usual, [key for key in options if type(usual[key]) not in PLAIN]
-            self._parts[name] = part
+            self._components[name] = component
             _count_change()
             self._also_called.update(dict.fromkeys(also_called, name))
-            return part
+            return component
 
         return add
 
     def forget(self, module: str) -> None:
         """Take back what a module registered, so that it can be imported anew."""
         _count_change()
-        for name in [name for name, part in self._parts.items() if part.__module__ == module]:
-            del self._parts[name], self._options_of[name], self._usual[name]
+        for name in [
+            name for name, component in self._components.items() if component.__module__ == module
+        ]:
+            del self._components[name], self._options_of[name], self._usual[name]
             self._also_called = {alias: n for alias, n in self._also_called.items() if n != name}
 
     def options(self, name: str) -> dict[str, Option]:
-        """Every option of a part, in the order of its signature."""
+        """Every option of a component, in the order of its signature."""
         self._load(name)
         return self._options_of[name]
 
     def defaults(self, name: str) -> dict[str, Any]:
-        """A complete config node of the part: its name and the default of every option."""
+        """A complete config node of the component: its name and the default of every option."""
         self._load(name)
         usual, made = self._usual[name]
         return usual | {key: plain(usual[key]) for key in made}  # in the order of the options
 
     def named(self, node: Any) -> Any:
-        """The node that a bare name stands for, or true or false where those choose a part;
+        """The node that a bare name stands for, or true or false where those choose a component;
         anything else as it is.
         """
         node = self.switch[node] if self.switch and isinstance(node, bool) else node
@@ -217,7 +223,7 @@ class Registry(Node):
         return self.defaults(node["name"]) | dict(node)
 
     def inner(self, name: str) -> dict[str, "Registry"]:
-        """Options of a part that are parts themselves -> the registry of those."""
+        """Options of a component that are components themselves -> the registry of those."""
         found = {option: nested(o.type) for option, o in self.options(name).items()}
         return {option: registry for option, registry in found.items() if registry is not None}
 
@@ -233,9 +239,9 @@ class Registry(Node):
         inside the node.
         """
         node = self.complete(node)
-        part, options = self[node["name"]], Options(**node)
-        if hasattr(part, "cannot"):
-            yield from part.cannot(options, context)
+        component, options = self[node["name"]], Options(**node)
+        if hasattr(component, "cannot"):
+            yield from component.cannot(options, context)
         inside = dataclasses.replace(context, outer=options)
         for path, registry, inner in self.nested(node):
             yield from (fault.at(path) for fault in registry.cannot(inner, inside))
@@ -255,22 +261,22 @@ class Registry(Node):
         return found
 
     def wanted(self, name: str) -> list[str]:
-        """What the model gives a part, by the names of its parameters."""
-        part = self[name]
-        others = self._options_of[name].keys() | option_groups(part)
-        return [p for p in parameters(part) if p not in others]
+        """What the model gives a component, by the names of its parameters."""
+        component = self[name]
+        others = self._options_of[name].keys() | option_groups(component)
+        return [p for p in parameters(component) if p not in others]
 
     def create(self, node: Any, **given: Any) -> Any:
-        """Build a part from a node of its config; `given` are the things that the model
+        """Build a component from a node of its config; `given` are the things that the model
         supplies.
         """
         node = dict(self.named(node))
-        part, options = self[name := node.pop("name")], self.options(name)
+        component, options = self[name := node.pop("name")], self.options(name)
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
-        for key, group in option_groups(part).items():
+        for key, group in option_groups(component).items():
             own = parameters(group).keys() & chosen.keys()
             chosen[key] = group(**{option: chosen.pop(option) for option in own})
-        return part(**{key: given[key] for key in self.wanted(name) if key in given}, **chosen)
+        return component(**{key: given[key] for key in self.wanted(name) if key in given}, **chosen)
 
     def unknown(self, name: object) -> Fault:
         """The fault of an unknown name; its path is that of the node."""
@@ -292,15 +298,15 @@ class Registry(Node):
         return node_faults(self, node, path, context, beside, elsewhere)
 
     def chosen(self, name: str) -> str:
-        """How a command line chooses a part."""
+        """How a command line chooses a component."""
         return f"{self.group}.{name}={{}}" if self.several else f"{self.group}={name}"
 
-    def _read(self, name: str, part: Any) -> dict[str, Option]:
-        """The options of a part, read from its signature."""
+    def _read(self, name: str, component: Any) -> dict[str, Option]:
+        """The options of a component, read from its signature."""
         where = f"{self.kind} '{name}'"
         found: dict[str, Option] = {}
-        for key, p in parameters(part).items():
-            if (group := option_groups(part).get(key)) is not None:
+        for key, p in parameters(component).items():
+            if (group := option_groups(component).get(key)) is not None:
                 found |= self._read(name, group)
                 continue
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
@@ -308,9 +314,9 @@ class Registry(Node):
                     f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}. Name every"
                     " option instead, so that a typo in a config is an error."
                 )
-            is_dataclass = dataclasses.is_dataclass(part)
+            is_dataclass = dataclasses.is_dataclass(component)
             if key in self.given and not is_dataclass:
-                continue  # keyword-only, it is an option of the part around this one
+                continue  # keyword-only, it is an option of the component around this one
             if p.kind is not p.KEYWORD_ONLY and not is_dataclass:
                 raise ConfigError(
                     f"{where}: the model does not give '{key}' (it gives"
@@ -325,6 +331,6 @@ class Registry(Node):
             if inner is not None and isinstance(default, type):
                 default = {"name": inner.name_of(default)}
             found[key] = Option(
-                p.annotation, default, partial(meaning, part, key), fitting(p.annotation)
+                p.annotation, default, partial(meaning, component, key), fitting(p.annotation)
             )
         return found

@@ -1,4 +1,4 @@
-"""What does the source of a part say of its options? Their names, types and defaults, and the
+"""What does the source of a component say of its options? Their names, types and defaults, and the
 comment behind each.
 """
 
@@ -26,47 +26,51 @@ class OptionGroup:
 
 
 @cache
-def option_groups(part: Any) -> Node:
+def option_groups(component: Any) -> Node:
     """Parameter -> the class of the options that it stands for."""
-    types = {key: p.annotation for key, p in parameters(part).items()}
+    types = {key: p.annotation for key, p in parameters(component).items()}
     return {
         key: of for key, of in types.items() if inspect.isclass(of) and issubclass(of, OptionGroup)
     }
 
 
 @cache
-def parameters(part: Any) -> Mapping[str, inspect.Parameter]:
+def parameters(component: Any) -> Mapping[str, inspect.Parameter]:
     """What a class, or a function, is built with; nothing for a class without a constructor of its
     own.
     """
-    target = part.__init__ if inspect.isclass(part) else part
-    if inspect.isclass(part):
-        owner = next(c for c in part.__mro__ if "__init__" in vars(c))
+    target = component.__init__ if inspect.isclass(component) else component
+    if inspect.isclass(component):
+        owner = next(c for c in component.__mro__ if "__init__" in vars(c))
         if owner is object or (owner.__module__, owner.__name__) == (
             "torch.nn.modules.module",
             "Module",
         ):
             return MappingProxyType({})  # no constructor of its own: no options
     found = dict(inspect.signature(target, eval_str=True).parameters)
-    if inspect.isclass(part):
+    if inspect.isclass(component):
         found.pop(next(iter(found)))  # self
     return MappingProxyType(found)
 
 
-def meaning(part: Any, option: str) -> str:
-    """What is said where the option is written, which may be a class that the part builds on."""
-    places = [c for c in part.__mro__ if c is not object] if inspect.isclass(part) else [part]
+def meaning(component: Any, option: str) -> str:
+    """The comment after the option, in the component or in a class that it inherits from."""
+    places = (
+        [c for c in component.__mro__ if c is not object]
+        if inspect.isclass(component)
+        else [component]
+    )
     return next((said for place in places if (said := _meanings(place).get(option))), "")
 
 
 @cache
-def _meanings(part: Any) -> dict[str, str]:
+def _meanings(component: Any) -> dict[str, str]:
     """Option -> its unit or meaning: the comment behind it in the source, or a docstring line
     `option: meaning`.
     """
-    found = _described(inspect.getdoc(part) or "")
+    found = _described(inspect.getdoc(component) or "")
     try:
-        source = textwrap.dedent(inspect.getsource(part))
+        source = textwrap.dedent(inspect.getsource(component))
         tree = ast.parse(source)
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (OSError, TypeError, SyntaxError, tokenize.TokenError):

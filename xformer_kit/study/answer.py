@@ -300,20 +300,20 @@ def _summary(
         "stopped": "stopped before the last seed, for it was worse",
         "unknown": "not compared",
     }
-    parts = []
+    components = []
     for outcome, text in groups.items():
         chosen = [v for v in verdicts if v.outcome == outcome]
         if outcome in ("better", "worse"):  # the largest difference first
             chosen.sort(key=lambda v: -abs(v.difference.mean))
         if chosen:
-            parts.append(f"{text}: {_names(v.name for v in chosen)}")
+            components.append(f"{text}: {_names(v.name for v in chosen)}")
     lost = ["{} ({} of {})".format(runs.name, *runs.lost) for runs in every if runs.diverged]
     if lost:
-        parts.append(f"diverged: {', '.join(lost)}")
+        components.append(f"diverged: {', '.join(lost)}")
     if unfinished := sum(len(runs.unfinished) + len(runs.failed) for runs in every):
         total = sum(runs.total for runs in every)
-        parts.append(f"partial, for {unfinished} of {total} runs have not finished")
-    found = "; ".join(parts) or "there is nothing to compare"
+        components.append(f"partial, for {unfinished} of {total} runs have not finished")
+    found = "; ".join(components) or "there is nothing to compare"
     return f"Against {every[0].name} in {measured.name}: {found}."
 
 

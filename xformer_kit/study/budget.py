@@ -42,13 +42,13 @@ def matched(
     comes near enough.
 
     The cost grows with the knob, so the two whole numbers around the target are found by bisection;
-    where a part refuses one (a width must divide), its neighbours are tried.
+    where a component refuses one (a width must divide), its neighbours are tried.
     """
     what, knob, tolerance = node["match"], node["by"], node["tolerance"]
 
     @cache
     def off(value: int) -> float | None:
-        """Share by which a value misses the target; None where a part refuses it."""
+        """Share by which a value misses the target; None where a component refuses it."""
         changed = turned(config, knob, value)
         return None if refused(changed) else costs(changed) / target - 1
 
@@ -60,7 +60,7 @@ def matched(
     if not near:
         raise config_error(
             "study.budget",
-            f"no {knob} between {low} and {high} is one that the variant's parts can have",
+            f"no {knob} between {low} and {high} is one that the variant's components can have",
         )
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > tolerance:

@@ -84,8 +84,8 @@ def text(value: Any) -> str:
 
 
 def label_of(value: Any) -> str:
-    """How a level is called that has no label: its value; of a part with options, its name and what
-    differs.
+    """How a level is called that has no label: its value; of a component with options, its name and
+    what differs.
     """
     if isinstance(value, Mapping) and "name" in value:
         rest = " ".join(f"{k}={text(v)}" for k, v in value.items() if k != "name")
@@ -102,13 +102,13 @@ def read(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
 
 def _read(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     """Adds the factors to `found`."""
-    parts = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
-    wrong = {key: value for key, value in parts.items() if not isinstance(value, Mapping)}
+    components = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
+    wrong = {key: value for key, value in components.items() if not isinstance(value, Mapping)}
     for key, value in wrong.items():
         yield Fault(f"study.{key}", "must be a mapping of factors", got=shown(value))
     if wrong:
         return
-    given, base, only = parts.values()
+    given, base, only = components.values()
     misspelt = dict(_misspelt(given, base))
     for name, other in misspelt.items():
         yield Fault(

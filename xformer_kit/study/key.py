@@ -1,4 +1,4 @@
-"""The key of a run, of all that decides its result: config, the code of its parts, and its
+"""The key of a run, of all that decides its result: config, the code of its components, and its
 data.
 """
 
@@ -26,22 +26,23 @@ INSTALLED = (
     "platlib",
 )  # where packages lie that are not of one's own
 OURS = "xformer_kit", "tasks"
-OWN = "xformer_kit_parts_"  # modules of a user's own parts, whose files a run notes by themselves
+OWN = "xformer_kit_components_"  # modules of a user's own components, whose files a run notes
 
 
 def run_key(config: Node, fingerprint: str) -> str:
     """16 hex digits: equal for equal results. `fingerprint`: of the prepared data.
 
     Left out are the logger, paths, workers and cadences, as in the config's own hash. The code is
-    that of the files in which the chosen parts are registered, one's own and ours, and of files of
-    one's own that one's parts import: a part that was changed is another part.
+    that of the files in which the chosen components are registered, one's own and ours, and of
+    files of one's own that one's components import: a component that was changed is another
+    component.
     """
     known = [config_hash(config), fingerprint, *sorted(map(code, set(modules(config))))]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 
 def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
-    """The modules of the parts that a config names, wherever it names them."""
+    """The modules of the components that a config names, wherever it names them."""
     if registry is not None and isinstance(node, (str, bool)):
         node = registry.named(node)
     if not isinstance(node, Mapping):
@@ -65,8 +66,8 @@ def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
 
 
 def codes(config: Node) -> dict[str, str]:
-    """Module -> sha256 of its source, of the modules of the parts that a config names; not of one's
-    own files.
+    """Module -> sha256 of its source, of the modules of the components that a config names; not of
+    one's own files.
     """
     return {name: code(name) for name in sorted(set(modules(config))) if not name.startswith(OWN)}
 

@@ -43,7 +43,7 @@ class Results:
 
     study: Node  # the study's complete node
     command: list[str]  # overrides of the command line
-    parts: list[str]  # files of one's own parts
+    components: list[str]  # files of one's own components
     # label, name, levels, words, tuned, cost, knob, off; the baseline first
     variants: list[Node]
     outcomes: list[Outcome]

@@ -81,7 +81,7 @@ def test_an_edited_file_of_the_library(tmp_path):
     assert load_tokenizer(file).encode("a text").tolist() == made.encode("a text").tolist()
 
 
-def test_a_part_of_ones_own_may_read_keys_that_it_does_not_write(tmp_path, monkeypatch):
+def test_a_component_of_ones_own_may_read_keys_that_it_does_not_write(tmp_path, monkeypatch):
     class Own(Tokenizer):
         vocab_size = 256
 
@@ -95,7 +95,7 @@ def test_a_part_of_ones_own_may_read_keys_that_it_does_not_write(tmp_path, monke
             return {"lower": self.lower}
 
     Own.__module__ = "mine"
-    monkeypatch.setitem(TOKENIZERS._parts, "own", Own)
+    monkeypatch.setitem(TOKENIZERS._components, "own", Own)
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps({"tokenizer": "own", "state": {"lower": True, "old": 1}}))
     assert load_tokenizer(file).lower is True

@@ -1,5 +1,5 @@
-"""A user's own callbacks: registered by a file, named in the config, checked as parts are, kept in
-checkpoints.
+"""A user's own callbacks: registered by a file, named in the config, checked as components are,
+kept in checkpoints.
 """
 
 import csv
@@ -91,30 +91,30 @@ def mine(tmp_path):
     file = tmp_path / "my_callbacks.py"
     file.write_text(MINE)
     yield str(file)
-    for part in list(CALLBACKS.values()):
-        if part.__module__.startswith("xformer_kit_parts"):
-            CALLBACKS.forget(part.__module__)
+    for component in list(CALLBACKS.values()):
+        if component.__module__.startswith("xformer_kit_components"):
+            CALLBACKS.forget(component.__module__)
     assert set(CALLBACKS) == {"norms", "pictures"}
 
 
-def test_a_callback_of_a_file_takes_part_in_a_run(config, mine, tmp_path):
-    made = config(f"parts=[{mine}]", "callbacks.mine.every=7")
+def test_a_callback_of_a_file_takes_component_in_a_run(config, mine, tmp_path):
+    made = config(f"components=[{mine}]", "callbacks.mine.every=7")
     assert made["callbacks"] == {"mine": {"every": 7, "word": None}}
     assert start_run(made, tmp_path / "run", (mine,)) == 0
     assert json.loads((tmp_path / "run" / "mine.json").read_text()) == [None, [7, 14]]
     assert read_config(tmp_path / "run")["callbacks"] == made["callbacks"]
 
 
-def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_part(
+def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_component(
     config, mine, tmp_path
 ):
-    made = config(f"parts=[{mine}]", "callbacks.norms={}", "callbacks.mine.every=7")
+    made = config(f"components=[{mine}]", "callbacks.norms={}", "callbacks.mine.every=7")
     assert list(made["callbacks"]) == ["norms", "mine"]
     assert list(users.made(made, tmp_path, {})) == ["mine"]
 
 
 def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
-    made, folder = config(f"parts=[{mine}]", "callbacks.mine.every=3"), tmp_path / "run"
+    made, folder = config(f"components=[{mine}]", "callbacks.mine.every=3"), tmp_path / "run"
     assert start_run(made, folder, (mine,)) == 0
     whole = json.loads((folder / "mine.json").read_text())
     assert whole == [None, [3, 6, 9, 12, 15, 18]]
@@ -149,7 +149,7 @@ RISING = [
 def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_path, more, capsys):
     """As trainer.max_time does: the last step is validated, written down and saved."""
     made, folder = (
-        config(f"parts=[{mine}]", "callbacks.early.patience=2", *RISING, *more),
+        config(f"components=[{mine}]", "callbacks.early.patience=2", *RISING, *more),
         tmp_path / "run",
     )
     assert start_run(made, folder, (mine,)) == 0
@@ -171,7 +171,7 @@ def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_p
 def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_validated(
     config, mine, tmp_path
 ):
-    made, folder = config(f"parts=[{mine}]", "callbacks.at.step=7"), tmp_path / "run"
+    made, folder = config(f"components=[{mine}]", "callbacks.at.step=7"), tmp_path / "run"
     assert start_run(made, folder, (mine,)) == 0
     rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
     assert [row["step"] for row in rows if row["val/loss"]] == ["7"]
@@ -198,7 +198,7 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
             (
                 "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at,"
                 " early, keep, mine, norms, odd, pictures, plain. One of your own needs its file:"
-                " parts=[my_callbacks.py]."
+                " components=[my_callbacks.py]."
             ),
         ),
         (
@@ -215,18 +215,18 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
     ],
 )
 def test_a_fault_is_a_sentence(mine, word, fault):
-    assert refused([f"parts=[{mine}]", word]) == [fault]
+    assert refused([f"components=[{mine}]", word]) == [fault]
 
 
 def test_without_its_file_a_callback_is_not_known():
     assert refused("callbacks.mine.every=3") == [
         "callbacks.mine: no callback is called 'mine'. Known: norms, pictures. One of your own"
-        " needs its file: parts=[my_callbacks.py]."
+        " needs its file: components=[my_callbacks.py]."
     ]
 
 
 def test_null_leaves_a_callback_out(mine):
-    assert compose([f"parts=[{mine}]", "callbacks.mine=null"])["callbacks"] == {}
+    assert compose([f"components=[{mine}]", "callbacks.mine=null"])["callbacks"] == {}
     assert compose([])["callbacks"] == {}
 
 
@@ -259,7 +259,7 @@ def test_null_leaves_a_callback_out(mine):
 def test_what_no_run_can_use_ends_before_the_first_step(
     config, mine, tmp_path, capsys, name, fault
 ):
-    made = config(f"parts=[{mine}]", f"callbacks.{name}={{}}")
+    made = config(f"components=[{mine}]", f"callbacks.{name}={{}}")
     assert start_run(made, tmp_path / "run", (mine,)) == 2
     assert capsys.readouterr().err.endswith(fault)
     assert not (tmp_path / "run").exists()

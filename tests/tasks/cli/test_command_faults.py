@@ -10,15 +10,18 @@ from tests.tasks.command_lines import fault
     ("words", "answer"),
     [
         (
-            ["pars"],
-            "xformer: no command is called 'pars'. Did you mean 'parts'? Known: parts, describe, ",
+            ["component"],
+            "xformer: no command is called 'component'. Did you mean 'components'? Known: ",
         ),
         (
-            ["parts", "atn"],
-            "parts: no kind is called 'atn'. Did you mean 'attn'? Known: attn, mask,",
+            ["components", "atn"],
+            "components: no kind is called 'atn'. Did you mean 'attn'? Known: attn, mask,",
         ),
-        (["parts", "attn", "mha"], "attn: 'mha' is called 'multi_head' here."),
-        (["parts", "--parts", "none.py"], "parts: cannot read none.py: No such file or directory."),
+        (["components", "attn", "mha"], "attn: 'mha' is called 'multi_head' here."),
+        (
+            ["components", "--components", "none.py"],
+            "components: cannot read none.py: No such file or directory.",
+        ),
         (
             ["describe", "attn.heads=7", "model.dim=384"],
             "attn.heads: must divide model.dim; got 7 and 384.",
@@ -58,7 +61,7 @@ from tests.tasks.command_lines import fault
             ["generate", "x", "--prompt", "a", "--max-new-tokens", "b"],
             "xformer generate: --max-new-tokens: must be",
         ),
-        (["check", "none.py"], "parts: cannot read none.py: No such file or directory."),
+        (["check", "none.py"], "components: cannot read none.py: No such file or directory."),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -91,8 +94,8 @@ def test_wrong_words_are_one_sentence(capsys, words, answer):
         (["score", "x", "--ref", "y"], "--ref. Did you mean --reference? See xformer score"),
         (["describe", "--js"], "--js. Did you mean --json? See xformer describe"),
         (
-            ["describe", "--part", "x.py", "attn.heads=2"],
-            "--part. Did you mean --parts? See xformer describe",
+            ["describe", "--component", "x.py", "attn.heads=2"],
+            "--component. Did you mean --components? See xformer describe",
         ),
         (["plot", "mask", "--zzzz"], "--zzzz. See xformer plot"),
     ],

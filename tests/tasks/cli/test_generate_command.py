@@ -109,9 +109,11 @@ def test_a_prompt_with_a_character_unknown_to_the_tokenizer_is_refused(capsys, b
 
 
 def test_a_damaged_checkpoint_is_replaced_and_missing_components_are_refused(capsys, finished):
-    (finished / "parts.json").write_text(json.dumps({"my_parts.py": "0" * 64}))
-    assert fault(capsys, "evaluate", str(finished)).endswith("trust under that name: --parts FILE.")
-    (finished / "parts.json").unlink()
+    (finished / "components.json").write_text(json.dumps({"my_components.py": "0" * 64}))
+    assert fault(capsys, "evaluate", str(finished)).endswith(
+        "trust under that name: --components FILE."
+    )
+    (finished / "components.json").unlink()
     last, previous, best = (
         finished / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best")
     )

@@ -65,7 +65,7 @@ def change(run, name, **values):
 def test_nothing_has_changed_and_the_line_composes_the_run(capfd, run):
     code, out, _ = output(capfd, "reproduce", run)
     assert code == 0
-    assert "Config, data, code of the parts, versions and device are as they were." in out
+    assert "Config, data, code of the components, versions and device are as they were." in out
     typed = shlex.split(out.splitlines()[0].strip(" $"))
     assert typed[:2] == ["python", "train.py"]
     assert typed[-1] == "hydra.run.dir=outputs/reproduced/run"
@@ -77,12 +77,12 @@ def test_nothing_has_changed_and_the_line_composes_the_run(capfd, run):
 
 def test_every_difference_is_a_sentence(capfd, run, text):
     facts = json.loads((run / "summary.json").read_text())
-    part = next(iter(facts["code"]))
+    component = next(iter(facts["code"]))
     change(
         run,
         "summary.json",
         versions=facts["versions"] | {"torch": "0.1", "gone": "1"},
-        code=facts["code"] | {part: "0"},
+        code=facts["code"] | {component: "0"},
         data_fingerprint="0" * 64,
         devices={"kind": "cuda:0"},
         stopped="by trainer.max_time",
@@ -100,7 +100,7 @@ def test_every_difference_is_a_sentence(capfd, run, text):
         "device",
         "trainer",
     ]
-    assert found[2] == f"code: {part} was changed since the run."
+    assert found[2] == f"code: {component} was changed since the run."
     assert found[3] == f"versions.torch: was 0.1, and is {facts['versions']['torch']}."
     assert found[4] == "versions.gone: was 1, and is not installed."
     config = yaml.safe_load((run / "config.yaml").read_text())
@@ -116,7 +116,10 @@ def test_what_was_not_noted_is_not_vouched_for(capfd, run):
     facts = json.loads((run / "summary.json").read_text())
     del facts["code"]
     (run / "summary.json").write_text(json.dumps(facts))
-    assert "code: the run did not note the code of its parts" in output(capfd, "reproduce", run)[1]
+    assert (
+        "code: the run did not note the code of its components"
+        in output(capfd, "reproduce", run)[1]
+    )
 
 
 def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):

@@ -24,7 +24,7 @@ def test_the_page_has_instructions_flags_and_defaults():
     page = train_help(width=100)
     for word in (
         "resume=RUN",
-        "parts=[",
+        "components=[",
         "--cfg job",
         "-m",
         "*multi_head",

@@ -5,8 +5,8 @@ from tasks.run.auto_accumulate import search
 from xformer_kit import ConfigError
 
 
-@pytest.mark.parametrize(("fits", "parts"), [(12, 1), (11, 2), (5, 3), (1, 12)])
-def test_the_fewest_micro_batches_that_fit(fits, parts):
+@pytest.mark.parametrize(("fits", "components"), [(12, 1), (11, 2), (5, 3), (1, 12)])
+def test_the_fewest_micro_batches_that_fit(fits, components):
     tried, cleaned = [], []
 
     def attempt(rows):
@@ -14,8 +14,8 @@ def test_the_fewest_micro_batches_that_fit(fits, parts):
         if rows > fits:
             raise torch.OutOfMemoryError
 
-    assert search(24, 2, attempt, lambda: cleaned.append(1)) == parts
-    assert tried[-1] == 12 // parts
+    assert search(24, 2, attempt, lambda: cleaned.append(1)) == components
+    assert tried[-1] == 12 // components
     assert len(cleaned) == len(tried)
 
 

@@ -135,7 +135,7 @@ def places(node, place=()):
     [
         {"command": [None]},
         {"command": [3]},
-        {"parts": [None]},
+        {"components": [None]},
         {"pool": "\0"},
         {"variants": []},
         {"search": {"trials": 3}},
@@ -180,11 +180,11 @@ def test_no_value_of_a_plan_is_a_traceback(capsys, home, value):  # noqa: F811
 
 
 @pytest.mark.parametrize("content", NO_OBJECT.values(), ids=NO_OBJECT)
-def test_damaged_parts_are_one_sentence(capsys, pool, content):  # noqa: F811
+def test_damaged_components_are_one_sentence(capsys, pool, content):  # noqa: F811
     run, other = pool["baseline", 0], pool["placement=post", 0]
-    (run / "parts.json").write_bytes(content)
+    (run / "components.json").write_bytes(content)
     for words in (["compare", run, other], ["describe", run], ["generate", run, "--prompt", "x"]):
-        assert "parts.json: " in fault(capsys, *words)
+        assert "components.json: " in fault(capsys, *words)
 
 
 def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
@@ -199,8 +199,9 @@ def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
 def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool):  # noqa: F811
     run = pool["baseline", 0]
     (run / "summary.json").write_text('{"steps": 5}')
-    assert "summary.json: has no config_hash, data_fingerprint, versions, parts, devices." in fault(
-        capsys, "reproduce", run
+    assert (
+        "summary.json: has no config_hash, data_fingerprint, versions, components, devices."
+        in fault(capsys, "reproduce", run)
     )
     shutil.rmtree(run)
 

@@ -1,4 +1,4 @@
-"""The commands that a run with parts of its own proposes have their files, if they were typed."""
+"""Commands that a run with components of its own proposes name their files, if typed."""
 
 import json
 import re
@@ -25,26 +25,28 @@ from xformer_kit.ffn import FFNS, MLP
 class Mine(MLP):
     """A network of one's own."""
 '''
-NAME = "my parts.py"
+NAME = "my components.py"
 
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """The current directory's file of parts."""
+    """The current directory's file of components."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).write_text(OWN)
     yield (str(tmp_path / NAME),)
     for registry in GROUPS.values():
         for module in {
-            p.__module__ for p in registry.values() if p.__module__.startswith("xformer_kit_parts")
+            p.__module__
+            for p in registry.values()
+            if p.__module__.startswith("xformer_kit_components")
         }:
             registry.forget(module)
 
 
 @pytest.fixture
 def trained(mine, config, tmp_path, capsys):
-    """(directory, stdout) of a run with a part of its own."""
-    own = config(f"parts=['{NAME}']", "ffn=mine", "trainer.max_steps=2")
+    """(directory, stdout) of a run with a component of its own."""
+    own = config(f"components=['{NAME}']", "ffn=mine", "trainer.max_steps=2")
     assert start_run(own, tmp_path / "run", mine) == 0
     return tmp_path / "run", capsys.readouterr().out
 
@@ -59,7 +61,7 @@ def test_what_is_proposed_after_a_run_works_when_it_is_pasted(trained, capsys):
     found = typed(out, "xformer")
     assert [words[1] for words in found] == ["generate", "evaluate"]
     for words in found:
-        assert words[-2:] == ["--parts", NAME]
+        assert words[-2:] == ["--components", NAME]
         assert cli.main(words[1:]) == 0
 
 
@@ -77,18 +79,18 @@ def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "on_train_batch_end", send)
-        own = config(f"parts=['{NAME}']", "ffn=mine", "trainer.max_steps=4")
+        own = config(f"components=['{NAME}']", "ffn=mine", "trainer.max_steps=4")
         assert start_run(own, tmp_path / "run", mine) == 143
     [words] = typed(capsys.readouterr().err, "python train.py")
     line = preflight(words[2:])
-    assert line.parts == (NAME,)
-    assert "parts" not in json.loads((tmp_path / "run" / "ended.json").read_text())["text"]
-    assert resume_run(tmp_path / line.resume, line.parts) == 0
+    assert line.components == (NAME,)
+    assert "components" not in json.loads((tmp_path / "run" / "ended.json").read_text())["text"]
+    assert resume_run(tmp_path / line.resume, line.components) == 0
 
 
 def test_another_run_of_the_kind_is_proposed_with_them(mine, tmp_path):
-    [line] = summary.commands({"again": ["task=seq2seq"]}, tmp_path, parts=mine)
-    assert preflight(shlex.split(line)[2:4]).parts == (NAME,)
+    [line] = summary.commands({"again": ["task=seq2seq"]}, tmp_path, components=mine)
+    assert preflight(shlex.split(line)[2:4]).components == (NAME,)
 
 
 def test_every_other_ending_names_them_too(mine, config, tmp_path, monkeypatch, capsys):
@@ -105,7 +107,7 @@ def test_every_other_ending_names_them_too(mine, config, tmp_path, monkeypatch, 
     said = capsys.readouterr().err
     rows = [{"job": "3", "status": "stopped"}]
     for text in (*said.splitlines(), *sweep_table.endings(rows, tmp_path, mine)):
-        assert f"parts=['{NAME}']" in text and "resume=" in text, text
+        assert f"components=['{NAME}']" in text and "resume=" in text, text
 
 
 def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypatch, capsys):
@@ -125,7 +127,7 @@ def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypat
     assert worker.agent(Job(tmp_path / "run", mine), 2) == 1
     said = capsys.readouterr().err
     assert "Rank 1 was killed by SIGKILL" in said
-    assert shlex.split(said.partition("Go on with: ")[2])[2] == f"parts=['{NAME}']"
+    assert shlex.split(said.partition("Go on with: ")[2])[2] == f"components=['{NAME}']"
 
 
 def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_that(
@@ -135,21 +137,21 @@ def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_t
     for file in (folder / "checkpoints").iterdir():
         file.unlink()
     for command, more in (("generate", ["--prompt", "a"]), ("evaluate", [])):
-        assert cli.main([command, str(folder), *more, "--parts", NAME]) == 2
+        assert cli.main([command, str(folder), *more, "--components", NAME]) == 2
         [words] = typed(capsys.readouterr().err, "python train.py")
-        assert words[2:] == [f"parts=['{NAME}']", f"resume={folder}"]
-    with pytest.raises(ConfigError, match=re.escape(f"parts=['{NAME}']")):
+        assert words[2:] == [f"components=['{NAME}']", f"resume={folder}"]
+    with pytest.raises(ConfigError, match=re.escape(f"components=['{NAME}']")):
         load(folder, [NAME])
     (folder / "summary.json").unlink()
-    assert cli.main(["reproduce", str(folder), "--parts", NAME]) == 2
-    assert f"parts=['{NAME}']" in capsys.readouterr().err
-    (folder / "parts.json").write_text(
+    assert cli.main(["reproduce", str(folder), "--components", NAME]) == 2
+    assert f"components=['{NAME}']" in capsys.readouterr().err
+    (folder / "components.json").write_text(
         json.dumps({"evil.py": "0" * 64})
     )  # as of a run from elsewhere
     for command, more in (("generate", ["--prompt", "a"]), ("evaluate", []), ("reproduce", [])):
         assert cli.main([command, str(folder), *more]) == 2
         said = capsys.readouterr().err
-        assert said.endswith("Give the file that you trust under that name: --parts FILE.\n")
+        assert said.endswith("Give the file that you trust under that name: --components FILE.\n")
 
 
 def test_a_study_is_named_as_it_can_be_found_and_quoted(tmp_path, monkeypatch, capsys):

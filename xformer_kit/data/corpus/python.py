@@ -23,7 +23,7 @@ LONG = 80  # characters; a paragraph of so many that recurs is left out
 class _Library(Corpus):
     """Documents made of the standard library, without tests. One document in ten, by the hash of
     its name, is for validation: the split is the same in every version of Python. Distributions may
-    leave parts out, and the text differs by version: see the fingerprint.
+    leave components out, and the text differs by version: see the fingerprint.
     """
 
     name: ClassVar[str]
@@ -95,8 +95,8 @@ class PyDoc(_Library):
     never on both sides of the split; a docstring or a long paragraph that occurs in several
     documents counts once, since topics share sections and modules copy. Tests are left out. One
     document in ten, by the hash of its name, is for validation: the split is the same in every
-    version of Python. Distributions may leave parts out, and the text differs by version: see the
-    fingerprint.
+    version of Python. Distributions may leave components out, and the text differs by version: see
+    the fingerprint.
     """
 
     name = "pydoc"
@@ -129,7 +129,7 @@ class StdlibCode(_Library):
 
     A document is a module; of modules with the same content the first counts. One document in ten,
     by the hash of its name, is for validation: the split is the same in every version of Python.
-    Distributions may leave parts out, and the text differs by version: see the fingerprint.
+    Distributions may leave components out, and the text differs by version: see the fingerprint.
     """
 
     name = "stdlib_code"

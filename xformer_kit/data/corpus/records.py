@@ -93,16 +93,16 @@ class Records(Divided):
 
     def _field(self, entry: Any, option: str, name: str, where: str) -> str:
         value = entry
-        for part in [name] if name in entry else name.split("."):
+        for component in [name] if name in entry else name.split("."):
             has = value if isinstance(value, Mapping) else {}
-            if part not in has:
+            if component not in has:
                 way = f"Name one with {self.at(option)}=FIELD."
                 raise self.refused(
                     option,
                     f"no field is called '{name}' in {where}",
-                    fix=f"{choices(part, has, 'It has')} {way}",
+                    fix=f"{choices(component, has, 'It has')} {way}",
                 )
-            value = has[part]
+            value = has[component]
         if value is None:
             return ""  # counted as empty
         if not isinstance(value, str):

@@ -59,8 +59,8 @@ class Text(Corpus):
         for text in self._whole():
             if split == "train" and not left:
                 return
-            if part := text[:left] if split == "train" else text[left:]:
-                yield part
+            if component := text[:left] if split == "train" else text[left:]:
+                yield component
             left -= min(left, len(text))
 
     def copies(self) -> dict[str, list[Any]]:

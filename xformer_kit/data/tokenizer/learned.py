@@ -297,6 +297,6 @@ def _without_added(made: Any) -> Any:
     tokens.
     """
     plain = library().Tokenizer(made.model)
-    for part in ("normalizer", "pre_tokenizer", "decoder"):
-        setattr(plain, part, getattr(made, part))
+    for component in ("normalizer", "pre_tokenizer", "decoder"):
+        setattr(plain, component, getattr(made, component))
     return plain

@@ -184,8 +184,8 @@ class Library(Tokenizer):
         return made
 
 
-def _unpickled(part: type[Library], text: str, specials: tuple[str, ...]) -> Library:
-    made = part.read(text, Path())
+def _unpickled(component: type[Library], text: str, specials: tuple[str, ...]) -> Library:
+    made = component.read(text, Path())
     made.specials = specials
     return made
 

@@ -51,10 +51,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 def _library(file: Path, text: str, data: Plain) -> Tokenizer:
     """From a file of the library `tokenizers`."""
     try:
-        part = next(
+        component = next(
             (p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"]
         )
-        return part.read(text, file)
+        return component.read(text, file)
     except (ConfigError, *WRONG) as error:
         if unknown := [key for key in data if key not in LIBRARY_KEYS]:
             raise _unknown(file, unknown, LIBRARY_KEYS) from None
@@ -64,7 +64,7 @@ def _library(file: Path, text: str, data: Plain) -> Tokenizer:
 
 
 def _own(file: Path, data: Plain) -> Tokenizer:
-    """From a file with the name of a part and its state."""
+    """From a file with the name of a component and its state."""
     if unknown := [key for key in data if key not in KEYS]:
         raise _unknown(file, unknown, KEYS)
     if missing := [key for key in KEYS if key not in data]:
@@ -74,15 +74,15 @@ def _own(file: Path, data: Plain) -> Tokenizer:
         raise refused(
             "tokenizer",
             f"no tokenizer is called '{name}' here, but '{file}' needs it",
-            fix=f"{nearest(name, TOKENIZERS)}If it is your own, name its file in parts=[...].",
+            fix=f"{nearest(name, TOKENIZERS)}If it is your own, name its file in components=[...].",
         )
-    part = TOKENIZERS[name]
-    if not isinstance(state, dict) or part.save is not Tokenizer.save:
+    component = TOKENIZERS[name]
+    if not isinstance(state, dict) or component.save is not Tokenizer.save:
         raise _refused(f"{file}', which is none of tokenizer '{name}'")
     try:
-        made = part.restore(state)
+        made = component.restore(state)
         _ = made._pieces  # the bytes of all tokens: they can be made from what a run saved
-        known = made.state() if part.__module__.startswith("xformer_kit.") else state
+        known = made.state() if component.__module__.startswith("xformer_kit.") else state
     except WRONG as error:
         raise _not_restored(file, name, state, error) from None
     if unknown := [key for key in state if key not in known]:

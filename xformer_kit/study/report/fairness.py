@@ -16,7 +16,7 @@ def matched(results: Results, variants: list[VariantResult]) -> str:
     """What variants have in common with the baseline, and how well."""
     budget = results.study["budget"]
     if budget["match"] == "none":
-        return "No budget was matched: variants cost what their parts cost." + _largest(
+        return "No budget was matched: variants cost what their components cost." + _largest(
             variants, "params", "parameters"
         )
     text = _missed(variants[1:], budget)

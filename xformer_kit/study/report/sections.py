@@ -98,8 +98,8 @@ def _repeat(content: Content) -> Section:
             "On another machine steps are measured anew, and variants may get other numbers of"
             " them."
         )
-    if content.results.parts:
-        text.append(f"Own parts: {', '.join(content.results.parts)}.")
+    if content.results.components:
+        text.append(f"Own components: {', '.join(content.results.components)}.")
     return Section(
         "To do it again",
         text,

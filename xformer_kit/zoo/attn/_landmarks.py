@@ -64,10 +64,10 @@ class Landmarks(Whole):
         k = context.position.rotate_key(k, context.query)
         texts = rows(context.query, len(x))
         q, k, v = (
-            texts.apart(part.transpose(1, 2).flatten(2))
+            texts.apart(component.transpose(1, 2).flatten(2))
             .unflatten(-1, (-1, self.head_dim))
             .transpose(1, 2)
-            for part in (q, k, v)
+            for component in (q, k, v)
         )
         out = self.mixed(q, k, v, context, texts.length, texts.real)
         return self.o(texts.back(out.transpose(1, 2).flatten(2), len(x)))

@@ -1,8 +1,8 @@
 """A user's own components: Python files and installed packages that register them before
 composition.
 
-They are named by an instruction of the command line (`parts=[my_parts.py]`) or by the entry-point
-group `xformer_kit.parts`; a saved config never names code.
+They are named by an instruction of the command line (`components=[my_components.py]`) or by the
+entry-point group `xformer_kit.components`; a saved config never names code.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from xformer_kit.registry import ConfigError, Fault, Registry
 _loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
 
 
-def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[str, str]:
+def import_components(files: Iterable[str], registries: Iterable[Registry]) -> dict[str, str]:
     """Import the files; a file that has changed is imported again. Returns file name -> sha256.
 
     Raises ConfigError with every fault: a missing file, a syntax error (with its line), a component
@@ -36,10 +36,10 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
         if not isinstance(file, str):
             faults.append(
                 Fault(
-                    "parts",
+                    "components",
                     "must list Python files",
                     got=f"{file!r}",
-                    fix="Try parts=[my_parts.py].",
+                    fix="Try components=[my_components.py].",
                 )
             )
             continue
@@ -49,9 +49,9 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
         except OSError as error:
             faults.append(
                 Fault(
-                    "parts",
+                    "components",
                     f"cannot read {file}: {error.strerror}",
-                    fix="Name a Python file that registers parts.",
+                    fix="Name a Python file that registers components.",
                 )
             )
             continue
@@ -80,7 +80,7 @@ def _installed() -> tuple[EntryPoint, ...]:
 
 @lru_cache(1)
 def _entry_points(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group="xformer_kit.parts"))
+    return tuple(entry_points(group="xformer_kit.components"))
 
 
 class _SourceLoader(SourceFileLoader):
@@ -94,7 +94,9 @@ class _SourceLoader(SourceFileLoader):
 
 
 def _import(path: Path, file: str, registries: list[Registry]) -> list[Fault]:
-    name = f"xformer_kit_parts_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = (
+        f"xformer_kit_components_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    )
     for registry in registries:
         registry.forget(name)
     loader = _SourceLoader(name, str(path))
@@ -104,13 +106,13 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[Fault]:
         loader.exec_module(module)
     except SyntaxError as error:
         line = f"line {error.lineno}: " if error.lineno else ""
-        return [Fault("parts", f"cannot read {file}: {line}{error.msg}")]
+        return [Fault("components", f"cannot read {file}: {line}{error.msg}")]
     except ConfigError as error:
-        return [Fault("", f"parts: {file}: {fault}") for fault in error.faults]
+        return [Fault("", f"components: {file}: {fault}") for fault in error.faults]
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
         place = f"{file}, line {lines[-1]}," if lines else file
         message = f": {error}" if str(error) else ""
-        return [Fault("parts", f"{place} raised {type(error).__name__}{message}")]
+        return [Fault("components", f"{place} raised {type(error).__name__}{message}")]
     return []

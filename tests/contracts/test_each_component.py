@@ -232,13 +232,13 @@ def test_a_composition_that_cannot_be_is_refused_by_one_sentence(overrides):
     assert refused([*kept, *words]) == [FAULTS[overrides]]
 
 
-def test_a_law_that_a_part_breaks_is_refused_where_it_would_be_needed():
+def test_a_law_that_a_component_breaks_is_refused_where_it_would_be_needed():
     model, ids = model_of("linear"), batch().ids
     document = torch.arange(LENGTH)[None].expand(len(ids), -1) // 10
     sentence = (
         r"^document: attn 'test_linear' breaks the law of documents "
         r"\(a sum over the past does not tell documents apart\)\. Give one document per row, or"
-        r" choose another part\.$"
+        r" choose another component\.$"
     )
     with pytest.raises(ConfigError, match=sentence):
         model(ids, document=document)

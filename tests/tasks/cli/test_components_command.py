@@ -1,4 +1,4 @@
-"""xformer --help, parts and check: what is listed, and components of a user's file."""
+"""xformer --help, components and check: what is listed, and components of a user's file."""
 
 import json
 import subprocess
@@ -28,14 +28,14 @@ class Mine(MultiHead):
 
 @pytest.fixture
 def mine(tmp_path):
-    path = tmp_path / "my_parts.py"
+    path = tmp_path / "my_components.py"
     path.write_text(MINE)
     yield str(path)
     for registry in GROUPS.values():
         for module in {
-            part.__module__
-            for part in registry.values()
-            if part.__module__.startswith("xformer_kit_parts")
+            component.__module__
+            for component in registry.values()
+            if component.__module__.startswith("xformer_kit_components")
         }:
             registry.forget(module)
 
@@ -46,7 +46,7 @@ def wide(monkeypatch):
 
 
 OF_COMMANDS = [
-    "parts",
+    "components",
     "describe",
     "evaluate",
     "generate",
@@ -74,16 +74,16 @@ def test_help_imports_no_torch(words):
     assert "examples:" in done.stdout or words in ([], ["--help"])
 
 
-def test_parts_lists_every_part(capsys, wide):
-    _, out, _ = output(capsys, "parts")
+def test_components_lists_every_component(capsys, wide):
+    _, out, _ = output(capsys, "components")
     for registry in GROUPS.values():
         for name in registry:
             assert f" {name} " in out
     assert "softmax(mask(q k^T * scale)) v in each head" in out
 
 
-def test_parts_of_a_kind_has_options_papers_and_other_names(capsys, wide):
-    _, out, _ = output(capsys, "parts", "attn")
+def test_components_of_a_kind_has_options_papers_and_other_names(capsys, wide):
+    _, out, _ = output(capsys, "components", "attn")
     assert "arXiv:1706.03762" in out
     assert "also called mha, gqa, mqa" in out
     row = next(line for line in out.splitlines() if "attn.kv_heads" in line)
@@ -92,40 +92,42 @@ def test_parts_of_a_kind_has_options_papers_and_other_names(capsys, wide):
     )
 
 
-def test_parts_as_json(capsys):
-    code, out, _ = output(capsys, "parts", "--json")
+def test_components_as_json(capsys):
+    code, out, _ = output(capsys, "components", "--json")
     table = json.loads(out)
     assert code == 0
-    assert {kind: set(parts) for kind, parts in table.items()} == {
+    assert {kind: set(components) for kind, components in table.items()} == {
         group: set(registry) for group, registry in (GROUPS | INNER | MANY).items()
     }
     assert table["ffn"]["mlp"]["multiple_of"] == {"type": "int | null", "default": None}
-    assert list(json.loads(output(capsys, "parts", "ffn", "glu", "--json")[1])["ffn"]) == ["glu"]
+    assert list(json.loads(output(capsys, "components", "ffn", "glu", "--json")[1])["ffn"]) == [
+        "glu"
+    ]
 
 
-def test_parts_are_listed_by_their_command_line_names(capsys, wide):
+def test_components_are_listed_by_their_command_line_names(capsys, wide):
     shown = [
-        line.split()[0] for line in output(capsys, "parts")[1].splitlines() if line[:1].strip()
+        line.split()[0] for line in output(capsys, "components")[1].splitlines() if line[:1].strip()
     ]
     assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER, *MANY]
     assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(
         shown
     )
-    assert "position.scaling.factor" in output(capsys, "parts", "position.scaling", "yarn")[1]
+    assert "position.scaling.factor" in output(capsys, "components", "position.scaling", "yarn")[1]
 
 
 @pytest.mark.parametrize("words", [["task"], ["objective"], ["task", "language_modeling"]])
 def test_a_kind_is_found_by_both_of_its_names(capsys, words):
-    assert "task=language_modeling" in output(capsys, "parts", *words)[1]
+    assert "task=language_modeling" in output(capsys, "components", *words)[1]
 
 
-def test_parts_and_describe_with_a_component_of_a_users_file(capsys, mine, wide):
-    code, out, _ = output(capsys, "parts", "attn", "mine", "--parts", mine)
+def test_components_and_describe_with_a_component_of_a_users_file(capsys, mine, wide):
+    code, out, _ = output(capsys, "components", "attn", "mine", "--components", mine)
     assert code == 0
     assert "attn.knob" in out
     assert "factor on the scores" in out
     code, out, _ = output(
-        capsys, "describe", "attn=mine", "--parts", mine, "attn.knob=3", *TINY[:2]
+        capsys, "describe", "attn=mine", "--components", mine, "attn.knob=3", *TINY[:2]
     )
     assert code == 0
     assert "mine knob=3, 4 heads of 8" in out

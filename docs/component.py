@@ -1,4 +1,6 @@
-"""The page of one part: formula, picture, options, kernels, laws, and the configs that name it."""
+"""The page of one component: formula, picture, options, kernels, laws, and the configs that name
+it.
+"""
 
 import inspect
 from collections.abc import Mapping
@@ -9,24 +11,24 @@ from docs import markup
 from docs.facts import LAWS, broken, judged, kernels, with_them
 from docs.kinds import KINDS, page
 from docs.typeset import Find, code, paragraphs, typeset
-from xformer_kit.inspect.parts import doc, names_for, rows
+from xformer_kit.inspect.components import doc, names_for, rows
 from xformer_kit.kernel import KERNELS
 from xformer_kit.registry import nested
 
 ROOT = Path(__file__).resolve().parents[1]
-UP = "../../"  # from a part's page to the root of the site
+UP = "../../"  # from a component's page to the root of the site
 
 
-def part_page(
+def component_page(
     kind: str, name: str, used: Mapping[tuple[str, str], list[str]], picture: tuple[str, str] | None
 ) -> str:
     """Markdown of the page. `picture`: a file of the site and its caption."""
     registry = KINDS[kind]
-    part, find = registry[name], finder(kind)
+    component, find = registry[name], finder(kind)
     blocks = [
         markup.paragraph(_above(kind, name), "above"),
         markup.paragraph(_way(kind, name)),
-        *_said(part, find, set(registry.options(name))),
+        *_said(component, find, set(registry.options(name))),
         _figure(picture),
         "## Options",
         _options(kind, name, find),
@@ -35,15 +37,15 @@ def part_page(
         "## Configs that name it",
         _used(used.get((kind, name), [])),
         "## Source",
-        markup.paragraph(code(_source(part))),
+        markup.paragraph(code(_source(component))),
     ]
     return markup.page(
         name, *blocks, listed=False
-    )  # a list of all parts beside every page takes minutes to build
+    )  # a list of all components beside every page takes minutes to build
 
 
 def finder(kind: str) -> Find:
-    """What a word of a page about `kind` links to: a part, said as attn=linear, or by its name
+    """What a word of a page about `kind` links to: a component, said as attn=linear, or by its name
     alone among its kind.
     """
 
@@ -67,7 +69,7 @@ def _figure(picture: tuple[str, str] | None) -> str:
 
 
 def _above(kind: str, name: str) -> str:
-    """The way to the page, and the parts beside this one."""
+    """The way to the page, and the components beside this one."""
     others = sorted(KINDS[kind])
     at = others.index(name)
     beside = (
@@ -76,20 +78,20 @@ def _above(kind: str, name: str) -> str:
         else [o for o in others if o != name]
     )
     links = " | ".join(markup.link(other, f"{other}.html") for other in beside)
-    up = f"{markup.link('Parts', '../index.html')} / {markup.link(kind, 'index.html')}"
+    up = f"{markup.link('Components', '../index.html')} / {markup.link(kind, 'index.html')}"
     return f"{up} &ensp; beside it: {links}" if links else up
 
 
 def _way(kind: str, name: str) -> str:
-    """How a command line chooses the part."""
+    """How a command line chooses the component."""
     also = ", ".join(code(word) for word in names_for(KINDS[kind], name))
     return code(f"python train.py {KINDS[kind].chosen(name)}") + (
         f" &ensp; also called {also}" if also else ""
     )
 
 
-def _said(part: Any, find: Find, options: set[str]) -> list[str]:
-    said = paragraphs(doc(part), find, options)
+def _said(component: Any, find: Find, options: set[str]) -> list[str]:
+    said = paragraphs(doc(component), find, options)
     return [markup.paragraph(words, "formula" if i == 0 else "") for i, words in enumerate(said)]
 
 
@@ -189,7 +191,7 @@ def config_place(name: str) -> str:
     return f"configs/{page_}.html#conf-{name.replace('/', '-').replace('_', '-')}"
 
 
-def _source(part: Any) -> str:
-    """File and line of a part."""
-    line = inspect.getsourcelines(part)[1]
-    return f"{Path(inspect.getfile(part)).resolve().relative_to(ROOT)}, line {line}"
+def _source(component: Any) -> str:
+    """File and line of a component."""
+    line = inspect.getsourcelines(component)[1]
+    return f"{Path(inspect.getfile(component)).resolve().relative_to(ROOT)}, line {line}"

@@ -1,4 +1,6 @@
-"""List the parts that a config can name: every kind, one kind with all options, or one part."""
+"""List the components that a config can name: every kind, one kind with all options, or one
+component.
+"""
 
 from typing import Any
 
@@ -13,31 +15,31 @@ from tasks.cli.command import (
     table,
 )
 
-SUMMARY = "list the parts that a config can name, with their options"
+SUMMARY = "list the components that a config can name, with their options"
 EXAMPLES = """examples:
-  xformer parts                        every kind with its parts
-  xformer parts attn                   every attention with its options, formula and paper
-  xformer parts attn multi_head        one part
-  xformer parts --json                 {kind: {name: {option: {"type": ..., "default": ...}}}}
-  xformer parts attn --parts my_parts.py"""
+  xformer components                        every kind with its components
+  xformer components attn                   every attention with its options, formula and paper
+  xformer components attn multi_head        one component
+  xformer components --json                 {kind: {name: {option: {"type": ..., "default": ...}}}}
+  xformer components attn --components my_components.py"""
 OPTIONS = {
     "kind? KIND": "attn, mask, position, norm, placement, ffn, kernel, ...",
-    "name? NAME": "one part of the kind",
+    "name? NAME": "one component of the kind",
     "--json": "print plain data",
 }
 
 
 def run(args: Any) -> int:
     from xformer_kit.config import GROUPS, INNER, MANY
-    from xformer_kit.inspect import parts
+    from xformer_kit.inspect import components
 
-    import_files(args.parts)
+    import_files(args.components)
     groups = GROUPS | INNER | MANY
-    registries = [parts.find_kind(args.kind, groups)] if args.kind else list(groups.values())
+    registries = [components.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name:
         registries[0][args.name]  # an unknown name is answered with the nearest
     if args.json:
-        table = parts.table(registries)
+        table = components.table(registries)
         print_json(
             {
                 kind: {n: o for n, o in named.items() if args.name in (None, n)}
@@ -52,10 +54,10 @@ def run(args: Any) -> int:
 
 
 def _every_kind(registries: list[Any]) -> None:
-    """One line for each part; a terminal cuts it at its edge, a pipe gets all of it."""
+    """One line for each component; a terminal cuts it at its edge, a pipe gets all of it."""
     from rich.text import Text
 
-    from xformer_kit.inspect import parts
+    from xformer_kit.inspect import components
 
     screen = console()
     left = max(len(registry.group) for registry in registries)
@@ -63,7 +65,7 @@ def _every_kind(registries: list[Any]) -> None:
     for registry in registries:
         for first, name in enumerate(registry):
             line = Text().append(f"{'' if first else registry.group:{left}}  ", "bold cyan")
-            line.append(f"{name:{middle}}  ", "bold").append(parts.summary(registry[name]))
+            line.append(f"{name:{middle}}  ", "bold").append(components.summary(registry[name]))
             screen.print(
                 line,
                 no_wrap=True,
@@ -72,14 +74,14 @@ def _every_kind(registries: list[Any]) -> None:
             )
         screen.print()
     for hint in (
-        "The options of a kind: xformer parts attn",
+        "The options of a kind: xformer components attn",
         "To choose: python train.py attn=multi_head attn.heads=4",
     ):
         say_wrapped(screen, (hint, "dim"))
 
 
 def _one_kind(registry: Any, names: list[str]) -> None:
-    from xformer_kit.inspect import parts
+    from xformer_kit.inspect import components
 
     screen = console()
     for i, name in enumerate(names):
@@ -87,11 +89,11 @@ def _one_kind(registry: Any, names: list[str]) -> None:
             screen.print()
         group, _, chosen = registry.chosen(name).rpartition("=")
         say_wrapped(screen, (f"{group}=", "bold cyan"), (chosen, "bold"))
-        if doc := parts.doc(registry[name]):
+        if doc := components.doc(registry[name]):
             indented(screen, styled(_flowing(doc), ""))
-        if others := parts.names_for(registry, name):
+        if others := components.names_for(registry, name):
             indented(screen, styled(f"also called {', '.join(others)}"))
-        found = parts.rows(registry, name)
+        found = components.rows(registry, name)
         if not found:
             indented(screen, styled("no options"))
             continue

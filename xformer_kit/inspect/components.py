@@ -54,11 +54,11 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
         if word in registry or word in registry.also_called:
             name = registry.also_called.get(word, word)
             raise config_error(
-                "parts",
+                "components",
                 f"'{word}' is no kind but a {registry.kind}",
-                fix=f"Try xformer parts {group} {name}.",
+                fix=f"Try xformer components {group} {name}.",
             )
-    raise config_error("parts", f"no kind is called '{word}'", fix=choices(word, groups))
+    raise config_error("components", f"no kind is called '{word}'", fix=choices(word, groups))
 
 
 def rows(registry: Registry, name: str) -> list[OptionRow]:
@@ -87,19 +87,19 @@ def written(value: Any) -> str:
 
 
 def names_for(registry: Registry, name: str) -> list[str]:
-    """What the part is also called."""
+    """What the component is also called."""
     return [alias for alias, own in registry.also_called.items() if own == name]
 
 
-def doc(part: Any) -> str:
-    """The part's own docstring, or nothing; what dataclasses write of themselves is none."""
-    text = inspect.cleandoc(part.__doc__ or "")
-    return "" if text.startswith(f"{part.__name__}(") else text
+def doc(component: Any) -> str:
+    """The component's own docstring, or nothing; what dataclasses write of themselves is none."""
+    text = inspect.cleandoc(component.__doc__ or "")
+    return "" if text.startswith(f"{component.__name__}(") else text
 
 
-def summary(part: Any) -> str:
+def summary(component: Any) -> str:
     """The first sentence of the docstring, on one line and without its source in brackets."""
-    text = " ".join(doc(part).split("\n\n")[0].split())
+    text = " ".join(doc(component).split("\n\n")[0].split())
     text = re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\b(?:19|20)\d\d\b[^()]*\)", "", text)
     return re.split(r"(?<!\bal\.)(?<!\beq\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.;])\s", text, maxsplit=1)[
         0
