@@ -37,8 +37,8 @@ def norm(figure: Any, name: str) -> str:
     axes.set(xlabel="x", ylabel="what becomes of it")
     others = ", ".join(f"{value:g}" for value in BESIDE)
     return (
-        f"What becomes of a token (x, {others}), as the component starts: its first channel, and the"
-        f" one that is {BESIDE[0]:g}"
+        f"What becomes of a token (x, {others}), as the component starts: its first channel, and"
+        f" the one that is {BESIDE[0]:g}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Pictures of components that a model needs to be around: positions, placements, initial weights."""
+"""Pictures of components that need a model: positions, placements, initial weights."""
 
 from typing import Any
 

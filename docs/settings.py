@@ -51,8 +51,8 @@ def configuration(said: str) -> str:
     blocks = [
         (
             "A config is composed by Hydra from `conf/`: a choice for every kind of"
-            " [component](components/index.md), and the settings below. `python train.py --help` lists"
-            " the choices; `key=value` on the command line overrides any of them."
+            " [component](components/index.md), and the settings below. `python train.py --help`"
+            " lists the choices; `key=value` on the command line overrides any of them."
         ),
         said,
         "## Settings",
@@ -210,8 +210,8 @@ def studies(said: str) -> str:
         settings(question.SETTINGS, "study", "study."),
         "Its budget:",
         settings(question.SETTINGS, "budget", "study.budget."),
-        "Its designs are [components](components/study.design/index.md); published claims among studies"
-        " are [findings](findings.md).",
+        "Its designs are [components](components/study.design/index.md); published claims among"
+        " studies are [findings](findings.md).",
     )
 
 

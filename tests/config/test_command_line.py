@@ -271,8 +271,8 @@ def test_a_component_that_changed_is_imported_anew(mine, monkeypatch):
         ),
         (
             MINE.replace("knob: float = 1.0", "knob=1.0"),
-            "components: {file}: attn 'mine': option knob has no type; annotate it, e.g. knob: int ="
-            " 1.",
+            "components: {file}: attn 'mine': option knob has no type; annotate it, e.g. knob:"
+            " int = 1.",
         ),
         ("\n1 / 0\n", "components: {file}, line 2, raised ZeroDivisionError: division by zero."),
         ("import sys; sys.exit(3)\n", "components: {file}, line 1, raised SystemExit: 3."),

@@ -19,8 +19,8 @@ def test_components_that_a_run_was_begun_with_are_named(tmp_path):
         load(tmp_path)
     assert (
         str(error.value) == f"{tmp_path}: was begun with components of its own; got no file called"
-        f" 'my_components.py' (sha256 {digest[:12]}). Give the file that you trust under that name: load(run,"
-        " components=[FILE])."
+        f" 'my_components.py' (sha256 {digest[:12]}). Give the file that you trust under that name:"
+        " load(run, components=[FILE])."
     )
     (tmp_path / "my_components.py").write_text("changed = 1")
     with pytest.raises(ConfigError, match=r"my_components.py must be as it was when the run began"):
