@@ -71,8 +71,8 @@ def kinds_page() -> str:
     return markup.page(
         "Components",
         f"{count} components of {len(KINDS)} kinds. A page has the formula and its source, the"
-        " options with types, defaults and units, the kernels that compute it, the laws that it keeps"
-        " and breaks, and the configs that name it.",
+        " options with types, defaults and units, the kernels that compute it, the laws that it"
+        " keeps and breaks, and the configs that name it.",
         markup.table(("kind", "what it is about", "components"), rows, "kinds"),
         markup.toctree(f"{kind}/index" for kind in KINDS),
     )

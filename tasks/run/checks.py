@@ -27,8 +27,8 @@ def check_planned(planned: str | None, config: Config, fingerprint: str) -> None
     if planned is not None and planned != (key := run_key(config, fingerprint)):
         raise ConfigError(
             f"study: this run was planned as {planned} and is {key}: its config, its data or"
-            " its components are not those of the plan. Start the study again; the run's config.yaml"
-            " has what was composed."
+            " its components are not those of the plan. Start the study again; the run's"
+            " config.yaml has what was composed."
         )
 
 
