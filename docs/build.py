@@ -36,7 +36,7 @@ def build(work: Path, out: Path) -> list[str]:
 
 def render(pages: Path, out: Path, shown: Path) -> list[str]:
     """Sphinx's own complaints about pages; any of them is a fault. What lies in `shown` becomes a
-    component of the site as it is.
+    part of the site as it is.
     """
     shutil.rmtree(out, ignore_errors=True)
     command = ["-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-b", "html", "-c", str(HERE)]

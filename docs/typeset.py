@@ -61,7 +61,7 @@ TOKEN = re.compile(
 
 
 def typeset(text: str, find: Find) -> str:
-    """One paragraph, or a component of one."""
+    """One paragraph, or a part of one."""
     found, end = [], 0
     for token in TOKEN.finditer(text):
         found += [html.escape(text[end : token.start()], quote=False), _set(token, find)]

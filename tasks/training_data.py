@@ -174,7 +174,7 @@ class TrainingData:
             return {}
         counts = sum(
             (
-                train.component_counts(self.batches[step % self.only if self.only else step])
+                train.part_counts(self.batches[step % self.only if self.only else step])
                 for step in range(steps)
             ),
             start=np.zeros(len(train.parts), dtype=np.int64),

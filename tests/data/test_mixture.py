@@ -67,7 +67,7 @@ def test_an_epoch_holds_exactly_the_shares(sizes, data):
         assert (
             found.tolist()
             == list(mixture.counts.values())
-            == mixture.component_counts(np.arange(n)).tolist()
+            == mixture.part_counts(np.arange(n)).tolist()
         )
         assert found.sum() == n and all(abs(f - q) < 1 for f, q in zip(found, quotas, strict=True))
 

@@ -109,7 +109,7 @@ class Mixed(Joined):
             found.append(largest[:count])
         return np.concatenate(found)
 
-    def component_counts(self, places: np.ndarray) -> np.ndarray:
+    def part_counts(self, places: np.ndarray) -> np.ndarray:
         """How many of some places are of each part."""
         return np.bincount(
             np.searchsorted(np.cumsum(list(self.counts.values())), places, side="right"),
