@@ -29,7 +29,7 @@ def main() -> int:
 
         print(train_help(), end="")
         return 0
-    from tasks import hydra_app
+    from tasks.run import hydra_app
 
     if line.resume is not None:
         return hydra_app.resume(Path(line.resume), line.components)

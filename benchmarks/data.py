@@ -60,9 +60,9 @@ def measure(path: str, cache: str, tokenizer: str) -> dict[str, float]:
 
 def measure_reading(path: str, cache: str) -> float:
     """Tokens per second of collated batches in the order of training, on one core."""
-    from tasks.training_data import StepSampler
     from xformer_kit.data import Examples, collate, prepare
     from xformer_kit.data.order import GlobalBatches
+    from xformer_kit.data.training_data import StepSampler
 
     data = {"name": "text", "path": path, "seq_len": 256, "batch_size": 64, "cache": cache}
     windows = prepare({"data": data, "tokenizer": {"name": "byte"}}).train

@@ -49,12 +49,13 @@ def tiny(steps: int, logger: str = "wandb") -> dict:
 
 def bare(steps: int) -> float:
     """Seconds per step."""
-    from tasks.training_data import TrainingData
+    from xformer_kit.data.training_data import TrainingData
 
     config = tiny(steps)
     prepared = prepare(config)
     model = build(config, prepared.tokenizer.vocab_size)
-    objective, data = OBJECTIVES.create(config["task"]), TrainingData(config, prepared)
+    objective = OBJECTIVES.create(config["task"])
+    data = TrainingData(config, prepared, objective)
     optimizer = OPTIMIZERS.create(config["optim"], model=model)
     schedule = SCHEDULES.create(config["schedule"], max_steps=steps)
     base = [group["lr"] for group in optimizer.param_groups]

@@ -32,13 +32,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.measure import CLOCKS, machine, ratio, rounds, save
-from tasks.generation.decoding import ROWS, answers
 from tasks.logging import summary
 from tasks.metrics import compared
-from tasks.training_data import TrainingData, speaking
+from tasks.run.generation.decoding import ROWS, answers
 from xformer_kit import ConfigError, build, load
 from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare
+from xformer_kit.data.training_data import TrainingData, speaking
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
@@ -200,7 +200,7 @@ def trained(config: Config, data: TrainingData, weights: Path) -> tuple[nn.Modul
 def marian_answers(
     model: nn.Module, data: TrainingData, examples: Sequence[Any], most: int, beam: int
 ) -> list[np.ndarray]:
-    """As `tasks.generation.decoding.answers`: as many rows at once, by length, and as many
+    """As `tasks.run.generation.decoding.answers`: as many rows at once, by length, and as many
     tokens at most; the search is theirs.
     """
     order = sorted(range(len(examples)), key=lambda i: len(examples[i]["source"]))

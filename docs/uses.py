@@ -17,7 +17,7 @@ Component = tuple[str, str]  # kind, name
 def configs(conf: Path = CONF) -> list[Path]:
     """Every config, those at the top first."""
     return sorted(
-        conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).components), str(path))
+        conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).parts), str(path))
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader
 
-from tasks.training_data import TrainingData
+from xformer_kit.data.training_data import TrainingData
 
 
 class DataModule(pl.LightningDataModule):

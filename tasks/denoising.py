@@ -3,9 +3,9 @@
 from typing import Any
 
 from tasks.evaluation import Sample
-from tasks.generation.decoding import answer
-from tasks.generation.infilling import text_with_holes
-from tasks.infilling import InfillingTask
+from tasks.masked_language_modeling import InfillingTask
+from tasks.run.generation.decoding import answer
+from tasks.run.generation.infilling import text_with_holes
 
 
 class DenoisingTask(InfillingTask):

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from tasks import Config, Figures, State
 from tasks.metrics import SplitLikelihood
 from tasks.module import Task
 from tasks.run.exit_codes import SignalBox
 from tasks.run.seeds import aside, key
-from tasks.training_data import TrainingData
-from tasks.types import Config, Figures, State
 from xformer_kit.data import Batch
+from xformer_kit.data.training_data import TrainingData
 
 
 class Sample(NamedTuple):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch.distributed import all_reduce
 
+from tasks import Figures
 from tasks.evaluation import EvaluatedTask, Sample
-from tasks.generation.decoding import batch_on
-from tasks.types import Figures
+from tasks.run.generation.decoding import batch_on
 
 ROWS = 64  # examples that are answered at once
 PROMPT, WRITTEN = 16, 96  # tokens of a sample: given, and written by the model

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from tasks.refusal import refusal
-from tasks.types import Figures
+from tasks import Figures
+from tasks.run.faults import refusal
 
 TITLES = {
     "bleu": "BLEU",

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.distributed import all_reduce
 from torch.optim import Optimizer
 
+from tasks import Config, Figures, State
 from tasks.run.auto_accumulate import fewest
 from tasks.run.exit_codes import SignalBox, ballot
 from tasks.run.seeds import key, set_generators
-from tasks.types import Config, Figures, State
 from xformer_kit.data.batch import Batch, mapped, rows_of
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from tasks import Figures
 from tasks.evaluation import EvaluatedTask, Sample
-from tasks.generation.decoding import answers
 from tasks.metrics import text_figures
+from tasks.run.generation.decoding import answers
 from tasks.run.processes import gathered
-from tasks.types import Figures
 
 
 class Seq2SeqTask(EvaluatedTask):

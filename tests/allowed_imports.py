@@ -57,14 +57,15 @@ MAY: dict[str, set[str]] = {
 # Upward imports, at call time only.
 LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model.api")}
 # What each unit of tasks may import. A unit is a folder, a file of run/ that needs no other file of
-# it, or "modules", the files at the top: the Lightning modules and the data.
+# it, or "modules", the files at the top: the Lightning modules and the data module.
 OF_RUN = {
-    f"run.{name}" for name in ("exit_codes", "job", "seeds", "auto_accumulate", "to_overrides")
+    *("run.auto_accumulate", "run.exit_codes", "run.faults"),
+    *("run.job", "run.seeds", "run.to_overrides"),
 }
-EVERYWHERE = {"types", "refusal"}
+EVERYWHERE = {"__init__", "run.faults"}
 TASKS_MAY: dict[str, set[str]] = {
-    "types": set(),
-    "refusal": set(),
+    "__init__": set(),
+    "run.faults": set(),
     "run.exit_codes": set(),
     "run.seeds": set(),
     "run.auto_accumulate": set(),
@@ -72,12 +73,12 @@ TASKS_MAY: dict[str, set[str]] = {
     "run.job": set(),
     "run.processes": {"run.exit_codes", "run.job"},
     "run.checkpoints": {"run.exit_codes", "logging"},
-    "generation": set(),
+    "run.generation": set(),
     "logging": {"run.exit_codes", "modules"},
-    "modules": {"generation", "run.processes", *OF_RUN},
+    "modules": {"run.generation", "run.processes", *OF_RUN},
     "callbacks": {
         "modules",
-        "generation",
+        "run.generation",
         "logging",
         "run.checkpoints",
         "run.processes",
@@ -92,8 +93,8 @@ TASKS_MAY: dict[str, set[str]] = {
         *OF_RUN,
     },
     "study": {"modules", "logging", *OF_RUN},
-    "hydra_app": {"study", "logging", "run", "run.exit_codes", "run.job", "run.processes"},
-    "cli": {"modules", "generation", "logging", "study", "run", "run.processes", *OF_RUN},
+    "run.hydra_app": {"study", "logging", "run", "run.exit_codes", "run.job", "run.processes"},
+    "cli": {"modules", "run.generation", "logging", "study", "run", "run.processes", *OF_RUN},
 }
 for unit in TASKS_MAY.keys() - EVERYWHERE:
     TASKS_MAY[unit] |= EVERYWHERE

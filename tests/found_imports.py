@@ -68,7 +68,9 @@ def tasks_unit(name: str) -> str:
     components = name.removesuffix(".py").replace("/", ".").split(".")[1:]
     if (in_run := ".".join(components[:2])) in TASKS_MAY:
         return in_run
-    return components[0] if components and components[0] in TASKS_MAY else "modules"
+    if not components or components[0][0].isupper():  # tasks.Config, which __init__ defines
+        return "__init__"
+    return components[0] if components[0] in TASKS_MAY else "modules"
 
 
 LIBRARY = of("xformer_kit/**/*.py")

@@ -22,7 +22,7 @@ from tasks.run import fork_server
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = [
-    "tasks.hydra_app",
+    "tasks.run.hydra_app",
     "tasks.run.start",
     "tasks.run.training_process",
     "tasks.logging.sweep_table",

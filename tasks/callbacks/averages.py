@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks import State
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run import checkpoints
-from tasks.types import State
 from xformer_kit.model.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
-from tasks.types import Config
+from tasks import Config
 
 
 class Cadence:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks import State
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.recorder import Recorder
@@ -12,7 +13,6 @@ from tasks.callbacks.users import unsaved
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run import checkpoints, processes
 from tasks.run.exit_codes import NotSaved
-from tasks.types import State
 
 
 @dataclass(eq=False)

@@ -10,9 +10,9 @@ from typing import Any
 
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
-from tasks.generation.attention_picture import attention_picture
-from tasks.generation.decoding import batch_on
-from tasks.refusal import refusal
+from tasks.run.faults import refusal
+from tasks.run.generation.attention_picture import attention_picture
+from tasks.run.generation.decoding import batch_on
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.picture import Picture

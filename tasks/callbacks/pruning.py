@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tasks import State
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run.exit_codes import Pruned
-from tasks.types import State
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tasks import Figures, State
 from tasks.callbacks.cadence import Cadence, TrainingClock
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
-from tasks.types import Figures, State
 
 WARM = 5  # steps that are not measured, if there are more
 

@@ -7,8 +7,8 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
-from tasks.refusal import refusal
-from tasks.types import Facts
+from tasks import Facts
+from tasks.run.faults import refusal
 from xformer_kit.config.callbacks import CALLBACKS, watches
 from xformer_kit.registry import ConfigError
 

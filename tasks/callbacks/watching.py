@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tasks import Config
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.pictures import AttentionPictures
-from tasks.types import Config
 from xformer_kit.config import callbacks
 from xformer_kit.config.callbacks import CALLBACKS, watches
 

@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.refusal import refusal
-from tasks.types import Config, State
+from tasks import Config, State
+from tasks.run.faults import refusal
 from xformer_kit.registry import ConfigError, choices
 from xformer_kit.registry.printable import printable
 
 if TYPE_CHECKING:
-    from tasks.generation.decoding import LoadedRun
+    from tasks.run.generation.decoding import LoadedRun
 
 # The types of numbers, by the metavar of their option; others are texts.
 NUMBERS = {"N": int, "K": int, "A": float, "P": float, "T": float}
@@ -172,7 +172,7 @@ def load_run(args: Any, first: str = "best") -> "LoadedRun":
     """
     import torch
 
-    from tasks.generation.decoding import LoadedRun
+    from tasks.run.generation.decoding import LoadedRun
     from xformer_kit.model.api import restored
     from xformer_kit.objective import objective_of
 

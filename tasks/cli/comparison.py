@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from tasks import Config, Facts, State
 from tasks.logging import summary
-from tasks.refusal import faults_at, refusal
+from tasks.run.faults import faults_at, refusal
 from tasks.study import state
-from tasks.types import Config, Facts, State
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive

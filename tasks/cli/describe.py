@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks import Config, Facts, State
 from tasks.cli.command import console, output, subject
-from tasks.types import Config, Facts, State
 
 SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
 EXAMPLES = """examples:

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from tasks import Facts
 from tasks.cli.command import (
     grid,
     say_wrapped,
@@ -19,7 +20,6 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from tasks.types import Facts
 from xformer_kit.inspect.components import written
 from xformer_kit.inspect.describe import Description
 from xformer_kit.inspect.tree import Node

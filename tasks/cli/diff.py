@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tasks import State
 from tasks.cli.command import (
     console,
     print_json,
@@ -18,8 +19,7 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from tasks.refusal import refusal, refuse
-from tasks.types import State
+from tasks.run.faults import refusal, refuse
 from xformer_kit.registry import ConfigError
 
 DEFAULT = "the default model"

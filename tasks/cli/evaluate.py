@@ -5,9 +5,9 @@ summary.json.
 
 from typing import Any
 
+from tasks import Config, State
 from tasks.cli.command import console, grid, load_run, output, say, say_wrapped
-from tasks.refusal import flag, refusal, refuse, too_small
-from tasks.types import Config, State
+from tasks.run.faults import flag, refusal, refuse, too_small
 from xformer_kit.registry import ConfigError
 
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
@@ -47,8 +47,8 @@ def run(args: Any) -> int:
 
 def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
-    from tasks.generation.translation import partners, read_lines, translations
     from tasks.metrics import compared
+    from tasks.run.generation.translation import partners, read_lines, translations
 
     if not (args.input and args.reference):
         raise ConfigError(
@@ -85,11 +85,11 @@ def evaluate(run: Any, rows: int | None = None) -> State:
     import torch
 
     from tasks import metrics
-    from tasks.generation.decoding import device_of
     from tasks.logging import summary
-    from tasks.training_data import TrainingData, check_fingerprint, speaking
+    from tasks.run.generation.decoding import device_of
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import mapped
+    from xformer_kit.data.training_data import TrainingData, check_fingerprint, speaking
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
 
     prepared, device = prepare(run.config), device_of(run)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tasks import State
 from tasks.cli.command import load_run, open_run
-from tasks.refusal import flag, refusal, refuse, too_small
-from tasks.types import State
+from tasks.run.faults import flag, refusal, refuse, too_small
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 
@@ -83,7 +83,7 @@ NAMES = {"num_return": "num_samples", "allowed": "constrain"}
 
 
 def run(args: Any) -> int:
-    from tasks.generation.translation import read_lines, writable
+    from tasks.run.generation.translation import read_lines, writable
     from xformer_kit.objective import OBJECTIVES
 
     _check(args)
@@ -136,7 +136,7 @@ def _where(args: Any) -> str:
 
 def _wanted(args: Any, tokenizer: Any) -> State:
     """The options of `generate` that the command line states."""
-    from tasks.generation.translation import encoded_line
+    from tasks.run.generation.translation import encoded_line
 
     names = ("max_new_tokens", "min_new_tokens", "beam", "length_penalty", "stop", "seed", *DRAWS)
     found = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -176,8 +176,8 @@ def _go_on(args: Any, run: Any, lines: list[str]) -> None:
 
 def _answer(args: Any, run: Any, lines: list[str]) -> None:
     """The answers to sources, or texts with their spans written."""
-    from tasks.generation.infilling import restored
-    from tasks.generation.translation import decoding_options, translations
+    from tasks.run.generation.infilling import restored
+    from tasks.run.generation.translation import decoding_options, translations
 
     wanted = _wanted(args, run.objective.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
@@ -201,8 +201,8 @@ def _answer(args: Any, run: Any, lines: list[str]) -> None:
 
 def _stream_answer(run: Any, lines: list[str], how: State) -> None:
     """One answer, each token as it comes."""
-    from tasks.generation.decoding import asked, room
-    from tasks.generation.translation import questions
+    from tasks.run.generation.decoding import asked, room
+    from tasks.run.generation.translation import questions
     from xformer_kit.generate import stream
 
     (question,) = questions(run, lines, "--prompt")
@@ -220,7 +220,7 @@ def _fill(args: Any, run: Any, lines: list[str]) -> None:
     """The texts with the most likely token in each hole; after that of --prompt, the candidates of
     each hole.
     """
-    from tasks.generation.infilling import filled
+    from tasks.run.generation.infilling import filled
 
     found = filled(run, lines, args.top_k or 5, _where(args))
     said = [one.text for one in found]
@@ -265,8 +265,8 @@ def _encoded(run: Any, prompt: str) -> Any:
     """
     import torch
 
-    from tasks.generation.decoding import device_of
-    from tasks.generation.translation import encoded_line
+    from tasks.run.generation.decoding import device_of
+    from tasks.run.generation.translation import encoded_line
 
     encoded = encoded_line(run.objective.tokenizer, prompt, "--prompt")
     if not len(encoded):

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tasks import Config
 from tasks.cli.command import import_files, load_run, subject
-from tasks.refusal import flag, refusal, refuse, too_small
-from tasks.types import Config
+from tasks.run.faults import flag, refusal, refuse, too_small
 from xformer_kit.registry import ConfigError, Fault, choices
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
@@ -40,7 +40,7 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    from tasks.generation.translation import writable
+    from tasks.run.generation.translation import writable
     from xformer_kit.inspect.picture import ending
     from xformer_kit.inspect.style import drawable
 
@@ -155,7 +155,7 @@ def _attention(args: Any) -> Any:
             got="nothing",
             fix="Try --text 'To be, or not to be'.",
         )
-    from tasks.generation.attention_picture import attention_picture, seen_of
+    from tasks.run.generation.attention_picture import attention_picture, seen_of
 
     run = load_run(args)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]

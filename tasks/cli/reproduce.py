@@ -6,9 +6,9 @@ changed, and with --run every figure is equal to the last digit; 1: something ha
 
 from typing import Any
 
+from tasks import State
 from tasks.cli.command import console, open_run, output, print_json, say
-from tasks.refusal import refusal
-from tasks.types import State
+from tasks.run.faults import refusal
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
 NEEDED = ("config_hash", "data_fingerprint", "versions", "components", "devices")

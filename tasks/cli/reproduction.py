@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tasks import Config, Facts, Figures
 from tasks.logging import summary
 from tasks.logging.files import numbered
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
-from tasks.types import Config, Facts, Figures
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
 from xformer_kit.registry import ConfigError

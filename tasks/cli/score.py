@@ -5,9 +5,9 @@ the text.
 from collections.abc import Iterator
 from typing import Any
 
+from tasks import State
 from tasks.cli.command import load_run, open_run, output
-from tasks.refusal import refusal
-from tasks.types import State
+from tasks.run.faults import refusal
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
@@ -26,7 +26,7 @@ ROWS = 32  # texts that are scored at once
 
 
 def run(args: Any) -> int:
-    from tasks.generation.translation import partners, read_lines
+    from tasks.run.generation.translation import partners, read_lines
 
     _, config = open_run(args.run, args.components)
     task, lines, sources = config["task"]["name"], read_lines(args.input, "--input"), None
@@ -62,8 +62,8 @@ def scored(
     """
     import torch
 
-    from tasks.generation.decoding import batch_on, device_of
-    from tasks.generation.translation import encoded_lines
+    from tasks.run.generation.decoding import batch_on, device_of
+    from tasks.run.generation.translation import encoded_lines
     from xformer_kit.generate import score
 
     objective, tokenizer = run.objective, run.objective.tokenizer

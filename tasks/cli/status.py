@@ -6,8 +6,8 @@ running is not disturbed.
 from collections.abc import Iterator
 from typing import Any
 
+from tasks import State
 from tasks.cli.command import console, output, say, say_wrapped, study_folder, styled, table
-from tasks.types import State
 from xformer_kit.registry.messages import first_line
 
 SUMMARY = "how far a study is, what failed, and how to go on"

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tasks.cli.command import import_files
-from tasks.refusal import refusal
+from tasks.run.faults import refusal
 
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
@@ -30,7 +30,7 @@ def run(args: Any) -> int:
     import yaml
 
     from tasks.cli.wandb_sweep import exported
-    from tasks.generation.translation import writable
+    from tasks.run.generation.translation import writable
 
     if args.action != "export":
         raise refusal("sweep", f"there is no '{args.action}'", fix="Known: export.")

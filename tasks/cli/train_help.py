@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.types import Facts
+from tasks import Facts
 from xformer_kit.config import GROUPS, compose
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
@@ -76,8 +76,8 @@ def _choices() -> dict[str, dict[str, str]]:
         group: {name: summary(component) for name, component in registry.items()}
         for group, registry in GROUPS.items()
     }
-    for path in sorted(_conf().glob("*/**/*.yaml"), key=lambda path: (len(path.components), path)):
-        group, *inside = path.relative_to(_conf()).with_suffix("").components
+    for path in sorted(_conf().glob("*/**/*.yaml"), key=lambda path: (len(path.parts), path)):
+        group, *inside = path.relative_to(_conf()).with_suffix("").parts
         if group != SWEEPS:
             found.setdefault(group, {}).setdefault("/".join(inside), _first_comment(path))
     return found

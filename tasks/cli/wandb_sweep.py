@@ -16,9 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
-from tasks.refusal import faults_at, refuse
+from tasks import Config, Facts, State
+from tasks.run.faults import faults_at, refuse
 from tasks.run.to_overrides import to_overrides, value
-from tasks.types import Config, Facts, State
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.overrides import expand

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks import Facts, State
 from tasks.logging.files import replace_text, sync_path
-from tasks.types import Facts, State
 from xformer_kit.registry.saved_files import read_whole_rows
 
 log = logging.getLogger("xformer")

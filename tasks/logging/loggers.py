@@ -10,8 +10,8 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 
+from tasks import Config, Figures, State
 from tasks.logging.wandb_run import begun, first_line, number
-from tasks.types import Config, Figures, State
 
 log = logging.getLogger("xformer")
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from tasks import Config, Facts, Figures, Files, State
 from tasks.logging.bar import compact
 from tasks.logging.files import replace_text
-from tasks.refusal import refusal
 from tasks.run.exit_codes import NONFINITE, START_ANEW
-from tasks.types import Config, Facts, Figures, Files, State
+from tasks.run.faults import refusal
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tasks import State
 from tasks.logging import summary
 from tasks.logging.bar import compact
 from tasks.logging.console import screen
-from tasks.types import State
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.registry import ConfigError

@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from tasks.types import Facts
+from tasks import Facts
 
 OPTIONS = ("project", "entity", "group", "job_type", "tags")  # of the logger's node
 GROUP, JOB_TYPE, TAG = 128, 64, 64  # characters that W&B takes

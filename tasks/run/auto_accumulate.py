@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tasks.refusal import refusal
-from tasks.types import Config
+from tasks import Config
+from tasks.run.faults import refusal
 from xformer_kit.data.buckets import ROWS, step_rows
 
 

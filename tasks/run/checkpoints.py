@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 
 import torch
 
+from tasks import State
 from tasks.logging.files import sync_path
 from tasks.run.exit_codes import FULL, NoRun, NotSaved
-from tasks.types import State
 from xformer_kit.model.checkpoint import DamagedError, read
 
 log = logging.getLogger("xformer")

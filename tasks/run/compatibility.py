@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 
+from tasks import Facts
 from tasks.module import Task
-from tasks.types import Facts
 from xformer_kit.model.checkpoint import got, number_fault, weights_fault
 from xformer_kit.registry import shown
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from tasks import Config, Figures
 from tasks.evaluation import EvaluatedTask
-from tasks.refusal import refusal
-from tasks.types import Config, Figures
+from tasks.run.faults import refusal
 
 ROUNDS = 3  # that are measured, after one that is not
 

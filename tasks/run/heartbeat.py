@@ -12,8 +12,8 @@ import sys
 import threading
 from contextlib import suppress
 
+from tasks import Facts
 from tasks.run import processes
-from tasks.types import Facts
 
 EVERY = 1.0  # seconds between two beats, at most
 OVER = 1 << 40  # added to its count by a rank that is done, so that none waits for it

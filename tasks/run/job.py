@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from tasks.types import Config, Files
+from tasks import Config, Files
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tasks import Config, Facts
 from tasks.run.exit_codes import SIGNALS, NoRun
 from tasks.run.job import Job
-from tasks.types import Config, Facts
 
 ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
 
@@ -275,6 +275,8 @@ def end_with_launcher() -> None:
 
 
 def _watch_launcher(launcher: int, parent: int) -> None:
+    from xformer_kit.data.training_data import alive  # with torch, which --help does not need
+
     while os.getppid() == parent and alive(launcher):
         time.sleep(0.5)
     for send in _training:  # the run saves its state first
@@ -283,15 +285,3 @@ def _watch_launcher(launcher: int, parent: int) -> None:
     while _training:
         time.sleep(0.1)
     os._exit(128 + signal.SIGTERM)
-
-
-def alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        os.kill(process, 0)
-        stat = Path(f"/proc/{process}/stat")
-        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    except PermissionError:
-        return True

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from tasks import Config, Files, State
 from tasks.logging import summary
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
 from tasks.run.start import COMPONENTS_WAY, train_in_processes
 from tasks.run.train import report_end
-from tasks.types import Config, Files, State
 from xformer_kit.config import GROUPS, check, config_hash, import_components, read_config
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.saved import check_components, check_unchanged

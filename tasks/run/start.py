@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tasks import Config, Files
 from tasks.logging import summary
 from tasks.logging.files import replace_text
-from tasks.refusal import refusal
 from tasks.run import fork_server, processes
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS
 from tasks.run.exit_codes import CONFIG, Ended, NoRun
+from tasks.run.faults import refusal
 from tasks.run.job import Job
 from tasks.run.train import config_digest, report_end, train_run
-from tasks.types import Config, Files
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import check_components, component_hashes
 from xformer_kit.registry import ConfigError

@@ -8,8 +8,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
-from tasks.refusal import refuse
-from tasks.types import Config, Facts
+from tasks import Config, Facts
+from tasks.run.faults import refuse
 from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import compose_overrides
 from xformer_kit.config.overrides import expand, parse

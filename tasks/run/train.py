@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from tasks import Config
 from tasks.logging import summary
 from tasks.run import processes
 from tasks.run.exit_codes import (
@@ -22,7 +23,6 @@ from tasks.run.exit_codes import (
     StoppedBySignal,
 )
 from tasks.run.job import Job
-from tasks.types import Config
 from xformer_kit.config import GROUPS, import_components, read_config
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.registry import ConfigError

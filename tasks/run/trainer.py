@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 
-from tasks.types import Config
+from tasks import Config
 from xformer_kit.config.trainer_schema import OURS
 from xformer_kit.registry import ConfigError
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from tasks import Config, State
 from tasks.callbacks import Observers, users
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.observers import averages, observers
 from tasks.callbacks.recorder import Recorder
 from tasks.data import DataModule
 from tasks.logging import loggers, summary
@@ -27,16 +29,14 @@ from tasks.run.compatibility import misfit
 from tasks.run.decoding_speed import decodable, decoding_speed
 from tasks.run.exit_codes import START_ANEW, NonFinite, SignalBox
 from tasks.run.job import Job
-from tasks.run.observers import averages, observers
-from tasks.task_class import task_of
-from tasks.training_data import TrainingData, check_fingerprint, speaking
-from tasks.types import Config, State
+from tasks.run.task_class import task_of
 from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, component_hashes
 from xformer_kit.config.unused import never_peaks
 from xformer_kit.data import collate, prepare
+from xformer_kit.data.training_data import TrainingData, check_fingerprint, speaking
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of

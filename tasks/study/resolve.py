@@ -90,8 +90,8 @@ class Costs:
     known: dict[str, tuple[Any, Any, Cost]] = field(default_factory=dict)
 
     def of(self, config: Config) -> tuple[Any, Any, Cost]:
-        from tasks.training_data import speaking
         from xformer_kit.data import prepare
+        from xformer_kit.data.training_data import speaking
         from xformer_kit.objective import objective_of
 
         asked = [
@@ -118,7 +118,7 @@ class Costs:
         return self.known[key]
 
     def data(self, config: Config) -> Any:
-        from tasks.training_data import TrainingData
+        from xformer_kit.data.training_data import TrainingData
 
         prepared, objective, _ = self.of(config)
         return TrainingData(config, prepared, objective)

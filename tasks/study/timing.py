@@ -120,7 +120,7 @@ def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
     """Medians over a few steps, or as many as take so many seconds, and a few batches of
     validation, on a GPU where there is one; without compilation.
     """
-    from tasks.training_data import TrainingData, speaking
+    from xformer_kit.data.training_data import TrainingData, speaking
 
     objective = speaking(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"

@@ -115,7 +115,7 @@ def read_by_name() -> set[str]:
     """Names that code outside of the zoo reads with getattr or hasattr, but not from `self`."""
     found = set()
     for path in LIBRARY.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())) if "zoo" not in path.components else ():
+        for node in ast.walk(ast.parse(path.read_text())) if "zoo" not in path.parts else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in READERS:
                 owner, *name = node.args
                 if getattr(owner, "id", "") != "self":

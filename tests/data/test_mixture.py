@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusing import refused
 
-from tasks.training_data import TrainingData
 from xformer_kit import compose
 from xformer_kit.data import Examples, prepare
 from xformer_kit.data.buckets import LengthBatches
 from xformer_kit.data.mixing import Mixed, shares
 from xformer_kit.data.order import GlobalBatches
+from xformer_kit.data.training_data import TrainingData
+from xformer_kit.objective import Objective
 from xformer_kit.registry import ConfigError
 
 
@@ -260,7 +261,7 @@ def test_pairs_mix_and_say_what_was_dropped_of_which(files):
     assert sum(prepared.dropped.values()) == 20 and {
         key.split("/")[0] for key in prepared.dropped
     } == {"code"}
-    data = TrainingData(config, prepared)
+    data = TrainingData(config, prepared, Objective())
     counts = data.counts(2 * data.batches.count)
     assert list(counts) == ["prose", "code"] and sum(counts.values()) == 2 * (
         len(prepared.train) - data.batches.dropped

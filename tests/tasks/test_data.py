@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.training_data import StepSampler
 from xformer_kit.data.buckets import LengthBatches
 from xformer_kit.data.order import GlobalBatches
+from xformer_kit.data.training_data import StepSampler
 from xformer_kit.registry import ConfigError
 
 

@@ -35,11 +35,12 @@ def test_only_a_model_that_knows_where_a_token_stands_is_judged_otherwise(begin,
 
 
 def test_a_batch_of_longer_examples_has_as_many_tokens(config):
-    from tasks.training_data import TrainingData
+    from xformer_kit.data.training_data import TrainingData
+    from xformer_kit.objective import Objective
 
     found = config(*LONG)
     prepared = prepare(found)
-    rows = [len(batch) for _, batch in TrainingData(found, prepared).valid_batches(8)]
+    rows = [len(batch) for _, batch in TrainingData(found, prepared, Objective()).valid_batches(8)]
     assert max(rows) == 2 and sum(rows) == len(prepared.valid)
     assert (
         compose(["data.valid_len=96"])["data"]["valid_len"] == 96

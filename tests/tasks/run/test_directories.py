@@ -8,9 +8,9 @@ import pytest
 import yaml
 from driving import environments
 
-from tasks.hydra_app import claimed
 from tasks.run import processes, start, train
 from tasks.run.exit_codes import NoRun
+from tasks.run.hydra_app import claimed
 from tasks.run.job import Job
 from tasks.run.start import start_run
 from tasks.run.train import train_run

@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from tasks import hydra_app
 from tasks.evaluation import EvaluatedTask
-from tasks.run import train
+from tasks.run import hydra_app, train
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from xformer_kit.config import preflight

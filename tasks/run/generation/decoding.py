@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from tasks.types import Config, State
+from tasks import Config, State
 
 ROWS = 64  # examples that are answered at once
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.cli import main
-from tasks.generation.infilling import pieces, text_with_holes
+from tasks.run.generation.infilling import pieces, text_with_holes
 from tasks.run.start import start_run
 from xformer_kit import compose, load
 from xformer_kit.data.tokenizer import TOKENIZERS

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tasks import Config
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoints import CheckpointSaver
@@ -12,7 +13,6 @@ from tasks.callbacks.progress import ProgressBar
 from tasks.callbacks.pruning import Pruning
 from tasks.callbacks.samples import Samples
 from tasks.callbacks.watching import watchers
-from tasks.types import Config
 from xformer_kit.config.trainer_schema import seconds
 
 

@@ -1,7 +1,7 @@
 """The Lightning module of each objective."""
 
+from tasks import Config
 from tasks.evaluation import EvaluatedTask
-from tasks.types import Config
 from xformer_kit.objective import OBJECTIVES
 
 

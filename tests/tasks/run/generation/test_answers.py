@@ -334,7 +334,7 @@ def test_bad_options_of_answers_are_one_sentence(trained, capsys, words, said):
 
 
 def test_lines_are_read_as_a_corpus_reads_them(trained, tmp_path):
-    from tasks.generation.translation import read_lines
+    from tasks.run.generation.translation import read_lines
 
     (tmp_path / "windows.txt").write_bytes(b"\xef\xbb\xbfone two\r\nthree\rfour\r\n")
     assert read_lines(str(tmp_path / "windows.txt"), "--input") == ["one two", "three\rfour"]

@@ -12,10 +12,10 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from tasks import Files
 from tasks.logging.files import numbered
 from tasks.run.exit_codes import NoRun
 from tasks.run.processes import end_with_launcher, joined, rank, ranks
-from tasks.types import Files
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError

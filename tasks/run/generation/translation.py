@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.refusal import faults_at, refusal, refuse, too_small
-from tasks.types import Config, State
+from tasks import Config, State
+from tasks.run.faults import faults_at, refusal, refuse, too_small
 from xformer_kit.registry import Fault
 
 NAMED = 5  # unknown words that a command names
@@ -24,7 +24,7 @@ def translations(
     source that the tokenizer cannot encode and for one that is too long, with its line, and for an
     option out of its range.
     """
-    from tasks.generation.decoding import decode_answers
+    from tasks.run.generation.decoding import decode_answers
 
     given = {key: value for key, value in options.items() if value is not None}
     refuse(option_faults(given, given.get("beam", run.config["task"].get("beam", 1))))
@@ -63,7 +63,7 @@ def decoding_options(config: Config, options: Config) -> State:
     """Arguments of `decode_answers`: greedy or with the run's beams, as in its validation, unless
     options are given; sampled if an option is about sampling.
     """
-    from tasks.generation.decoding import ROWS
+    from tasks.run.generation.decoding import ROWS
 
     how = {key: value for key, value in options.items() if value is not None}
     how = {

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding import answer, batch_on, device_of
-from tasks.generation.infilling import HOLE, pieces
-from tasks.generation.translation import encoded_line
-from tasks.refusal import refusal
-from tasks.types import State
+from tasks import State
+from tasks.run.faults import refusal
+from tasks.run.generation.decoding import answer, batch_on, device_of
+from tasks.run.generation.infilling import HOLE, pieces
+from tasks.run.generation.translation import encoded_line
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched

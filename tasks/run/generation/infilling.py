@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tasks.generation.decoding import decode_answers, device_of
-from tasks.generation.translation import check_length, encoded_line, place
-from tasks.refusal import refusal
+from tasks.run.faults import refusal
+from tasks.run.generation.decoding import decode_answers, device_of
+from tasks.run.generation.translation import check_length, encoded_line, place
 
 MASK = "<mask>"
 HOLE = re.compile(r"<mask>|<extra_id_(\d+)>")

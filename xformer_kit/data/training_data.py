@@ -8,19 +8,20 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from tasks.run.processes import alive
-from xformer_kit.data import Examples, Prepared, collate
+from xformer_kit.data.batch import collate
 from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
+from xformer_kit.data.examples import Examples
 from xformer_kit.data.mixing import Mixed
 from xformer_kit.data.order import GlobalBatches, StepBatches
+from xformer_kit.data.prepare import Prepared
 from xformer_kit.data.refused import refused
-from xformer_kit.objective import Objective
 
 
 @dataclass(eq=False)
@@ -66,10 +67,10 @@ class StepSampler:
 class TrainingData:
     """A prepared corpus, its batches, and loaders over them."""
 
-    def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any = None):
+    def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any):
         self.config = config
         self.prepared = prepared
-        self.objective = objective or Objective()
+        self.objective = objective
         data = config["data"]
         trainer = config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
@@ -240,6 +241,18 @@ def end_with(reader: int, _worker: int) -> None:
                 os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        os.kill(process, 0)
+        stat = Path(f"/proc/{process}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except PermissionError:
+        return True
 
 
 def speaking(objective: Any, prepared: Any) -> Any:
