@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from tasks.logging import startup
 from tasks.run.exit_codes import end_at_signals
 from tasks.run.processes import import_environment
 from xformer_kit.registry import ConfigError
@@ -17,13 +18,16 @@ from xformer_kit.registry import ConfigError
 def main() -> int:
     end_at_signals()
     os.environ.update(import_environment())  # of whatever this process starts
+    startup.show("Checking the config", plain=False)
     from xformer_kit.config import preflight
 
     try:
         line = preflight(sys.argv[1:])
     except ConfigError as error:
+        startup.clear()
         print(*error.faults, sep="\n", file=sys.stderr)
         return 2
+    startup.clear()
     if line.help:
         from tasks.cli.train_help import train_help
 

@@ -35,7 +35,7 @@ class Bar:
                 transient=True,
             )
             self.task = self.progress.add_task(
-                "", total=total, completed=done, loss="...", speed="...", left=""
+                "", total=total, completed=done, loss="...", speed="...", left="first step"
             )
             self.progress.start()
 

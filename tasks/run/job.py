@@ -24,6 +24,11 @@ class Job:
     digest: str | None = None  # of the config that is to be trained, see `tasks.run.train`
     parent: int | None = None  # the process without which this one ends
 
+    @property
+    def shows_stages(self) -> bool:
+        """Whether it shows what it does before the first step."""
+        return not (self.listed or self.quiet or self.silent)
+
     def arguments(self) -> list[str]:
         rest = asdict(self)
         return [str(rest.pop("run_dir")), json.dumps(rest)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Files
-from tasks.logging import summary
+from tasks.logging import startup, summary
 from tasks.logging.files import replace_text
 from tasks.run import fork_server, processes
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS
@@ -138,6 +138,8 @@ def train_in_processes(config: Config, job: Job) -> int:
         )
     if job.listed and count == 1 and fork_server.usable():
         return fork_server.launch(job)
+    if count > 1 and job.shows_stages:
+        startup.show(f"Starting {count} processes")
     return processes.launch(job, count) if job.listed or count > 1 else train_run(job)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config
-from tasks.logging import summary
+from tasks.logging import startup, summary
 from tasks.run import processes
 from tasks.run.exit_codes import (
     CONFIG,
@@ -44,6 +44,8 @@ def train_run(job: Job) -> int:
     session, run_dir = None, job.run_dir
     try:
         with processes.run_lock(run_dir):
+            if job.shows_stages:
+                startup.show("Importing Lightning")
             import_components(job.components, GROUPS.values())
             from tasks.run.training_process import TrainingProcess
 
@@ -110,6 +112,7 @@ def report_end(error: BaseException, job: Job | None = None) -> int:
         if resumable and _keeps(job.run_dir):
             text += f" {_way(job)}"
     if processes.rank() == 0:
+        startup.clear()
         print(printable(text), file=sys.stderr, flush=True)
     processes.reply(text)
     log.info("%s", text)

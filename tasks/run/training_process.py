@@ -19,7 +19,7 @@ from tasks.callbacks.checkpoints import CheckpointSaver
 from tasks.callbacks.observers import averages, observers
 from tasks.callbacks.recorder import Recorder
 from tasks.data import DataModule
-from tasks.logging import loggers, summary
+from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
@@ -115,6 +115,7 @@ class TrainingProcess:
     def _prepare(self) -> None:
         """The corpus, its tokenizers and the objective, checked."""
         config = self.config
+        self._show_stage("Preparing the data")
         self.prepared = prepared = prepare(config)
         self.objective = speaking(objective_of(config), prepared)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
@@ -132,6 +133,7 @@ class TrainingProcess:
 
     def _make_task(self) -> None:
         config, objective = self.config, self.objective
+        self._show_stage("Building the model")
         self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
         source = objective.source_tokenizer
         source_size = None if source is objective.tokenizer else source.size
@@ -181,6 +183,7 @@ class TrainingProcess:
         self.checkpoints = saver
         if self.first:
             live = config["trainer"].get("enable_progress_bar", True) and not self.job.quiet
+            startup.clear()
             self.bar = Bar(self.total, self.task.step, None if live else False)
         if line:
             self._say(line)
@@ -299,6 +302,10 @@ class TrainingProcess:
             "run": str(self.run_dir),
         }
 
+    def _show_stage(self, stage: str) -> None:
+        if self.first and self.job.shows_stages:
+            startup.show(stage)
+
     def _say(self, line: str) -> None:
         log.info("%s", line)
         if self.job.quiet:
@@ -306,6 +313,7 @@ class TrainingProcess:
         if self.bar is not None:
             self.bar.say(line)
         else:
+            startup.clear()
             print(printable(line), file=sys.stderr, flush=True)
 
     def saved_step(self) -> int | None:

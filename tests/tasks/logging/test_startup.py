@@ -1,0 +1,49 @@
+"""What a run shows before its first step."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.logging import startup
+
+ROOT = Path(__file__).parents[3]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_stage_replaces_the_one_before_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    startup.show("Checking the config", plain=False)
+    startup.show("Preparing the data")
+    startup.clear()
+    first, second, end = f"{startup.CLEAR}Checking the config ...", "Preparing the data ...", ""
+    assert screen.getvalue() == first + startup.CLEAR + second + startup.CLEAR + end
+
+
+def test_a_stage_is_a_line_without_a_terminal(capsys):
+    startup.show("Checking the config", plain=False)
+    startup.show("Preparing the data")
+    startup.clear()
+    assert capsys.readouterr().err == "Preparing the data ...\n"
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_the_check_before_torch_is_imported():
+    """torch is made unimportable: the first stage is there all the same."""
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.argv = ['train.py'];"
+        f" sys.path.insert(0, {str(ROOT)!r}); import train; train.main()"
+    )
+    ours, theirs = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", code], stdout=theirs, stderr=theirs, timeout=120)
+    os.close(theirs)
+    assert done.returncode != 0
+    assert os.read(ours, 65536).decode().startswith(f"{startup.CLEAR}Checking the config ...")
