@@ -47,14 +47,13 @@ def options(found: Mapping[str, Option]) -> str:
     return markup.table(("key", "type", "default", "meaning, unit"), rows, "options")
 
 
-def configuration(said: str) -> str:
+def configuration() -> str:
     blocks = [
         (
             "A config is composed by Hydra from `conf/`: a choice for every kind of"
             " [component](components/index.md), and the settings below. `python train.py --help`"
             " lists the choices; `key=value` on the command line overrides any of them."
         ),
-        said,
         "## Settings",
     ]
     for name in SETTINGS:
@@ -202,11 +201,10 @@ def _outcome(name: str) -> str:
     return f"{found['outcome']} ({found['time'][:10]})" if found else "not run yet"
 
 
-def studies(said: str) -> str:
+def studies() -> str:
     return markup.page(
-        "Studies",
-        said,
-        "## What a study may say",
+        "Study settings",
+        "Keys of `study` in YAML and on the command line, see [studies](guide/studies.md).",
         settings(question.SETTINGS, "study", "study."),
         "Its budget:",
         settings(question.SETTINGS, "budget", "study.budget."),

@@ -7,27 +7,19 @@ from docs import markup, settings
 from docs.component import component_page
 from docs.kind import kind_page, kinds_page
 from docs.kinds import KINDS, page
+from docs.notebooks import notebook_pages
 from docs.pictures import pictures
-from docs.readme import FILES, ROOT, SECTIONS, linked, of_page
+from docs.python_page import python_page
 from docs.uses import uses
+from docs.written_pages import GUIDES, ROOT, written_pages
 
-TITLES = {
-    "getting_started": "Getting started",
-    "own_components": "Components of your own",
-    "promises": "Promises and figures",
-}
 ORDER = (
-    *(
-        "getting_started",
-        "configuration",
-        "command_line",
-        "components/index",
-        "own_components",
-        "studies",
-        "findings",
-        "configs/index",
-    ),
-    *("laws", "refusals", "peers", "promises", "benchmarks", "contributing", "changelog"),
+    "getting_started",
+    *(f"guide/{name}" for name in GUIDES),
+    "python",
+    *("components/index", "configuration", "command_line", "study_settings", "configs/index"),
+    *("laws", "refusals", "peers", "results", "findings", "benchmarks", "notebooks/index"),
+    *("contributing", "changelog"),
 )
 
 
@@ -38,9 +30,10 @@ def write(out: Path, shown: Path) -> None:
         folder.mkdir(parents=True)
     copied: set[Path] = set()
     for name, text in {
-        **_own(copied),
+        **_general(copied),
         **dict(settings.config_pages()),
         **_components(shown),
+        **notebook_pages(out),
     }.items():
         path = out / f"{name}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,33 +44,18 @@ def write(out: Path, shown: Path) -> None:
         shutil.copy(path, copy)
 
 
-def _own(copied: set[Path]) -> dict[str, str]:
-    """Pages of the project's own Markdown, and of what is no component."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    said = {name: linked(of_page(name, readme), "README.md", copied) for name in SECTIONS}
-    found = {name: markup.page(title, _lower(said[name])) for name, title in TITLES.items()}
-    for source, name in FILES.items():
-        if source != "README.md":
-            found[name] = linked((ROOT / source).read_text(encoding="utf-8"), source, copied)
+def _general(copied: set[Path]) -> dict[str, str]:
+    """Pages that are not about one component or one config."""
+    found = written_pages(copied)
     return found | {
-        "index": (
-            linked(
-                (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), "docs/index.md", copied
-            )
-            + markup.toctree(ORDER)
-            + "\n"
-        ),
-        "configuration": settings.configuration(said["configuration"]),
+        "index": f"{found['index']}{markup.toctree(ORDER)}\n",
+        "python": python_page(copied),
+        "configuration": settings.configuration(),
         "command_line": settings.command_line(),
-        "studies": settings.studies(said["studies"].replace("## Studies\n", "", 1)),
+        "study_settings": settings.studies(),
         "findings": settings.findings(),
         "laws": settings.laws(),
     }
-
-
-def _lower(text: str) -> str:
-    """A piece of the README without its own title, which stands above it."""
-    return text.replace("# xformer_kit\n", "", 1) if text.startswith("# ") else text
 
 
 def _components(shown: Path) -> dict[str, str]:

@@ -1,40 +1,52 @@
-"""The table of components in the README, made from the registries."""
+"""The tables of components, made from the registries: the kinds with their counts in README.md, and
+every component with its options in docs/components.md.
 
-import sys
+    python -m xformer_kit.inspect.table
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 
 from xformer_kit.config import GROUPS, INNER
+from xformer_kit.extra import EXTRAS
 from xformer_kit.inspect.components import summary, written
-from xformer_kit.registry import REQUIRED, Option
+from xformer_kit.registry import REQUIRED, Option, Registry
 
-MARKS = (
-    "<!-- components: begin (python -m xformer_kit.inspect.table README.md) -->",
-    "<!-- components: end -->",
-)
+BEGIN, END = "<!-- table: begin (python -m xformer_kit.inspect.table) -->", "<!-- table: end -->"
+KINDS: Mapping[str, Registry] = GROUPS | INNER | {"extra": EXTRAS}
+SHOWN = 4  # names of a kind in the README
 
 
-def components_table() -> str:
-    """One row per registered component: group, name, options with defaults, and what it is in a
-    sentence.
-    """
-    rows = ["| kind | component | options | what it is |", "| --- | --- | --- | --- |"]
-    for group, registry in (GROUPS | INNER).items():
-        for name in sorted(registry):
-            options = ", ".join(_option(key, o) for key, o in registry.options(name).items())
-            what = summary(registry[name]).replace("|", "\\|")
-            rows.append(f"| {group} | `{name}` | {options or 'none'} | {what} |")
+def kinds_table() -> str:
+    """One row per kind: name, number of components, and the names of some."""
+    rows = ["| kind | components | for example |", "| --- | ---: | --- |"]
+    for kind, registry in KINDS.items():
+        if kind in GROUPS or kind == "extra":
+            names = ", ".join(f"`{name}`" for name in list(registry)[:SHOWN])
+            rows.append(f"| {kind} | {len(registry)} | {names} |")
     return "\n".join(rows)
 
 
-def refreshed(readme: str) -> str:
-    """The README's text with a new table between its marks."""
-    return between(readme, MARKS, components_table())
+def components_table() -> str:
+    """One row per component: kind, name, options with defaults, and the first sentence of its
+    docstring.
+    """
+    rows = ["| kind | component | options | what it is |", "| --- | --- | --- | --- |"]
+    for kind, registry in KINDS.items():
+        for name in sorted(registry):
+            options = ", ".join(_option(key, o) for key, o in registry.options(name).items())
+            what = summary(registry[name]).replace("|", "\\|")
+            rows.append(f"| {kind} | `{name}` | {options or 'none'} | {what} |")
+    return "\n".join(rows)
 
 
-def between(page: str, marks: tuple[str, str], text: str) -> str:
-    """The page with the text between two marks."""
-    head, _, rest = page.partition(marks[0])
-    return f"{head}{marks[0]}\n{text}\n{marks[1]}{rest.partition(marks[1])[2]}"
+TABLES = {"README.md": kinds_table, "docs/components.md": components_table}
+
+
+def refreshed(name: str, page: str) -> str:
+    """The text of a page of TABLES with a new table between its marks."""
+    head, _, rest = page.partition(BEGIN)
+    return f"{head}{BEGIN}\n{TABLES[name]()}\n{END}{rest.partition(END)[2]}"
 
 
 def _option(key: str, option: Option) -> str:
@@ -42,5 +54,6 @@ def _option(key: str, option: Option) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(refreshed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in TABLES:
+        path = Path(name)
+        path.write_text(refreshed(name, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,44 @@
+"""The page of the Python interface: its guide, and the public functions with their docstrings."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from docs import markup
+from docs.typeset import code, typeset
+from docs.written_pages import ROOT, linked
+
+
+def python_page(copied: set[Path]) -> str:
+    source = "docs/python.md"
+    guide = linked((ROOT / source).read_text(encoding="utf-8"), source, "python", copied)
+    return "\n\n".join((guide.rstrip(), *(_entry(name, one) for name, one in public().items())))
+
+
+def public() -> dict[str, Any]:
+    """Name -> function, class or method of the interface."""
+    from xformer_kit import ConfigError, build, compose, inspect, load
+    from xformer_kit.model.model import Model
+
+    functions = {f"xformer_kit.{f.__name__}": f for f in (compose, build, load)}
+    methods = {f"Model.{name}": getattr(Model, name) for name in ("forward", "generate", "hidden")}
+    pictures = {f"xformer_kit.inspect.{name}": getattr(inspect, name) for name in inspect.__all__}
+    return functions | methods | {"xformer_kit.ConfigError": ConfigError} | pictures
+
+
+def _entry(name: str, one: Any) -> str:
+    """A heading, the signature, and the paragraphs of the docstring."""
+    doc = inspect.getdoc(one) or ""
+    paragraphs = [
+        markup.paragraph(typeset(" ".join(part.split()), lambda _: None))
+        for part in doc.split("\n\n")
+    ]
+    signature = f"{name.rpartition('.')[2]}{_signature(one)}"
+    return "\n\n".join((f"### {name}", markup.block(f"<p>{code(signature)}</p>"), *paragraphs))
+
+
+def _signature(one: Any) -> str:
+    try:
+        return str(inspect.signature(one))
+    except (TypeError, ValueError):
+        return ""

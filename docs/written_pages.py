@@ -1,0 +1,61 @@
+"""Pages that are written by hand: files of Markdown, with their links changed to the pages of the
+site.
+"""
+
+import re
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDES = ("architectures", "components", "data", "tasks", "studies", "devices", "runs")
+# File of the repository -> its page.
+FILES = {
+    "docs/index.md": "index",
+    "docs/getting_started.md": "getting_started",
+    **{f"docs/guide/{name}.md": f"guide/{name}" for name in GUIDES},
+    "docs/results.md": "results",
+    "docs/peers.md": "peers",
+    "docs/refusals.md": "refusals",
+    "benchmarks/README.md": "benchmarks",
+    "CONTRIBUTING.md": "contributing",
+    "CHANGELOG.md": "changelog",
+}
+# Files that the site shows in another form -> that page.
+OTHER_FORM = {
+    "README.md": "index",
+    "docs/components.md": "components/index",
+    "docs/python.md": "python",
+}
+LINK = re.compile(r"(!?\[([^\]]*)\]\()([^)\s]+)(\))")
+
+
+def written_pages(copied: set[Path]) -> dict[str, str]:
+    """Page -> its Markdown."""
+    return {
+        page: linked((ROOT / source).read_text(encoding="utf-8"), source, page, copied)
+        for source, page in FILES.items()
+    }
+
+
+def linked(text: str, source: str, page: str, copied: set[Path]) -> str:
+    """The text of a file of the repository with the links of its page: to other pages, or to copies
+    of files, which are added to `copied`. A link to a file that does not exist is not changed, and
+    fails the build.
+    """
+    up = "../" * page.count("/")
+
+    def target_of(match: re.Match[str]) -> str:
+        target, _, anchor = match[3].partition("#")
+        if "://" in target or not target:
+            return match[0]
+        path = (ROOT / PurePosixPath(source).parent / target).resolve()
+        name = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else target
+        if found := (FILES | OTHER_FORM).get(name):
+            return f"{match[1]}{up}{found}.md{'#' + anchor if anchor else ''}{match[4]}"
+        if path.is_dir():
+            return f"{match[2]} (`{name}`)"
+        if path.is_file():
+            copied.add(path)
+            return f"{match[1]}{up}files/{name}{match[4]}"
+        return match[0]
+
+    return LINK.sub(target_of, text)
