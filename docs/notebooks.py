@@ -20,11 +20,8 @@ def notebook_pages(out: Path) -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in resources["outputs"].items():
             (folder.parent / name).write_bytes(content)
-        found[f"notebooks/{path.stem}"] = text
-    links = [
-        f"- [{text.splitlines()[0].lstrip('# ')}]({Path(page).name}.md)"
-        for page, text in found.items()
-    ]
+        found[f"notebooks/{path.stem}"] = text.replace(".ipynb)", ".md)")  # links to each other
     intro = "One question each. `python -m notebooks` runs them again."
-    found["notebooks/index"] = markup.page("Notebooks", intro, "\n".join(links))
+    pages = markup.toctree([Path(page).name for page in found], hidden=False)
+    found["notebooks/index"] = markup.page("Notebooks", intro, pages)
     return found

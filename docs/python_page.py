@@ -1,12 +1,15 @@
 """The page of the Python interface: its guide, and the public functions with their docstrings."""
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 from docs import markup
 from docs.typeset import code, typeset
 from docs.written_pages import ROOT, linked
+
+QUALIFIED = re.compile(r"'|\b(?:[a-z_]+\.)+(?=[A-Z])")  # quotes and modules in a signature
 
 
 def python_page(copied: set[Path]) -> str:
@@ -39,6 +42,6 @@ def _entry(name: str, one: Any) -> str:
 
 def _signature(one: Any) -> str:
     try:
-        return str(inspect.signature(one))
+        return QUALIFIED.sub("", str(inspect.signature(one)))
     except (TypeError, ValueError):
         return ""
