@@ -9,14 +9,14 @@ CLEAR = "\r\x1b[2K"
 
 
 def show(stage: str, plain: bool = True) -> None:
-    """Show a stage, such as "Preparing the data", on stderr. Without a terminal it is a line, if
-    `plain`.
+    """Show a stage, such as "Preparing the data", on stderr. Without a terminal it is a line on
+    stdout, if `plain`: stderr then has errors and warnings only.
     """
     if sys.stderr.isatty():
         sys.stderr.write(f"{CLEAR}{stage} ...")
         sys.stderr.flush()
     elif plain:
-        print(f"{stage} ...", file=sys.stderr, flush=True)
+        print(f"{stage} ...", flush=True)
 
 
 def clear() -> None:

@@ -32,7 +32,7 @@ def test_a_stage_is_a_line_without_a_terminal(capsys):
     startup.show("Checking the config", plain=False)
     startup.show("Preparing the data")
     startup.clear()
-    assert capsys.readouterr().err == "Preparing the data ...\n"
+    assert capsys.readouterr() == ("Preparing the data ...\n", "")
 
 
 @pytest.mark.slow
