@@ -11,7 +11,7 @@ from tasks import Figures
 from tasks.evaluation import EvaluatedTask, Sample
 from tasks.metrics import text_figures
 from tasks.run.generation.decoding import answers
-from tasks.run.processes import gathered
+from tasks.run.ranks import gathered
 
 
 class Seq2SeqTask(EvaluatedTask):

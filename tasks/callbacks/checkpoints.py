@@ -11,7 +11,7 @@ from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.users import unsaved
 from tasks.evaluation import EvaluatedTask as Task
-from tasks.run import checkpoints, processes
+from tasks.run import checkpoints, ranks
 from tasks.run.exit_codes import NotSaved
 
 
@@ -50,7 +50,7 @@ class CheckpointSaver:
         Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst
         of an update nothing is saved.
         """
-        if not processes.lost_connection(error) or not trainer.training or not task.now.settled:
+        if not ranks.lost_connection(error) or not trainer.training or not task.now.settled:
             return
         if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
             with suppress(Exception):  # the barrier, after the state is written, fails as well

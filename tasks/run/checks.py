@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks import Config
-from tasks.run.processes import gathered
+from tasks.run.ranks import gathered
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import run_key

@@ -13,7 +13,6 @@ import threading
 from contextlib import suppress
 
 from tasks import Facts
-from tasks.run import processes
 
 EVERY = 1.0  # seconds between two beats, at most
 OVER = 1 << 40  # added to its count by a rank that is done, so that none waits for it
@@ -34,8 +33,8 @@ class Heartbeat:
         self.patience = patience
         self.rank = rank
         self.next = (rank + 1) % count
-        self.store = processes.store()
-        self.watches_store = self.next == 0 and not processes.hosted()
+        self.store = ranks.store()
+        self.watches_store = self.next == 0 and not ranks.hosted()
         self.place = ""  # host and process of the next rank, once it has begun
         self.beats = 0  # of this rank
         self.seen = 0  # of the next one
@@ -97,9 +96,9 @@ def begin(trainer: Facts) -> Heartbeat | None:
     """The heartbeat of this process, started, if the run has several ranks and trainer.rank_timeout
     is not null.
     """
-    patience = processes.rank_timeout(trainer)
-    count = processes.ranks()
-    return None if patience is None or count == 1 else Heartbeat(patience, processes.rank(), count)
+    patience = ranks.rank_timeout(trainer)
+    count = ranks.count()
+    return None if patience is None or count == 1 else Heartbeat(patience, ranks.rank(), count)
 
 
 def _count(rank: int) -> str:

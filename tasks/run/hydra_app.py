@@ -14,8 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from tasks import Files
 from tasks.logging.files import numbered
+from tasks.run import ranks
 from tasks.run.exit_codes import NoRun
-from tasks.run.processes import end_with_launcher, joined, rank, ranks
+from tasks.run.processes import end_with_launcher
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
@@ -34,7 +35,7 @@ class Remember(Callback):
 
 def compose_and_run(line: Any) -> int:
     """Compose and run the jobs of a checked command line with Hydra; returns the exit code."""
-    if (line.study is not None or line.multirun) and joined():
+    if (line.study is not None or line.multirun) and ranks.joined():
         return _refuse_ranks("study" if line.study is not None else "-m")
     sys.argv[1:] = line.argv
     if line.study is not None:
@@ -64,7 +65,7 @@ def _refuse_ranks(what: str) -> int:
     """
     from tasks.run.train import report_end
 
-    count = ranks()
+    count = ranks.count()
     return report_end(
         NoRun(
             f"{what}: starts the processes of its runs by itself; got {count} that torchrun or"
@@ -102,7 +103,7 @@ def job(config: DictConfig) -> float | None:
     named = any(
         word.startswith(("hydra.run.dir=", "hydra.sweep.")) for word in about.overrides.hydra
     )
-    if not named and rank() == 0 and config.get("study") is None:
+    if not named and ranks.rank() == 0 and config.get("study") is None:
         directory = claimed(directory)
     given = config.get("components") or ()
     # Relative to where the user was: hydra.job.chdir may have moved this process.

@@ -56,15 +56,15 @@ def start_run(
     there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
     try:
         begin = partial(_new_directory, config, run_dir, components)
-        if processes.joined():
-            job = replace(job, run_dir=processes.agree_on(run_dir, begin))
+        if ranks.joined():
+            job = replace(job, run_dir=ranks.agree_on(run_dir, begin))
         else:
             begin()
         code = train_in_processes(config, job)
     except (Ended, ConfigError) as error:
         code = report_end(error)
     # The table of a multirun lists its failed jobs.
-    if code == CONFIG and fresh and not job.listed and not processes.joined():
+    if code == CONFIG and fresh and not job.listed and not ranks.joined():
         _clear(run_dir, config, there)
     return code
 
@@ -126,7 +126,7 @@ def check_places(run_dir: Path) -> None:
 def train_in_processes(config: Config, job: Job) -> int:
     check_places(job.run_dir)
     job = replace(job, digest=config_digest(config))
-    if processes.joined():
+    if ranks.joined():
         return train_run(job)
     count = processes.device_count(config["trainer"])
     if (machines := config["trainer"].get("num_nodes", 1)) > 1:

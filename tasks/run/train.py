@@ -40,7 +40,7 @@ def config_digest(config: Config) -> str:
 
 
 def train_run(job: Job) -> int:
-    """Train a run in this process, one of `processes.world()`; returns the exit code."""
+    """Train a run in this process, one of `ranks.world()`; returns the exit code."""
     session, run_dir = None, job.run_dir
     try:
         with processes.run_lock(run_dir):
@@ -111,10 +111,10 @@ def report_end(error: BaseException, job: Job | None = None) -> int:
         resumable = code not in (CONFIG, NONFINITE) and "resume=" not in text
         if resumable and _keeps(job.run_dir):
             text += f" {_way(job)}"
-    if processes.rank() == 0:
+    if ranks.rank() == 0:
         startup.clear()
         print(printable(text), file=sys.stderr, flush=True)
-    processes.reply(text)
+    ranks.reply(text)
     log.info("%s", text)
     return code
 
@@ -125,7 +125,7 @@ def _way(job: Job) -> str:
 
 def _note(run_dir: Path, code: int, text: str, step: int | None = None) -> None:
     """Write ended.json: how a run's process ended."""
-    if processes.rank() == 0:
+    if ranks.rank() == 0:
         with contextlib.suppress(OSError):
             summary.write({"code": code, "text": text, "step": step}, run_dir / summary.ENDED)
 
@@ -143,10 +143,10 @@ def report_crash(error: BaseException, job: Job, session: Any) -> int:
     # Into the file; warnings also go to the screen.
     log.info("%s", "".join(traceback.format_exception(error)))
     _note(job.run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
-    if processes.lost_connection(error):
+    if ranks.lost_connection(error):
         step = None if session is None else session.saved_step()
         way = "" if step is None else f" The state after step {step:,} is saved. {_way(job)}"
-        text = f"Rank {processes.rank()} lost touch with another rank and stopped.{way}"
+        text = f"Rank {ranks.rank()} lost touch with another rank and stopped.{way}"
     elif "out of memory" in str(error).lower():
         way = "Raise trainer.accumulate, or lower data.batch_size or model sizes."
         text = f"Out of memory. {way} {error}"

@@ -23,7 +23,7 @@ from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
-from tasks.run import checkpoints, checks, heartbeat, nonfinite, processes
+from tasks.run import checkpoints, checks, heartbeat, nonfinite
 from tasks.run import trainer as trainers
 from tasks.run.compatibility import misfit
 from tasks.run.decoding_speed import decodable, decoding_speed
@@ -72,7 +72,7 @@ class TrainingProcess:
         self.job = job
         self.run_dir = run_dir = job.run_dir
         self.folder = run_dir / "checkpoints"
-        self.first = processes.rank() == 0
+        self.first = ranks.rank() == 0
         self.signals = SignalBox()
         self.signals.install()
         self.state: State = {}  # of the checkpoint to resume from
@@ -191,9 +191,7 @@ class TrainingProcess:
         same = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
         # A user's callbacks come first: ours save their state.
         callbacks = [*own.values(), Observers([same, *found])]
-        self.trainer = trainers.make(
-            config, callbacks, self.log.logger, self.total, processes.world()
-        )
+        self.trainer = trainers.make(config, callbacks, self.log.logger, self.total, ranks.world())
 
     def _open_logs(self) -> tuple[CsvLog | None, CsvLog | None, str | None]:
         """metrics.csv, speed.csv and a line of the logger for the user; None on other ranks."""
@@ -235,7 +233,7 @@ class TrainingProcess:
         rank, world = self.trainer.global_rank, self.trainer.world_size
         steps = self.data.steps(self.task.accumulate, rank, world)
         what = nonfinite.explain(self.task, self.data.examples("train"), collate, steps, step)
-        found = processes.gathered(what, world)
+        found = ranks.gathered(what, world)
         what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
         log.info("%s", what)
         kept = nonfinite.keep(self.task, self.checkpoints, step)

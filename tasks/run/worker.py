@@ -16,7 +16,8 @@ from typing import Any
 
 from tasks.run.exit_codes import end_at_signals
 from tasks.run.job import Job
-from tasks.run.processes import end_with_parent, rank_timeout, silence, worker_command
+from tasks.run.processes import end_with_parent, silence, worker_command
+from tasks.run.ranks import rank_timeout
 from xformer_kit.registry.command_lines import resume
 
 HANDLED = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # signals that end the ranks

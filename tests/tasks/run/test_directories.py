@@ -92,10 +92,10 @@ def _join(environment: dict[str, str], path, full: bool, told) -> None:
         (path / "config.yaml").touch()
 
     try:
-        agreed = processes.agree_on(path, begin)
-        told.put((processes.rank(), (agreed / "config.yaml").exists()))
+        agreed = ranks.agree_on(path, begin)
+        told.put((ranks.rank(), (agreed / "config.yaml").exists()))
     except NoRun as error:
-        told.put((processes.rank(), str(error)))
+        told.put((ranks.rank(), str(error)))
 
 
 @pytest.mark.parametrize("full", [False, True])
