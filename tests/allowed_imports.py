@@ -71,17 +71,19 @@ TASKS_MAY: dict[str, set[str]] = {
     "run.auto_accumulate": set(),
     "run.to_overrides": set(),
     "run.job": set(),
-    "run.processes": {"run.exit_codes", "run.job"},
+    "run.ranks": {"run.exit_codes"},
+    "run.processes": {"run.exit_codes", "run.job", "run.ranks"},
     "run.checkpoints": {"run.exit_codes", "logging"},
     "run.generation": set(),
     "logging": {"run.exit_codes", "modules"},
-    "modules": {"run.generation", "run.processes", *OF_RUN},
+    "modules": {"run.generation", "run.processes", "run.ranks", *OF_RUN},
     "callbacks": {
         "modules",
         "run.generation",
         "logging",
         "run.checkpoints",
         "run.processes",
+        "run.ranks",
         "run.exit_codes",
     },
     "run": {
@@ -90,11 +92,24 @@ TASKS_MAY: dict[str, set[str]] = {
         "callbacks",
         "run.checkpoints",
         "run.processes",
+        "run.ranks",
         *OF_RUN,
     },
     "study": {"modules", "logging", *OF_RUN},
-    "run.hydra_app": {"study", "logging", "run", "run.exit_codes", "run.job", "run.processes"},
-    "cli": {"modules", "run.generation", "logging", "study", "run", "run.processes", *OF_RUN},
+    "run.hydra_app": {
+        *("study", "logging", "run"),
+        *("run.exit_codes", "run.job", "run.processes", "run.ranks"),
+    },
+    "cli": {
+        "modules",
+        "run.generation",
+        "logging",
+        "study",
+        "run",
+        "run.processes",
+        "run.ranks",
+        *OF_RUN,
+    },
 }
 for unit in TASKS_MAY.keys() - EVERYWHERE:
     TASKS_MAY[unit] |= EVERYWHERE

@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 
 from tasks import Facts
+from tasks.run import ranks
 
 EVERY = 1.0  # seconds between two beats, at most
 OVER = 1 << 40  # added to its count by a rank that is done, so that none waits for it

@@ -11,7 +11,7 @@ from typing import Any
 from tasks import Config, Files
 from tasks.logging import startup, summary
 from tasks.logging.files import replace_text
-from tasks.run import fork_server, processes
+from tasks.run import fork_server, processes, ranks
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS
 from tasks.run.exit_codes import CONFIG, Ended, NoRun
 from tasks.run.faults import refusal

@@ -11,7 +11,7 @@ from typing import Any
 
 from tasks import Config
 from tasks.logging import startup, summary
-from tasks.run import processes
+from tasks.run import processes, ranks
 from tasks.run.exit_codes import (
     CONFIG,
     DISK,

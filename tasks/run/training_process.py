@@ -23,7 +23,7 @@ from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
-from tasks.run import checkpoints, checks, heartbeat, nonfinite
+from tasks.run import checkpoints, checks, heartbeat, nonfinite, ranks
 from tasks.run import trainer as trainers
 from tasks.run.compatibility import misfit
 from tasks.run.decoding_speed import decodable, decoding_speed

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from driving import environments
 
-from tasks.run import processes, start, train
+from tasks.run import processes, ranks, start, train
 from tasks.run.exit_codes import NoRun
 from tasks.run.hydra_app import claimed
 from tasks.run.job import Job
