@@ -175,7 +175,9 @@ def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | 
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError:
         raise refusal(
-            "sacrebleu", "is not installed; pip install sacrebleu, for BLEU, chrF and TER"
+            "sacrebleu",
+            "is not installed, and BLEU, chrF and TER need it",
+            fix="Use pip install sacrebleu.",
         ) from None
     found: dict[str, float | str] = {"exact_match": _exact(answers, right)}
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):

@@ -100,5 +100,5 @@ class CheckpointSaver:
         states = {name: state for name, one in self.users.items() if (state := one.state_dict())}
         for name, state in states.items():
             if fault := unsaved(name, state):
-                raise NotSaved(fault)
+                raise NotSaved(str(fault))
         return {"callbacks": states} if states else {}

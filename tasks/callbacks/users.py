@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks import Facts
 from tasks.run.faults import refusal
 from xformer_kit.config.callbacks import CALLBACKS, watches
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def made(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
@@ -42,14 +42,16 @@ def made(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
     return found
 
 
-def unsaved(name: str, state: Any) -> str | None:
-    """The sentence for a state that a checkpoint cannot hold, as one is read without running
-    code.
-    """
+def unsaved(name: str, state: Any) -> Fault | None:
+    """The fault of a state that a checkpoint cannot hold, as one is read without running code."""
     odd = _odd(state)
-    return odd and (
-        f"callbacks.{name}: its state_dict must hold tensors and plain values, as a checkpoint"
-        f" does; got {odd}. Turn it into numbers, texts, lists or mappings."
+    if odd is None:
+        return None
+    return Fault(
+        f"callbacks.{name}",
+        "its state_dict must hold tensors and plain values, as a checkpoint does",
+        odd,
+        "Turn it into numbers, texts, lists or mappings.",
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks import Config, State
 from tasks.run.faults import refusal
-from xformer_kit.registry import ConfigError, choices
+from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.registry.printable import printable
 
 if TYPE_CHECKING:
@@ -199,21 +199,21 @@ def _readable(
         rule = "has no checkpoint yet" if wanted is None else f"has no checkpoint '{wanted}'"
         way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, components)
         raise refusal(run, rule, fix=way)
-    faults: list[str] = []
+    faults: list[Fault] = []
     for name in there if wanted is None else [wanted]:
         try:
             state = read(files[name])
         except DamagedError as error:
-            faults.append(f"{files[name]}: is damaged ({error})")
+            faults.append(Fault(f"{files[name]}", f"is damaged ({error})"))
             continue
         if faults:
-            print(f"{'; '.join(faults)}. Taken instead: {name}.", file=sys.stderr)
+            print(*faults, f"Taken instead: {name}.", file=sys.stderr)
         return name, state
-    others = there if wanted is not None else []
     way = "No other checkpoint is whole; train it again."
-    if whole := [name for name in others if damage(files[name]) is None]:
+    if whole := [name for name in there if damage(files[name]) is None]:
         way = f"Try --checkpoint {' or '.join(whole)}."
-    raise ConfigError(f"{'; '.join(faults)}. {way}")
+    fault, *more = faults
+    raise ConfigError(fault.with_fix(" ".join([*map(str, more), way])))
 
 
 def subject(words: list[str], files: list[str], command: str) -> tuple[Config, Path | None]:

@@ -95,17 +95,25 @@ def compared(
     """
     paths = list(dict.fromkeys(Path(name).expanduser() for name in names))
     if find_spec("scipy") is None:
-        raise ConfigError(
-            "compare: needs the package scipy for its intervals; got none. Use pip install"
-            " 'xformer_kit[study]'."
+        raise refusal(
+            "compare",
+            "needs the package scipy for its intervals",
+            "none",
+            "Use pip install 'xformer_kit[study]'.",
         )
     if study := next((path for path in paths if (path / "plan.json").is_file()), None):
-        way = xformer("report", study)
-        raise ConfigError(f"compare: takes runs; got {study}, which is a study. Try {way}")
+        raise refusal(
+            "compare",
+            "takes runs",
+            f"{study}, which is a study",
+            f"Try {xformer('report', study)}",
+        )
     if len(paths) < 2:
-        raise ConfigError(
-            f"compare: takes two runs or more; got {', '.join(names)}. Name another run's"
-            " directory."
+        raise refusal(
+            "compare",
+            "takes two runs or more",
+            ", ".join(names),
+            "Name another run's directory.",
         )
     configs = {path: read_config(path) for path in paths}
     _one_task(configs)
@@ -129,9 +137,11 @@ def _one_task(configs: Mapping[Path, Facts]) -> None:
         tasks.setdefault(config["task"]["name"], path)
     if len(tasks) > 1:
         which = ", ".join(f"{task} ({path})" for task, path in tasks.items())
-        raise ConfigError(
-            f"compare: runs must be of one task; got {which}. Compare those of each task by"
-            " themselves."
+        raise refusal(
+            "compare",
+            "runs must be of one task",
+            which,
+            "Compare those of each task by themselves.",
         )
 
 
@@ -142,9 +152,10 @@ def _ended(path: Path, components: Sequence[str]) -> state.State:
         return end
     summary.check_whole(path, components)
     why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
-    raise ConfigError(
-        f"{path}: is not finished{why}; it has no summary.json. Leave it out, or go on with it:"
-        f" {resume(path, components)}"
+    raise refusal(
+        path,
+        f"is not finished{why}; it has no summary.json",
+        fix=f"Leave it out, or go on with it: {resume(path, components)}",
     )
 
 
@@ -153,9 +164,10 @@ def _metrics(finished: Mapping[Path, Facts], wanted: str | None) -> tuple[list[s
     its direction is not known.
     """
     if not finished:
-        raise ConfigError(
-            "compare: all of these runs diverged, so there is no figure to compare. Name one that"
-            " finished."
+        raise refusal(
+            "compare",
+            "all of these runs diverged, so there is no figure to compare",
+            fix="Name one that finished.",
         )
     has = {path: summary.final_metrics(facts) for path, facts in finished.items()}
     common = [
@@ -185,9 +197,10 @@ def _first_known(names: Iterable[str]) -> str:
         except ConfigError:
             continue
         return name
-    raise ConfigError(
-        "compare: these runs have no metric in common. Compare those of the same data by"
-        " themselves."
+    raise refusal(
+        "compare",
+        "these runs have no metric in common",
+        fix="Compare those of the same data by themselves.",
     )
 
 

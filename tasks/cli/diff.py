@@ -73,8 +73,8 @@ def _subjects(sides: list[str], components: list[str]) -> Any:
             ensure_countable(config)
             found.append((config, size or vocabulary(config), title or DEFAULT))
         except ConfigError as error:
-            whose = f"{mark} ({side.strip() or DEFAULT}): " if all(sides) else ""
-            faults += [f"{whose}{fault}" for fault in error.faults]
+            whose = f"{mark} ({side.strip() or DEFAULT})"
+            faults += [fault.under(whose) if all(sides) else fault for fault in error.faults]
     refuse(faults)
     return zip(*found, strict=True)
 

@@ -8,7 +8,6 @@ from typing import Any
 from tasks import Config, State
 from tasks.cli.command import console, grid, load_run, output, say, say_wrapped
 from tasks.run.faults import flag, refusal, refuse, too_small
-from xformer_kit.registry import ConfigError
 
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
@@ -51,8 +50,10 @@ def _answered(args: Any) -> int:
     from tasks.run.generation.translation import partners, read_lines, translations
 
     if not (args.input and args.reference):
-        raise ConfigError(
-            "--input, --reference: both are needed, sources and right answers; got one of them."
+        raise refusal(
+            "--input, --reference",
+            "both are needed, sources and right answers",
+            got="one of them",
         )
     sources = read_lines(args.input, "--input")
     references = partners(sources, read_lines(args.reference, "--reference"))

@@ -11,7 +11,7 @@ from typing import Any
 from tasks import Config
 from tasks.cli.command import import_files, load_run, subject
 from tasks.run.faults import flag, refusal, refuse, too_small
-from xformer_kit.registry import ConfigError, Fault, choices
+from xformer_kit.registry import Fault, choices
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -78,14 +78,14 @@ def _runs(args: Any, what: str, example: str) -> list[str]:
     """The directories of runs on the command line."""
     if not args.what or any("=" in word for word in args.what):
         got = " ".join(args.what) or "none"
-        raise ConfigError(f"plot {args.kind}: takes {what}; got {got}. Try {example}.")
+        raise refusal(f"plot {args.kind}", f"takes {what}", got, f"Try {example}.")
     return args.what
 
 
 def _one_run(args: Any) -> str:
     what, example = "one run's directory", "outputs/decoder/2026-11-20_12-00-00"
     if len(runs := _runs(args, what, example)) > 1:
-        raise ConfigError(f"plot {args.kind}: takes {what}; got {' '.join(runs)}. Try {example}.")
+        raise refusal(f"plot {args.kind}", f"takes {what}", " ".join(runs), f"Try {example}.")
     return runs[0]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tasks import Config, Facts, Figures
 from tasks.logging import summary
 from tasks.logging.files import numbered
+from tasks.run.faults import refusal
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
 from xformer_kit.config import compose, config_hash
@@ -109,8 +110,11 @@ def train(given: list[str], aside: bool) -> int:
     # Never a train.py of the current directory, which may be a run's.
     script = Path(__file__).resolve().parents[2] / "train.py"
     if not script.is_file():
-        raise ConfigError(
-            f"--run: needs train.py of a checkout; got none at {script}. Type the command yourself."
+        raise refusal(
+            "--run",
+            "needs train.py of a checkout",
+            f"none at {script}",
+            "Type the command yourself.",
         )
     line = [sys.executable, str(script), *given]
     return subprocess.run(

@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
 from tasks import Config, Facts, State
-from tasks.run.faults import faults_at, refuse
+from tasks.run.faults import faults_at, refusal, refuse
 from tasks.run.to_overrides import to_overrides, value
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
@@ -63,14 +63,16 @@ def exported(
     try:
         overrides = [parser.parse_override(word) for word in expand(words)]
     except HydraException as error:
-        raise ConfigError(f"sweep: cannot be read: {str(error).splitlines()[0]}") from None
+        raise refusal("sweep", f"cannot be read: {str(error).splitlines()[0]}") from None
     if any(o.key_or_group == "study" for o in overrides):
         return _study([*own, *words], method, measured)
     varied = [o for o in overrides if o.is_sweep_override()]
     if not varied:
-        raise ConfigError(
-            f"sweep: needs something to vary; got {' '.join(words) or 'nothing'}. Try"
-            " attn.heads=2,4,8 or 'optim.lr=tag(log,interval(1e-4,1e-2))' or study=NAME."
+        raise refusal(
+            "sweep",
+            "needs something to vary",
+            " ".join(words) or "nothing",
+            "Try attn.heads=2,4,8 or 'optim.lr=tag(log,interval(1e-4,1e-2))' or study=NAME.",
         )
     parameters = {o.key_or_group: _parameter(o) for o in varied}
     fixed = [*own, *(str(o.input_line) for o in overrides if not o.is_sweep_override())]
@@ -86,10 +88,11 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     refuse(question.faults(line.study))
     node = question.complete(line.study, line.study["name"])
     if DESIGNS.create(node["design"]).rungs():
-        raise ConfigError(
-            f"study.design: '{node['design']['name']}' trains each size for as many steps as follow"
-            " from its parameters, which a W&B sweep cannot express. Run the study itself, or take"
-            " study.design=one_at_a_time."
+        raise refusal(
+            "study.design",
+            f"'{node['design']['name']}' trains each size for as many steps as follow from its"
+            " parameters, which a W&B sweep cannot express",
+            fix="Run the study itself, or take study.design=one_at_a_time.",
         )
     factors, chosen = question.levels_of(node)
     parameters = _parameters(factors, node["tune"] or {})
@@ -126,10 +129,11 @@ def _parameters(factors: Facts, tune: Mapping[str, list[Any]]) -> State:
     parameters: State = {}
     for name, factor in factors.items():
         if several := [label for label, said in factor.levels.items() if set(said) != {name}]:
-            raise ConfigError(
-                f"study.factors.{name}: W&B varies each key by itself, and the level {several[0]}"
-                f" sets {', '.join(factor.levels[several[0]]) or 'nothing'}. Run the study itself,"
-                " or make each key a factor."
+            raise refusal(
+                f"study.factors.{name}",
+                f"W&B varies each key by itself, and the level {several[0]} sets"
+                f" {', '.join(factor.levels[several[0]]) or 'nothing'}",
+                fix="Run the study itself, or make each key a factor.",
             )
         values = [_plain(said[name]) for said in factor.levels.values()]
         parameters[name] = (
@@ -156,10 +160,12 @@ def _compared(line: Any, parameters: Facts, fixed: list[str], searches: bool) ->
             continue
         wanted, _ = line.compose(combination)
         if wrong := differing([dict(flat(made)), dict(flat(wanted))]):
-            raise ConfigError(
-                "study.factors: W&B would train another model than the study at"
-                f" {' '.join(combination)}: {', '.join(wrong)} would differ. Give such options as"
-                " part of a level: mask: [{name: sliding_window, window: 64}]."
+            raise refusal(
+                "study.factors",
+                f"W&B would train another model than the study at {' '.join(combination)}:"
+                f" {', '.join(wrong)} would differ",
+                fix="Give such options as part of a level: mask: [{name: sliding_window,"
+                " window: 64}].",
             )
     return refused
 
@@ -224,9 +230,7 @@ def _accepted(words: list[str], combination: list[str]) -> Config:
             [fault.with_fix(f"[{' '.join(combination)}]") for fault in error.faults]
         ) from None
     if (logger := config["logger"]["name"]) != "wandb":
-        raise ConfigError(
-            f"logger: W&B steers by what runs log to it; got {logger}. Take logger=wandb."
-        )
+        raise refusal("logger", "W&B steers by what runs log to it", logger, "Take logger=wandb.")
     return config
 
 
@@ -234,9 +238,10 @@ def _parameter(override: Override) -> State:
     """What W&B may propose for an override that is swept."""
     key, given = override.key_or_group, override.value()
     if not NAME.fullmatch(key):
-        raise ConfigError(
-            f"{key}: is no name of a W&B parameter, which has letters, digits and _ . - only. Give"
-            " it one value."
+        raise refusal(
+            key,
+            "is no name of a W&B parameter, which has letters, digits and _ . - only",
+            fix="Give it one value.",
         )
     if isinstance(given, IntervalSweep):
         return _interval(key, given)
@@ -246,22 +251,20 @@ def _parameter(override: Override) -> State:
             parser.parse_override(f"x={text}").value() for text in override.sweep_string_iterator()
         ]
     except HydraException:
-        raise ConfigError(
-            f"{key}: must list its values; got {override.input_line}. Try {key}=1,2."
-        ) from None
+        raise refusal(key, "must list its values", override.input_line, f"Try {key}=1,2.") from None
     return {"values": [_plain(item) for item in values]}
 
 
 def _interval(key: str, given: IntervalSweep) -> State:
     low, high, log = given.start, given.end, "log" in given.tags
     if low is None or high is None or not low < high:
-        raise ConfigError(
-            f"{key}: an interval goes from a number to a larger one; got {low} to {high}."
-        )
+        raise refusal(key, "an interval goes from a number to a larger one", f"{low} to {high}")
     if log and low <= 0:
-        raise ConfigError(
-            f"{key}: an interval on a logarithmic scale must begin above 0; got {low}. Leave"
-            " tag(log, ...) out."
+        raise refusal(
+            key,
+            "an interval on a logarithmic scale must begin above 0",
+            low,
+            "Leave tag(log, ...) out.",
         )
     return _between(Range(low, high, log))
 
@@ -284,9 +287,10 @@ def _plain(item: Any) -> Any:
 def _method(method: str | None, parameters: Mapping[str, Facts]) -> str:
     between = [key for key, said in parameters.items() if "values" not in said]
     if method == "grid" and between:
-        raise ConfigError(
-            f"--method: grid tries all values, and {between[0]} has an interval of them. List its"
-            " values, or take --method bayes."
+        raise refusal(
+            "--method",
+            f"grid tries all values, and {between[0]} has an interval of them",
+            fix="List its values, or take --method bayes.",
         )
     return method or ("bayes" if between else "grid")
 

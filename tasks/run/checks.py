@@ -7,16 +7,18 @@ from typing import Any
 from tasks import Config
 from tasks.run.ranks import gathered
 from xformer_kit.data.tokenizer import TOKENIZERS
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import config_error
 from xformer_kit.study.key import run_key
 
 
 def check_vocabulary(wanted: int | None, needed: int) -> None:
     """model.vocab_size must be at least the tokenizer's size."""
     if wanted is not None and wanted < needed:
-        raise ConfigError(
-            f"model.vocab_size: must be at least the tokenizer's {needed}; got {wanted}. Set it to"
-            " null."
+        raise config_error(
+            "model.vocab_size",
+            f"must be at least the tokenizer's {needed}",
+            wanted,
+            "Set it to null.",
         )
 
 
@@ -25,10 +27,11 @@ def check_planned(planned: str | None, config: Config, fingerprint: str) -> None
     and Hydra and its launcher compose it again.
     """
     if planned is not None and planned != (key := run_key(config, fingerprint)):
-        raise ConfigError(
-            f"study: this run was planned as {planned} and is {key}: its config, its data or"
-            " its components are not those of the plan. Start the study again; the run's"
-            " config.yaml has what was composed."
+        raise config_error(
+            "study",
+            f"this run was planned as {planned} and is {key}: its config, its data or its"
+            " components are not those of the plan",
+            fix="Start the study again; the run's config.yaml has what was composed.",
         )
 
 
@@ -43,14 +46,17 @@ class SameConfig:
         found = gathered((self.digest, self.fingerprint), trainer.world_size)
         digests, fingerprints = zip(*found, strict=True)
         if len(set(digests)) > 1:
-            raise ConfigError(
-                "config: must be the same on all ranks; its hashes are"
-                f" {', '.join(digests)}. Start all from one file."
+            raise config_error(
+                "config",
+                "must be the same on all ranks",
+                f"the hashes {', '.join(digests)}",
+                "Start all from one file.",
             )
         if len(set(fingerprints)) > 1:
-            raise ConfigError(
-                "data: must be the same on all ranks; its fingerprints differ. Give every machine"
-                " the same text."
+            raise config_error(
+                "data",
+                "must be the same on all ranks; its fingerprints differ",
+                fix="Give every machine the same text.",
             )
 
 

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, Fault, config_error
 
 
 def refusal(path: object, rule: str, got: object = "", fix: str = "") -> ConfigError:
-    """The ConfigError of one fault, see `xformer_kit.registry.Fault`."""
-    return ConfigError(Fault(f"{path}", rule, f"{got}", fix))
+    """`config_error` with the value as Python prints it."""
+    return config_error(path, rule, f"{got}", fix)
 
 
-def refuse(faults: Iterable[Fault | str]) -> None:
+def refuse(faults: Iterable[Fault]) -> None:
     """Raises ConfigError if there is any fault."""
     if every := list(faults):
         raise ConfigError(every)

@@ -36,7 +36,7 @@ def resume_run(run_dir: Path, components: Files = ()) -> int:
             return 0
         import_components(components, GROUPS.values())
         if faults := check(config) or [*run_faults(config)]:
-            raise ConfigError(f"{run_dir}: {fault}" for fault in faults)
+            raise ConfigError(fault.under(run_dir) for fault in faults)
         return train_in_processes(config, Job(run_dir, components))
     except (Ended, ConfigError) as error:
         return report_end(error)

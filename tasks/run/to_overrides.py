@@ -15,7 +15,7 @@ from xformer_kit.config.composition import compose_overrides
 from xformer_kit.config.overrides import expand, parse
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import config_error
 from xformer_kit.study.factor import text
 
 # A task brings an experiment that suits it and its data, and that a model; a model brings a mask.
@@ -43,9 +43,11 @@ def to_overrides(config: Facts) -> list[str]:
     read = lambda words: [word for word in words if not _within(_path(word), unread)]
     words = read(words)
     if wrong := read(_rest(_composed(words), config)):
-        raise ConfigError(
-            f"config: no command line of this version composes it; {', '.join(map(_path, wrong))}"
-            " would differ. Take the version that it was trained with; summary.json names it."
+        raise config_error(
+            "config",
+            f"no command line of this version composes it; {', '.join(map(_path, wrong))} would"
+            " differ",
+            fix="Take the version that it was trained with; summary.json names it.",
         )
     return words
 

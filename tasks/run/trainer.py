@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from tasks import Config
 from xformer_kit.config.trainer_schema import OURS
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import config_error
 
 NEVER = 2**62  # steps: Lightning validates only because the run stops
 # What a run does itself: it clips in one pass with the division, counts steps, goes round batches,
@@ -88,7 +88,7 @@ def make(
     try:
         return pl.Trainer(**passed)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
-        raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
+        raise config_error("trainer", " ".join(str(error).split())) from error
 
 
 def accelerator(node: Config) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.study.resolve import PLAN
-from xformer_kit.registry import ConfigError, config_error, shown
+from xformer_kit.registry import ConfigError, Fault, config_error, shown
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Node
 
@@ -112,34 +112,32 @@ def read_plan(folder: Path) -> dict:
         plan = read_object(path, {}, way=WAY)
     except FileNotFoundError:
         raise config_error(
-            str(folder),
+            folder,
             f"is no study; it has no {PLAN}",
             fix="Name a study's directory such as outputs/studies/norm_placement.",
         ) from None
     if found := fault(plan, SHAPE, "") or _beyond(plan):
-        raise ConfigError(f"{path}: {found}. {WAY}")
+        raise ConfigError(found.under(path).with_fix(WAY))
     return plan
 
 
-def fault(value: Any, shape: Any, place: str) -> str | None:
-    """The first value that is not of its shape: its place, what it must be and what it is; None
-    if all are.
-    """
+def fault(value: Any, shape: Any, place: str) -> Fault | None:
+    """The first value that is not of its shape; None if all are."""
     if isinstance(shape, str):
         checks = [CHECKS[name] for name in shape.split(" or ")]
         if any(check.fits(value) for check in checks):
             return None
         what = " or ".join(check.what for check in checks)
-        return f"{place} must be {what}; got {shown(value)}"
+        return Fault(place, f"must be {what}", shown(value))
     if not isinstance(value, type(shape)):
         kind = "a list" if isinstance(shape, list) else "an object"
-        return f"{place} must be {kind}; got {shown(value)}"
+        return Fault(place, f"must be {kind}", shown(value))
     if isinstance(shape, list):
         each = [(one, shape[0], f"{place}[{i}]") for i, one in enumerate(value)]
     else:
         if lacks := [key for key in shape if key not in value and not key.endswith("?")]:
             has = ", ".join(value) or "nothing"
-            return f"{place} must have {', '.join(lacks)}; got {has}".lstrip()
+            return Fault(place, f"must have {', '.join(lacks)}", has)
         inner = {key.removesuffix("?"): one for key, one in shape.items()}
         each = [
             (value.get(key), one, f"{place}.{key}".lstrip("."))
@@ -149,15 +147,16 @@ def fault(value: Any, shape: Any, place: str) -> str | None:
     return next(filter(None, (fault(*one) for one in each)), None)
 
 
-def _beyond(plan: Node) -> str | None:
+def _beyond(plan: Node) -> Fault | None:
     """A study without a baseline, or a run of a variant that there is not."""
     count = len(plan["variants"])
     if not count:
-        return "variants must have the baseline; got none"
+        return Fault("variants", "must have the baseline", "none")
     lost = next((i for i, run in enumerate(plan["runs"]) if run["variant"] >= count), None)
     if lost is None:
         return None
-    return (
-        f"runs[{lost}].variant must be below {count}, the number of variants; got"
-        f" {plan['runs'][lost]['variant']}"
+    return Fault(
+        f"runs[{lost}].variant",
+        f"must be below {count}, the number of variants",
+        plan["runs"][lost]["variant"],
     )

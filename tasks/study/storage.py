@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault, config_error
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.metric import metric_of
 
 JOURNAL = "search.journal"
@@ -37,7 +37,7 @@ def need() -> None:
         import optuna
     except ImportError:
         raise config_error(
-            "study.design", 'a search needs optuna: pip install "xformer_kit[study]"'
+            "study.design", "a search needs optuna", fix="Use pip install 'xformer_kit[study]'."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -111,12 +111,10 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
         way = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
     elif where.startswith("postgres://"):
         way = f"Write postgresql://{shown.removeprefix('postgres://')}."
-    return ConfigError(
-        Fault(
-            "study.storage",
-            f"{shown} cannot be used as a search's storage: {reason.rstrip('.')}",
-            fix=way,
-        )
+    return config_error(
+        "study.storage",
+        f"{shown} cannot be used as a search's storage: {reason.rstrip('.')}",
+        fix=way,
     )
 
 
@@ -147,17 +145,19 @@ def study_of(node: dict, asked: dict) -> Any:
     except errors() as error:
         raise unreachable(where, error) from None
     if before not in (None, asked):
-        other = _another(before, asked)
-        raise config_error("study.storage", f"{where} holds a search '{node['name']}' of {other}")
+        raise config_error(
+            "study.storage",
+            f"{where} holds a search '{node['name']}' of {_another(before, asked)}",
+            fix="Give this one a name of its own: study.name=NAME, or go on with that one's line.",
+        )
     return study
 
 
 def _another(before: dict, asked: dict) -> str:
-    """What another search it is, and the way out."""
-    way = "Give this one a name of its own: study.name=NAME, or go on with that one's line."
+    """What another search it is."""
     keys = [key for key in asked | before if before.get(key) != asked.get(key)]
     if "another program" in keys:
-        return f"another program, whose trials are no runs. {way}"
+        return "another program, whose trials are no runs"
     if "space" in keys:
         one, two = before.get("space", {}), asked["space"]
         changes = [
@@ -165,14 +165,14 @@ def _another(before: dict, asked: dict) -> str:
             for name in one | two
             if one.get(name) != two.get(name)
         ]
-        return f"another space: {'; '.join(changes[:3]) or 'its order differs'}. {way}"
+        return f"another space: {'; '.join(changes[:3]) or 'its order differs'}"
     known = {
         "config": "another config outside the space",
         "data": "other data",
         "metric": "another metric",
         "seed": "another seed",
     }
-    return f"{' and '.join(known.get(key, key) for key in keys)}. {way}"
+    return " and ".join(known.get(key, key) for key in keys)
 
 
 def trial_of(trial: dict) -> Any:

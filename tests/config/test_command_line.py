@@ -265,14 +265,14 @@ def test_a_component_that_changed_is_imported_anew(mine, monkeypatch):
         (
             MINE.replace("knob: float = 1.0):  # of the output", "**knobs: float):"),
             (
-                "components: {file}: attn 'mine' takes **knobs. Name every option instead, so that"
-                " a typo in a config is an error."
+                "components: {file}: attn 'mine': takes **knobs: float. Name every option instead,"
+                " so that a typo in a config is an error."
             ),
         ),
         (
             MINE.replace("knob: float = 1.0", "knob=1.0"),
-            "components: {file}: attn 'mine': option knob has no type; annotate it, e.g. knob:"
-            " int = 1.",
+            "components: {file}: attn 'mine': option knob has no type. Annotate it, e.g. knob: int"
+            " = 1.",
         ),
         ("\n1 / 0\n", "components: {file}, line 2, raised ZeroDivisionError: division by zero."),
         ("import sys; sys.exit(3)\n", "components: {file}, line 1, raised SystemExit: 3."),
@@ -335,5 +335,6 @@ def test_a_task_comes_with_what_suits_it():
 def test_an_interpolation_that_leads_nowhere_is_told_with_its_place():
     [sentence] = refused(["name=${nobody}"])
     assert sentence.startswith(
-        "name: cannot be composed: Interpolation key 'nobody' not found; got ${nobody}. Say another"
+        "name: cannot be composed: Interpolation key 'nobody' not found; got ${nobody}. Name"
+        " another"
     )

@@ -12,7 +12,7 @@ from xformer_kit.attention import HeadShape, MultiHead
 from xformer_kit.attention.base import ATTENTIONS, Attention, Cache, check_heads, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.registry import ConfigError, Fault, at_least
+from xformer_kit.registry import Fault, at_least, config_error
 
 
 @ATTENTIONS.register("test_latent")
@@ -193,9 +193,11 @@ class Recurrent(Cache):
         self.state = self.state[rows]
 
     def rewind(self, n):
-        raise ConfigError(
-            "attn 'test_linear': keeps one sum for the whole past and cannot forget the newest of"
-            f" it; got {n} tokens. Begin again with an empty cache."
+        raise config_error(
+            "attn 'test_linear'",
+            "keeps one sum for the whole past and cannot forget the newest of it",
+            f"{n} tokens",
+            "Begin again with an empty cache.",
         )
 
     @property

@@ -266,7 +266,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ({"ids": None}, "prompt: there is none. Give a prompt, ids (batch, tokens), or start."),
         (
             {"real": torch.tensor([[False]])},
-            "real: must be True at the end of every row; pad prompts on the left.",
+            "real: must be True at the end of every row. Pad prompts on the left.",
         ),
         (
             {"real": torch.ones(1, 2).bool()},
@@ -287,7 +287,7 @@ def test_what_cannot_be_is_one_sentence(small, options, sentence):
         (
             "encoder_decoder",
             {"start": 9},
-            "source: must be given to a model with an encoder; call generate(model, source=",
+            "source: must be given to a model with an encoder. Call generate(model, source=",
         ),
         (
             "encoder_decoder",

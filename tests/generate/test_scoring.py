@@ -79,7 +79,7 @@ def test_what_cannot_be_scored_is_a_sentence(small):
             IDS,
             left,
             (
-                "real: must be True at the beginning of every row behind start; pad texts on the"
+                "real: must be True at the beginning of every row after start. Pad texts on the"
                 " right."
             ),
         ),

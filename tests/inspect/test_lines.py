@@ -169,7 +169,6 @@ def test_a_step_that_is_no_number_is_refused_with_its_row(runs, step):
         plot_curves(runs[:2])
     assert (
         str(error.value)
-        == f"{path}: row 3 has the step {step!r}, which must be a whole number of at most 18"
-        " digits. "
+        == f"{path}, row 3: the step must be a whole number of at most 18 digits; got {step!r}. "
         "Bring a copy of it back, or remove it."
     )

@@ -119,6 +119,6 @@ def test_a_file_without_components_is_answered_by_a_sentence(tmp_path):
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(
         ConfigError,
-        match=r"^components: .*empty\.py registers no component; decorate one, e\.g\. @ATTENTIONS",
+        match=r"^components: .*empty\.py registers no component\. Decorate one, e\.g\. @ATTENTIONS",
     ):
         check_file(str(tmp_path / "empty.py"))

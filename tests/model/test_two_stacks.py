@@ -146,7 +146,7 @@ def test_what_two_stack_miss_is_said():
     model = model_of()
     with pytest.raises(
         ConfigError,
-        match=r"^source: must be given to a model of two stacks; call model\(source=\.\.\.",
+        match=r"^source: must be given to a model of two stacks\. Call model\(source=\.\.\.",
     ):
         model.hidden(Tokens(ids=TARGET))
     with pytest.raises(

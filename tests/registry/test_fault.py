@@ -1,11 +1,13 @@
 """Faults are values that are formatted once, and no code reads the text of one."""
 
 import ast
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
 
-from xformer_kit.registry import ConfigError, Fault, Unused
+from xformer_kit.registry import ConfigError, Fault, Unused, config_error
 
 ROOT = Path(__file__).parents[2]
 FILES = [*ROOT.glob("xformer_kit/**/*.py"), *ROOT.glob("tasks/**/*.py")]
@@ -23,7 +25,9 @@ READING |= {"removeprefix", "removesuffix", "match", "search", "fullmatch", "sub
             "a.b: must be at least 1; got 0. Try 2.",
         ),
         (Fault("a", "is called 'b' here", fix="Choose b."), "a: is called 'b' here. Choose b."),
-        (Fault("", "/x is no run, go on: python train.py"), "/x is no run, go on: python train.py"),
+        (Fault("/x", "is no run", fix="Type: train.py"), "/x: is no run. Type: train.py"),
+        (Fault("a", "Is a whole sentence."), "a: Is a whole sentence."),
+        (Fault("", "must be at least 1"), "must be at least 1."),
     ],
 )
 def test_a_fault_is_one_line(fault, text):
@@ -43,10 +47,76 @@ def test_more_is_added_after_the_fix():
     assert str(Fault("a", "is wrong", fix="Try 2.").with_fix("[job 3]")).endswith("Try 2. [job 3]")
 
 
-def test_an_error_holds_values_and_whole_sentences():
-    error = ConfigError([Fault("a", "is wrong"), "/x: is no file."])
-    assert [fault.path for fault in error.faults] == ["a", ""]
-    assert str(error) == "a: is wrong.\n/x: is no file."
+def test_a_fault_of_a_file_begins_with_its_name():
+    assert Fault("a.b", "is wrong").under("/x").path == "/x: a.b"
+    assert str(Fault("", "is wrong").under("/x")) == "/x: is wrong."
+    assert isinstance(Unused("eps", "has no effect").under("/x"), Unused)
+
+
+def test_an_error_holds_each_fault():
+    error = ConfigError(Fault(path, "is wrong") for path in ("a", "/x"))
+    assert [fault.path for fault in error.faults] == ["a", "/x"]
+    assert str(error) == "a: is wrong.\n/x: is wrong."
+    assert config_error(Path("/x"), "is wrong", 3, "Try 2.").messages == (
+        "/x: is wrong; got 3. Try 2.",
+    )
+
+
+def test_an_error_goes_from_process_to_process():
+    error = ConfigError([Fault("a", "is wrong", 3), Unused("b", "has no effect")])
+    assert pickle.loads(pickle.dumps(error)).faults == copy.copy(error).faults == error.faults
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("text", ["a: wrong.", ["a: wrong."], [Fault("a", "wrong"), "b"]])
+def test_an_error_takes_no_text(text):
+    with pytest.raises(TypeError, match=r"^ConfigError takes faults: Fault\(path"):
+        ConfigError(text)
+
+
+def texts_raised(tree: ast.AST) -> list[str]:
+    """Calls that make an error of texts."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("ConfigError", "config_error")
+        and len(node.args + node.keywords) == 1
+        and any(map(is_a_text, node.args))
+    ]
+
+
+def is_a_text(node: ast.AST) -> bool:
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return any(map(is_a_text, node.elts))
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return is_a_text(node.elt)
+    if isinstance(node, ast.BinOp):
+        return is_a_text(node.left) or is_a_text(node.right)
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_code_makes_an_error_of_texts(file):
+    assert not texts_raised(ast.parse(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "ConfigError('a: is wrong.')",
+        "ConfigError(f'{path}: {fault}')",
+        "ConfigError('a: ' + why)",
+        "ConfigError([fault, 'b'])",
+        "ConfigError((f'{run}: {fault}' for fault in faults))",
+        "config_error('a: is wrong.')",
+    ],
+)
+def test_an_error_of_texts_is_found(code):
+    assert texts_raised(ast.parse(code)) == [code]
+    assert not texts_raised(ast.parse("ConfigError([fault.at('a')]), config_error('a', 'wrong')"))
 
 
 def reads_a_message(node: ast.AST) -> bool:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.logging.console import screen
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import config_error
 from xformer_kit.registry.printable import cell, printable, text_of
 from xformer_kit.study.report.csv_files import _text
 
@@ -50,7 +50,7 @@ def test_no_foreign_control_character_reaches_a_terminal(foreign):
 
 def test_faults_have_no_control_characters():
     assert (
-        str(ConfigError([f"data.name: no corpus is called {TITLE!s}."]))
+        str(config_error("data.name", f"no corpus is called {TITLE!s}"))
         == "data.name: no corpus is called \ufffd]0;owned\ufffd."
     )
 

@@ -20,7 +20,7 @@ def test_star_args_are_refused():
 
     assert (
         refused(component)
-        == "hat 'wrong' takes *sizes. Name every option instead, so that a typo in a config is an"
+        == "hat 'wrong': takes *sizes. Name every option instead, so that a typo in a config is an"
         " error."
     )
 
@@ -31,8 +31,8 @@ def test_double_star_kwargs_are_refused():
 
     assert (
         refused(component)
-        == "hat 'wrong' takes **rest. Name every option instead, so that a typo in a config is an"
-        " error."
+        == "hat 'wrong': takes **rest: int. Name every option instead, so that a typo in a config"
+        " is an error."
     )
 
 
@@ -42,7 +42,7 @@ def test_an_option_without_a_type_is_refused():
 
     assert (
         refused(component)
-        == "hat 'wrong': option size has no type; annotate it, e.g. size: int = 1."
+        == "hat 'wrong': option size has no type. Annotate it, e.g. size: int = 1."
     )
 
 
@@ -52,12 +52,12 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
 
     assert (
         refused(component)
-        == "hat 'wrong': the model does not give 'size' (it gives dim). Put options behind a"
+        == "hat 'wrong': the model does not give 'size' (it gives dim). Put options after a"
         " bare *."
     )
     assert (
         refused(component, given=())
-        == "hat 'wrong': the model does not give 'size' (it gives nothing). Put options behind a"
+        == "hat 'wrong': the model does not give 'size' (it gives nothing). Put options after a"
         " bare *."
     )
 

@@ -10,6 +10,7 @@ from xformer_kit.registry import (
     REQUIRED,
     ConfigError,
     Context,
+    Fault,
     Options,
     Registry,
     UnknownValueError,
@@ -145,7 +146,7 @@ def test_a_tuple_default_is_a_list_in_the_config():
 def test_a_name_taken_twice_is_refused(hats):
     with pytest.raises(ConfigError) as caught:
         hats.register("top")(Hat)
-    assert str(caught.value) == "hat 'top' is registered twice. Give one of them another name."
+    assert str(caught.value) == "hat 'top': is registered twice. Give one of them another name."
 
 
 def test_forgetting_a_module_takes_its_components_and_their_other_names_back(hats):
@@ -273,11 +274,11 @@ def test_a_key_beside_the_options_is_offered(hats):
 
 
 def test_config_error_holds_every_fault():
-    error = ConfigError(["a: one.", "b: two."])
+    error = ConfigError([Fault("a", "one"), Fault("b", "two")])
     assert error.messages == ("a: one.", "b: two.")
     assert str(error) == "a: one.\nb: two."
     assert isinstance(error, ValueError)
-    assert ConfigError("a: one.").messages == ("a: one.",)
+    assert ConfigError(Fault("a", "one")).messages == ("a: one.",)
 
 
 def test_nearest_says_nothing_where_nothing_is_near():

@@ -81,7 +81,7 @@ def test_other_names_of_the_zoo_are_answered():
 
 
 def test_a_name_of_the_zoo_is_taken():
-    with pytest.raises(ConfigError, match="attn 'performer' is registered twice"):
+    with pytest.raises(ConfigError, match="attn 'performer': is registered twice"):
         ATTENTIONS.register("performer")(type("Performer", (), {}))
 
 

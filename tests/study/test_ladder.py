@@ -54,7 +54,7 @@ def node(**more):
 def planned(*words, **more):
     line = preflight([*TINY, *words])
     asked = line.study | node(**more)
-    if faults := messages(question.faults(asked)):
+    if faults := list(question.faults(asked)):
         raise ConfigError(faults)
     return resolve(question.complete(asked, "here"), line.compose, list(words))
 

@@ -108,7 +108,7 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[Fault]:
         line = f"line {error.lineno}: " if error.lineno else ""
         return [Fault("components", f"cannot read {file}: {line}{error.msg}")]
     except ConfigError as error:
-        return [Fault("", f"components: {file}: {fault}") for fault in error.faults]
+        return [fault.under(f"components: {file}") for fault in error.faults]
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]

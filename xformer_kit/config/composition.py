@@ -35,7 +35,7 @@ from xformer_kit.config.overrides import (
 )
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, Fault, complete_many, config_error, shown
+from xformer_kit.registry import ConfigError, Fault, complete_many, config_error
 
 
 def compose(
@@ -119,27 +119,29 @@ def compose_resolved(
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{mark.name}, line {mark.line + 1}" if mark else "config"
-        fault = (
-            f"{place}: is no YAML: {error.problem or error.context}. Mend that line, or the one"
-            " above it."
+        fault = Fault(
+            place,
+            f"is no YAML: {error.problem or error.context}",
+            fix="Mend that line, or the one above it.",
         )
     except UnicodeDecodeError as error:
-        found = next(filter(None, map(_not_utf8, session.files())), None)
-        fault = f"{found or f'config: must be utf-8 text: {error}.'} Save it as utf-8."
+        found = filter(None, map(_not_utf8, session.files()))
+        place, got = next(found, ("config", f"{error}"))
+        fault = Fault(place, "must be utf-8 text", got, "Save it as utf-8.")
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         bad_key = _bad_key(error)
         fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)
     raise ConfigError(fault)
 
 
-def _not_utf8(file: Path) -> str | None:
-    """The first byte of a file that is not utf-8, for which Python's error has no file name."""
+def _not_utf8(file: Path) -> tuple[str, str] | None:
+    """(line, byte) where a file is not utf-8 first; Python's error has no file name."""
     data = file.read_bytes()
     try:
         data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        return f"{file}, line {line}: must be utf-8 text; got byte 0x{data[error.start]:02X}."
+        return f"{file}, line {line}", f"byte 0x{data[error.start]:02X}"
     return None
 
 
@@ -150,26 +152,27 @@ def _bad_key(error: BaseException | None) -> KeyValidationError | None:
     return error
 
 
-def _key_fault(error: KeyValidationError, message: str) -> str:
+def _key_fault(error: KeyValidationError, message: str) -> Fault:
     # The error's path starts in the value that is merged into the config, or at the root.
     place = str(error.full_key)
     override = re.match(r"Error merging override \+*([\w.]+)=", message)
     if override and not f"{place}.".startswith(f"{override[1]}."):
         place = f"{override[1]}.{place}"
-    return f"{place}: must have texts as keys; got {shown(error.key)}. Put it in quotes."
+    return Fault(place, "must have texts as keys", error.key, "Put it in quotes.")
 
 
-def _hydra_fault(error: Exception, config: DictConfig | None) -> str:
+def _hydra_fault(error: Exception, config: DictConfig | None) -> Fault:
     reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
+    rule = f"cannot be composed: {reason}"
     if isinstance(error, InterpolationResolutionError) and config is not None:
         for place, text in _unresolved(config, ""):
-            fix = r"Say another key, or write \${ for a ${ that stays"
-            return f"{place}: cannot be composed: {reason}; got {text}. {fix}."
+            way = r"Name another key, or write \${ for a ${ that stays."
+            return Fault(place, rule, text, way)
     # A list cannot be merged into a mapping, such as the extras.
     if found := re.match(r"Error merging override \+*([\w.]+)=(\[.*\])$", reason):
         key, value = found.groups()
-        return f"{key}: must be a mapping; got {value}. Try {key}.NAME={{}}."
-    return f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {reason}."
+        return Fault(key, "must be a mapping", value, f"Try {key}.NAME={{}}.")
+    return Fault(getattr(error, "full_key", None) or "config", rule)
 
 
 def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str, str]]:

@@ -53,7 +53,9 @@ def conf_dir() -> str:
     for place in (package / "conf", package.parent / "conf"):
         if (place / f"{PRIMARY}.yaml").is_file():
             return str(place)
-    raise config_error("conf", f"no train.yaml beside {package}; install xformer_kit anew")
+    raise config_error(
+        "conf", f"no train.yaml is in or beside {package}", fix="Install xformer_kit anew."
+    )
 
 
 class ConfigDirPlugin(SearchPathPlugin):

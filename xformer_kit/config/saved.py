@@ -47,23 +47,23 @@ def read_config(run: str | Path) -> dict[str, Any]:
     path = Path(run) / "config.yaml"
     if not path.is_file():
         raise config_error(
-            str(run),
+            run,
             "is no run; it has no config.yaml",
             fix="Name a directory such as outputs/decoder/2026-11-20_12-00-00.",
         )
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise config_error(
-                str(path),
+                path,
                 f"must have at most {LARGEST:,} bytes",
                 got=f"{size:,}",
                 fix="It is not what a run saved.",
             )
         return parse_config(path.read_text(encoding="utf-8"), path)
     except OSError as error:
-        raise config_error(str(path), f"cannot be read: {error.strerror}") from None
+        raise config_error(path, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise config_error(str(path), f"cannot be read as YAML: {error}") from None
+        raise config_error(path, f"cannot be read as YAML: {error}") from None
 
 
 def parse_config(text: str, place: str | Path) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
         whole = isinstance(config, dict) and _values(config, {}) <= MOST_VALUES
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
         raise config_error(
-            str(place), f"cannot be read as YAML: {' '.join(str(error).split())}"
+            place, f"cannot be read as YAML: {' '.join(str(error).split())}"
         ) from None
     if not isinstance(config, dict):
-        raise config_error(str(place), "must hold a mapping", got=type(config).__name__)
+        raise config_error(place, "must hold a mapping", got=type(config).__name__)
     if not whole:
         raise config_error(
-            str(place),
+            place,
             f"must hold at most {MOST_VALUES:,} values with its aliases written out",
             got="more",
             fix="It is not what a run saved.",
@@ -116,7 +116,7 @@ def check_unchanged(run: str | Path, config: Node, state: Node, only: Iterable[s
     ]
     more = f", and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     raise config_error(
-        str(Path(run) / "config.yaml"),
+        Path(run) / "config.yaml",
         f"must be as it was when the run was trained; {'; '.join(changes[:SHOWN])}{more}",
         fix="Undo the change, or start a new run.",
     )
@@ -152,7 +152,7 @@ def saved_components(run: str | Path) -> dict[str, str]:
         return {}
     if not all(_is_file_name(name) and _is_digest(value) for name, value in found.items()):
         raise config_error(
-            str(path),
+            path,
             "must map the names of files to their sha256",
             got="something else",
             fix=way,
@@ -171,7 +171,7 @@ def check_components(run: str | Path, files: Iterable[str], way: str = "--compon
     if missing := {name: digest for name, digest in saved.items() if name not in given}:
         names = ", ".join(f"'{name}' (sha256 {digest[:12]})" for name, digest in missing.items())
         raise config_error(
-            str(run),
+            run,
             "was begun with components of its own",
             got=f"no file called {names}",
             fix=f"Give the file that you trust under that name: {way}.",
@@ -185,7 +185,7 @@ def check_components(run: str | Path, files: Iterable[str], way: str = "--compon
             ) from None
         if now != digest:
             raise config_error(
-                str(run),
+                run,
                 f"{name} must be as it was when the run began (sha256 {digest[:12]})",
                 got=now[:12],
                 fix="Bring that version back, or start a new run.",

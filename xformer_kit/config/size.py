@@ -53,7 +53,7 @@ def ensure_countable(config: Node) -> None:
     nodes = {name: config[name] for name in COMPONENTS} | {"data": data}
     sizes = [pair for name, node in nodes.items() for pair in _sizes(node, name)]
     if faults := [
-        f"{path}: must be at most {LARGEST:,}, or no machine holds the model; got {size}."
+        Fault(path, f"must be at most {LARGEST:,}, or no machine holds the model", size)
         for path, size in sizes
         if size > LARGEST
     ]:

@@ -108,7 +108,7 @@ def prompt_of(
         _room(model, ids.shape[1], new)
         if real is not None and not real[:, -1].all():
             raise config_error(
-                "real", "must be True at the end of every row; pad prompts on the left"
+                "real", "must be True at the end of every row", fix="Pad prompts on the left."
             )
     prefix = (
         torch.ones_like(ids, dtype=torch.bool)
@@ -165,7 +165,8 @@ def _stacks(model: Any, source: Tensor | None) -> None:
     if source is None and model.two_stacks:
         raise config_error(
             "source",
-            "must be given to a model with an encoder; call generate(model, source=..., start=...)",
+            "must be given to a model with an encoder",
+            fix="Call generate(model, source=..., start=...).",
         )
     if source is not None and not model.two_stacks:
         raise config_error(

@@ -71,7 +71,9 @@ def stream(
     """
     if options.get("beam") is not None:
         raise config_error(
-            "beam", "a search knows its texts only at its end; call generate, or leave beam out"
+            "beam",
+            "a search knows its texts only at its end",
+            fix="Call generate, or leave beam out.",
         )
     given = {"source": source, "source_real": source_real, "real": real}
     prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)

@@ -63,7 +63,8 @@ def _begun(
     if real is not None and not real[:, 0].all():
         raise config_error(
             "real",
-            "must be True at the beginning of every row behind start; pad texts on the right",
+            "must be True at the beginning of every row after start",
+            fix="Pad texts on the right.",
         )
     ids = F.pad(ids, (1, 0), value=start)
     real, prefix = (

@@ -21,8 +21,8 @@ class Ending:
         if how.stops and tokenizer is None:
             raise config_error(
                 "stop",
-                "texts need model.tokenizer, and the model has none; load the model from a run,"
-                " or give end",
+                "texts need model.tokenizer, and the model has none",
+                fix="Load the model from a run, or give end.",
             )
         if how.stops and how.end is None and rows > 1:
             raise config_error(

@@ -69,7 +69,7 @@ def _metrics(wanted: Sequence[str] | None, known: Sequence[str], run: Path) -> l
     """
     if not known:
         raise config_error(
-            str(run),
+            run,
             "has no figures yet; its metrics.csv has no row",
             fix="Wait for its first, or name another run.",
         )
@@ -94,7 +94,7 @@ def plot_norms(run: str | Path) -> Picture:
     found = _columns(path / "norms.csv")
     if not found:
         raise config_error(
-            str(run),
+            run,
             "has no norms.csv",
             fix="Norms are noted on request: python train.py callbacks.norms.every=50.",
         )

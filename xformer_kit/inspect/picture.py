@@ -39,7 +39,7 @@ class Picture:
             path.write_bytes(data)
         except OSError as error:
             raise config_error(
-                str(path),
+                path,
                 f"cannot be written: {error.strerror}",
                 fix="Name a file in a folder that is there.",
             ) from None
@@ -69,7 +69,7 @@ def ending(path: Path) -> str:
     if kind not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
         raise config_error(
-            str(path),
+            path,
             f"must end in one of {names}",
             got=f"'{path.suffix}'",
             fix=f"Try {path.with_suffix('.png')}.",

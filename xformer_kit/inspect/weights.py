@@ -19,7 +19,7 @@ from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel, Reference
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, choices, config_error
+from xformer_kit.registry import ConfigError, Fault, Faults, choices, config_error
 
 REFERENCE = Reference()
 WEIGHTLESS = {
@@ -101,7 +101,7 @@ def watched(
         act()
     without = [call for call in chosen if call.name not in found]
     if without and (layers is not None or not found):
-        raise ConfigError(list(_weightless(without)))
+        raise ConfigError(_weightless(without))
     return {
         call.name: _of_heads(found[call.name], heads, call.name)
         for call in chosen
@@ -121,8 +121,10 @@ def _calls(model: Model) -> Iterator[Call]:
 
 def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[Call]:
     if not every:
-        raise ConfigError(
-            "layers: the model has no attention. Name a model with one, e.g. attn=multi_head."
+        raise config_error(
+            "layers",
+            "the model has no attention",
+            fix="Name a model with one, e.g. attn=multi_head.",
         )
     if layers is None:
         return list(every)
@@ -133,9 +135,10 @@ def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[C
                 "layers", f"no attention is called '{wanted}'", fix=choices(wanted, known)
             )
         if not isinstance(wanted, str) and wanted not in depths:
-            raise ConfigError(
-                f"layers: there is no layer {wanted} with an attention. Known:"
-                f" {', '.join(map(str, depths))}."
+            raise config_error(
+                "layers",
+                f"there is no layer {wanted} with an attention",
+                fix=f"Known: {', '.join(map(str, depths))}.",
             )
     return [call for call in every if call.name in layers or call.depth in layers]
 
@@ -146,11 +149,11 @@ def _of_heads(seen: Seen, heads: Sequence[int] | None, name: str) -> Seen:
     count = seen.weights.shape[1]
     for head in heads:
         if not 0 <= head < count:
-            raise ConfigError(f"heads: {name} has heads 0 to {count - 1}; got {head}.")
+            raise config_error("heads", f"{name} has heads 0 to {count - 1}", got=head)
     return seen._replace(weights=seen.weights[:, list(heads)])
 
 
-def _weightless(calls: Sequence[Call]) -> Iterator[str]:
+def _weightless(calls: Sequence[Call]) -> Faults:
     """Why attentions have no weights, a fault for each kind of them."""
     alike: dict[type[Attention], list[str]] = {}
     for call in calls:
@@ -161,7 +164,11 @@ def _weightless(calls: Sequence[Call]) -> Iterator[str]:
             component.computes,
             "calls its kernel several times, and does not say what its weights are",
         )
-        yield f"{', '.join(names)}: attn '{name}' {why}. Choose other layers, or attn=multi_head."
+        yield Fault(
+            ", ".join(names),
+            f"attn '{name}' {why}",
+            fix="Choose other layers, or attn=multi_head.",
+        )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import REQUIRED, ConfigError, Node, nested
+from xformer_kit.registry import REQUIRED, Node, config_error, nested
 from xformer_kit.registry import choices as known_choices
 
 EMPTY_ROWS = {
@@ -88,9 +88,10 @@ def check_components(path: str) -> list[Result]:
             if Path(inspect.getfile(component)).resolve() == file:
                 results += check_component(group, name)
     if not results:
-        raise ConfigError(
-            f"components: {path} registers no component;"
-            " decorate one, e.g. @ATTENTIONS.register('mine')."
+        raise config_error(
+            "components",
+            f"{path} registers no component",
+            fix="Decorate one, e.g. @ATTENTIONS.register('mine').",
         )
     return results
 

@@ -89,7 +89,7 @@ def load(run: str | Path, components: Iterable[str] = (), checkpoint: str = "bes
         state = checkpoints.read(file)
     except checkpoints.DamagedError as error:
         raise config_error(
-            str(file),
+            file,
             f"cannot be read as a checkpoint: {error}",
             fix="Load another one of the run.",
         ) from None
@@ -109,7 +109,7 @@ def restored(
     size = config["model"].get("vocab_size") or tokenizer.size
     ensure(config, data=False)
     if fault := next(too_large(config, training=False), None):
-        raise ConfigError(f"{run}: {fault}")
+        raise ConfigError(fault.under(run))
     model = _made(config, size, None if source is tokenizer else source.size)
     try:
         model.load_state_dict(state["state_dict"])
@@ -119,7 +119,7 @@ def restored(
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise config_error(
-            str(run),
+            run,
             f"the weights of its checkpoint must be those of config.yaml's model; {reason}",
         ) from None
     model.tokenizer, model.source_tokenizer = tokenizer, source  # type: ignore[assignment]
@@ -140,4 +140,6 @@ def _checkpoint(run: str | Path, components: Iterable[str], name: str) -> Path:
     for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
         if path.is_file():
             return path
-    raise config_error(str(run), f"has no checkpoint yet; go on with it: {resume(run, components)}")
+    raise config_error(
+        run, "has no checkpoint yet", fix=f"Go on with it: {resume(run, components)}"
+    )

@@ -15,7 +15,7 @@ from xformer_kit.model.report import Report, add, by_owner, figures
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.model.tokens import Tokens, checked_ids
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import config_error
 
 
 class Encoded(NamedTuple):
@@ -116,7 +116,8 @@ class Model(nn.Module):
         if self.two_stacks and source is None:
             raise config_error(
                 "source",
-                "must be given to a model of two stacks; call model(source=..., target=...)",
+                "must be given to a model of two stacks",
+                fix="Call model(source=..., target=...).",
             )
         if isinstance(source, Tokens):
             source, report = self.encode(source)
@@ -211,17 +212,18 @@ class Model(nn.Module):
     def _given(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
         """The tokens of the stack that speaks, under either of their names."""
         if not self.two_stacks and (source is not None or target is not None):
-            raise ConfigError(
-                "source, target: need an encoder and a decoder. Give ids, or build"
-                " model=encoder_decoder."
+            raise config_error(
+                "source, target",
+                "need an encoder and a decoder",
+                fix="Give ids, or build model=encoder_decoder.",
             )
         if (ids is None) == (target is None):
             raise config_error(
                 "ids", "give either ids or target, the tokens of the stack that predicts"
             )
         if (target_real if target is None else real) is not None:
-            raise ConfigError(
-                "real, target_real: the first says what is padding in ids, the second in target."
+            raise config_error(
+                "real, target_real", "the first is the padding of ids, the second that of target"
             )
         return (ids, real) if target is None else (target, target_real)
 

@@ -177,8 +177,9 @@ class Disentangled(Position):
     def check(cls, options, context):
         yield from at_least(options, "rows", buckets=2)
         if options.longest is not None and options.longest - 1 <= options.buckets // 2:
-            got = f"got {options.longest} and {options.buckets}. Try {options.buckets // 2 + 2}"
-            yield Fault("longest", f"must be above buckets / 2 + 1; {got}")
+            got = f"{options.longest} and {options.buckets}"
+            way = f"Try {options.buckets // 2 + 2}."
+            yield Fault("longest", "must be above buckets / 2 + 1", got, way)
         if not (options.content_to_position or options.position_to_content):
             yield Fault(
                 "position_to_content",

@@ -108,8 +108,9 @@ class T5(Position):
     def check(cls, options, context):
         yield from at_least(options, "buckets", buckets=4)
         if options.longest <= options.buckets // 2:
-            got = f"got {options.longest} and {options.buckets}. Try {options.buckets // 2 + 1}"
-            yield Fault("longest", f"must be above half the buckets; {got}")
+            got = f"{options.longest} and {options.buckets}"
+            way = f"Try {options.buckets // 2 + 1}."
+            yield Fault("longest", "must be above half the buckets", got, way)
 
     def bias(self, query, key, head):
         return self.weight[

@@ -20,13 +20,13 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """A rule that a value of a config breaks.
+    """A rule that a value of a config, an option of a command or a file breaks.
 
     As text: "{path}: {rule}; got {got}. {fix}"
     """
 
-    # Config path of the value. A component gives the path inside its own node, "" for the
-    # component itself; the registry and the plan complete it with `at`.
+    # Config path of the value, or the option, or the file. A component gives the path inside its
+    # own node, "" for the component itself; the registry and the plan complete it with `at`.
     path: str
     rule: str  # what must hold, or why the value has no use, without a full stop
     got: Any = ""  # the value, which is kept as `shown` writes it, or a text
@@ -43,13 +43,15 @@ class Fault:
         """The same fault of a component at a config path."""
         return replace(self, path=f"{path}.{self.path}".strip("."))
 
+    def under(self, place: object) -> Self:
+        """The same fault of a config in a file or a run, whose name comes before its path."""
+        return replace(self, path=f"{place}: {self.path}".removesuffix(": "))
+
     def with_fix(self, more: str) -> Self:
         """The same fault with one more sentence, or with a note such as [job 3]."""
         return replace(self, fix=f"{self.fix} {more}".strip())
 
     def __str__(self) -> str:
-        if not (self.path or self.got or self.fix):
-            return self.rule  # a whole sentence
         of = f"{self.path}: " if self.path else ""
         got = f"; got {self.got}" if self.got else ""
         fix = f" {self.fix}" if self.fix else ""
@@ -72,15 +74,16 @@ Faults = Iterator[Fault]
 
 
 class ConfigError(ValueError):
-    """A config that cannot run, with all its faults.
+    """A config, a command or a file that cannot be used, with all its faults."""
 
-    A text in place of a fault is a whole sentence about what has no config path, such as a file.
-    """
+    def __init__(self, faults: Fault | Iterable[Fault]):
+        self.faults = (faults,) if isinstance(faults, Fault) else tuple(faults)
+        if not all(isinstance(fault, Fault) for fault in self.faults):
+            raise TypeError("ConfigError takes faults: Fault(path, rule, got, fix).")
+        super().__init__(self.faults)
 
-    def __init__(self, faults: Fault | str | Iterable[Fault | str]):
-        every = [faults] if isinstance(faults, (Fault, str)) else faults
-        self.faults = tuple(Fault("", one) if isinstance(one, str) else one for one in every)
-        super().__init__("\n".join(self.messages))
+    def __str__(self) -> str:
+        return "\n".join(self.messages)
 
     @property
     def messages(self) -> tuple[str, ...]:
@@ -88,6 +91,6 @@ class ConfigError(ValueError):
         return tuple(printable(str(fault)) for fault in self.faults)
 
 
-def config_error(path: str, rule: str, got: Any = "", fix: str = "") -> ConfigError:
-    """The error of a config with one fault."""
-    return ConfigError(Fault(path, rule, got, fix))
+def config_error(path: object, rule: str, got: Any = "", fix: str = "") -> ConfigError:
+    """The error of a config, or of a file, with one fault."""
+    return ConfigError(Fault(f"{path}", rule, got, fix))

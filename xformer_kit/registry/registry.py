@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import ConfigError, Fault, Faults, shown
+from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, shown
 from xformer_kit.registry.messages import Options, choices
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
@@ -177,8 +177,10 @@ class Registry(Node):
                 name in self._components
                 or self.zoo.get(name, component.__module__) != component.__module__
             ):
-                raise ConfigError(
-                    f"{self.kind} '{name}' is registered twice. Give one of them another name."
+                raise config_error(
+                    f"{self.kind} '{name}'",
+                    "is registered twice",
+                    fix="Give one of them another name.",
                 )
             self._options_of[name] = options = self._read(name, component)
             usual = {"name": name} | {key: option.default for key, option in options.items()}
@@ -310,21 +312,21 @@ class Registry(Node):
                 found |= self._read(name, group)
                 continue
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise ConfigError(
-                    f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}. Name every"
-                    " option instead, so that a typo in a config is an error."
-                )
+                way = "Name every option instead, so that a typo in a config is an error."
+                raise config_error(where, f"takes {p}", fix=way)
             is_dataclass = dataclasses.is_dataclass(component)
             if key in self.given and not is_dataclass:
                 continue  # keyword-only, it is an option of the component around this one
             if p.kind is not p.KEYWORD_ONLY and not is_dataclass:
-                raise ConfigError(
-                    f"{where}: the model does not give '{key}' (it gives"
-                    f" {', '.join(self.given) or 'nothing'}). Put options behind a bare *."
+                raise config_error(
+                    where,
+                    f"the model does not give '{key}'"
+                    f" (it gives {', '.join(self.given) or 'nothing'})",
+                    fix="Put options after a bare *.",
                 )
             if p.annotation is p.empty:
-                raise ConfigError(
-                    f"{where}: option {key} has no type; annotate it, e.g. {key}: int = 1."
+                raise config_error(
+                    where, f"option {key} has no type", fix=f"Annotate it, e.g. {key}: int = 1."
                 )
             default = REQUIRED if p.default is p.empty else p.default
             inner = nested(p.annotation)

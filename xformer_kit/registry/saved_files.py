@@ -7,11 +7,11 @@ that names the file.
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import config_error
 
 WAY = "Bring a copy of it back, or remove it."
 DIGITS = 18  # of a step; more do not fit into 64 bits
@@ -40,18 +40,19 @@ def read_object(
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: cannot be read as JSON: {_reason(error)}. {way}") from None
+        raise config_error(path, f"cannot be read as JSON: {_reason(error)}", fix=way) from None
     if not isinstance(found, dict):
-        raise ConfigError(f"{path}: must be a JSON object; got {type(found).__name__}. {way}")
+        raise config_error(path, "must be a JSON object", type(found).__name__, way)
     if missing := [key for key in needs if key not in found]:
-        raise ConfigError(
-            f"{path}: must have {', '.join(missing)}; got {', '.join(found) or 'nothing'}. {way}"
+        raise config_error(
+            path, f"must have {', '.join(missing)}", ", ".join(found) or "nothing", way
         )
     for key, wanted in types.items():
         if key in found and not isinstance(found[key], wanted):
-            raise ConfigError(
-                f"{path}: has a {key} of the type {type(found[key]).__name__}, which no run writes."
-                f" {way}"
+            raise config_error(
+                path,
+                f"has a {key} of the type {type(found[key]).__name__}, which no run writes",
+                fix=way,
             )
     return found
 
@@ -71,9 +72,14 @@ def read_table(path: Path, every_step: bool = False) -> Table:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, csv.Error) as error:
-        raise ConfigError(f"{path}: cannot be read: {_reason(error)}. {WAY}") from None
-    if every_step and (fault := _no_step(columns, rows)):
-        raise ConfigError(f"{path}: {fault}. {WAY}")
+        raise config_error(path, f"cannot be read: {_reason(error)}", fix=WAY) from None
+    for number, step in _no_steps(columns, rows) if every_step else ():
+        raise config_error(
+            f"{path}, row {number}",
+            f"the step must be a whole number of at most {DIGITS} digits",
+            repr(step[:LONGEST]),
+            WAY,
+        )
     return columns, _with_step(columns, rows)
 
 
@@ -102,7 +108,7 @@ def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
         try:
             found[name] = [step for step, _ in known], [float(text) for _, text in known]
         except ValueError as error:
-            raise ConfigError(f"{path}: {name} must be numbers: {_reason(error)}. {WAY}") from None
+            raise config_error(path, f"{name} must be numbers: {_reason(error)}", fix=WAY) from None
     return found
 
 
@@ -113,19 +119,14 @@ def _with_step(columns: list[str], rows: list[list[str]]) -> list[list[str]]:
     return [row for row in rows if len(row) == wide and _is_step(row[step])]
 
 
-def _no_step(columns: list[str], rows: list[list[str]]) -> str | None:
-    """The first row whose step is no number; the columns are row 1."""
+def _no_steps(columns: list[str], rows: list[list[str]]) -> Iterator[tuple[int, str]]:
+    """(number of a row, its step) where the step is no number; the columns are row 1."""
     if "step" not in columns:
-        return None
+        return
     step, wide = columns.index("step"), len(columns)
     for number, row in enumerate(rows, start=2):
         if len(row) == wide and row[step] and not _is_step(row[step]):
-            shown = row[step][:LONGEST]
-            return (
-                f"row {number} has the step {shown!r}, which must be a whole number of at most"
-                f" {DIGITS} digits"
-            )
-    return None
+            yield number, row[step]
 
 
 def _is_step(text: str) -> bool:

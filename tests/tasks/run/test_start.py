@@ -19,7 +19,7 @@ from tasks.run.start import start_run
 from xformer_kit.config import preflight
 from xformer_kit.config.machine import run_faults
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import config_error
 
 
 def rows(folder) -> list[dict[str, str]]:
@@ -376,7 +376,7 @@ def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys
         ("TORCHELASTIC_ERROR_FILE", str(file)),
     ):
         monkeypatch.setenv(name, value)
-    assert train.report_end(ConfigError("data.path: leads nowhere.")) == 2
+    assert train.report_end(config_error("data.path", "leads nowhere")) == 2
     assert capsys.readouterr().err == ""
     assert ProcessFailure(1, 1234, 2, str(file)).message["message"] == "data.path: leads nowhere."
 

@@ -95,10 +95,11 @@ class Compositional(MultiHead):
     def cannot(cls, options, context):
         yield from super().cannot(options, context)
         if options.choice_dim is not None and options.retrievals == 1:
-            got = f"got {options.choice_dim}. Leave it null, or try attn.retrievals=2"
             yield Unused(
                 "choice_dim",
-                f"is where one of several retrievals is chosen, and attn.retrievals is 1; {got}",
+                "is where one of several retrievals is chosen, and attn.retrievals is 1",
+                options.choice_dim,
+                "Leave it null, or try attn.retrievals=2.",
             )
 
     def forward(self, x, source, context, cache=None):

@@ -99,11 +99,11 @@ class HyperConnections(Placement):
         yield from at_least(options, "stream", streams=1)
         yield from at_least(options, iterations=1)
         if options.mixing == "free" and options.iterations is not None:
-            got = f"got {options.iterations}"
             yield Fault(
                 "iterations",
-                f"belongs to mixing=doubly_stochastic, and mixing is free; {got}",
-                fix="Leave it null.",
+                "belongs to mixing=doubly_stochastic, and mixing is free",
+                options.iterations,
+                "Leave it null.",
             )
 
     @classmethod
