@@ -59,7 +59,9 @@ def bare(steps: int) -> float:
     optimizer = OPTIMIZERS.create(config["optim"], model=model)
     schedule = SCHEDULES.create(config["schedule"], max_steps=steps)
     base = [group["lr"] for group in optimizer.param_groups]
-    loader = DataLoader(prepared.train, batch_sampler=data.steps(1, 0, 1), collate_fn=collate)
+    loader = DataLoader(
+        prepared.train, batch_sampler=data.step_sampler(1, 0, 1), collate_fn=collate
+    )
     start = 0.0
     for step, batch in enumerate(loader):
         if step == WARM:

@@ -33,12 +33,12 @@ from torch import Tensor, nn
 
 from benchmarks.measure import CLOCKS, machine, ratio, rounds, save
 from tasks.logging import summary
-from tasks.metrics import compared
-from tasks.run.generation.decoding import ROWS, answers
+from tasks.metrics import translation_metrics
+from tasks.run.generation.decoding import BATCH_SIZE, first_answers
 from xformer_kit import ConfigError, build, load
 from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.training_data import TrainingData, speaking
+from xformer_kit.data.training_data import TrainingData, attach_tokenizers
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
@@ -54,7 +54,7 @@ def opened(run: Path) -> tuple[Config, TrainingData]:
     """A run's config, and the data that it read."""
     config = read_config(run)
     prepared = prepare(config)
-    return config, TrainingData(config, prepared, speaking(objective_of(config), prepared))
+    return config, TrainingData(config, prepared, attach_tokenizers(objective_of(config), prepared))
 
 
 def special(data: TrainingData) -> tuple[int, int]:
@@ -158,7 +158,7 @@ def of_ours(config: Config, data: TrainingData) -> Training:
 
 def batches(data: TrainingData) -> Iterator[dict[str, Any]]:
     """What a run reads in its steps, on one device without accumulation."""
-    yield from data.train(data.steps(1, 0, 1), torch.device("cpu"))
+    yield from data.train_loader(data.step_sampler(1, 0, 1), torch.device("cpu"))
 
 
 def train(config: Config, data: TrainingData, weights: Path) -> None:
@@ -206,7 +206,7 @@ def marian_answers(
     order = sorted(range(len(examples)), key=lambda i: len(examples[i]["source"]))
     found: list[np.ndarray] = [np.empty(0, np.int64)] * len(examples)
     end = special(data)[1]
-    for some in (order[start : start + ROWS] for start in range(0, len(order), ROWS)):
+    for some in (order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)):
         prompts = [
             data.objective.pair(examples[i]["source"], examples[i]["target"][:0]) for i in some
         ]
@@ -231,7 +231,7 @@ def translated(config: Config, data: TrainingData, ours: nn.Module, theirs: nn.M
     examples, decode = [split[i] for i in range(len(split))], data.prepared.tokenizer.decode
     run = SimpleNamespace(model=ours, objective=data.objective)
     ways: dict[str, Callable[[], list[np.ndarray]]] = {
-        OURS: lambda: answers(run, examples, most=most, beam=beam),
+        OURS: lambda: first_answers(run, examples, max_new_tokens=most, beam=beam),
         MARIAN: lambda: marian_answers(theirs, data, examples, most, beam),
     }
     found: Figures = {"pairs": len(examples), "beam": beam}
@@ -240,7 +240,7 @@ def translated(config: Config, data: TrainingData, ours: nn.Module, theirs: nn.M
         start = CLOCKS["cpu"]()
         said = [decode(ids) for ids in way()]
         spent = CLOCKS["cpu"]() - start
-        found[name] = {**compared(said, right), "cpu_seconds": spent, "first": said[:5]}
+        found[name] = {**translation_metrics(said, right), "cpu_seconds": spent, "first": said[:5]}
         every[name] = said
         print(
             "{}: BLEU {bleu:.2f} {signature}, chrF {chrf:.2f}".format(name, **found[name]),

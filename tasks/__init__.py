@@ -8,5 +8,5 @@ from typing import Any
 Config = dict[str, Any]  # a composed config, or a node of it
 State = dict[str, Any]  # plain data by name, such as that of a checkpoint or of summary.json
 Facts = Mapping[str, Any]  # the same, only read
-Figures = dict[str, float]  # metric -> value
+Metrics = dict[str, float]  # metric -> value
 Files = tuple[str, ...]  # Python files with components of the user

@@ -1,5 +1,5 @@
-"""Evaluation during training: the likelihood of the validation split, and a sample of the model's
-text.
+"""The Lightning module of evaluation: the likelihood of the validation split, further metrics, and
+a text that the model generates.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from tasks import Config, Figures, State
+from tasks import Config, Metrics, State
 from tasks.metrics import SplitLikelihood
 from tasks.module import Task
 from tasks.run.exit_codes import SignalBox
@@ -19,24 +19,24 @@ from xformer_kit.data.training_data import TrainingData
 
 
 class Sample(NamedTuple):
-    """What a model was given and what it generated, as text."""
+    """A prompt and what the model generated from it, as text."""
 
-    given: str
-    written: str
-    wanted: str = ""  # if there is a right answer
+    prompt: str
+    generated: str
+    expected: str = ""  # the right answer, if there is one
 
     @property
     def text(self) -> str:
-        """A continuation directly after its prompt, an answer on a line of its own."""
-        return self.given + "\n" * bool(self.wanted) + self.written
+        """A continuation directly after its prompt; an answer on the next line."""
+        return self.prompt + "\n" * bool(self.expected) + self.generated
 
 
 class EvaluatedTask(Task):
-    """Adds to a Task the likelihood of the validation split, over all of its tokens and all ranks.
+    """A task that computes the likelihood of the validation split, over all tokens and all ranks.
 
-    `validation` holds the last result: loss (nats per token), perplexity, and bits_per_byte if the
-    split is a text; of a mixture also those of each part, such as prose/loss. Subclasses add
-    `measure` to `validation`, `final` to the summary, and `sample`.
+    `validation` holds the metrics of the last validation: loss (nats per token), perplexity, and
+    bits_per_byte if the split is a text; for a mixture also those of each part, such as prose/loss.
+    Subclasses override `validation_metrics`, `test_metrics` and `sample`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EvaluatedTask(Task):
     ):
         super().__init__(config, model, objective, total_steps=total_steps, signals=signals)
         self.data = data
-        self.validation: Figures = {}
+        self.validation: Metrics = {}
 
     def restore(self, state: State) -> None:
         super().restore(state)
@@ -59,36 +59,38 @@ class EvaluatedTask(Task):
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
-        self.likelihood = SplitLikelihood(self.data.bytes_per_token, self.data.parts(), device)
+        self.likelihood = SplitLikelihood(
+            self.data.bytes_per_token, self.data.part_bytes_per_token(), device
+        )
 
-    def validation_step(self, batch: Batch, index: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
         nats, count, _ = self.objective.loss(self.model, batch)
-        part = self.trainer.datamodule.valid_parts[index]  # type: ignore[attr-defined]
+        part = self.trainer.datamodule.valid_parts[batch_idx]  # type: ignore[attr-defined]
         self.likelihood.update(part, nats, count)
 
     def on_validation_epoch_end(self) -> None:
-        self.validation = self.likelihood.compute() | self.measure()
+        self.validation = self.likelihood.compute() | self.validation_metrics()
         self.likelihood.reset()
-        # For a user's callbacks, in trainer.callback_metrics; the loggers have them from Recorder.
-        figures = {f"val/{name}": float(value) for name, value in self.validation.items()}
-        self.log_dict(figures, logger=False, sync_dist=self.trainer.world_size > 1)
+        # trainer.callback_metrics, for users' callbacks; Recorder passes metrics to the loggers
+        metrics = {f"val/{name}": float(value) for name, value in self.validation.items()}
+        self.log_dict(metrics, logger=False, sync_dist=self.trainer.world_size > 1)
 
-    def measure(self) -> Figures:
-        """Figures in addition to the likelihood, equal on all ranks."""
+    def validation_metrics(self) -> Metrics:
+        """Validation metrics in addition to the likelihood, equal on all ranks."""
         return {}
 
-    def final(self) -> Figures:
-        """Figures of the test split, once at the end, on the first rank."""
+    def test_metrics(self) -> Metrics:
+        """Metrics of the test split, computed once at the end of a run, on the first rank."""
         return {}
 
     def sample(self) -> Sample | None:
-        """A sample of the model's text; a function of the weights and the step."""
+        """A text that the model generates; a function of the weights, the seed and the step."""
         return None
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """A context in evaluation mode without gradients. Its random numbers depend on the seed and
-        the step only, and those of training are left as they were.
+        """A context in evaluation mode and without gradients. Random numbers in it depend only on
+        the seed and the step; the generators of training are restored after it.
         """
         training = self.model.training
         self.model.eval()

@@ -1,4 +1,4 @@
-"""Metrics over a whole split and all ranks."""
+"""Metrics of a whole split over all ranks, metrics of generated texts, and their formatting."""
 
 import importlib.util
 import math
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from tasks import Figures
+from tasks import Metrics
 from tasks.run.faults import refusal
 
 TITLES = {
@@ -20,14 +20,15 @@ TITLES = {
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
 }
+PERCENTAGES = ("exact_match", "accuracy", "sequence_accuracy")  # fractions, shown in percent
 
 
 class Likelihood(Metric):
-    """Cross-entropy per token, perplexity and, of a text, bits per byte, from sums; every token
-    counts the same.
+    """Cross-entropy per token, perplexity and, for text, bits per byte.
 
-    loss = nats / tokens; perplexity = exp(loss); bits per byte = loss / ln 2 / (bytes per token).
-    bytes_per_token: UTF-8 bytes of the split per token of it; None if it is not text.
+    loss = nats / tokens; perplexity = exp(loss); bits per byte = loss / ln 2 / bytes_per_token.
+    Every token has the same weight. bytes_per_token: UTF-8 bytes per token of the split; None if it
+    is not text.
     """
 
     full_state_update = False
@@ -43,25 +44,25 @@ class Likelihood(Metric):
         self.add_state("tokens", torch.zeros((), dtype=dtype), dist_reduce_fx="sum")
 
     def update(self, nats: Tensor, tokens: Tensor | int) -> None:
-        """nats: the sum of cross-entropies of a batch; tokens: how many."""
+        """nats: the sum of a batch's cross-entropies; tokens: their number."""
         self.nats += nats
         self.tokens += tokens
 
-    def compute(self) -> Figures:
+    def compute(self) -> Metrics:
         loss = (self.nats / self.tokens).item()
-        return figures(loss, self.bytes_per_token)
+        return likelihood_metrics(loss, self.bytes_per_token)
 
 
-def figures(loss: float, bytes_per_token: float | None) -> Figures:
-    """A loss in nats per token, and the same in the field's other units."""
-    found = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
+def likelihood_metrics(loss: float, bytes_per_token: float | None) -> Metrics:
+    """Returns loss (nats per token), perplexity and, for text, bits_per_byte."""
+    metrics = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
     if bytes_per_token is not None:
-        found["bits_per_byte"] = loss / math.log(2) / bytes_per_token
-    return found
+        metrics["bits_per_byte"] = loss / math.log(2) / bytes_per_token
+    return metrics
 
 
 class SplitLikelihood:
-    """The likelihood of a split, and of each part of a mixture."""
+    """The likelihood of a split and, for a mixture, of each of its parts."""
 
     def __init__(
         self,
@@ -70,52 +71,54 @@ class SplitLikelihood:
         device: torch.device,
     ):
         dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no fp64
-        self.whole = Likelihood(bytes_per_token, dtype).to(device)
+        self.total = Likelihood(bytes_per_token, dtype).to(device)
         self.parts = {name: Likelihood(size, dtype).to(device) for name, size in parts.items()}
 
     def update(self, part: str | None, nats: Tensor, tokens: Tensor | int) -> None:
-        self.whole.update(nats, tokens)
+        self.total.update(nats, tokens)
         if part in self.parts:
             self.parts[part].update(nats, tokens)
 
-    def compute(self) -> Figures:
-        """loss, ..., and prose/loss, ... of each part that any rank had a batch of."""
-        found = self.whole.compute()
+    def compute(self) -> Metrics:
+        """Returns loss, ..., and prose/loss, ... for each part with a batch on any rank."""
+        metrics = self.total.compute()
         for part, likelihood in self.parts.items():
-            likelihood.update(likelihood.nats.new_zeros(()), 0)  # this rank may have had none
-            measured = likelihood.compute()
-            if not math.isnan(measured["loss"]):
-                found |= {f"{part}/{name}": value for name, value in measured.items()}
-        return found
+            likelihood.update(
+                likelihood.nats.new_zeros(()), 0
+            )  # marks it as updated: another rank may have batches
+            part_metrics = likelihood.compute()
+            if not math.isnan(part_metrics["loss"]):
+                metrics |= {f"{part}/{name}": value for name, value in part_metrics.items()}
+        return metrics
 
     def reset(self) -> None:
-        for likelihood in (self.whole, *self.parts.values()):
+        for likelihood in (self.total, *self.parts.values()):
             likelihood.reset()
 
 
-def validation_line(figures: Figures) -> str:
-    """A validation in one line."""
-    said = []
-    for name, value in figures.items():
-        part, _, figure = name.rpartition("/")  # of a mixture
-        if figure == "loss":
-            said.append(f"{part or 'validation loss'} {value:.4f}")
+def format_validation(metrics: Metrics) -> str:
+    """Returns the metrics of a validation as one line of text."""
+    texts = []
+    for name, value in metrics.items():
+        part, _, metric = name.rpartition("/")  # of a mixture
+        if metric == "loss":
+            texts.append(f"{part or 'validation loss'} {value:.4f}")
         elif name == "bits_per_byte":
-            said.append(f"{value:.4f} bits per byte")
+            texts.append(f"{value:.4f} bits per byte")
         elif not part and name != "perplexity":
-            said.append(f"{titled(name)} {written(name, value)}")
-    return ", ".join(said)
+            texts.append(f"{metric_title(name)} {format_metric(name, value)}")
+    return ", ".join(texts)
 
 
-def titled(name: str) -> str:
+def metric_title(name: str) -> str:
     return TITLES.get(name) or name.replace("_", " ")
 
 
-def written(name: str, value: float | str) -> str:
-    """A figure with its digits and its unit: exact_match 0.995 -> 99.50 %."""
+def format_metric(name: str, value: float | str) -> str:
+    """Returns a metric with its digits and its unit: exact_match 0.995 -> 99.50 %."""
     if isinstance(value, str):
         return value
-    if name in SHARES:
+    if name in PERCENTAGES:
         return f"{100 * value:.2f} %"
     if name == "tokens":
         return f"{value:,}"
@@ -123,29 +126,26 @@ def written(name: str, value: float | str) -> str:
     return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 
 
-SHARES = ("exact_match", "accuracy", "sequence_accuracy")
-
-
-def text_figures(answers: Sequence[str], right: Sequence[str]) -> Figures:
-    """exact_match, the share of answers that equal the target; if a target has four words or more,
-    also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
+def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> Metrics:
+    """Returns exact_match, the fraction of predictions that equal their reference. If a reference
+    has at least four words, also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
     """
-    found = {"exact_match": _exact(answers, right)}
-    if not any(text.count(" ") >= 3 for text in right):
-        return found
+    metrics = {"exact_match": _exact_match(predictions, references)}
+    if not any(text.count(" ") >= 3 for text in references):
+        return metrics
     if importlib.util.find_spec("sacrebleu"):
         import sacrebleu
 
-        found["bleu"] = sacrebleu.corpus_bleu(list(answers), [list(right)]).score
-        found["chrf"] = sacrebleu.corpus_chrf(list(answers), [list(right)]).score
-    return found | rouge(answers, right, ("rougeL",))
+        metrics["bleu"] = sacrebleu.corpus_bleu(list(predictions), [list(references)]).score
+        metrics["chrf"] = sacrebleu.corpus_chrf(list(predictions), [list(references)]).score
+    return metrics | rouge(predictions, references, ("rougeL",))
 
 
 def rouge(
-    answers: Sequence[str],
-    right: Sequence[str],
-    kinds: Sequence[str] = ("rouge1", "rouge2", "rougeL"),
-) -> Figures:
+    predictions: Sequence[str],
+    references: Sequence[str],
+    names: Sequence[str] = ("rouge1", "rouge2", "rougeL"),
+) -> Metrics:
     """F1 of shared n-grams (rouge1, rouge2) and of the longest common subsequence of words
     (rougeL), in percent, each the mean over the examples (Lin, 2004,
     https://aclanthology.org/W04-1013, sections 2 and 3).
@@ -155,21 +155,22 @@ def rouge(
     """
     from torchmetrics.functional.text.rouge import rouge_score
 
-    found = rouge_score(
-        list(answers),
-        list(right),
-        rouge_keys=tuple(
-            kinds
-        ),  # rougeLsum is not one of ours: it splits sentences with a download of nltk's
+    scores = rouge_score(
+        list(predictions),
+        list(references),
+        # rougeLsum is not supported: torchmetrics downloads nltk's data to split sentences
+        rouge_keys=tuple(names),
         normalizer=lambda text: re.sub(r"[\W_]+", " ", text.lower()),
         tokenizer=str.split,
     )
-    return {kind: 100 * found[f"{kind}_fmeasure"].item() for kind in kinds}
+    return {name: 100 * scores[f"{name}_fmeasure"].item() for name in names}
 
 
-def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | str]:
-    """exact_match; BLEU (with sacrebleu's signature), chrF, TER and ROUGE in percent. Raises
-    ConfigError without sacrebleu.
+def translation_metrics(
+    predictions: Sequence[str], references: Sequence[str]
+) -> dict[str, float | str]:
+    """Returns exact_match; BLEU (with sacrebleu's signature), chrF, TER and ROUGE in percent.
+    Raises ConfigError if sacrebleu is not installed.
     """
     try:
         from sacrebleu.metrics import BLEU, CHRF, TER
@@ -179,13 +180,13 @@ def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | 
             "is not installed, and BLEU, chrF and TER need it",
             fix="Use pip install sacrebleu.",
         ) from None
-    found: dict[str, float | str] = {"exact_match": _exact(answers, right)}
+    metrics: dict[str, float | str] = {"exact_match": _exact_match(predictions, references)}
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
-        found[name] = metric.corpus_score(list(answers), [list(right)]).score
+        metrics[name] = metric.corpus_score(list(predictions), [list(references)]).score
         if name == "bleu":
-            found["signature"] = str(metric.get_signature())
-    return found | rouge(answers, right)
+            metrics["signature"] = str(metric.get_signature())
+    return metrics | rouge(predictions, references)
 
 
-def _exact(answers: Sequence[str], right: Sequence[str]) -> float:
-    return sum(a == b for a, b in zip(answers, right, strict=True)) / len(right)
+def _exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
+    return sum(a == b for a, b in zip(predictions, references, strict=True)) / len(references)

@@ -1,11 +1,14 @@
-"""The Lightning module of a training step: micro-batches contribute sums, which are divided by the
-tokens of all of them before one update.
+"""The Lightning module of training: one optimizer step over several micro-batches.
 
-Lightning's loop passes all micro-batches of an optimizer step at once, so the step is written here
-in full, and Lightning's bookkeeping runs once per step.
+The losses of micro-batches are sums over tokens. Gradients are divided by the number of tokens of
+all micro-batches and ranks, then clipped, before one update.
+
+A batch of Lightning's loop holds all micro-batches of an optimizer step. Optimization is therefore
+manual, and Lightning's hooks and callbacks run once per optimizer step.
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,35 +18,41 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import all_reduce
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
-from tasks import Config, Figures, State
+from tasks import Config, Metrics, State
 from tasks.run.auto_accumulate import fewest
 from tasks.run.exit_codes import SignalBox, ballot
 from tasks.run.seeds import key, set_generators
-from xformer_kit.data.batch import Batch, mapped, rows_of
+from xformer_kit.data.batch import Batch, map_tensors, num_rows
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES
 
 
 @dataclass(slots=True)
 class StepState:
-    """State of the current or the last step. Not on the module: setting an attribute of one is
-    slow.
+    """State of the current or the last optimizer step.
+
+    A separate object, since setting an attribute of an nn.Module is slow.
     """
 
-    # Over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals].
+    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals].
     sums: Tensor = field(default_factory=lambda: torch.zeros(4))
-    # Figures of the model's components, summed in the same way.
+    # Tensors that the model's components report, summed over micro-batches and ranks.
     report: dict[str, Tensor] = field(default_factory=dict)
-    # Of the gradient of the mean loss, before clipping.
-    norm: Tensor = field(default_factory=lambda: torch.zeros(()))
-    # whether all of the last step is done, and nothing of the next: what there is can be saved
-    settled: bool = True
-    bad: Tensor | None = None  # whether the step is not finite and was left out
+    # Norm of the gradient of the mean loss, before clipping.
+    grad_norm: Tensor = field(default_factory=lambda: torch.zeros(()))
+    # Whether the last step is complete and the next has not begun, so that it can be saved.
+    complete: bool = True
+    # Whether the update was skipped, as the loss or the gradient is not finite. None: it was not.
+    skipped: Tensor | None = None
 
 
 class Task(pl.LightningModule):
-    """A model, its objective and its optimizer, configured by plain dicts."""
+    """Trains a model on an objective; the config holds the optimizer, the schedule and the trainer.
+
+    `total_steps` are the optimizer steps of the run. `signals` receives the signals of the process.
+    """
 
     def __init__(
         self,
@@ -62,23 +71,23 @@ class Task(pl.LightningModule):
         self.objective = objective
         self.total_steps = total_steps
         self.signals = signals or SignalBox()
-        self.now = StepState()
-        self.step = 0  # optimizer steps done
-        self.began = 0  # steps that were done when this process took over
-        # tokens that this process has read, without padding; a tensor if they are on the device
-        self.read: Any = 0
-        self.accumulate = 1
-        # On the device: the first step that was left out, -1 while there is none.
-        self.nonfinite = torch.tensor(-1)
-        self.left_out = torch.tensor(0)  # on the device: how many were
-        self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
-        self.saved: State = {}  # the checkpoint to resume from
-        # Called before clipping, with the factor that makes gradients those of the mean loss.
-        self.gradient_hooks: list[Callable[[Tensor], None]] = []
         self.schedule = SCHEDULES.create(config["schedule"], max_steps=total_steps)
+        self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
+        self.accumulate = 1  # micro-batches per optimizer step
+        self.step = 0  # optimizer steps completed
+        self.start_step = 0  # optimizer steps completed before this process began
+        self.step_state = StepState()
+        # Tokens that this rank has trained on in this process, without padding; a tensor if they
+        # are counted on the device.
+        self.tokens_read: Any = 0
+        # On the device: the first step that was skipped, -1 if there is none; how many were.
+        self.first_nonfinite = torch.tensor(-1)
+        self.skipped_steps = torch.tensor(0)
+        self.checkpoint: State = {}  # to resume from, until the optimizer's state is loaded
+        self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
 
     def configure_optimizers(self) -> Optimizer:
-        # The scaler must see plain gradients.
+        # A fused step would unscale the gradients of fp16, which Lightning does before clipping.
         scaled = self.config["trainer"].get("precision") == "16-mixed"
         optimizer = OPTIMIZERS.create(
             self.config["optim"], model=self.model, fused=False if scaled else None
@@ -87,61 +96,113 @@ class Task(pl.LightningModule):
             group.setdefault("initial_lr", group["lr"])
         return optimizer
 
-    # A checkpoint holds the model's own names, whatever wraps it.
+    def on_fit_start(self) -> None:
+        trainer = self.trainer
+        self._optimizer: Optimizer = trainer.optimizers[0]
+        self._trainable = [p for p in self.model.parameters() if p.requires_grad]
+        self._scaler = getattr(trainer.precision_plugin, "scaler", None)
+        # Whether the optimizer skips a step by a flag on the device (found_inf), without waiting.
+        self._skips_on_device = (
+            bool(getattr(self._optimizer, "_step_supports_amp_scaling", False))
+            and self.device.type != "cpu"
+        )
+        self._sum_dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        # Sums since the last row of metrics.csv, as in StepState.sums.
+        self.metric_sums = torch.zeros(4, dtype=self._sum_dtype, device=self.device)
+        self.first_nonfinite = self.first_nonfinite.to(self.device)
+        self.skipped_steps = self.skipped_steps.to(self.device)
+        self._world_size = trainer.world_size
+        self._seed = self.config["seed"]
+        self.start_step = self.step
+        if self.checkpoint:
+            self._restore_optimizer(self.checkpoint)
+        # After the optimizer's state has been loaded, which needs memory.
+        self.accumulate = self._accumulate_steps()
+        self.signals.patient = True  # from here a signal waits for the end of the step
+        self._set_global_step()
+        # Lightning counts batches from here to the next validation.
+        trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        """One optimizer step on this rank's examples of it."""
+        self._start_step()
+        batch = self.objective.whole(self.model, batch, self._sum_over_ranks)
+        for micro in range(self.accumulate):
+            self.seed_micro_batch(self.step, micro)
+            loss = self._micro_batch_loss(self.micro_batch(batch, micro), micro)
+            if micro == self.accumulate - 1:
+                self.trainer.strategy.pre_backward(loss)  # ranks average gradients in this one
+            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        self._reduce_sums()
+        self.step_state.complete = False
+        if self._scaler is None:
+            self.on_before_optimizer_step(self._optimizer)
+            self._update_weights()
+        else:
+            # fp16: Lightning unscales the gradients and calls on_before_optimizer_step; the scaler
+            # skips steps that are not finite.
+            self.trainer.strategy.optimizer_step(self._optimizer, lambda: None, model=self)
+            self._optimizer.zero_grad()
+        self.step += 1
+        self.tokens_read = self.tokens_read + self.objective.size(batch)
+        self._finish_step()
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Divides gradients by the step's tokens and clips them, in one pass.
+
+        The gradient of the mean loss is sum / tokens. Ranks have averaged their sums, which the
+        factor world_size undoes.
+        """
+        gradients = [p.grad for p in self._trainable if p.grad is not None]
+        clip = self.config["trainer"].get("gradient_clip_val")
+        norm = torch.nn.utils.get_total_norm(gradients)
+        scale = self._world_size / self.step_state.sums[1]
+        self.step_state.grad_norm = norm * scale
+        for hook in self._gradient_hooks.values():
+            hook(scale)
+        by_norm = self.config["trainer"].get("gradient_clip_algorithm", "norm") == "norm"
+        if clip is not None and by_norm:
+            scale = scale * (clip / (self.step_state.grad_norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+        if clip is not None and not by_norm:
+            torch._foreach_clamp_min_(gradients, -clip)
+            torch._foreach_clamp_max_(gradients, clip)
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self.step_state.complete = True  # Lightning has called this hook of all callbacks before
+
     def state_dict(self, *args: Any, **kwargs: Any) -> State:  # type: ignore[override]
+        """The model's state_dict, so that checkpoints hold its names without the prefix `model.`"""
         return self.model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
         return self.model.load_state_dict(state, strict=strict, assign=assign)
 
     def restore(self, state: State) -> None:
-        """Continue from a checkpoint; the optimizer's state is loaded once the trainer has one."""
+        """Loads a checkpoint. The optimizer's state is loaded in on_fit_start, when the trainer has
+        an optimizer.
+        """
         self.load_state_dict(state["state_dict"])
         self.step = state["global_step"]
-        self.left_out = torch.tensor(state["left_out"])
+        self.skipped_steps = torch.tensor(state["left_out"])
         self.accumulate = state["accumulate"]
-        self.saved = state
+        self.checkpoint = state
 
     def rewind(self, step: int) -> None:
-        """Count only the steps before one that was not finite; no weight has changed since."""
+        """Sets the step back to the last one that was finite; no weight has changed after it."""
         self.step = step
-        self.left_out = torch.zeros_like(self.left_out)
-
-    def on_fit_start(self) -> None:
-        trainer = self.trainer
-        self._optimizer: Optimizer = trainer.optimizers[0]
-        self._parameters_ = [p for p in self.model.parameters() if p.requires_grad]
-        self._scaler = getattr(trainer.precision_plugin, "scaler", None)
-        self._gates = (
-            bool(getattr(self._optimizer, "_step_supports_amp_scaling", False))
-            and self.device.type != "cpu"
-        )
-        self._sums = torch.float32 if self.device.type == "mps" else torch.float64
-        # Sums since the last row of metrics.csv.
-        self.window = torch.zeros(4, dtype=self._sums, device=self.device)
-        self.nonfinite = self.nonfinite.to(self.device)
-        self.left_out = self.left_out.to(self.device)
-        self._world = trainer.world_size
-        self._seed = self.config["seed"]
-        self.began = self.step
-        if self.saved:
-            self._restore_optimizer(self.saved)
-        self.accumulate = self._micro_batches()  # after the optimizer's state is there, if it is
-        self.signals.patient = True  # from here there is a step to finish
-        self._count_steps()
-        # From which Lightning counts to a validation.
-        trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step
+        self.skipped_steps = torch.zeros_like(self.skipped_steps)
 
     def _restore_optimizer(self, state: State) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
-        self.window += state["window"].to(self.device)
+        self.metric_sums += state["window"].to(self.device)
         if self._scaler is not None and "scaler" in state:
             self._scaler.load_state_dict(state["scaler"])
-        self.saved = {}
+        self.checkpoint = {}
 
-    def _micro_batches(self) -> int:
-        """trainer.accumulate; for auto the value in the checkpoint, or the fewest that fit into the
-        device's memory.
+    def _accumulate_steps(self) -> int:
+        """trainer.accumulate; for auto the checkpoint's value, or the smallest number of
+        micro-batches that fit into the device's memory.
         """
         wanted = self.config["trainer"].get("accumulate", "auto")
         if isinstance(wanted, int):
@@ -150,63 +211,44 @@ class Task(pl.LightningModule):
             return self.accumulate
         return fewest(self.model, self.objective, self.config, self.trainer, self.device)
 
-    def training_step(self, batch: Batch, index: int) -> None:
-        """One optimizer step on this rank's examples of it."""
-        self._begin()
-        batch = self.objective.whole(self.model, batch, self._total)
-        for micro in range(self.accumulate):
-            self.seed_micro_batch(self.step, micro)
-            loss = self._micro_batch(self.part(batch, micro), micro)
-            if micro == self.accumulate - 1:
-                self.trainer.strategy.pre_backward(loss)  # from here ranks exchange gradients
-            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
-        self._reduce()
-        self.now.settled = False
-        if self._scaler is None:
-            self.on_before_optimizer_step(self._optimizer)
-            self._update()
-        # fp16: Lightning unscales, calls on_before_optimizer_step, and lets the scaler leave bad
-        # steps out
-        else:
-            self.trainer.strategy.optimizer_step(self._optimizer, lambda: None, model=self)
-            self._optimizer.zero_grad()
-        self.step += 1
-        self.read = self.read + self.objective.size(batch)
-        self._after()
-
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        self.now.settled = True  # the callbacks, which Lightning calls first, have seen the step
+    def register_gradient_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Calls `hook(scale)` in each step, before clipping. The gradient of the mean loss is
+        scale * parameter.grad.
+        """
+        handle = RemovableHandle(self._gradient_hooks)
+        self._gradient_hooks[handle.id] = hook
+        return handle
 
     def tokens_per_step(self) -> float:
-        """Tokens of a step over all ranks, on average since this process began; 0 before its first
-        step.
+        """Mean number of tokens of a step, over all ranks, since this process began; 0 before its
+        first step.
         """
-        return float(self.read) * self.trainer.world_size / max(1, self.step - self.began)
+        steps = self.step - self.start_step
+        return float(self.tokens_read) * self.trainer.world_size / max(1, steps)
 
-    def part(self, batch: Batch, micro: int) -> Batch:
-        """A micro-batch: one of `accumulate` equal parts of the rows."""
+    def micro_batch(self, batch: Batch, micro: int) -> Batch:
+        """Returns micro-batch `micro`: one of `accumulate` equal parts of the batch's rows."""
         if self.accumulate == 1:
             return batch
-        rows = rows_of(batch) // self.accumulate
-        return mapped(batch, lambda x: x[micro * rows : (micro + 1) * rows])
+        rows = num_rows(batch) // self.accumulate
+        return map_tensors(batch, lambda x: x[micro * rows : (micro + 1) * rows])
 
     def seed_micro_batch(self, step: int, micro: int) -> None:
+        """Seeds dropout by (seed, step, micro-batch, rank)."""
         set_generators(key("dropout", self._seed, step, micro, self.global_rank), self.device)
 
-    def _begin(self) -> None:
-        self.now.report = {}
+    def _start_step(self) -> None:
+        self.step_state.report = {}
         rate = self.schedule(self.step)
         for group in self._optimizer.param_groups:
             group["lr"] = group["initial_lr"] * rate
 
-    def _micro_batch(self, batch: Batch, micro: int) -> Tensor:
-        """The loss of a micro-batch as a sum over its tokens, so that the division by all tokens
-        gives means.
-        """
+    def _micro_batch_loss(self, batch: Batch, micro: int) -> Tensor:
+        """Returns a micro-batch's loss as a sum over its tokens, and adds it to the step's sums."""
         nats, count, report = self.objective.loss(self.model, batch)
         auxiliary = report.pop("loss", None) if report else None
         zero = nats.new_zeros(())
-        own = torch.stack(
+        sums = torch.stack(
             [
                 nats.detach(),
                 torch.as_tensor(count, dtype=nats.dtype, device=nats.device),
@@ -214,99 +256,86 @@ class Task(pl.LightningModule):
                 zero,
             ]
         )
-        now = self.now
-        now.sums = now.sums + own if micro else own.to(self._sums)
+        state = self.step_state
+        state.sums = state.sums + sums if micro else sums.to(self._sum_dtype)
         for name, value in report.items():
-            now.report[name] = (
-                now.report[name] + value.detach() if name in now.report else value.detach()
+            state.report[name] = (
+                state.report[name] + value.detach() if name in state.report else value.detach()
             )
         return nats if auxiliary is None else nats + auxiliary * count
 
-    def _total(self, counts: Tensor) -> Tensor:
-        """The sum over ranks."""
-        if self._world > 1:
+    def _sum_over_ranks(self, counts: Tensor) -> Tensor:
+        if self._world_size > 1:
             all_reduce(counts)
         return counts
 
-    def _reduce(self) -> None:
-        """Sum over ranks: the step's sums, who got a signal, and the report, in one message."""
-        now = self.now
-        if self._world == 1:
+    def _reduce_sums(self) -> None:
+        """Sums over ranks, in one message: the step's sums, the ballots of ranks that received a
+        signal, and the report.
+        """
+        state = self.step_state
+        if self._world_size == 1:
             return
-        now.sums[3] = ballot(self.signals.number, self.signals.late)
-        flat = torch.cat([now.sums, *(v.to(self._sums).flatten() for v in now.report.values())])
+        state.sums[3] = ballot(self.signals.number, self.signals.late)
+        reported = [value.to(self._sum_dtype).flatten() for value in state.report.values()]
+        flat = torch.cat([state.sums, *reported])
         all_reduce(flat)
-        now.sums, *values = flat.split([4, *(v.numel() for v in now.report.values())])
-        for (name, old), value in zip(now.report.items(), values, strict=True):
-            now.report[name] = value.view(old.shape).to(old.dtype)
+        state.sums, *values = flat.split([4, *map(len, reported)])
+        for (name, old), value in zip(state.report.items(), values, strict=True):
+            state.report[name] = value.view(old.shape).to(old.dtype)
 
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Divide gradients by the step's tokens, and clip them: one pass over them does both.
-
-        The gradient of the mean loss is sum / tokens. Ranks exchanged the mean of their sums, hence
-        the factor `world`.
+    def _update_weights(self) -> None:
+        """Runs the optimizer's step, unless the loss or the gradient is not finite: then neither
+        weights nor optimizer state change.
         """
-        gradients = [p.grad for p in self._parameters_ if p.grad is not None]
-        clip = self.config["trainer"].get("gradient_clip_val")
-        norm = torch.nn.utils.get_total_norm(gradients)
-        scale = self._world / self.now.sums[1]
-        self.now.norm = norm * scale
-        for hook in self.gradient_hooks:
-            hook(scale)
-        by_norm = self.config["trainer"].get("gradient_clip_algorithm", "norm") == "norm"
-        if clip is not None and by_norm:
-            scale = scale * (clip / (self.now.norm + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
-        if clip is not None and not by_norm:
-            torch._foreach_clamp_min_(gradients, -clip)
-            torch._foreach_clamp_max_(gradients, clip)
-
-    def _update(self) -> None:
-        """The optimizer's step, gated on the device: one that is not finite changes neither weights
-        nor state.
-        """
-        bad = ~torch.isfinite(self.now.norm + self.now.sums[0])
-        if self._gates:
-            # Nothing moves after the first: it can be replayed when the flag is read.
+        skipped = ~torch.isfinite(self.step_state.grad_norm + self.step_state.sums[0])
+        if self._skips_on_device:
+            # All steps after the first are skipped too, so that it can be replayed later, when
+            # `first_nonfinite` is read.
             if self.stops_at_nonfinite:
-                bad = bad | (self.nonfinite >= 0)
-            self._optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+                skipped = skipped | (self.first_nonfinite >= 0)
+            self._optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]
             self._optimizer.step()
-        elif not bad.item():
+        elif not skipped.item():
             self._optimizer.step()
-        self.now.bad = bad if self._gates or bad.item() else None
+        self.step_state.skipped = skipped if self._skips_on_device or skipped.item() else None
         self._optimizer.zero_grad()
 
-    def _after(self) -> None:
-        now, bad = self.now, self.now.bad
-        if bad is None:
-            self.window += now.sums
-        else:  # NaN + 0 is NaN, so the sums of a bad step are replaced, not multiplied
-            self.window += torch.where(bad, 0.0, now.sums)
-            self.nonfinite = torch.where(bad & (self.nonfinite < 0), self.step - 1, self.nonfinite)
-            self.left_out += bad
-            now.report = {name: torch.where(bad, 0, value) for name, value in now.report.items()}
-        self.model.after_step(now.report)  # type: ignore[operator]
-        self._count_steps()
+    def _finish_step(self) -> None:
+        """Adds the step to the sums of the metrics, and updates what the model counts per step."""
+        state, skipped = self.step_state, self.step_state.skipped
+        if skipped is None:
+            self.metric_sums += state.sums
+        else:  # NaN + 0 is NaN: sums of a skipped step are replaced, not multiplied by 0
+            self.metric_sums += torch.where(skipped, 0.0, state.sums)
+            first = skipped & (self.first_nonfinite < 0)
+            self.first_nonfinite = torch.where(first, self.step - 1, self.first_nonfinite)
+            self.skipped_steps += skipped
+            state.report = {
+                name: torch.where(skipped, 0, value) for name, value in state.report.items()
+            }
+        self.model.after_step(state.report)  # type: ignore[operator]
+        self._set_global_step()
 
-    def _count_steps(self) -> None:
+    def _set_global_step(self) -> None:
+        """Sets trainer.global_step, which manual optimization does not count."""
         progress = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
-        progress.ready = progress.completed = self.step  # what trainer.global_step reads
+        progress.ready = progress.completed = self.step
 
-    def train_row(self) -> Figures:
-        """The row of metrics.csv on the steps since its last row; the gradient's norm is that of
-        the last step.
+    def training_metrics(self) -> Metrics:
+        """The row of metrics.csv about the steps since its last row, whose sums it resets;
+        grad_norm is that of the last step.
         """
-        nats, tokens, auxiliary, _ = self.window.tolist()
-        self.window.zero_()
+        nats, tokens, auxiliary, _ = self.metric_sums.tolist()
+        self.metric_sums.zero_()
         row = {
             "train/loss": nats / tokens if tokens else math.nan,
             "lr": self._optimizer.param_groups[0]["lr"],
-            "grad_norm": float(self.now.norm),
+            "grad_norm": float(self.step_state.grad_norm),
         }
         if auxiliary:
             row["train/auxiliary_loss"] = auxiliary / tokens
-        if self.now.report:
-            said = self.model.figures(self.now.report)  # type: ignore[operator]
-            row |= {f"train/{name}": value for name, value in said.items()}
+        if self.step_state.report:
+            reported = self.model.figures(self.step_state.report)  # type: ignore[operator]
+            row |= {f"train/{name}": value for name, value in reported.items()}
         return row

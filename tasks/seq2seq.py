@@ -1,4 +1,4 @@
-"""The Lightning module of sequence-to-sequence tasks: answers are decoded and compared with the
+"""The Lightning module of sequence-to-sequence tasks: answers are generated and compared with the
 targets.
 """
 
@@ -7,57 +7,58 @@ from typing import Any
 
 import torch
 
-from tasks import Figures
+from tasks import Metrics
 from tasks.evaluation import EvaluatedTask, Sample
-from tasks.metrics import text_figures
-from tasks.run.generation.decoding import answers
+from tasks.metrics import text_metrics
+from tasks.run.generation.decoding import first_answers
 from tasks.run.ranks import gathered
 
 
 class Seq2SeqTask(EvaluatedTask):
-    """Adds exact match, and BLEU and chrF where the target is a text of several words, of greedy or
-    beam answers.
+    """Sequence to sequence. Adds the metrics of greedy or beam-search answers: exact match and, if
+    targets are texts of several words, ROUGE-L, BLEU and chrF.
     """
 
-    def measure(self) -> Figures:
-        """Of some examples, spread over the split; each rank answers its share of them."""
+    def validation_metrics(self) -> Metrics:
+        """Metrics of `task.decoded` examples, spread evenly over the split; each rank generates the
+        answers of its share.
+        """
         count, split = self.config["task"]["decoded"], self.data.prepared.valid
         trainer = self.trainer
-        some = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
-        mine = self._pairs(split, some[trainer.global_rank :: trainer.world_size])
-        every = gathered(mine, trainer.world_size)
-        return self._figures([pair for pairs in every for pair in pairs])
+        indices = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
+        pairs = self._pairs(split, indices[trainer.global_rank :: trainer.world_size])
+        per_rank = gathered(pairs, trainer.world_size)
+        return self._metrics([pair for pairs in per_rank for pair in pairs])
 
-    def final(self) -> Figures:
+    def test_metrics(self) -> Metrics:
         if not self.config["task"]["test"]:
             return {}
         prepared = self.data.prepared
-        found: Figures = {}
-        for name, split in {"test": prepared.test, **prepared.others}.items():
+        metrics: Metrics = {}
+        for name, split in {"test": prepared.test, **prepared.other_splits}.items():
             if split is not None:
-                figures = self._figures(self._pairs(split, range(len(split))))
-                found |= {
+                split_metrics = self._metrics(self._pairs(split, range(len(split))))
+                metrics |= {
                     key if name == "test" else f"{name}_{key}": value
-                    for key, value in figures.items()
+                    for key, value in split_metrics.items()
                 }
-        return found
+        return metrics
 
     def sample(self) -> Sample | None:
         split = self.data.prepared.valid
-        ((written, wanted),) = self._pairs(split, [0])
-        return Sample(
-            self.data.prepared.source_tokenizer.decode(split[0]["source"]), written, wanted
-        )
+        ((generated, expected),) = self._pairs(split, [0])
+        source = self.data.prepared.source_tokenizer.decode(split[0]["source"])
+        return Sample(source, generated, expected)
 
-    def _figures(self, pairs: list[tuple[str, str]]) -> Figures:
-        return text_figures([a for a, _ in pairs], [b for _, b in pairs]) if pairs else {}
+    def _metrics(self, pairs: list[tuple[str, str]]) -> Metrics:
+        return text_metrics([a for a, _ in pairs], [b for _, b in pairs]) if pairs else {}
 
     def _pairs(self, split: Any, indices: Sequence[int]) -> list[tuple[str, str]]:
-        """(answer, right answer) of examples, as text."""
+        """Returns (answer, target) of each example, as text."""
         examples = [split[i] for i in indices]
         decode, beam = self.data.prepared.tokenizer.decode, self.config["task"]["beam"]
-        most = self.config["data"]["seq_len"]
+        max_new_tokens = self.config["data"]["seq_len"]
         with self.sampling(), torch.inference_mode():
             options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
-            found = answers(self, examples, most=most, **options)
-        return [(decode(a), decode(e["target"])) for a, e in zip(found, examples, strict=True)]
+            generated = first_answers(self, examples, max_new_tokens=max_new_tokens, **options)
+        return [(decode(a), decode(e["target"])) for a, e in zip(generated, examples, strict=True)]

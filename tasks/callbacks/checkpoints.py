@@ -50,7 +50,7 @@ class CheckpointSaver:
         Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst
         of an update nothing is saved.
         """
-        if not ranks.lost_connection(error) or not trainer.training or not task.now.settled:
+        if not ranks.lost_connection(error) or not trainer.training or not task.step_state.complete:
             return
         if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
             with suppress(Exception):  # the barrier, after the state is written, fails as well
@@ -69,11 +69,11 @@ class CheckpointSaver:
             "state_dict": strategy.lightning_module_state_dict(),
             "global_step": task.step,
             "optimizer": strategy.optimizer_state(trainer.optimizers[0]),
-            "window": task.window.cpu(),
+            "window": task.metric_sums.cpu(),
             "best": self.best,
             "is_best": better,
             "validation": task.validation,
-            "left_out": int(task.left_out),
+            "left_out": int(task.skipped_steps),
             "accumulate": task.accumulate,
             "spent": self.recorder.spent(task, strategy.root_device),
             "metrics": self.recorder.mark(),

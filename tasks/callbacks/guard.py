@@ -20,13 +20,13 @@ class NonFiniteGuard:
     explain: Callable[[int], Exception]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        cheap = task.now.bad is not None and task.device.type == "cpu"
+        cheap = task.step_state.skipped is not None and task.device.type == "cpu"
         if (cheap or self.cadence.due(task.step)) and task.stops_at_nonfinite:
             self.check(task)
 
     def check(self, task: Task) -> None:
         """Raises NonFinite if a step was left out. Waits for the device."""
-        step = int(task.nonfinite)
+        step = int(task.first_nonfinite)
         if step >= 0:
             raise self.explain(step)
 
@@ -118,4 +118,4 @@ def ballots(cadence: Cadence, task: Task) -> int:
     where the run waits for the device anyway, and is 0 elsewhere.
     """
     read = task.device.type == "cpu" or cadence.due(task.step)
-    return int(task.now.sums[3]) if read else 0
+    return int(task.step_state.sums[3]) if read else 0

@@ -51,10 +51,10 @@ class NormsLog:
             return
         for name in task.model.names:  # type: ignore[union-attr]
             self._listen_to(name, task.model.get_submodule(name))
-        task.gradient_hooks.append(
+        handle = task.register_gradient_hook(
             lambda factor: self.gradients.update(gradients(task.model, factor))
         )
-        self.undo.append(task.gradient_hooks.clear)
+        self.undo.append(handle.remove)
 
     def _listen_to(self, name: str, stack: Any) -> None:
         """Observes the residual stream after each layer of a stack."""

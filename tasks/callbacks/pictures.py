@@ -12,7 +12,7 @@ from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run.faults import refusal
 from tasks.run.generation.attention_picture import attention_picture
-from tasks.run.generation.decoding import batch_on
+from tasks.run.generation.decoding import batch_to_device
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.picture import Picture
@@ -65,7 +65,7 @@ class AttentionPictures:
                 self.tell.picture(f"pictures/{name}", path, task.step)
 
     def _seen(self, task: Task) -> dict[str, Seen]:
-        batch = batch_on(task.device, [task.data.examples("valid")[0]])
+        batch = batch_to_device(task.device, [task.data.examples("valid")[0]])
         with task.sampling():
             model: Any = task.model
             act = lambda: task.objective.loss(model, batch)

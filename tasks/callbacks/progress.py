@@ -6,7 +6,7 @@ from typing import Any
 from tasks.callbacks.cadence import TrainingClock
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.bar import Bar
-from tasks.metrics import validation_line
+from tasks.metrics import format_validation
 
 
 @dataclass(eq=False)
@@ -28,9 +28,9 @@ class ProgressBar:
         pace = (spent - self.seen[1]) / max(1, step - self.seen[0])
         self.pace = pace if self.pace is None else 0.7 * self.pace + 0.3 * pace
         self.seen = step, spent
-        loss = float(task.now.sums[0] / task.now.sums[1])
+        loss = float(task.step_state.sums[0] / task.step_state.sums[1])
         speed = task.tokens_per_step() / self.pace if self.pace else 0.0
         self.bar.show(step, loss, speed, self.pace * (self.bar.total - step))
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        self.bar.say(f"step {task.step:,}: {validation_line(task.validation)}")
+        self.bar.say(f"step {task.step:,}: {format_validation(task.validation)}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks import Figures, State
+from tasks import Metrics, State
 from tasks.callbacks.cadence import Cadence, TrainingClock
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
@@ -31,7 +31,7 @@ class Recorder:
     before: Mapping[str, float]
     clock: TrainingClock = field(default_factory=TrainingClock)
     row: State = field(default_factory=dict)  # waits for the step's validation
-    pace: Figures = field(default_factory=dict)
+    pace: Metrics = field(default_factory=dict)
     seconds: float = 0.0  # measured
     steps: int = 0  # measured
     last: tuple[int, float] = (0, 0.0)  # (step, seconds) of the last row
@@ -49,7 +49,7 @@ class Recorder:
             self.warm = done, spent
         if not self.cadence.logs(task.step):
             return
-        row = task.train_row()
+        row = task.training_metrics()
         before, seconds = self.last
         self.last = task.step, self.clock.tick()
         pace = (self.last[1] - seconds) / max(1, task.step - before)
@@ -91,7 +91,7 @@ class Recorder:
         """
         return {} if self.metrics is None else self.metrics.mark()
 
-    def spent(self, task: Task, device: Any) -> Figures:
+    def spent(self, task: Task, device: Any) -> Metrics:
         """What the run has cost so far, in all processes that it took: seconds, those of steps that
         were measured and their tokens, and the most bytes that one process held.
         """

@@ -46,8 +46,8 @@ def run(args: Any) -> int:
 
 def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
-    from tasks.metrics import compared
-    from tasks.run.generation.translation import partners, read_lines, translations
+    from tasks.metrics import translation_metrics
+    from tasks.run.generation.translation import check_references, read_lines, translate
 
     if not (args.input and args.reference):
         raise refusal(
@@ -56,13 +56,13 @@ def _answered(args: Any) -> int:
             got="one of them",
         )
     sources = read_lines(args.input, "--input")
-    references = partners(sources, read_lines(args.reference, "--reference"))
+    references = check_references(sources, read_lines(args.reference, "--reference"))
     run = load_run(args)  # as xformer generate
     if (task := run.config["task"]["name"]) != "seq2seq":
         raise refusal("--input", f"is for runs of task=seq2seq; this one has task={task}")
     wanted = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
-    answers = [row[0][0] for row in translations(run, sources, **wanted)]
-    figures = compared(answers, references)
+    answers = [row[0][0] for row in translate(run, sources, **wanted)]
+    figures = translation_metrics(answers, references)
     found = {"run": str(run.path), "checkpoint": run.checkpoint, "examples": len(sources)} | figures
     what = f"{run.checkpoint}, {len(sources):,} sources"
     return output(args, found, _show, found, figures, what)
@@ -89,24 +89,24 @@ def evaluate(run: Any, rows: int | None = None) -> State:
     from tasks.logging import summary
     from tasks.run.generation.decoding import device_of
     from xformer_kit.data import prepare
-    from xformer_kit.data.batch import mapped
-    from xformer_kit.data.training_data import TrainingData, check_fingerprint, speaking
+    from xformer_kit.data.batch import map_tensors
+    from xformer_kit.data.training_data import TrainingData, attach_tokenizers, check_fingerprint
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
 
     prepared, device = prepare(run.config), device_of(run)
     before = (summary.read(run.path) or {}).get("data_fingerprint")
     check_fingerprint(before, prepared.fingerprint)
-    objective = speaking(run.objective, prepared)
+    objective = attach_tokenizers(run.objective, prepared)
     data = TrainingData(run.config, prepared, objective)
     model = run.model.to(weights_dtype(run.config))
     rows = rows or micro_batch(run.config)[0]
-    likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.parts(), device)
-    batches = zip(data.valid_batches(rows), data.valid(rows, device), strict=True)
+    likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.part_bytes_per_token(), device)
+    batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)
     with torch.inference_mode(), _precision(run.config, device):
         for (component, _), batch in batches:
-            loss, count, _ = objective.loss(model, mapped(batch, lambda x: x.to(device)))
+            loss, count, _ = objective.loss(model, map_tensors(batch, lambda x: x.to(device)))
             likelihood.update(component, loss, count)
-    tokens = int(likelihood.whole.tokens)
+    tokens = int(likelihood.total.tokens)
     return {f"val/{n}": value for n, value in likelihood.compute().items()} | {"tokens": tokens}
 
 

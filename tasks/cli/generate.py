@@ -83,7 +83,7 @@ NAMES = {"num_return": "num_samples", "allowed": "constrain"}
 
 
 def run(args: Any) -> int:
-    from tasks.run.generation.translation import read_lines, writable
+    from tasks.run.generation.translation import check_writable, read_lines
     from xformer_kit.objective import OBJECTIVES
 
     _check(args)
@@ -93,7 +93,7 @@ def run(args: Any) -> int:
     _suits(args, speaks, config["task"]["name"])
     lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
-        writable(args.output, "--output")
+        check_writable(args.output, "--output")
     loaded = load_run(args)
     speak = {"goes on": _go_on, "fills": _fill}.get(speaks, _answer)
     try:
@@ -136,12 +136,12 @@ def _where(args: Any) -> str:
 
 def _wanted(args: Any, tokenizer: Any) -> State:
     """The options of `generate` that the command line states."""
-    from tasks.run.generation.translation import encoded_line
+    from tasks.run.generation.translation import encode_line
 
     names = ("max_new_tokens", "min_new_tokens", "beam", "length_penalty", "stop", "seed", *DRAWS)
     found = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.constrain is not None:
-        ids = encoded_line(tokenizer, args.constrain, "--constrain")
+        ids = encode_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
             raise refusal(
                 "--constrain",
@@ -171,13 +171,13 @@ def _go_on(args: Any, run: Any, lines: list[str]) -> None:
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
-        _stream(run.objective.tokenizer.stream(goes_on=True), tokens)
+        _stream(run.objective.tokenizer.stream(continuation=True), tokens)
 
 
 def _answer(args: Any, run: Any, lines: list[str]) -> None:
     """The answers to sources, or texts with their spans written."""
-    from tasks.run.generation.infilling import restored
-    from tasks.run.generation.translation import decoding_options, translations
+    from tasks.run.generation.infilling import restore_spans
+    from tasks.run.generation.translation import decoding_options, translate
 
     wanted = _wanted(args, run.objective.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
@@ -190,26 +190,26 @@ def _answer(args: Any, run: Any, lines: list[str]) -> None:
             fix="Add --beam 4, or leave it out.",
         )
     if run.objective.speaks == "restores":
-        found = restored(run, lines, _where(args), **how)
+        found = restore_spans(run, lines, _where(args), **how)
     elif args.input is None and args.output is None and not how.keys() & {"beam", "num_return"}:
         return _stream_answer(run, lines, how)
     else:
-        found = translations(run, lines, _where(args), **wanted)
+        found = translate(run, lines, _where(args), **wanted)
     said = [f"{score:.4f}\t{text}" if args.scores else text for row in found for text, score in row]
     _put(args, said)
 
 
 def _stream_answer(run: Any, lines: list[str], how: State) -> None:
     """One answer, each token as it comes."""
-    from tasks.run.generation.decoding import asked, room
-    from tasks.run.generation.translation import questions
+    from tasks.run.generation.decoding import generate_arguments, max_answer_tokens
+    from tasks.run.generation.translation import source_examples
     from xformer_kit.generate import stream
 
-    (question,) = questions(run, lines, "--prompt")
+    (question,) = source_examples(run, lines, "--prompt")
     prompt = run.objective.pair(question["source"], question["target"])
-    given = asked(run, [prompt])
-    most = min(how.pop("most"), room(run.model, prompt))
-    del how["rows"]
+    given = generate_arguments(run, [prompt])
+    most = min(how.pop("max_new_tokens"), max_answer_tokens(run.model, prompt))
+    del how["batch_size"]
     tokens = stream(run.model, max_new_tokens=most, **given, **how)
     _stream(
         run.objective.tokenizer.stream(), (token for token in tokens if int(token) != given["end"])
@@ -220,9 +220,9 @@ def _fill(args: Any, run: Any, lines: list[str]) -> None:
     """The texts with the most likely token in each hole; after that of --prompt, the candidates of
     each hole.
     """
-    from tasks.run.generation.infilling import filled
+    from tasks.run.generation.infilling import fill_masks
 
-    found = filled(run, lines, args.top_k or 5, _where(args))
+    found = fill_masks(run, lines, args.top_k or 5, _where(args))
     said = [one.text for one in found]
     if args.input is None:
         for i, hole in enumerate(found[0].likely, 1):
@@ -266,9 +266,9 @@ def _encoded(run: Any, prompt: str) -> Any:
     import torch
 
     from tasks.run.generation.decoding import device_of
-    from tasks.run.generation.translation import encoded_line
+    from tasks.run.generation.translation import encode_line
 
-    encoded = encoded_line(run.objective.tokenizer, prompt, "--prompt")
+    encoded = encode_line(run.objective.tokenizer, prompt, "--prompt")
     if not len(encoded):
         raise refusal(
             "--prompt",

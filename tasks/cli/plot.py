@@ -40,14 +40,14 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    from tasks.run.generation.translation import writable
+    from tasks.run.generation.translation import check_writable
     from xformer_kit.inspect.picture import ending
     from xformer_kit.inspect.style import drawable
 
     _fits(args)
     drawable()
     if args.save is not None:
-        ending(writable(args.save, "--save"))
+        ending(check_writable(args.save, "--save"))
     draw, _ = KINDS[args.kind]
     picture, home = draw(args)
     if args.save is None:
@@ -155,12 +155,12 @@ def _attention(args: Any) -> Any:
             got="nothing",
             fix="Try --text 'To be, or not to be'.",
         )
-    from tasks.run.generation.attention_picture import attention_picture, seen_of
+    from tasks.run.generation.attention_picture import attention_picture, attention_weights
 
     run = load_run(args)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]
     numbers = heads and [int(head) for head in heads]
-    seen = seen_of(run, args.text, args.target, layers, numbers)
+    seen = attention_weights(run, args.text, args.target, layers, numbers)
     picture = attention_picture(run, seen, heads=numbers)
     return picture, run.path / "pictures"
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks import Config, Facts, Figures
+from tasks import Config, Facts, Metrics
 from tasks.logging import summary
 from tasks.logging.files import numbered
 from tasks.run.faults import refusal
@@ -122,7 +122,7 @@ def train(given: list[str], aside: bool) -> int:
     ).returncode
 
 
-def figures(facts: Facts) -> Figures:
+def figures(facts: Facts) -> Metrics:
     """What came of a run: steps and all final metrics."""
     return {"steps": facts["steps"], **summary.final_metrics(facts)}
 

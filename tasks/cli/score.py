@@ -26,7 +26,7 @@ ROWS = 32  # texts that are scored at once
 
 
 def run(args: Any) -> int:
-    from tasks.run.generation.translation import partners, read_lines
+    from tasks.run.generation.translation import check_references, read_lines
 
     _, config = open_run(args.run, args.components)
     task, lines, sources = config["task"]["name"], read_lines(args.input, "--input"), None
@@ -36,7 +36,7 @@ def run(args: Any) -> int:
         way = "needs --reference, the answers" if paired else way
         raise refusal("--input", f"a run of task={task} {way}")
     if paired:
-        sources, lines = lines, partners(lines, read_lines(args.reference, "--reference"))
+        sources, lines = lines, check_references(lines, read_lines(args.reference, "--reference"))
     rows = [
         {
             "nats": nats + 0.0,
@@ -62,19 +62,19 @@ def scored(
     """
     import torch
 
-    from tasks.run.generation.decoding import batch_on, device_of
-    from tasks.run.generation.translation import encoded_lines
+    from tasks.run.generation.decoding import batch_to_device, device_of
+    from tasks.run.generation.translation import encode_lines
     from xformer_kit.generate import score
 
     objective, tokenizer = run.objective, run.objective.tokenizer
     if sources is None:
-        examples = [{"tokens": ids} for ids in encoded_lines(tokenizer, texts, "--input")]
+        examples = [{"tokens": ids} for ids in encode_lines(tokenizer, texts, "--input")]
     else:
-        given_ids = encoded_lines(objective.source_tokenizer, sources, "--input")
-        answer_ids = encoded_lines(tokenizer, texts, "--reference")
+        given_ids = encode_lines(objective.source_tokenizer, sources, "--input")
+        answer_ids = encode_lines(tokenizer, texts, "--reference")
         examples = [objective.pair(a, b) for a, b in zip(given_ids, answer_ids, strict=True)]
     for start in range(0, len(examples), ROWS):
-        batch = batch_on(device_of(run), examples[start : start + ROWS])
+        batch = batch_to_device(device_of(run), examples[start : start + ROWS])
         said = batch["target"] if "target" in batch else batch["tokens"]
         source = batch.get("source")
         given = {} if source is None else {"source": source.ids, "source_real": source.real}

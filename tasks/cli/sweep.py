@@ -30,7 +30,7 @@ def run(args: Any) -> int:
     import yaml
 
     from tasks.cli.wandb_sweep import exported
-    from tasks.run.generation.translation import writable
+    from tasks.run.generation.translation import check_writable
 
     if args.action != "export":
         raise refusal("sweep", f"there is no '{args.action}'", fix="Known: export.")
@@ -38,7 +38,7 @@ def run(args: Any) -> int:
     found = exported(args.what, args.method, args.metric, args.components)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
     if args.out:
-        writable(args.out, "--out").write_text(text, encoding="utf-8")
+        check_writable(args.out, "--out").write_text(text, encoding="utf-8")
         print(f"{args.out}: wandb sweep {args.out}")
     else:
         print(text, end="")

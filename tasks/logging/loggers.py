@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 
-from tasks import Config, Figures, State
+from tasks import Config, Metrics, State
 from tasks.logging.wandb_run import begun, first_line, number
 
 log = logging.getLogger("xformer")
@@ -59,7 +59,7 @@ class SafeLogger:
 
     logger: Any
 
-    def __call__(self, row: Figures, step: int) -> None:
+    def __call__(self, row: Metrics, step: int) -> None:
         self._try(
             lambda _, run: run.log(row | {"step": step}),
             lambda _: self.logger.log_metrics(row, step),

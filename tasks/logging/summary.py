@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tasks import Config, Facts, Figures, Files, State
+from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.bar import compact
 from tasks.logging.files import replace_text
 from tasks.run.exit_codes import NONFINITE, START_ANEW
@@ -54,7 +54,7 @@ SHAPES: dict[str, tuple[State, tuple[str, ...]]] = {
 }
 
 
-def final_metrics(summary: Facts) -> Figures:
+def final_metrics(summary: Facts) -> Metrics:
     """val/loss and the other figures of the validation and test splits."""
     return {
         name: value
@@ -107,12 +107,12 @@ def kernels(config: Config, vocab_size: int) -> dict[str, str]:
 
 def beginning(config: Config, model: torch.nn.Module, train: Any, run_dir: Path) -> str:
     """What is trained, on what data, and where."""
-    from xformer_kit.data.corpus.probes.base import FRESH
+    from xformer_kit.data.corpus.probes.base import TRAIN_EXAMPLES
 
     stacks = " and ".join(name for name in STACKS if name in config["model"])
     size = compact(sum(p.numel() for p in model.parameters()))
     most = "up to " * hasattr(train, "lengths")
-    data, count = config["data"], "fresh" if len(train) >= FRESH else f"{len(train):,}"
+    data, count = config["data"], "fresh" if len(train) >= TRAIN_EXAMPLES else f"{len(train):,}"
     what = f"{count} examples of {most}{data['seq_len']:,} tokens"
     return f"{stacks}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"
 
@@ -193,14 +193,14 @@ def _show_sample(console: Any, sample: Any) -> None:
     """
     from rich.text import Text
 
-    given, written = printable(sample.given), printable(sample.written)
-    if not sample.wanted:
+    given, written = printable(sample.prompt), printable(sample.generated)
+    if not sample.expected:
         text = Text(given, style="dim").append(written, style="not dim")
         console.print(Text("It wrote  ", style="dim"), text, sep="")
         return
     pairs = [("Given     ", given), ("It wrote  ", written)]
-    if sample.written != sample.wanted:
-        pairs.append(("Right is  ", printable(sample.wanted)))
+    if sample.generated != sample.expected:
+        pairs.append(("Right is  ", printable(sample.expected)))
     for title, said in pairs:
         console.print(Text(title, style="dim"), Text(said), sep="")
 
@@ -229,8 +229,8 @@ def commands(
     """What can be done next; without a checkpoint, nothing with this run."""
     task = summary.get("task")
     prompt = {
-        "seq2seq": sample and sample.given,
-        "language_modeling": sample and (sample.given if sample.wanted else "The "),
+        "seq2seq": sample and sample.prompt,
+        "language_modeling": sample and (sample.prompt if sample.expected else "The "),
         "prefix_language_modeling": "The ",
     }.get(task)
     if task in OBJECTIVES and OBJECTIVES[task].speaks in ("fills", "restores"):
@@ -290,12 +290,12 @@ def figures(found: Facts) -> list[tuple[str, str]]:
     def title(split: str, *part: str) -> str:
         if len(part) > 1:  # of a mixture
             return f"Validation loss of {part[0]}"
-        name = metrics.titled(*part) if part else metrics.titled(split)
+        name = metrics.metric_title(*part) if part else metrics.metric_title(split)
         of = {"test": "Test ", "val": "Validation "}.get(split, "")
         return TITLES.get("/".join((split, *part))) or f"{of}{name}"
 
     return [
-        (title(*key.split("/")), metrics.written(key.rpartition("/")[2], value))
+        (title(*key.split("/")), metrics.format_metric(key.rpartition("/")[2], value))
         for key, value in found.items()
         if key.count("/") < 2 or key.endswith("/loss")  # of a part of a mixture only its loss
     ]

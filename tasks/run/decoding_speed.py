@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tasks import Config, Figures
+from tasks import Config, Metrics
 from tasks.evaluation import EvaluatedTask
 from tasks.run.faults import refusal
 
@@ -40,7 +40,7 @@ def decodable(config: Config, model: Any) -> None:
         )
 
 
-def decoding_speed(task: EvaluatedTask) -> Figures:
+def decoding_speed(task: EvaluatedTask) -> Metrics:
     """Tokens per second, greedily and with the model's cache, for data.batch_size texts at once,
     each from one token on (with two stacks, after a source of data.seq_len tokens); the median of a
     few rounds. Empty if trainer.decode_tokens is 0.

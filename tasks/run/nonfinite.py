@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tasks.module import Task
 from tasks.run.exit_codes import DIVERGED, NonFinite
-from xformer_kit.data.batch import Batch, mapped
+from xformer_kit.data.batch import Batch, map_tensors
 
 NOTHING = "nothing on this rank"
 
@@ -20,8 +20,8 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
     """What went wrong after `step` good steps: on which examples, and which module was the first to
     break.
     """
-    examples = steps.of(step)
-    batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
+    examples = steps.indices(step)
+    batch = map_tensors(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     where = first_broken(task, batch, step)
     shown = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
     return (
@@ -75,7 +75,7 @@ def first_broken(task: Task, batch: Batch, step: int) -> str:
         for micro in range(task.accumulate):
             task.seed_micro_batch(step, micro)
             with task.trainer.precision_plugin.train_step_context():
-                loss, count, report = task.objective.loss(model, task.part(batch, micro))
+                loss, count, report = task.objective.loss(model, task.micro_batch(batch, micro))
             loss = loss + report["loss"] * count if "loss" in report else loss
             if not broken and not bool(torch.isfinite(loss)):
                 broken.append("the loss")

@@ -167,9 +167,9 @@ def end_with_launcher() -> None:
 
 
 def _watch_launcher(launcher: int, parent: int) -> None:
-    from xformer_kit.data.training_data import alive  # with torch, which --help does not need
+    from xformer_kit.data.training_data import is_running  # with torch, which --help does not need
 
-    while os.getppid() == parent and alive(launcher):
+    while os.getppid() == parent and is_running(launcher):
         time.sleep(0.5)
     for send in _training:  # the run saves its state first
         with suppress(ProcessLookupError):

@@ -125,7 +125,7 @@ def lean(trainer: pl.Trainer) -> None:
     """Disable Lightning's handling of signals: it ends with exit code 0 and no checkpoint, and for
     SIGTERM its ranks broadcast and wait before every step.
 
-    SignalBox replaces it; ranks exchange signals with the step's sums (Task._reduce).
+    SignalBox replaces it; ranks exchange signals with the step's sums (Task._reduce_sums).
     """
     loop, signals = trainer.fit_loop.epoch_loop, trainer._signal_connector
     signals.register_signal_handlers = lambda: None  # type: ignore[method-assign]

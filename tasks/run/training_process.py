@@ -36,7 +36,7 @@ from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, component_hashes
 from xformer_kit.config.unused import never_peaks
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.training_data import TrainingData, check_fingerprint, speaking
+from xformer_kit.data.training_data import TrainingData, attach_tokenizers, check_fingerprint
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
@@ -105,7 +105,7 @@ class TrainingProcess:
         if self.first:
             self._begin()
         self._fit()
-        if (left := int(self.task.left_out)) and left == self.task.step:
+        if (left := int(self.task.skipped_steps)) and left == self.task.step:
             raise nonfinite.nothing_learned(left)
         if self.first:
             self._sum_up()
@@ -117,7 +117,7 @@ class TrainingProcess:
         config = self.config
         self._show_stage("Preparing the data")
         self.prepared = prepared = prepare(config)
-        self.objective = speaking(objective_of(config), prepared)
+        self.objective = attach_tokenizers(objective_of(config), prepared)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), prepared.fingerprint)
         checks.check_planned(self.job.key, config, prepared.fingerprint)
@@ -231,7 +231,7 @@ class TrainingProcess:
         they found.
         """
         rank, world = self.trainer.global_rank, self.trainer.world_size
-        steps = self.data.steps(self.task.accumulate, rank, world)
+        steps = self.data.step_sampler(self.task.accumulate, rank, world)
         what = nonfinite.explain(self.task, self.data.examples("train"), collate, steps, step)
         found = ranks.gathered(what, world)
         what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
@@ -271,20 +271,20 @@ class TrainingProcess:
         }
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
-            **{f"test/{name}": value for name, value in task.final().items()},
+            **{f"test/{name}": value for name, value in task.test_metrics().items()},
             **decoding_speed(task),
             "task": config["task"]["name"],
             "again": summary.again(config),
             "steps": task.step,
             "stopped": self.cadence.stopped(),
-            "steps_left_out": int(task.left_out),
+            "steps_left_out": int(task.skipped_steps),
             "params": sum(p.numel() for p in task.model.parameters()),
             "flops_per_token": flops_per_token(task.model, seq_len, share),
             "tokens_per_second": self.recorder.tokens_per_second(spent),
             "peak_memory_bytes": spent["peak_memory_bytes"],
             "seconds": spent["seconds"],
             "epoch_examples_dropped": self.data.batches.dropped,
-            "examples_seen": self.data.counts(task.step),  # of each part of a mixture
+            "examples_seen": self.data.part_counts(task.step),  # of each part of a mixture
             "examples_left_out": prepared.dropped,
             "examples_in_training": {
                 split: count for split, (count, *_) in prepared.overlap.items()

@@ -91,7 +91,7 @@ class Costs:
 
     def of(self, config: Config) -> tuple[Any, Any, Cost]:
         from xformer_kit.data import prepare
-        from xformer_kit.data.training_data import speaking
+        from xformer_kit.data.training_data import attach_tokenizers
         from xformer_kit.objective import objective_of
 
         asked = [
@@ -104,7 +104,7 @@ class Costs:
         key = json.dumps(asked, sort_keys=True, default=str)
         if key not in self.known:
             prepared = prepare(config)
-            objective = speaking(objective_of(config), prepared)
+            objective = attach_tokenizers(objective_of(config), prepared)
             source = objective.source_tokenizer
             self.known[key] = (
                 prepared,

@@ -21,7 +21,7 @@ from tasks.logging import summary
 from xformer_kit import build
 from xformer_kit.config import config_hash
 from xformer_kit.data import collate
-from xformer_kit.data.batch import mapped, rows_of
+from xformer_kit.data.batch import map_tensors, num_rows
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.registry import ConfigError
@@ -120,9 +120,9 @@ def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
     """Medians over a few steps, or as many as take so many seconds, and a few batches of
     validation, on a GPU where there is one; without compilation.
     """
-    from xformer_kit.data.training_data import TrainingData, speaking
+    from xformer_kit.data.training_data import TrainingData, attach_tokenizers
 
-    objective = speaking(objective_of(config), prepared)
+    objective = attach_tokenizers(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
     began = time.perf_counter()
     model = (
@@ -138,10 +138,10 @@ def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
     data = TrainingData(config, prepared, objective)
     start = time.perf_counter() - began
     work = _Work(config["trainer"], model, objective, optimizer, device)
-    steps, examples = data.steps(1, 0, 1), data.examples("train")
+    steps, examples = data.step_sampler(1, 0, 1), data.examples("train")
     taken: list[float] = []
     while len(taken) < WARM + MEASURED or (sum(taken[WARM:]) < long and len(taken) < MOST):
-        taken.append(work.timed(work.step, examples, steps.of(len(taken) % data.total_steps)))
+        taken.append(work.timed(work.step, examples, steps.indices(len(taken) % data.total_steps)))
     batches = [batch for _, batch in data.valid_batches(data.rows)]
     limit = config["trainer"].get("limit_val_batches")
     share = 1.0 if limit is None else limit
@@ -166,7 +166,7 @@ class _Work:
     def timed(self, what: Callable[[Any], None], examples: Any, chosen: list[int]) -> float:
         """Seconds, with reading the examples."""
         began = time.perf_counter()
-        batch = mapped(collate([examples[i] for i in chosen]), lambda x: x.to(self.device))
+        batch = map_tensors(collate([examples[i] for i in chosen]), lambda x: x.to(self.device))
         with self._precision():
             what(batch)
         if self.device == "cuda":
@@ -189,10 +189,10 @@ class _Work:
         """Micro-batches; `auto` is all at once."""
         count = self.trainer.get("accumulate", "auto")
         parts = count if isinstance(count, int) else 1
-        rows = rows_of(batch) // parts
+        rows = num_rows(batch) // parts
         for n in range(parts):
             mine = slice(n * rows, (n + 1) * rows)
-            yield batch if parts == 1 else mapped(batch, itemgetter(mine))
+            yield batch if parts == 1 else map_tensors(batch, itemgetter(mine))
 
     def check(self, batch: Any) -> None:
         self.model.eval()

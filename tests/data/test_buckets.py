@@ -1,5 +1,5 @@
-"""Batches of about one length: a pure function of (seed, epoch, step), the same for every layout,
-within the budget.
+"""Batches by length are a function of (seed, epoch, step), equal on every layout, and have at most
+batch_tokens tokens.
 """
 
 import numpy as np
@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xformer_kit.data.buckets import LengthBatches, cuts, in_order, rows_within, step_rows
+from xformer_kit.data.buckets import (
+    LengthBatches,
+    batch_bounds,
+    batches_by_length,
+    max_rows,
+    step_rows,
+)
 from xformer_kit.registry import ConfigError
 
 SIDES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=60, max_size=300)
@@ -22,14 +28,12 @@ def epoch_of(batches, epoch):
     return [batches[step].tolist() for step in range(first, first + batches.steps_per_epoch)]
 
 
-def test_rows_by_eye():
+def test_max_rows_has_the_expected_values():
     rows = {1: 64, 3: 16, 4: 16, 8: 8, 9: 4, 16: 4, 17: 2, 33: 1, 64: 1, 65: 0}
-    assert {length: rows_within(64, length) for length in rows} == rows
-    assert rows_within(64, 0) == rows_within(
-        64, 1
-    )  # a text without a token has a place all the same
+    assert {length: max_rows(64, length) for length in rows} == rows
+    assert max_rows(64, 0) == max_rows(64, 1)  # a text without a token has a place all the same
     descending = np.array([9, 9, 8, 8, 8, 8, 3, *[2] * 16])
-    assert cuts(descending, 32).tolist() == [
+    assert batch_bounds(descending, 32).tolist() == [
         0,
         2,
         6,
@@ -40,17 +44,22 @@ def test_rows_by_eye():
 
 
 @given(
-    sides=SIDES, seed=st.integers(0, 2**63 - 1), tokens=st.integers(40, 400), together=st.booleans()
+    sides=SIDES,
+    seed=st.integers(0, 2**63 - 1),
+    tokens=st.integers(40, 400),
+    one_stream=st.booleans(),
 )
 @settings(deadline=None)
-def test_an_epoch_shows_each_example_at_most_once_within_the_budget(sides, seed, tokens, together):
+def test_an_epoch_shows_each_example_at_most_once_within_the_budget(
+    sides, seed, tokens, one_stream
+):
     lengths = np.array(sides)
-    sizes = lengths.sum(1) if together else lengths.max(1)
+    sizes = lengths.sum(1) if one_stream else lengths.max(1)
     tokens = max(tokens, int(sizes.max()))
     try:
-        batches = LengthBatches(lengths, tokens, seed, together)
+        batches = LengthBatches(lengths, tokens, seed, one_stream)
     except ConfigError:
-        assert len(cuts(np.sort(sizes)[::-1], tokens)) == 1  # less than one batch
+        assert len(batch_bounds(np.sort(sizes)[::-1], tokens)) == 1  # less than one batch
         return
     for epoch in (0, 3):
         found = epoch_of(batches, epoch)
@@ -72,9 +81,9 @@ def test_an_epoch_shows_each_example_at_most_once_within_the_budget(sides, seed,
 @settings(deadline=None)
 def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
     batches = LengthBatches(some_lengths(), 512, seed)
-    batches.fits(accumulate, world)
+    batches.check_divisible(accumulate, world)
     components = [
-        batches.micro(step, m, accumulate, r, world)
+        batches.micro_batch(step, m, accumulate, r, world)
         for m in range(accumulate)
         for r in range(world)
     ]
@@ -84,7 +93,7 @@ def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed)
     assert len({len(component) for component in components}) == 1
 
 
-def test_steps_may_be_asked_in_any_order():
+def test_steps_can_be_computed_in_any_order():
     make = lambda: LengthBatches(some_lengths(), 512, seed=3)
     batches = make()
     steps = batches.steps_per_epoch
@@ -94,7 +103,7 @@ def test_steps_may_be_asked_in_any_order():
         )
 
 
-def test_epochs_and_seeds_differ_in_the_order_in_company_and_in_what_is_left_out():
+def test_epochs_and_seeds_have_different_batches_and_dropped_examples():
     lengths = np.repeat(np.arange(5, 15), 103)  # of one side
     batches = LengthBatches(lengths, 160, seed=0)
     first, second = epoch_of(batches, 0), epoch_of(batches, 1)
@@ -113,7 +122,7 @@ def test_epochs_and_seeds_differ_in_the_order_in_company_and_in_what_is_left_out
     assert left_out[0] != left_out[1] != left_out[2]
 
 
-def test_over_epochs_every_example_comes():
+def test_every_example_occurs_in_some_epoch():
     batches = LengthBatches(some_lengths(100), 300, seed=0)
     seen = {i for epoch in range(20) for batch in epoch_of(batches, epoch) for i in batch}
     assert batches.dropped > 0 and seen == set(range(100))
@@ -141,17 +150,17 @@ def test_little_is_padding():
     assert max(full) <= 4096 and np.mean(full) > 0.9 * 4096
 
 
-@given(sides=SIDES, tokens=st.integers(1, 300), together=st.booleans())
+@given(sides=SIDES, tokens=st.integers(1, 300), one_stream=st.booleans())
 @settings(deadline=None)
-def test_validation_reads_every_example_once(sides, tokens, together):
+def test_validation_reads_every_example_once(sides, tokens, one_stream):
     lengths = np.array(sides)
-    sizes = lengths.sum(1) if together else lengths.max(1)
-    found = in_order(lengths, tokens, together)
+    sizes = lengths.sum(1) if one_stream else lengths.max(1)
+    found = batches_by_length(lengths, tokens, one_stream)
     assert sorted(i for batch in found for i in batch) == list(range(len(sides)))
     assert all(len(batch) == 1 or len(batch) * sizes[batch].max() <= tokens for batch in found)
 
 
-def test_what_cannot_be_batched():
+def test_wrong_batch_tokens_are_an_error():
     def sentence(call):
         with pytest.raises(ConfigError) as error:
             call()
@@ -170,11 +179,11 @@ def test_what_cannot_be_batched():
     LengthBatches(np.full((20, 2), 5), 80, 0)
     batches = LengthBatches(np.full((20, 2), 20), 100, 0)
     assert (
-        sentence(lambda: batches.fits(4, 2))
+        sentence(lambda: batches.check_divisible(4, 2))
         == "data.batch_tokens: must give every batch rows in a multiple of accumulation times"
-        " devices, 4 x 2 = 8; got 100, and a batch of 4 rows. Try 160 or more, or fewer components,"
-        " or data.batch_size."
+        " devices, 4 x 2 = 8; got 100, and a batch of 4 rows. Try 160 or more, or fewer"
+        " micro-batches, or data.batch_size."
     )
-    assert sentence(lambda: batches.fits(1, 3)).endswith(
-        "4 rows. Use 2, 4 or 8 components, or data.batch_size."
+    assert sentence(lambda: batches.check_divisible(1, 3)).endswith(
+        "4 rows. Use a product of 2, 4 or 8, or data.batch_size."
     )

@@ -1,6 +1,4 @@
-"""Dates and names of the CLDR: what is held out is never in training, and a draw is the same each
-time.
-"""
+"""Dates and names of the CLDR: held-out data are never in training, and draws are reproducible."""
 
 import importlib.util
 from datetime import date
@@ -33,7 +31,7 @@ def names():
     return Names()
 
 
-def test_a_date_is_written_as_its_language_does(dates):
+def test_dates_are_formatted_in_their_language(dates):
     from babel.dates import parse_date
 
     assert [len(pairs(dates, split)) for split in dates.splits] == [3000, 300, 300]
@@ -56,7 +54,7 @@ def test_a_date_is_written_as_its_language_does(dates):
     )  # Babel itself reads what it writes
 
 
-def test_the_test_set_has_languages_of_its_own_and_no_day_of_training(dates):
+def test_languages_and_days_of_the_test_set_are_not_in_training(dates):
     assert len(dates.locales("train")) + len(dates.locales("test")) > 270
     assert not set(dates.locales("train")) & set(dates.locales("test"))
     assert dates.locales("valid") == dates.locales("train")
@@ -68,14 +66,14 @@ def test_the_test_set_has_languages_of_its_own_and_no_day_of_training(dates):
     assert not texts["train"] & (texts["valid"] | texts["test"])
 
 
-def test_no_two_languages_write_all_dates_alike():
+def test_no_two_languages_write_all_dates_in_the_same_way():
     pytest.importorskip("babel")
     from babel.dates import format_date
 
     days = [date(2001, month, 5) for month in range(1, 13)]
     written = [
         tuple(format_date(d, f, locale=name) for f in ("full", "long", "medium") for d in days)
-        for name in cldr._writers()
+        for name in cldr._date_languages()
     ]
     assert len(set(written)) > 0.98 * len(written)
 
@@ -100,7 +98,7 @@ def test_years_are_within_bounds():
     assert years == {1999, 2000}
 
 
-def test_names_are_english_and_kept_apart(names):
+def test_targets_are_english_names_and_splits_share_no_names(names):
     train, valid, test = (pairs(names, split) for split in names.splits)
     known = dict(train + valid + test)
     assert (
@@ -118,7 +116,7 @@ def test_names_are_english_and_kept_apart(names):
     assert len(set(train)) == len(train)
 
 
-def test_names_of_territories_alone():
+def test_names_can_be_only_those_of_territories():
     pytest.importorskip("babel")
     known = dict(pairs(Names(kinds=("territories",)), "train"))
     assert "France" in known.values() and "German" not in known.values()
@@ -138,7 +136,7 @@ def test_faults():
 
 
 @pytest.mark.parametrize("name", ["dates", "names"])
-def test_a_missing_library_is_said(monkeypatch, name):
+def test_a_missing_babel_is_a_fault(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     assert faults(name) == [
         f"data.name: corpus '{name}' needs the package babel; got none. Use pip install"

@@ -1,4 +1,4 @@
-"""COGS: its files are read as they were published; what is wrong with one is said with its line."""
+"""The published files of COGS are read; errors have the line."""
 
 import gzip
 import os
@@ -51,7 +51,7 @@ def test_the_published_files():
     assert Counter(corpus.kinds("train"))["primitive"] == 143
 
 
-def test_pairs_and_kinds_by_eye(folder):
+def test_cogs_pairs_and_kinds_have_the_expected_values(folder):
     corpus = Cogs(path=str(folder))
     assert (
         list(corpus.pairs("train"))

@@ -1,4 +1,4 @@
-"""Splits are fixed and disjoint; what is wrong with a path is said in one sentence."""
+"""Splits are fixed and disjoint; errors of paths are one sentence."""
 
 import ast
 import gzip

@@ -1,6 +1,4 @@
-"""Documents of a text that are kept apart: on the disk, in windows, in the loss, in what is
-refused.
-"""
+"""Separate documents of a text: in files, in windows, in the loss, and their errors."""
 
 import json
 
@@ -12,7 +10,7 @@ from torch.testing import assert_close
 
 from xformer_kit import compose
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.documents import numbered
+from xformer_kit.data.documents import document_numbers
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import randomise
 from xformer_kit.model.build import build_model
@@ -39,13 +37,13 @@ def config(tmp_path):
     }
 
 
-def test_numbers_by_eye():
+def test_document_numbers_have_the_expected_values():
     starts = np.array([0, 3, 4, 9])
-    assert numbered(starts, 0, 6).tolist() == [0, 0, 0, 1, 2, 2]
-    assert numbered(starts, 3, 11).tolist() == [0, 1, 1, 1, 1, 1, 2, 2]
+    assert document_numbers(starts, 0, 6).tolist() == [0, 0, 0, 1, 2, 2]
+    assert document_numbers(starts, 3, 11).tolist() == [0, 1, 1, 1, 1, 1, 2, 2]
 
 
-def test_every_document_is_whole_and_each_of_its_tokens_but_the_first_is_asked_for_once(config):
+def test_each_token_of_a_document_but_its_first_is_predicted_once(config):
     data = prepare(config)
     for windows in (data.train, data.valid):
         documents = [
@@ -66,7 +64,7 @@ def test_every_document_is_whole_and_each_of_its_tokens_but_the_first_is_asked_f
     assert windows.bytes_per_token == 1.0
 
 
-def test_without_the_option_the_text_is_one_and_the_fingerprint_another(config):
+def test_without_data_documents_the_text_has_another_fingerprint(config):
     apart = prepare(config)
     whole = prepare(config | {"data": config["data"] | {"documents": False}})
     assert "tokens.document" not in whole.train[0]

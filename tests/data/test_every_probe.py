@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.probe_examples import PROBES, SMALL, faults, make, sample
 from xformer_kit.data.batch import collate
-from xformer_kit.data.corpus.probes.base import FRESH
+from xformer_kit.data.corpus.probes.base import TRAIN_EXAMPLES
 
 
 def test_every_registered_probe_has_a_small_example_here():
@@ -18,7 +18,7 @@ def test_every_registered_probe_has_a_small_example_here():
 @pytest.mark.parametrize("name", PROBES)
 def test_an_example_is_a_pure_function_of_seed_split_and_index(name):
     one, two = make(name), make(name)
-    far = FRESH - 1
+    far = TRAIN_EXAMPLES - 1
     backwards = {i: two.dataset("train")[i]["tokens"].tolist() for i in (far, 7, 3, 0)}
     for i, tokens in backwards.items():
         assert one.dataset("train")[i]["tokens"].tolist() == tokens
@@ -53,7 +53,7 @@ def test_labels_are_tokens_or_minus_one_and_every_word_occurs(name):
             and (labels[asked] == tokens[asked]).all()
             and (labels[~asked] == -1).all()
         )
-        assert len(tokens) == probe.longest
+        assert len(tokens) == probe.max_seq_len
         seen |= set(tokens.tolist())
     assert seen == set(range(len(words))), "a word never comes, or a token is none"
 
@@ -87,7 +87,9 @@ def test_lengths_are_drawn_and_the_test_set_may_be_longer(name):
         split: Counter(len(words) for words in sample(probe, split)) for split in probe.splits
     }
     assert len(lengths["train"]) == len(lengths["valid"]) == (3 if name == "dyck" else 5)
-    assert list(lengths["test"]) == [probe.longest] and max(lengths["train"]) < probe.longest
+    assert (
+        list(lengths["test"]) == [probe.max_seq_len] and max(lengths["train"]) < probe.max_seq_len
+    )
     batch = collate([probe.dataset("train")[i] for i in range(20)])
     real = batch["tokens"].real
     assert real.sum() == sum(len(probe.dataset("train")[i]["tokens"]) for i in range(20))
@@ -110,4 +112,4 @@ def test_the_smallest_options_that_are_allowed_give_examples(name):
         least = {"types": 1, "depth": 1, "length": 2}
     assert faults(name, **least) == []
     probe = make(name, **least)
-    assert len(probe.dataset("train")[0]["tokens"]) == probe.longest
+    assert len(probe.dataset("train")[0]["tokens"]) == probe.max_seq_len

@@ -1,6 +1,4 @@
-"""A mixture has its parts in the proportions of its weights, the same for every layout, each
-prepared once.
-"""
+"""A mixture has its parts in proportion to the weights on every layout, each prepared once."""
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from refusing import refused
 from xformer_kit import compose
 from xformer_kit.data import Examples, prepare
 from xformer_kit.data.buckets import LengthBatches
-from xformer_kit.data.mixing import Mixed, shares
+from xformer_kit.data.mixing import MixedExamples, proportional_counts
 from xformer_kit.data.order import GlobalBatches
 from xformer_kit.data.training_data import TrainingData
 from xformer_kit.objective import Objective
@@ -19,7 +17,7 @@ from xformer_kit.registry import ConfigError
 
 
 class Numbers:
-    """A split of numbers, each of a length of its own."""
+    """A split of numbers, examples of different lengths."""
 
     def __init__(self, first: int, lengths):
         self.first, self.lengths = first, np.asarray(lengths).reshape(len(lengths), -1)
@@ -36,27 +34,28 @@ def mixed(*sizes, weights=None, temperature=1.0):
         "abcdef"[k]: Numbers(1000 * k, np.arange(size) % 7 + 1) for k, size in enumerate(sizes)
     }
     named = weights and dict(zip(parts, weights, strict=True))
-    return Mixed(parts, named, temperature)
+    return MixedExamples(parts, named, temperature)
 
 
 def epoch(data, e, seed=0):
-    return [int(data[row]["tokens"][0]) for row in data.rows(seed, e, np.arange(len(data)))]
+    return [
+        int(data[row]["tokens"][0]) for row in data.example_indices(seed, e, np.arange(len(data)))
+    ]
 
 
-def test_shares_by_eye():
-    assert shares({"a": 2, "b": 1}, 1.0, 9) == {"a": 6, "b": 3}
-    assert shares({"a": 2, "b": 1}, 1.0, 10) == {
-        "a": 7,
-        "b": 3,
-    }  # 6.67 and 3.33: the larger remainder
-    assert shares({"a": 16, "b": 1}, 2.0, 10) == {"a": 8, "b": 2}  # square roots: 4 to 1
-    assert shares({"a": 1e6, "b": 1}, 1e9, 10) == {"a": 5, "b": 5}
-    assert shares({"a": 10, "b": 90}, 1.0, 100) == {"a": 10, "b": 90}
+def test_proportional_counts_have_the_expected_values():
+    assert proportional_counts({"a": 2, "b": 1}, 1.0, 9) == {"a": 6, "b": 3}
+    # 6.67 and 3.33: the larger remainder
+    assert proportional_counts({"a": 2, "b": 1}, 1.0, 10) == {"a": 7, "b": 3}
+    # square roots: 4 to 1
+    assert proportional_counts({"a": 16, "b": 1}, 2.0, 10) == {"a": 8, "b": 2}
+    assert proportional_counts({"a": 1e6, "b": 1}, 1e9, 10) == {"a": 5, "b": 5}
+    assert proportional_counts({"a": 10, "b": 90}, 1.0, 100) == {"a": 10, "b": 90}
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.data())
-def test_an_epoch_holds_exactly_the_shares(sizes, data):
+def test_an_epoch_has_exactly_the_counts_of_each_part(sizes, data):
     weights = data.draw(st.lists(st.floats(0.5, 4), min_size=len(sizes), max_size=len(sizes)))
     n = sum(sizes)
     quotas = [n * w / sum(weights) for w in weights]
@@ -90,7 +89,7 @@ def test_without_weights_an_epoch_is_every_example_once():
     assert epoch(mixture, 0) != epoch(mixture, 1) and epoch(mixture, 0) != epoch(mixture, 0, seed=1)
 
 
-def test_no_example_of_a_part_comes_again_before_all_have_come():
+def test_no_example_of_a_part_is_repeated_before_all_have_occurred():
     mixture = mixed(11, 29, weights=[3, 1])  # 30 of 11, and 10 of 29, in each epoch
     assert list(mixture.counts.values()) == [30, 10]
     seen = [number for e in range(9) for number in epoch(mixture, e)]
@@ -101,16 +100,17 @@ def test_no_example_of_a_part_comes_again_before_all_have_come():
         assert len({tuple(turn) for turn in turns}) == len(turns)  # each turn in another order
 
 
-def test_another_part_leaves_the_order_of_a_part_as_it_is():
+def test_the_order_of_a_part_does_not_depend_on_other_parts():
     alone, beside = mixed(20, 20), mixed(20, 20, 5)
     assert [x for x in epoch(alone, 3) if x < 1000] == [x for x in epoch(beside, 3) if x < 1000]
 
 
-def test_every_layout_sees_the_same_and_a_place_is_worked_out_alone():
+def test_batches_of_a_mixture_are_the_same_on_every_layout():
     mixture = mixed(33, 9, weights=[1, 2])
     batches, examples = GlobalBatches(42, 12, seed=5), Examples(mixture, None, 5)
     whole = [
-        [key + batches.epoch(step) * 42 for key in batches.micro(step, 0)] for step in range(7)
+        [key + batches.epoch(step) * 42 for key in batches.micro_batch(step, 0)]
+        for step in range(7)
     ]
     for accumulate, world in ((1, 1), (3, 2), (2, 1), (1, 4)):
         for step in range(7):
@@ -119,45 +119,49 @@ def test_every_layout_sees_the_same_and_a_place_is_worked_out_alone():
                 for micro in range(accumulate)
                 for rank in range(world)
             ]
-            parts = [batches.micro(step, *place) for place in places]
+            parts = [batches.micro_batch(step, *place) for place in places]
             assert [k + batches.epoch(step) * 42 for part in parts for k in part] == whole[step]
     later = [examples[key]["tokens"][0] for key in whole[6]]  # without those before
-    assert later == [mixture[mixture.rows(5, 2, key % 42)]["tokens"][0] for key in whole[6]]
+    assert later == [
+        mixture[mixture.example_indices(5, 2, key % 42)]["tokens"][0] for key in whole[6]
+    ]
 
 
 @pytest.mark.parametrize("weights", [None, [1, 1, 1], [5, 1, 3]])
-@pytest.mark.parametrize("together", [False, True])
-def test_length_batches_of_a_mixture_hold_at_most_their_tokens_in_every_epoch(weights, together):
+@pytest.mark.parametrize("one_stream", [False, True])
+def test_length_batches_of_a_mixture_hold_at_most_their_tokens_in_every_epoch(weights, one_stream):
     draw = np.random.default_rng(0)
     parts = {
         name: Numbers(0, draw.integers(1, 30, (size, 2)))
         for name, size in (("a", 400), ("b", 90), ("c", 301))
     }
-    mixture = Mixed(parts, weights and dict(zip(parts, weights, strict=True)), 1.0)
-    batches = LengthBatches(mixture.lengths, 512, 3, together, mixture)
-    size = mixture.lengths.sum(1) if together else mixture.lengths.max(1)
+    mixture = MixedExamples(parts, weights and dict(zip(parts, weights, strict=True)), 1.0)
+    batches = LengthBatches(mixture.lengths, 512, 3, one_stream, mixture)
+    size = mixture.lengths.sum(1) if one_stream else mixture.lengths.max(1)
     for e in range(6):
         steps = [batches[step] for step in range(e * batches.count, (e + 1) * batches.count)]
         for places in steps:
-            rows = mixture.rows(3, e, places)
+            rows = mixture.example_indices(3, e, places)
             assert len(rows) * size[rows].max() <= 512
         places = np.concatenate(steps)
         assert len(np.unique(places)) == len(places) == len(mixture) - batches.dropped
-    plain = LengthBatches(mixture.lengths, 512, 3, together)
+    plain = LengthBatches(mixture.lengths, 512, 3, one_stream)
     assert batches.count >= plain.count and (weights is not None or batches.count == plain.count)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(0, 99), st.data())
-def test_no_epoch_has_longer_examples_than_the_places_were_cut_for(sizes, seed, data):
+def test_max_sizes_bounds_the_sizes_of_every_epoch(sizes, seed, data):
     weights = data.draw(st.lists(st.floats(0.5, 4), min_size=len(sizes), max_size=len(sizes)))
-    if min(shares(dict(enumerate(weights)), 1.0, sum(sizes)).values()) == 0:
+    if min(proportional_counts(dict(enumerate(weights)), 1.0, sum(sizes)).values()) == 0:
         return
     mixture = mixed(*sizes, weights=weights)
     lengths = np.random.default_rng(seed).integers(1, 50, sum(sizes))
-    most = np.sort(mixture.most(lengths))
+    most = np.sort(mixture.max_sizes(lengths))
     for e in range(8):
-        assert (np.sort(lengths[mixture.rows(seed, e, np.arange(sum(sizes)))]) <= most).all()
+        assert (
+            np.sort(lengths[mixture.example_indices(seed, e, np.arange(sum(sizes)))]) <= most
+        ).all()
 
 
 def made(folder, *words):
@@ -192,7 +196,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_parts_are_prepared_once_and_shared_with_runs_of_them_alone(files):
+def test_prepared_parts_are_shared_with_runs_on_one_part(files):
     words = [*text_words(files), "tokenizer=byte"]
     prepared = prepare(made(files, *words))
     there = sorted((files / "cache").glob("*/meta.json"))
@@ -214,7 +218,7 @@ def test_parts_are_prepared_once_and_shared_with_runs_of_them_alone(files):
 
 
 def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
-    """COGS has a split of its own, gen, of which the mixture has all pairs."""
+    """COGS has the split gen, all pairs of which are in the mixture."""
     line = "A cat {}.\tcat ( x _ 1 )\t{}\n"
     (files / "cogs").mkdir()
     for name, count in (("train", 40), ("dev", 5), ("test", 5), ("gen", 7)):
@@ -227,12 +231,12 @@ def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
     )
     words = ["data=mixture", of, "data.seq_len=128", "data.too_long=drop", "tokenizer=byte"]
     prepared = prepare(read(files, [*words, "task=seq2seq", "model=encoder_decoder"]))
-    assert {name: len(split) for name, split in prepared.others.items()} == {"gen": 7}
-    assert list(prepared.others["gen"].parts) == ["made"]
+    assert {name: len(split) for name, split in prepared.other_splits.items()} == {"gen": 7}
+    assert list(prepared.other_splits["gen"].parts) == ["made"]
     assert list(prepared.valid.parts) == ["made", "code"]
 
 
-def test_one_tokenizer_is_learned_from_all_parts(files):
+def test_one_tokenizer_is_fitted_on_all_parts(files):
     prepared = prepare(made(files, *text_words(files), "tokenizer=char"))
     assert {prepared.tokenizer.decode([i]) for i in range(prepared.tokenizer.vocab_size)} == set(
         "abcxyz "
@@ -246,7 +250,7 @@ def test_one_tokenizer_is_learned_from_all_parts(files):
     )
 
 
-def test_pairs_mix_and_say_what_was_dropped_of_which(files):
+def test_a_mixture_of_pairs_counts_dropped_pairs_per_part(files):
     with open(files / "code.tsv", "a") as file:
         file.write("".join(f"{'x' * 90}{i}\ttoo long\n" for i in range(20)))
     words = [
@@ -262,7 +266,7 @@ def test_pairs_mix_and_say_what_was_dropped_of_which(files):
         key.split("/")[0] for key in prepared.dropped
     } == {"code"}
     data = TrainingData(config, prepared, Objective())
-    counts = data.counts(2 * data.batches.count)
+    counts = data.part_counts(2 * data.batches.count)
     assert list(counts) == ["prose", "code"] and sum(counts.values()) == 2 * (
         len(prepared.train) - data.batches.dropped
     )
@@ -289,7 +293,7 @@ def said(*words):
     return refused(["data=mixture", *words])
 
 
-def test_what_cannot_be_mixed_is_answered_with_its_path(files):
+def test_faults_of_a_mixture_have_the_path_of_the_part(files):
     text, pair = (
         f"{{name: text, path: {files}/prose.txt}}",
         f"{{name: tsv, path: {files}/code.tsv}}",
@@ -308,7 +312,7 @@ def test_what_cannot_be_mixed_is_answered_with_its_path(files):
     ]
     assert said(f"data.of={{a: {text}, b: {{name: recall}}}}") == [
         "data.of.b: corpus 'recall' is a probe with a vocabulary of its own, which no other corpus"
-        " shares. Train on data=recall alone."
+        " shares. Train only on data=recall."
     ]
     assert said(f"data.of={{a: {{name: mixture, of: {{b: {text}}}}}}}") == [
         "data.of.a: is a mixture itself. Name its corpora in data.of, each with its weight."
@@ -356,7 +360,7 @@ def test_what_cannot_be_mixed_is_answered_with_its_path(files):
     )["data"]["documents"]
 
 
-def test_faults_of_a_part_that_only_reading_finds_have_its_path(files):
+def test_faults_of_reading_a_part_have_its_path(files):
     (files / "code.txt").write_bytes(b"x" * 100_000 + b"\xff")
     with pytest.raises(ConfigError) as error:
         prepare(read(files, [*text_words(files), "tokenizer=byte"]))
@@ -375,7 +379,7 @@ def test_faults_of_a_part_that_only_reading_finds_have_its_path(files):
     )
 
 
-def test_what_a_fault_of_a_part_mentions_has_its_path_too(files):
+def test_options_in_messages_of_a_part_have_its_path(files):
     (files / "code.tsv").write_text("the same\tand the same\n" * 50)
     words = [*text_words(files, "tsv", "tsv"), "task=seq2seq", "model=encoder_decoder"]
     with pytest.raises(ConfigError) as error:

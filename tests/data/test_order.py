@@ -1,5 +1,5 @@
-"""The order of examples is a function of (seed, epoch, position), whatever the devices and the
-accumulation.
+"""The order of examples is a function of (seed, epoch, position), for any number of devices and
+micro-batches.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xformer_kit.data.order import GlobalBatches, example_at, example_generator, micro_size
+from xformer_kit.data.order import GlobalBatches, example_at, example_generator, micro_batch_size
 from xformer_kit.registry import ConfigError
 
 SEEDS = st.integers(-(2**70), 2**70)
@@ -36,7 +36,7 @@ def test_orders_differ_by_seed_and_epoch_and_look_random():
 
 
 @pytest.mark.parametrize("n", [2, 5, 11])
-def test_every_example_stands_at_every_place_equally_often(n):
+def test_every_example_is_at_every_position_equally_often(n):
     epochs, count = 500, np.zeros((n, n))
     for epoch in range(epochs):
         count[np.arange(n), example_at(1, epoch, np.arange(n), n)] += 1
@@ -54,7 +54,7 @@ def test_every_example_stands_at_every_place_equally_often(n):
 def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
     batches = GlobalBatches(100, 24, seed)
     components = [
-        batches.micro(step, m, accumulate, r, world)
+        batches.micro_batch(step, m, accumulate, r, world)
         for m in range(accumulate)
         for r in range(world)
     ]
@@ -74,14 +74,14 @@ def test_an_epoch_shows_each_example_once_and_drops_the_rest():
         assert seen.tolist() == example_at(5, epoch, np.arange(100), 103).tolist()
 
 
-def test_steps_may_be_asked_in_any_order():
+def test_steps_can_be_computed_in_any_order():
     batches = GlobalBatches(50_000, 16, seed=0)
     ahead = {step: batches[step].tolist() for step in (9000, 0, 3124, 3125, 255, 256, 9000)}
     for step, expected in ahead.items():
         assert GlobalBatches(50_000, 16, seed=0)[step].tolist() == expected
 
 
-def test_the_randomness_of_an_example_is_its_own():
+def test_generators_of_examples_are_independent():
     def draw(*key):
         return torch.rand(3, generator=example_generator(*key)).tolist()
 
@@ -90,7 +90,7 @@ def test_the_randomness_of_an_example_is_its_own():
     assert len({tuple(draw(*key)) for key in keys}) == len(keys)
 
 
-def test_batches_that_do_not_fit():
+def test_batches_that_do_not_split_are_an_error():
     with pytest.raises(ConfigError) as error:
         GlobalBatches(12, 64, seed=0)
     assert (
@@ -99,7 +99,7 @@ def test_batches_that_do_not_fit():
         "Use 12 or less, a shorter data.seq_len, or a longer text."
     )
     with pytest.raises(ConfigError) as error:
-        micro_size(10, 2, 2)
+        micro_batch_size(10, 2, 2)
     assert (
         str(error.value)
         == "data.batch_size: must be a multiple of accumulation times devices, 2 x 2 = 4; got 10."

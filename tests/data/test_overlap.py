@@ -1,5 +1,5 @@
-"""Examples of validation and test that occur in training too are counted; one file for two splits
-is refused.
+"""Examples of validation and test that occur in training are counted; one file for two splits is an
+error.
 """
 
 import gzip
@@ -54,7 +54,7 @@ def test_equal_pairs_are_counted_in_each_split(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("documents", [False, True])
-def test_equal_documents_are_counted_whether_they_are_kept_apart_or_not(tmp_path, documents):
+def test_equal_documents_are_counted_with_and_without_data_documents(tmp_path, documents):
     texts = [f"document {i}\n\nof two paragraphs" for i in range(50)]
     train = jsonl(tmp_path / "train.jsonl", [*texts, " "])
     valid = jsonl(tmp_path / "valid.jsonl", [texts[3], "another", texts[3], texts[7], " "])
@@ -66,7 +66,7 @@ def test_equal_documents_are_counted_whether_they_are_kept_apart_or_not(tmp_path
     assert prepared(tmp_path, **node, valid=0.2).overlap == {}  # equal ones go to one split
 
 
-def test_a_copy_of_the_file_of_training(tmp_path):
+def test_a_copy_of_a_training_file_is_counted(tmp_path):
     train = tsv(tmp_path / "train.tsv", A)
     shutil.copy(train, tmp_path / "valid.tsv")
     node = {"name": "tsv", "path": train, "valid_path": str(tmp_path / "valid.tsv")}
@@ -77,7 +77,7 @@ def test_a_copy_of_the_file_of_training(tmp_path):
     assert prepared(tmp_path, **node).overlap == {"valid": [40, 40, "pairs"]}
 
 
-def test_the_components_of_a_mixture_each_have_their_own(tmp_path):
+def test_the_overlap_of_a_mixture_is_counted_per_part(tmp_path):
     one = {
         "name": "tsv",
         "path": tsv(tmp_path / "a", A),
@@ -100,7 +100,7 @@ def texts(folder, **files):
 
 
 @pytest.mark.parametrize("how", ["copy", "symlink", "link"])
-def test_a_file_of_a_text_under_two_names(tmp_path, how):
+def test_a_validation_file_that_is_a_copy_of_a_training_file_is_counted(tmp_path, how):
     node = texts(
         tmp_path, a="A text of its own.\n", b="Another text here.\n", c="The last of three.\n"
     )
@@ -166,10 +166,10 @@ class Some(PairCorpus):
 
 
 def counted(corpus):
-    """What is counted while the splits are read."""
+    """Returns the counts after the splits are read."""
     overlap = Overlap(corpus)
     for split in training_last(corpus.splits):
-        assert list(overlap.of(split, corpus.items(split))) == list(corpus.items(split))
+        assert list(overlap.observe(split, corpus.items(split))) == list(corpus.items(split))
     return overlap.counts()
 
 
@@ -195,7 +195,7 @@ def test_counts_are_those_of_sets(train, valid, test):
     assert found == {name: figures for name, figures in wanted.items() if figures[0]}
 
 
-def test_many_examples_are_looked_up_piece_by_piece(monkeypatch):
+def test_many_examples_are_looked_up_in_batches(monkeypatch):
     monkeypatch.setattr("xformer_kit.data.overlap.AT_ONCE", 7)
     corpus = Some(
         {
@@ -206,7 +206,7 @@ def test_many_examples_are_looked_up_piece_by_piece(monkeypatch):
     overlap = Overlap(corpus)
     assert training_last(corpus.splits) == ["valid", "train"]
     for split in ("valid", "train"):
-        assert list(overlap.of(split, corpus.pairs(split))) == corpus.given[split]
+        assert list(overlap.observe(split, corpus.pairs(split))) == corpus.given[split]
     assert overlap.counts() == {"valid": [5, 15, "pairs"]}
 
 

@@ -1,6 +1,4 @@
-"""Pairs come out as they went in, on the side of the split that their source says; what is wrong is
-one sentence.
-"""
+"""Pairs are read unchanged, in the split of their source; errors are one sentence."""
 
 import gzip
 import importlib.util
@@ -24,7 +22,7 @@ LINE = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\
 
 
 def write(folder, name, pairs=PAIRS):
-    """The pairs in the form of a corpus; returns its node."""
+    """Writes pairs as files of a corpus; returns its config node."""
     if name == "pairs":
         for side, suffix in enumerate(("en", "de")):
             (folder / f"train.{suffix}").write_text(
@@ -68,7 +66,7 @@ def faults(node):
 
 
 def sentence(node, folder, split="train"):
-    """What is said of a corpus: before a run, or when it is read."""
+    """Returns the errors of a corpus, before a run or while it is read."""
     if found := faults(node):
         return " ".join(found).replace(str(folder), "DIR")
     with pytest.raises(ConfigError) as error:
@@ -111,7 +109,7 @@ def test_the_split_is_by_source_and_the_test_set_stays(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pairs", "tsv", "jsonl", "parquet"])
-def test_splits_in_files_of_their_own(tmp_path, kind):
+def test_splits_can_be_separate_files(tmp_path, kind):
     nodes = {}
     for split, some in (("train", PAIRS[:10]), ("valid", PAIRS[10:14]), ("test", PAIRS[14:17])):
         (tmp_path / split).mkdir()
@@ -193,7 +191,7 @@ def test_a_field_may_be_a_text(tmp_path, kind):
 
 @given(pairs=st.lists(st.tuples(LINE, LINE), min_size=1))
 @settings(deadline=None, max_examples=40)
-def test_any_text_comes_back(tmp_path_factory, pairs):
+def test_any_text_round_trips(tmp_path_factory, pairs):
     folder = tmp_path_factory.mktemp("pairs")
     for kind in ("pairs", "tsv", "jsonl"):
         node = write(folder, kind, pairs)
@@ -208,7 +206,7 @@ def test_any_text_comes_back(tmp_path_factory, pairs):
 
 @given(text=st.text(st.sampled_from("ab\r\n\u2028\x0b\x85é"), max_size=40))
 @settings(deadline=None, max_examples=60)
-def test_lines_end_at_line_ends_alone(tmp_path_factory, text):
+def test_only_line_ends_end_a_line(tmp_path_factory, text):
     file = tmp_path_factory.mktemp("lines") / "a.txt"
     file.write_bytes(text.encode())
     expected = text.split("\n")
@@ -290,7 +288,7 @@ def test_faults_of_files_by_eye(tmp_path):
     )
     assert (
         sentence(pairs | {"valid_source": pairs["source"]}, tmp_path)
-        == "data.valid_source: needs data.valid_target beside it, line by line. Give both or none."
+        == "data.valid_source: needs data.valid_target with it, line by line. Give both or none."
     )
     assert sentence(pairs | {"target": bad("latin.de", b"stra\xdfe\n")}, tmp_path).startswith(
         "data.target: must be utf-8 text; got 'DIR/latin.de' with byte 0xDF at position 4. "
@@ -371,10 +369,10 @@ def test_faults_of_parquet_by_eye(tmp_path):
     damaged[40:400] = os.urandom(360)  # pages are damaged, the footer is whole
     Path(node["path"]).write_bytes(damaged)
     assert faults(node) == []
-    assert "'DIR/pairs.parquet' behind row 0 (" in sentence(node, tmp_path)
+    assert "'DIR/pairs.parquet' after row 0 (" in sentence(node, tmp_path)
 
 
-def test_a_package_that_is_not_there(tmp_path, monkeypatch):
+def test_a_missing_package_is_a_fault(tmp_path, monkeypatch):
     node = write(tmp_path, "parquet")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert faults(node) == [

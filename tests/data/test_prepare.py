@@ -1,4 +1,4 @@
-"""Tokens are prepared once, whole or not at all, whoever asks at the same time; windows cover the
+"""Tokens are prepared once, completely or not at all, also by several processes; windows cover the
 text.
 """
 
@@ -58,7 +58,7 @@ def test_prepared_tokens_are_the_text(tmp_path, config, tokenizer):
     assert again.fingerprint == data.fingerprint and again.folder == data.folder
 
 
-def test_the_fingerprint_follows_text_split_and_tokenizer_alone(tmp_path, config):
+def test_the_fingerprint_depends_only_on_text_split_and_tokenizer(tmp_path, config):
     first = prepare(config).fingerprint
     shutil.copy(tmp_path / "text.txt", tmp_path / "copy.txt")
     same = [{"seq_len": 8}, {"batch_size": 2}, {"path": str(tmp_path / "copy.txt")}]
@@ -77,7 +77,7 @@ def test_windows_predict_every_token_once(tmp_path_factory, tokens, seq_len):
     file = tmp_path_factory.mktemp("windows") / "a.bin"
     ids = np.arange(1, tokens + 1, dtype=np.uint16)
     ids.tofile(file)
-    valid = Windows(file, "<u2", tokens, tokens, seq_len, whole=True)
+    valid = Windows(file, "<u2", tokens, tokens, seq_len, pad=True)
     targets = [
         x
         for w in valid
@@ -86,7 +86,7 @@ def test_windows_predict_every_token_once(tmp_path_factory, tokens, seq_len):
     assert targets == ids[1:].tolist() and valid.predicted == len(targets)
     assert all(("real" in valid[i]) <= (i == len(valid) - 1) for i in range(len(valid)))
     if tokens > seq_len:
-        train = Windows(file, "<u2", tokens, tokens, seq_len, whole=False)
+        train = Windows(file, "<u2", tokens, tokens, seq_len, pad=False)
         targets = [x for window in train for x in window["tokens"][1:].tolist()]
         assert (
             targets == ids[1 : len(train) * seq_len + 1].tolist()
@@ -106,7 +106,7 @@ def test_a_batch_has_padding_only_where_it_needs_it(config):
     assert (target[1] == -1).sum() == (~tokens.real[1]).sum()
 
 
-def test_a_worker_maps_the_file_in_place_of_a_copy(config):
+def test_a_loader_worker_maps_the_file_instead_of_copying_it(config):
     train = prepare(config).train
     size = len(train.ids)
     copy = pickle.dumps(train)
@@ -119,7 +119,7 @@ def test_a_worker_maps_the_file_in_place_of_a_copy(config):
 
 
 @pytest.mark.parametrize("documents", [False, True])
-def test_a_cache_that_is_removed_during_a_run(config, documents):
+def test_a_cache_that_is_removed_during_a_run_is_an_error(config, documents):
     config["data"]["documents"] = documents
     data = prepare(config)
     copy = pickle.dumps(data.valid)  # as a loader process receives it
@@ -150,7 +150,7 @@ def test_texts_too_short(tmp_path):
 @pytest.mark.parametrize(
     "damage", ["half", "no meta", "half a meta", "gone", "other tokens", "tokenizer"]
 )
-def test_a_damaged_cache_is_made_anew(config, damage, caplog):
+def test_a_damaged_cache_is_prepared_again(config, damage, caplog):
     data = prepare(config)
     assert not caplog.messages
     expected = data.train.ids.tolist()
@@ -173,7 +173,7 @@ def test_a_damaged_cache_is_made_anew(config, damage, caplog):
     assert not list(data.folder.parent.glob(".*.tmp"))
 
 
-def test_a_preparation_that_dies_leaves_nothing_to_be_trusted(config, monkeypatch):
+def test_a_killed_preparation_leaves_no_prepared_directory(config, monkeypatch):
     class Killed(BaseException):
         pass
 
@@ -196,7 +196,7 @@ def _prepare_at_once(config, start, results):
     results.put((data.fingerprint, int(data.train.ids.sum()), str(data.folder)))
 
 
-def test_what_a_killed_preparation_left_is_removed_after_a_day(config):
+def test_files_of_a_killed_preparation_are_removed_after_a_day(config):
     base = prepare(config).folder.parent
     for name, hours in ((".young.tmp", 23.9), (".old.tmp", 24.1)):
         (base / name).mkdir()
@@ -220,7 +220,7 @@ def test_a_digest_does_not_depend_on_the_order_of_options():
     assert cache.digest([1, 2]) != cache.digest([2, 1])
 
 
-def test_a_lock_keeps_others_out_until_it_is_left(tmp_path):
+def test_only_one_process_prepares_a_directory_at_a_time(tmp_path):
     fcntl = pytest.importorskip("fcntl")
 
     def make(folder):
@@ -229,7 +229,7 @@ def test_a_lock_keeps_others_out_until_it_is_left(tmp_path):
         return {}
 
     with open(tmp_path / "data.lock", "a") as other:
-        assert cache.obtain(tmp_path / "data", make) == {"sums": {}}
+        assert cache.get_or_make(tmp_path / "data", make) == {"sums": {}}
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -284,7 +284,7 @@ except ConfigError as error:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as POSIX does")
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_disk_that_becomes_full_is_named(tmp_path, config, pairs):
+def test_a_full_disk_is_an_error_with_its_reason(tmp_path, config, pairs):
     if pairs:
         (tmp_path / "text.tsv").write_text(
             "".join(f"{line}\t{line}\n" for line in PROSE.splitlines()), encoding="utf-8"
@@ -310,7 +310,7 @@ def test_text_that_changes_while_it_is_read_is_refused(tmp_path, config, monkeyp
         prepare(config)
 
 
-def test_a_corpus_of_ones_own(tmp_path):
+def test_a_users_corpus_is_prepared(tmp_path):
     class Squares(Corpus):
         def __init__(self, *, count: int = 200):  # numbers
             self.count = count
@@ -332,7 +332,7 @@ def test_a_corpus_of_ones_own(tmp_path):
     assert json.loads((data.folder / "meta.json").read_text())["corpus"] == "squares"
 
 
-def test_the_cache_lies_where_xdg_says(monkeypatch, tmp_path):
+def test_the_default_cache_is_in_the_xdg_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.home(None) == tmp_path / "xformer_kit"
-    assert cache.home("~/x") == tmp_path.home() / "x"
+    assert cache.directory(None) == tmp_path / "xformer_kit"
+    assert cache.directory("~/x") == tmp_path.home() / "x"

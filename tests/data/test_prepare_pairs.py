@@ -1,6 +1,4 @@
-"""Pairs are prepared once and come back as they were, with a tokenizer for both sides or one for
-each, within a length.
-"""
+"""Pairs are prepared once and unchanged, with one tokenizer or one per side, up to a length."""
 
 import multiprocessing
 import pickle
@@ -11,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xformer_kit.data import prepare
-from xformer_kit.data.pairs import Pairs, Ragged, _fitted, write_pairs
+from xformer_kit.data.pairs import Pairs, Ragged, _fit_lengths, write_pairs
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
 
@@ -95,7 +93,7 @@ def test_empty_pairs_are_left_out_and_counted(tmp_path):
     } == {"empty"}
 
 
-def test_what_is_too_long(tmp_path):
+def test_pairs_that_are_too_long_are_dropped_cut_or_an_error(tmp_path):
     whole = prepare(a_config(tmp_path))
     long = sum(max(len(s.encode()), len(t.encode())) + 1 > 30 for s, t in texts(whole, whole.train))
     dropped = prepare(a_config(tmp_path, seq_len=30, too_long="drop"))
@@ -135,7 +133,7 @@ def test_what_is_too_long(tmp_path):
     )
 
 
-def test_a_decoder_alone_reads_both_sides_in_one_stream(tmp_path):
+def test_without_an_encoder_both_sides_are_one_sequence(tmp_path):
     config = a_config(tmp_path, seq_len=40, too_long="drop", model={"decoder": {}})
     alone, both = prepare(config), prepare(config | {"model": {"encoder": {}, "decoder": {}}})
     assert alone.train.lengths.sum(1).max() <= 40 < both.train.lengths.sum(1).max()
@@ -144,13 +142,19 @@ def test_a_decoder_alone_reads_both_sides_in_one_stream(tmp_path):
     assert len(cut.train) == len(prepare(a_config(tmp_path)).train)
 
 
-def test_the_shorter_side_keeps_up_to_half_of_the_room():
-    """Room for 10 tokens: of two long sides each has half, and what a short one leaves goes to the
+def test_a_cut_target_keeps_at_least_half_of_seq_len():
+    """seq_len is 10. Two long sides have 5 each; a short side leaves the remaining tokens to the
     other.
     """
     lengths = np.array([[20, 20], [20, 3], [3, 20], [6, 5], [4, 5]])
-    assert _fitted(lengths, 10, together=True).tolist() == [[5, 5], [7, 3], [3, 7], [5, 5], [4, 5]]
-    assert _fitted(lengths, 10, together=False).tolist() == [
+    assert _fit_lengths(lengths, 10, one_stream=True).tolist() == [
+        [5, 5],
+        [7, 3],
+        [3, 7],
+        [5, 5],
+        [4, 5],
+    ]
+    assert _fit_lengths(lengths, 10, one_stream=False).tolist() == [
         [10, 10],
         [10, 3],
         [3, 10],
@@ -159,7 +163,7 @@ def test_the_shorter_side_keeps_up_to_half_of_the_room():
     ]
 
 
-def test_a_split_without_pairs(tmp_path):
+def test_a_split_without_pairs_is_an_error(tmp_path):
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, PAIRS[:2], valid=0.001, test=0.0))
     assert (
@@ -173,11 +177,11 @@ def test_a_split_without_pairs(tmp_path):
     lengths=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30),
     seq_len=st.integers(2, 12),
     too_long=st.sampled_from(["drop", "truncate"]),
-    together=st.booleans(),
+    one_stream=st.booleans(),
 )
 @settings(deadline=None)
 def test_files_of_pairs_hold_what_was_written(
-    tmp_path_factory, lengths, seq_len, too_long, together
+    tmp_path_factory, lengths, seq_len, too_long, one_stream
 ):
     folder = tmp_path_factory.mktemp("cache") / "fresh"
     folder.mkdir()
@@ -192,16 +196,16 @@ def test_files_of_pairs_hold_what_was_written(
         ]
         assert ragged.lengths.tolist() == [len(pair[side]) for pair in full]
     try:
-        made = Pairs(sides, "train", seq_len, too_long, BYTE, together)
+        made = Pairs(sides, "train", seq_len, too_long, BYTE, one_stream)
     except ConfigError:
-        fits = [
-            len(s) + len(t) + 2 <= seq_len if together else max(len(s), len(t)) < seq_len
+        check_divisible = [
+            len(s) + len(t) + 2 <= seq_len if one_stream else max(len(s), len(t)) < seq_len
             for s, t in full
         ]
-        assert not any(fits) or (together and seq_len < 4)
+        assert not any(check_divisible) or (one_stream and seq_len < 4)
         return
     assert made.lengths.shape == (len(made), 2) and (made.lengths > 1).all()
-    assert ((made.lengths.sum(1) if together else made.lengths.max(1)) <= seq_len).all()
+    assert ((made.lengths.sum(1) if one_stream else made.lengths.max(1)) <= seq_len).all()
     assert len(made) + made.dropped.get("too_long", 0) == len(full)
     copy = pickle.loads(pickle.dumps(made))  # in a loader worker
     for i in range(len(made)):
@@ -239,7 +243,7 @@ def test_processes_that_prepare_at_once_agree(tmp_path):
 @pytest.mark.parametrize(
     "name", ["train.source.bin", "test.target.offsets", "source_tokenizer.json"]
 )
-def test_a_damaged_cache_is_made_anew(tmp_path, name):
+def test_a_damaged_cache_is_prepared_again(tmp_path, name):
     config = a_config(tmp_path, tokenizer={"name": "char", "shared": False})
     data = prepare(config)
     expected = texts(data, data.test)

@@ -1,4 +1,4 @@
-"""Each probe: the answer follows from the words before it."""
+"""In each probe the answer follows from the words before it."""
 
 from collections import Counter
 from itertools import pairwise

@@ -4,7 +4,7 @@ import pytest
 from refusing import refused
 
 from tests.data.probe_examples import bare, faults, make, words_of
-from xformer_kit.data.labelled import labelled
+from xformer_kit.data.labelled import prepare_labelled
 from xformer_kit.data.prepare import prepare
 from xformer_kit.registry import ConfigError
 
@@ -61,15 +61,15 @@ def test_a_run_reads_a_probe_with_its_own_words_and_writes_nothing(tmp_path):
     assert other.fingerprint != prepared.fingerprint
 
 
-def test_a_window_must_hold_an_example():
+def test_seq_len_must_hold_the_longest_example():
     sentence = (
         "data.seq_len: must hold the longest example, 11 tokens with the last one only predicted;"
         " got 9. Try 10 or more, or shorter examples."
     )
     with pytest.raises(ConfigError) as error:
-        labelled(make("copy"), 9)
+        prepare_labelled(make("copy"), 9)
     assert str(error.value) == sentence
-    assert labelled(make("copy"), 10)["folder"] is None
+    assert prepare_labelled(make("copy"), 10)["folder"] is None
 
 
 @pytest.mark.parametrize(

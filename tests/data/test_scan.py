@@ -1,4 +1,4 @@
-"""SCAN: the grammar by eye, the published numbers, and every published file."""
+"""SCAN: the grammar, the published numbers, and all published files."""
 
 import gzip
 import os
@@ -47,12 +47,12 @@ def published(name):
         ("run twice after look left", "LEFT LOOK RUN RUN"),
     ],
 )
-def test_commands_by_eye(commands, command, actions):
+def test_scan_commands_have_the_expected_actions(commands, command, actions):
     short = commands[command].replace("I_", "").replace("TURN_", "")
     assert short == actions
 
 
-def test_there_are_as_many_commands_as_published(commands):
+def test_scan_has_20910_commands(commands):
     assert len(commands) == 20_910
     assert max(len(actions.split()) for actions in commands.values()) == 48
     assert len({word for command in commands for word in command.split()}) == 13
@@ -90,7 +90,7 @@ def test_all_commands_are_those_of_the_published_file(commands):
 
 
 @pytest.mark.parametrize(("split", "longest"), [("length", 22), ("length_cutoff_26", 26)])
-def test_a_cutoff_is_on_the_actions(split, longest):
+def test_scan_length_splits_are_cut_by_the_number_of_actions(split, longest):
     lengths = {
         component: {len(actions.split()) for _, actions in Scan(split=split).pairs(component)}
         for component in Scan.splits
@@ -102,7 +102,7 @@ def test_a_cutoff_is_on_the_actions(split, longest):
 @pytest.mark.parametrize(
     ("split", "alone"), [("addprim_jump", "jump"), ("addprim_turn_left", "turn left")]
 )
-def test_a_primitive_is_taught_alone_and_always_in_training(split, alone):
+def test_a_held_out_primitive_is_trained_only_by_itself(split, alone):
     train = [command for command, _ in Scan(split=split, valid=0.999).pairs("train")]
     assert train.count(alone) > 1000
     train = [command for command, _ in Scan(split=split).pairs("train")]
@@ -111,7 +111,7 @@ def test_a_primitive_is_taught_alone_and_always_in_training(split, alone):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_no_command_stands_in_two_splits(split):
+def test_no_command_is_in_two_splits(split):
     components = [
         {command for command, _ in Scan(split=split).pairs(component)} for component in Scan.splits
     ]

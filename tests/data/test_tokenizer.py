@@ -1,4 +1,4 @@
-"""Text that a tokenizer encodes comes back unchanged, whole or streamed, also from its file."""
+"""Encoded text decodes unchanged, at once or as a stream, also with a saved tokenizer."""
 
 import itertools
 import json
@@ -61,7 +61,7 @@ def tokenizer(request, tmp_path_factory):
     return TOKENIZERS.create({"name": "pretrained", "path": str(path)})
 
 
-def test_the_text_it_learned_from_comes_back(tokenizer):
+def test_the_text_of_the_fit_decodes_unchanged(tokenizer):
     ids = tokenizer.encode(PROSE)
     assert ids.min() >= 0 and ids.max() < tokenizer.vocab_size and ids.dtype == tokenizer.dtype
     text = tokenizer.decode(ids)
@@ -81,11 +81,11 @@ def test_bytes_are_counted_as_they_are_decoded(tokenizer):
     ids = tokenizer.encode(PROSE)
     text = tokenizer.decode(ids)
     assert tokenizer.count_bytes(ids) == len(tokenizer.to_bytes(ids)) == len(text.encode())
-    rest = tokenizer.count_bytes(ids[1:], goes_on=True)
+    rest = tokenizer.count_bytes(ids[1:], continuation=True)
     assert (
         rest
         == len(text.encode()) - len(tokenizer.to_bytes(ids[:1]))
-        == len(tokenizer.to_bytes(ids[1:], goes_on=True))
+        == len(tokenizer.to_bytes(ids[1:], continuation=True))
     )
     assert tokenizer.count_bytes([]) == 0
 
@@ -94,8 +94,8 @@ def test_streamed_text_is_the_decoded_text_of_every_kind(tokenizer):
     ids = tokenizer.encode(PROSE).tolist()
     stream = tokenizer.stream()
     assert "".join([stream(i) for i in ids]) + stream.end() == tokenizer.decode(ids)
-    head, goes_on = tokenizer.decode(ids[:7]), tokenizer.stream(goes_on=True)
-    said = "".join([goes_on(ids[7:9]), goes_on(ids[9:])]) + goes_on.end()
+    head, continuation = tokenizer.decode(ids[:7]), tokenizer.stream(continuation=True)
+    said = "".join([continuation(ids[7:9]), continuation(ids[9:])]) + continuation.end()
     assert head + said == tokenizer.decode(ids)
 
 
@@ -134,8 +134,8 @@ def test_special_tokens_are_no_text(tokenizer):
         tokenizer.specials = ()
 
 
-def test_words_begin_where_they_do(tokenizer):
-    """Each token belongs to the last word begun: together they spell the words."""
+def test_word_starts_are_the_starts_of_words(tokenizer):
+    """The tokens from one word start to the next spell a word."""
     ids = tokenizer.encode(PROSE)
     starts = tokenizer.word_starts(ids)
     assert starts.dtype == bool and starts.shape == ids.shape
@@ -163,7 +163,7 @@ def test_words_begin_where_they_do(tokenizer):
         assert words == PROSE.split()
 
 
-def test_another_process_gets_the_same(tokenizer):
+def test_a_tokenizer_can_be_pickled(tokenizer):
     tokenizer.specials = ("<mask>",)
     again = pickle.loads(pickle.dumps(tokenizer))
     tokenizer.specials = ()
@@ -174,7 +174,7 @@ def test_another_process_gets_the_same(tokenizer):
 @pytest.mark.parametrize("name", SPELLED)
 @given(text=TEXT)
 @settings(deadline=None)
-def test_any_text_comes_back(name, text):
+def test_any_text_round_trips(name, text):
     tokenizer = SEEN.setdefault(name, fitted(name))
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -208,14 +208,14 @@ def test_any_ids_are_streamed_as_they_are_decoded(name, ids):
 
 
 @given(text=TEXT)
-def test_characters_come_back_and_ids_follow_their_order(text):
+def test_char_ids_are_in_the_order_of_code_points(text):
     tokenizer = Char()
     tokenizer.fit([text])
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.alphabet == "".join(sorted(set(text)))
 
 
-def test_a_character_is_held_back_until_it_is_whole():
+def test_a_stream_returns_a_character_when_it_is_complete():
     stream = Byte().stream()
     assert [stream(byte) for byte in "é!".encode()] == ["", "é", "!"]
 
@@ -244,14 +244,14 @@ def test_bpe_is_the_file_of_its_library(tmp_path):
     assert theirs.decode(ours.encode(PROSE).tolist()) == ours.decode(ours.encode(PROSE))
 
 
-def test_bpe_learns_the_same_tokens_however_the_text_is_cut():
+def test_bpe_does_not_depend_on_where_the_text_is_cut():
     one, other = BPE(vocab_size=300), BPE(vocab_size=300)
     one.fit([PROSE])
     other.fit(list(PROSE))
     assert one.library.to_str() == other.library.to_str()
 
 
-def test_bpe_of_a_small_text_says_how_many_tokens_it_learned():
+def test_bpe_of_a_small_text_has_a_smaller_vocab_size():
     tokenizer = BPE(vocab_size=4096)
     tokenizer.fit(["abab"])
     assert 256 < tokenizer.vocab_size < 300
@@ -269,17 +269,17 @@ def test_pieces_tokenize_as_the_whole(text, size, cuts):
     assert ids == tokenizer.encode(text).tolist()
 
 
-def test_text_without_spaces_is_cut_all_the_same():
+def test_long_text_without_spaces_is_cut():
     pieces = list(whole_words(["x" * (1 << 20)] * 9))
     assert len(pieces) == 2 and sum(map(len, pieces)) == 9 << 20
 
 
-def test_other_places_to_cut_at_are_kept_to():
+def test_text_is_cut_at_the_given_positions():
     pieces = list(whole_words(["a b,c d,e f"], size=1, end=re.compile(",")))
     assert pieces == ["a b", ",c d", ",e f"]
 
 
-def test_an_unknown_character_is_named():
+def test_an_unknown_character_is_in_the_message():
     tokenizer = Char()
     tokenizer.fit(["hello"])
     with pytest.raises(ConfigError) as error:
@@ -293,7 +293,7 @@ def test_an_unknown_character_is_named():
         tokenizer.encode("he\ud800llo")
 
 
-def test_bytes_that_are_no_text_are_refused_with_their_position():
+def test_invalid_utf8_is_an_error_with_its_position():
     with pytest.raises(
         ConfigError, match=r"^tokenizer: text must be utf-8; got byte 0xFF at position 2\. Use "
     ):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from xformer_kit import build, compose
-from xformer_kit.data.batch import mapped
+from xformer_kit.data.batch import map_tensors
 from xformer_kit.laws import tiny
 from xformer_kit.model import loss as module
 from xformer_kit.model.build import build_model
@@ -127,7 +127,9 @@ def test_micro_batches_make_the_step_of_the_whole_batch(terms):
     expected = torch.autograd.grad(whole, list(model.parameters()))
     step, sums, said = objective.whole(model, batch(), lambda counts: counts), [], {}
     for row in range(ROWS):
-        nats, count, told = objective.loss(model, mapped(step, lambda x, row=row: x[row : row + 1]))
+        nats, count, told = objective.loss(
+            model, map_tensors(step, lambda x, row=row: x[row : row + 1])
+        )
         sums.append((nats + told["loss"] * count, count))
         said = {name: said.get(name, 0) + told[name] for name in ("future_loss_2", "future_loss_3")}
     total = sum(nats for nats, _ in sums) / sum(count for _, count in sums)
@@ -138,7 +140,7 @@ def test_micro_batches_make_the_step_of_the_whole_batch(terms):
 
 def test_ranks_count_the_targets_of_all():
     objective, model = made()
-    mine = mapped(batch(), lambda x: x[:1])
+    mine = map_tensors(batch(), lambda x: x[:1])
     step = objective.whole(model, mine, lambda counts: counts + torch.tensor([50, 40, 30]))
     assert step["targets"].tolist() == [
         [11 + 50, 9 + 40, 7 + 30]

@@ -1,4 +1,4 @@
-"""The steps of a run: what each rank reads, and what a run that goes on sees."""
+"""The examples of each rank in each step, also after a resumption."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ MAKES = [by_count, by_length]
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_over_the_ranks_a_step_is_the_global_batch_of_its_epoch(make):
-    """In keys that hold the epoch, with micro-batches that are equal parts of a rank's list."""
+def test_the_examples_of_all_ranks_are_the_global_batch(make):
+    """Keys contain the epoch; micro-batches are equal parts of a rank's list."""
     batches = make()
     total = 3 * batches.steps_per_epoch
     ranks = [StepSampler(make(), stop=total, accumulate=2, rank=rank, world=2) for rank in range(2)]
@@ -33,14 +33,14 @@ def test_over_the_ranks_a_step_is_the_global_batch_of_its_epoch(make):
         assert {epoch for epoch, _ in keys} == {step // batches.steps_per_epoch}
         assert sorted(index for _, index in keys) == sorted(batches[step].tolist())
         for micro in range(2):
-            whole = [batches.micro(step, micro, 2, rank, 2) for rank in range(2)]
+            whole = [batches.micro_batch(step, micro, 2, rank, 2) for rank in range(2)]
             halves = [each[len(each) // 2 * micro :][: len(each) // 2] for each in lists]
             assert [[key % batches.n for key in half] for half in halves] == whole
     assert step == total - 1
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_a_run_that_goes_on_sees_the_rest(make):
+def test_a_resumed_run_reads_the_remaining_steps(make):
     total = 2 * make().steps_per_epoch
     every = list(StepSampler(make(), stop=total, accumulate=2, rank=1, world=2))
     rest = StepSampler(make(), stop=total, accumulate=2, rank=1, world=2)
@@ -52,7 +52,7 @@ def test_a_run_that_goes_on_sees_the_rest(make):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_takes_the_steps_with_and_without_workers(workers):
+def test_a_loader_yields_the_steps_with_and_without_workers(workers):
     steps = StepSampler(by_count(), stop=8)
     steps.start = 2
     loader = torch.utils.data.DataLoader(torch.arange(44), batch_sampler=steps, num_workers=workers)
@@ -60,8 +60,8 @@ def test_a_loader_takes_the_steps_with_and_without_workers(workers):
     assert [batch.tolist() for batch in loader] == list(steps)
 
 
-def test_a_run_may_go_round_its_first_batches():
-    steps = StepSampler(by_count(), stop=7, only=3)
+def test_overfit_batches_repeats_the_first_batches():
+    steps = StepSampler(by_count(), stop=7, overfit_batches=3)
     first = list(StepSampler(by_count(), stop=3))
     assert list(steps) == [*first, *first, first[0]]
 

@@ -1,4 +1,4 @@
-"""Figures of texts against texts."""
+"""Metrics of predicted texts against references."""
 
 import math
 import random
@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from tasks.metrics import SplitLikelihood, compared, rouge, text_figures, written
+from tasks.metrics import SplitLikelihood, format_metric, rouge, text_metrics, translation_metrics
 
 KINDS = ["rouge1", "rouge2", "rougeL"]
 
@@ -66,9 +66,7 @@ def test_rouge_of_english_is_that_of_rouge_score():
 
 
 def test_rouge_of_english_is_that_of_the_published_words():
-    """Letters a to z and digits, which is what torchmetrics takes by itself, as `rouge_score`
-    does.
-    """
+    """Letters a to z and digits, the default words of torchmetrics and of `rouge_score`."""
     from torchmetrics.functional.text.rouge import rouge_score
 
     answers, right = texts(50)[:25], texts(50)[25:]
@@ -79,8 +77,8 @@ def test_rouge_of_english_is_that_of_the_published_words():
 
 def test_bleu_and_chrf_are_those_of_sacrebleu_as_published():
     """BLEU: words of tokenize=13a with their case (Post, 2018); chrF: F2 of up to 6 characters
-    (Popović, 2015), recall of what is right. Answers that are shorter than what is right, of other
-    case and with punctuation tell each from its neighbours.
+    (Popović, 2015), recall of the reference. Predictions that are shorter than the reference, of
+    other case or with punctuation have different scores.
     """
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -93,7 +91,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleu_as_published():
         effective_order=False,
     )
     chrf = CHRF(char_order=6, word_order=0, beta=2, lowercase=False, whitespace=False)
-    for found in (text_figures(answers, right), compared(answers, right)):
+    for found in (text_metrics(answers, right), translation_metrics(answers, right)):
         assert found["bleu"] == pytest.approx(bleu.corpus_score(answers, [right]).score)
         assert found["chrf"] == pytest.approx(chrf.corpus_score(answers, [right]).score)
     others = [
@@ -105,27 +103,29 @@ def test_bleu_and_chrf_are_those_of_sacrebleu_as_published():
     assert all(abs(a - b.score) > 1 for a, b in zip(wanted, others, strict=True))
 
 
-def test_ter_is_edits_per_word_of_what_is_right():
-    assert compared(["a b c d x"], ["a b c d"])["ter"] == pytest.approx(
+def test_ter_is_edits_per_word_of_the_reference():
+    assert translation_metrics(["a b c d x"], ["a b c d"])["ter"] == pytest.approx(
         25
     )  # one word to remove, of four
-    assert compared(["a b c"], ["a b c d"])["ter"] == pytest.approx(25)  # one to insert, of four
+    assert translation_metrics(["a b c"], ["a b c d"])["ter"] == pytest.approx(
+        25
+    )  # one to insert, of four
 
 
-def test_answers_of_few_words_have_an_exact_match_alone_and_longer_ones_the_rest():
-    assert text_figures(["a"], ["a"]) == {"exact_match": 1}
-    assert {"exact_match", "rougeL"} <= set(text_figures(["a b c d"], ["a b c d"]))
+def test_short_references_have_only_exact_match():
+    assert text_metrics(["a"], ["a"]) == {"exact_match": 1}
+    assert {"exact_match", "rougeL"} <= set(text_metrics(["a b c d"], ["a b c d"]))
     figures = {"exact_match", "bleu", "signature", "chrf", "ter", *KINDS}
-    assert set(compared(["a"], ["b"])) == figures
+    assert set(translation_metrics(["a"], ["b"])) == figures
 
 
-def test_shares_are_written_in_percent_and_scores_as_they_are():
-    assert written("exact_match", 0.995) == "99.50 %"
-    assert written("bleu", 12.5) == "12.50"
+def test_fractions_are_formatted_in_percent():
+    assert format_metric("exact_match", 0.995) == "99.50 %"
+    assert format_metric("bleu", 12.5) == "12.50"
 
 
 def test_the_likelihood_of_a_mixture_is_over_all_tokens_and_over_those_of_each_part():
-    """A part without a batch has no figures."""
+    """A part without a batch has no metrics."""
     parts = {"prose": 4.0, "code": None, "unseen": None}
     measured = SplitLikelihood(2.0, parts, torch.device("cpu"))
     for part, nats, tokens in (("prose", 6.0, 2), ("code", 2.0, 4), ("prose", 4.0, 2)):

@@ -30,30 +30,30 @@ EXPERTS = ["ffn={name: moe, experts: 3}", "ffn.router={name: softmax, balance: 5
 
 
 class Recorded:
-    """A step as it was taken: the model before it, its micro-batches, and the gradients that the
-    optimizer was given.
+    """An optimizer step: the model before it, its micro-batches, and the gradients at the
+    optimizer.
     """
 
     def __init__(self, monkeypatch):
         self.batches = []
-        loss, update = Task._micro_batch, Task._update
+        loss, update = Task._micro_batch_loss, Task._update_weights
 
-        def _micro_batch(task, batch, micro):
+        def _micro_batch_loss(task, batch, micro):
             if not micro:
                 self.model, self.objective = copy.deepcopy(task.model), task.objective
             self.batches.append(batch)
             return loss(task, batch, micro)
 
-        def _update(task):
+        def _update_weights(task):
             self.gradients = [p.grad.clone() for p in task.model.parameters()]
             return update(task)
 
-        monkeypatch.setattr(Task, "_micro_batch", _micro_batch)
-        monkeypatch.setattr(Task, "_update", _update)
+        monkeypatch.setattr(Task, "_micro_batch_loss", _micro_batch_loss)
+        monkeypatch.setattr(Task, "_update_weights", _update_weights)
 
     def reference(self) -> list[torch.nn.Parameter]:
-        """The parameters, with gradients of the mean over the tokens of all micro-batches,
-        auxiliary loss and all.
+        """Returns the parameters with the gradients of the mean over the tokens of all
+        micro-batches, with the auxiliary loss.
         """
         terms = [self.objective.loss(self.model, batch) for batch in self.batches]
         tokens = sum(float(count) for _, count, _ in terms)
@@ -79,7 +79,7 @@ def pairs(tmp_path):
     return file
 
 
-def test_a_gradient_is_of_the_mean_over_all_tokens_with_the_auxiliary_loss_weighed_by_them(
+def test_gradients_are_those_of_the_mean_loss_over_all_tokens(
     recorded, pairs, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -144,10 +144,8 @@ def test_gradients_are_clipped_as_torch_clips_them(recorded, begin, algorithm, s
         }
 
 
-def test_every_dropout_of_a_run_draws_a_mask_of_its_own(begin, monkeypatch):
-    """In each micro-batch, at each step and on each rank; those of one rank, taken twice, are the
-    same.
-    """
+def test_dropout_masks_differ_between_steps_micro_batches_and_ranks(begin, monkeypatch):
+    """Masks of the same run, repeated, are equal."""
     plain, masks = functional.dropout, {}
 
     def dropout(x, p=0.5, training=True, inplace=False):
@@ -169,25 +167,30 @@ def test_every_dropout_of_a_run_draws_a_mask_of_its_own(begin, monkeypatch):
     assert len(drawn) == len(masks["first"]) + len(masks["second"])
 
 
-def test_what_outlives_a_step_holds_no_graph(begin, monkeypatch):
-    """Else every step keeps the activations of all before it."""
-    after, kept = Task._after, []
+def test_state_kept_after_a_step_holds_no_graph(begin, monkeypatch):
+    """Otherwise every step would keep the activations of all steps before it."""
+    after, kept = Task._finish_step, []
 
-    def _after(task):
+    def _finish_step(task):
         after(task)
-        kept.extend([task.window, task.now.sums, task.now.norm, *task.now.report.values()])
+        kept.extend(
+            [
+                task.metric_sums,
+                task.step_state.sums,
+                task.step_state.grad_norm,
+                *task.step_state.report.values(),
+            ]
+        )
 
-    monkeypatch.setattr(Task, "_after", _after)
+    monkeypatch.setattr(Task, "_finish_step", _finish_step)
     begin("run", *ONE, *EXPERTS)
     assert len(kept) > 3
     assert not any(tensor.requires_grad for tensor in kept)
 
 
-def test_a_device_that_gates_updates_keeps_its_state_from_the_first_step_that_is_not_finite(
-    begin, monkeypatch
-):
-    """The flag is read only now and then: until it is, no later step may move the weights."""
-    loss, update, seen = OBJECTIVES["language_modeling"].loss, Task._update, []
+def test_weights_do_not_change_after_a_nonfinite_step_on_a_device(begin, monkeypatch):
+    """The flag is read only now and then; no later step may change the weights before."""
+    loss, update, seen = OBJECTIVES["language_modeling"].loss, Task._update_weights, []
 
     def broken(self, model, batch):
         nats, count, report = loss(self, model, batch)
@@ -197,13 +200,15 @@ def test_a_device_that_gates_updates_keeps_its_state_from_the_first_step_that_is
             report,
         )  # in the third step only
 
-    def _update(task):
-        task._gates = True  # as on a GPU; torch's fused step on the CPU reads found_inf too
+    def _update_weights(task):
+        task._skips_on_device = (
+            True  # as on a GPU; torch's fused step on the CPU reads found_inf too
+        )
         update(task)
         seen.append([w.detach().clone() for w in task.model.parameters()])
 
     monkeypatch.setattr(OBJECTIVES["language_modeling"], "loss", broken)
-    monkeypatch.setattr(Task, "_update", _update)
+    monkeypatch.setattr(Task, "_update_weights", _update_weights)
     monkeypatch.setattr(
         NonFiniteGuard, "on_train_batch_end", lambda *given: None
     )  # the flag is not read yet
@@ -216,13 +221,11 @@ def test_a_device_that_gates_updates_keeps_its_state_from_the_first_step_that_is
     ("lost", "stops", "ended"),
     [(2, True, NonFinite), (-1, True, StoppedBySignal), (2, False, StoppedBySignal)],
 )
-def test_a_signal_saves_nothing_where_a_step_was_not_finite_and_ends_the_run_as_that_step_does(
-    lost, stops, ended
-):
-    """Unless such steps are to be left out."""
+def test_a_signal_after_a_nonfinite_step_saves_nothing(lost, stops, ended):
+    """Except with trainer.on_nonfinite=skip."""
     saved, task = (
         [],
-        SimpleNamespace(step=5, nonfinite=torch.tensor(lost), stops_at_nonfinite=stops),
+        SimpleNamespace(step=5, first_nonfinite=torch.tensor(lost), stops_at_nonfinite=stops),
     )
     guard = NonFiniteGuard(Cadence({}, 9), lambda step: NonFinite(f"of step {step}"))
     stopper = SignalStop(guard.cadence, SignalBox(), guard, lambda: saved.append(task.step))
@@ -232,9 +235,9 @@ def test_a_signal_saves_nothing_where_a_step_was_not_finite_and_ends_the_run_as_
     assert saved == ([] if ended is NonFinite else [5])
 
 
-def test_micro_batches_that_were_found_are_kept_when_a_run_goes_on(config):
-    """A search for the fewest that fit would change the random numbers of the steps to come."""
+def test_a_resumed_run_keeps_its_number_of_micro_batches(config):
+    """A new search would change the random numbers of later steps."""
     made = config("trainer.accumulate=auto")
     task = Task(made, torch.nn.Linear(1, 1), None, total_steps=10)
     task._device, task.step, task.accumulate = torch.device("cuda"), 3, 4
-    assert task._micro_batches() == 4
+    assert task._accumulate_steps() == 4

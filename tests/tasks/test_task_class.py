@@ -1,6 +1,4 @@
-"""Every task trains, is judged, goes on where it stopped bit for bit, and counts accumulation 4 as
-one batch.
-"""
+"""Every task trains, is evaluated and resumes bit for bit; accumulation 4 is equal to one batch."""
 
 import json
 
@@ -95,7 +93,7 @@ def weights(folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_ends_judged_and_goes_on_where_it_stopped(start, kind, monkeypatch):
+def test_a_resumed_run_continues_and_ends_with_test_metrics(start, kind, monkeypatch):
     from tasks.callbacks.guard import Deadline
 
     more = ["model.dropout=0.1", "data.num_workers=0"]
@@ -125,13 +123,13 @@ def test_accumulation_is_one_batch_also_with_padding(start, kind):
         )
 
 
-def test_answers_are_compared_with_what_is_right(start):
+def test_answers_are_compared_with_targets(start):
     summary = json.loads((start("pairs", "translation") / "summary.json").read_text())
     assert 0 <= summary["val/exact_match"] <= 1
 
 
-def test_accuracy_is_the_share_of_the_asked_tokens_by_eye():
-    from tasks.language_modeling import answered
+def test_accuracy_is_the_fraction_of_labelled_tokens_that_are_correct():
+    from tasks.language_modeling import count_correct
     from xformer_kit.model.tokens import Tokens
 
     class Parrot:  # says the token that it has just seen
@@ -143,11 +141,11 @@ def test_accuracy_is_the_share_of_the_asked_tokens_by_eye():
 
     tokens = Tokens(ids=torch.tensor([[1, 1, 2, 2], [3, 3, 3, 4]]))
     labels = torch.tensor([[-1, 1, -1, 2], [-1, -1, 3, 4]])
-    assert answered(Parrot(), {"tokens": tokens, "labels": labels}).tolist() == [3, 4, 1, 2]
+    assert count_correct(Parrot(), {"tokens": tokens, "labels": labels}).tolist() == [3, 4, 1, 2]
 
 
-def test_the_last_answer_of_an_example_by_eye():
-    from tasks.language_modeling import last_answer
+def test_split_last_answer_has_the_expected_values():
+    from tasks.language_modeling import split_last_answer
 
     tokens = torch.tensor([5, 6, 7, 8, 9, 4])
     for asked, given, wanted in (
@@ -159,11 +157,11 @@ def test_the_last_answer_of_an_example_by_eye():
         ),  # the first is given, and so is nothing behind the last
         ([0, 0, 0, 0, 0, 1], [5, 6, 7, 8, 9], [4]),
     ):
-        found = last_answer(tokens, torch.tensor(asked).bool())
+        found = split_last_answer(tokens, torch.tensor(asked).bool())
         assert [component.tolist() for component in found] == [given, wanted]
 
 
-def test_a_probe_shows_what_the_model_answers(start, capsys):
+def test_the_sample_of_a_probe_is_the_models_answer(start, capsys):
     folder = start("probe", "a probe", "data.length=3", "data.shortest=1")
     given, written = json.loads((folder / "summary.json").read_text())["sample"].split("\n")
     *words, bar = given.split()

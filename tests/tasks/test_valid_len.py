@@ -28,7 +28,7 @@ def test_longer_windows_hold_the_same_tokens(config):
 
 
 @pytest.mark.parametrize(("position", "same"), [("none", True), ("learned", False)])
-def test_only_a_model_that_knows_where_a_token_stands_is_judged_otherwise(begin, position, same):
+def test_valid_len_changes_the_loss_only_with_positions(begin, position, same):
     blind = ["mask=sliding_window", "mask.window=1", f"position={position}"]
     long, short = judged(begin, "long", *blind, *LONG), judged(begin, "short", *blind)
     assert (long == pytest.approx(short, rel=1e-5)) == same

@@ -5,7 +5,7 @@ from typing import Any
 
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.data.corpus import CORPORA
-from xformer_kit.data.labelled import too_short
+from xformer_kit.data.labelled import too_short_fault
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import as_node, max_len
 from xformer_kit.registry import Context, Fault, Faults, Node, Registry
@@ -121,7 +121,9 @@ def _of_others(form: str, data: Node, shared: bool) -> Faults:
             f"false is for source and target, and data={data['name']} gives {form}",
             fix="Leave it true.",
         )
-    if (probe := labelling(data)) is not None and (fault := too_short(probe, data["seq_len"])):
+    if (probe := labelling(data)) is not None and (
+        fault := too_short_fault(probe, data["seq_len"])
+    ):
         yield fault
 
 

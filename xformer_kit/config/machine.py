@@ -119,10 +119,10 @@ def _split(trainer: Node, batch_size: int | None) -> Faults:
     else:
         count = max(1, _available(trainer.get("accelerator", "auto"))[1])
     if batch_size is not None and count > 0:
-        from xformer_kit.data.order import micro_size
+        from xformer_kit.data.order import micro_batch_size
 
         try:
-            micro_size(batch_size, 1 if accumulate == "auto" else accumulate, count)
+            micro_batch_size(batch_size, 1 if accumulate == "auto" else accumulate, count)
         except ConfigError as error:
             yield from error.faults
 

@@ -20,7 +20,7 @@ def vocabulary(config: Node) -> tuple[int, str]:
     if probe is None and tokenizer is not None and "vocab_size" in TOKENIZERS.options(name):
         size = None
     if not isinstance(size, int):
-        size, bound = getattr(tokenizer, "fewest", 0), " or more"
+        size, bound = getattr(tokenizer, "min_vocab_size", 0), " or more"
     return (size + len(OBJECTIVES.create(as_node(config["task"])).specials) if size else 0), bound
 
 

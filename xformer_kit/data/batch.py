@@ -1,8 +1,8 @@
-"""Batches of examples: streams of tokens, each padded on the right to its longest.
+"""Batches of examples: streams of tokens, each padded on the right to the longest of the batch.
 
 An example is a mapping of one-dimensional arrays. `tokens`, `source`, `target`: the ids of a
 stream. `tokens.document`, `source.segment`, ...: a field of a stream's Tokens, as long as its ids.
-`labels`: the id to predict at each place, -1 for none. A batch holds the same names: streams as
+`labels`: the id to predict at each position, -1 for none. A batch has the same names: streams as
 Tokens (b, t), labels as a tensor (b, t).
 """
 
@@ -20,22 +20,22 @@ Batch = dict[str, Tokens | Tensor]
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Examples -> a batch. A stream's `real` is None if nothing of it is padded."""
+    """Returns a batch of examples. A stream's `real` is None if it has no padding."""
     names = list(dict.fromkeys(name for example in examples for name in example))
     batch: Batch = {}
     for name in (name for name in names if "." not in name):
         if name == "labels":
-            batch[name] = _stacked([e[name] for e in examples], -1)
+            batch[name] = _pad([e[name] for e in examples], -1)
             continue
         lengths = [len(e[name]) for e in examples]
-        made = {
-            key.partition(".")[2]: _stacked([_field(e, key, name) for e in examples], 0)
+        fields = {
+            key.partition(".")[2]: _pad([_field(e, key, name) for e in examples], 0)
             for key in names
             if key.startswith(f"{name}.")
         }
-        if "real" not in made and min(lengths) < max(lengths):
-            made["real"] = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-        batch[name] = Tokens(ids=_stacked([e[name] for e in examples], 0), **made)
+        if "real" not in fields and min(lengths) < max(lengths):
+            fields["real"] = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        batch[name] = Tokens(ids=_pad([e[name] for e in examples], 0), **fields)
     return batch
 
 
@@ -47,22 +47,22 @@ def _field(example: Example, key: str, stream: str) -> np.ndarray:
     raise KeyError(f"an example lacks {key}, which others of its batch have")
 
 
-def _stacked(arrays: Sequence[np.ndarray], neutral: int) -> Tensor:
-    """(b, longest): int64 of integers, bool of bool."""
+def _pad(arrays: Sequence[np.ndarray], padding_value: int) -> Tensor:
+    """Pads and stacks arrays to (b, max length), as int64 or bool."""
     dtype = bool if arrays[0].dtype == bool else np.int64
     rows = [torch.from_numpy(array.astype(dtype)) for array in arrays]
-    return pad_sequence(rows, batch_first=True, padding_value=neutral)
+    return pad_sequence(rows, batch_first=True, padding_value=padding_value)
 
 
-def mapped(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    """The same change on every tensor of a batch."""
+def map_tensors(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
+    """Applies a function to every tensor of a batch."""
     return {
-        name: value.map(change) if isinstance(value, Tokens) else change(value)
+        name: value.map(function) if isinstance(value, Tokens) else function(value)
         for name, value in batch.items()
     }
 
 
-def rows_of(batch: Batch) -> int:
-    """Examples of a batch."""
+def num_rows(batch: Batch) -> int:
+    """Returns the number of examples of a batch."""
     first = next(iter(batch.values()))
     return len(first.ids if isinstance(first, Tokens) else first)

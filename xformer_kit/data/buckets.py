@@ -1,7 +1,7 @@
-"""Batches of examples of similar length: as many as fit into a number of tokens, padding included.
+"""Batches of examples of similar length, with at most a given number of tokens, padding included.
 
-Batches are cut from the examples in order of length, so that the length of a bucket follows from
-the data.
+Examples are sorted by length and cut into batches, so that the number of rows of a batch follows
+from its longest example.
 """
 
 from collections.abc import Mapping
@@ -10,37 +10,36 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.mixing import Mixed
+from xformer_kit.data.config_error import config_error
+from xformer_kit.data.mixing import MixedExamples
 from xformer_kit.data.order import StepBatches, example_at
-from xformer_kit.data.refused import refused
 
-# a batch has a multiple of so many rows where that many fit, so that devices and micro-batches
-# share it evenly
+# the number of rows of a batch is a multiple of ROWS if that many fit, so that it splits evenly
+# over devices and micro-batches
 ROWS = 8
 
 
-def rows_within(tokens: int, length: int) -> int:
-    """Rows of a batch whose longest example has `length` tokens: rows * length <= tokens.
-
-    A multiple of 8, or below that the largest of 4, 2, 1. 0 where not one fits.
+def max_rows(tokens: int, length: int) -> int:
+    """Returns the largest number of rows of `length` tokens with rows * length <= tokens that is a
+    multiple of 8 or, below 8, one of 4, 2, 1; 0 if no row fits.
     """
     rows = tokens // max(length, 1)
     return rows - rows % ROWS if rows >= ROWS else 1 << rows.bit_length() >> 1
 
 
 def step_rows(data: Mapping[str, Any]) -> int:
-    """Rows of data.seq_len tokens in a step, all devices and accumulation together."""
+    """Returns the rows of data.seq_len tokens in a step, over all devices and micro-batches."""
     tokens = data.get("batch_tokens")
-    return data["batch_size"] if tokens is None else rows_within(tokens, data["seq_len"])
+    return data["batch_size"] if tokens is None else max_rows(tokens, data["seq_len"])
 
 
-def cuts(lengths: np.ndarray, tokens: int) -> np.ndarray:
-    """Where batches begin and end in lengths that descend: batch k holds cuts[k] to cuts[k + 1].
-    The rest is left over.
+def batch_bounds(lengths: np.ndarray, tokens: int) -> np.ndarray:
+    """Returns the bounds of batches in descending lengths: batch k holds bounds[k] to bounds[k +
+    1]. The last examples, too few for a batch, are in none.
     """
     found = [0]
     while found[-1] < len(lengths):
-        rows = rows_within(tokens, int(lengths[found[-1]]))
+        rows = max_rows(tokens, int(lengths[found[-1]]))
         if found[-1] + rows > len(lengths):
             break
         found.append(found[-1] + rows)
@@ -51,89 +50,99 @@ def cuts(lengths: np.ndarray, tokens: int) -> np.ndarray:
 class LengthBatches(StepBatches):
     """Batches of at most `batch_tokens` tokens.
 
-    `lengths` (n, sides) are the tokens of an example's streams; its longest counts, or with
-    `together` the sum of them: rows * longest <= batch_tokens. Step s is the batch s %
-    steps_per_epoch of epoch s // steps_per_epoch. In an epoch, the examples are put in the order of
-    the permutation `example_at`; the last `dropped` of it, too few for a batch, are left out, other
-    ones each time. The others are sorted by length, then by that of each side, equal ones staying
-    in that order, and cut into batches at places that are the same in every epoch; the order of
-    batches is another permutation. So a batch is a function of (seed, epoch, step), and every
-    layout takes slices of it.
+    lengths: (n, sides), the tokens of an example's sequences. The size of an example is that of its
+    longest sequence or, with `one_stream`, of all its sequences; rows * largest size <=
+    batch_tokens. mixed: the training split of a mixture.
 
-    `mixed` is the training split of a mixture, whose epochs hold other examples each: the places
-    are then cut from the most tokens that any epoch can have there.
+    Step s is batch s % steps_per_epoch of epoch s // steps_per_epoch. In each epoch:
+    - The examples are permuted by `example_at`. The last `dropped` of them, too few for a batch,
+      are left out; they differ between epochs.
+    - The others are sorted by size, then by the length of each sequence, stably, and cut at bounds
+      that are equal in all epochs.
+    - The order of the batches is another permutation.
+    So a batch is a function of (seed, epoch, step), and ranks take slices of it. The epochs of a
+    mixture hold different examples: its bounds hold for the largest sizes of any epoch.
 
-    Raises ConfigError where one example has more tokens, and where the data are less than a batch.
+    Raises ConfigError if an example is larger than batch_tokens, and if the data are less than a
+    batch.
     """
 
     lengths: np.ndarray
     batch_tokens: int
     seed: int
-    together: bool = False
-    mixed: Mixed | None = None
+    one_stream: bool = False
+    mixed: MixedExamples | None = None
 
     def __post_init__(self) -> None:
-        sides, self.sizes = _sizes(self.lengths, self.together)
+        sides, self.sizes = _sizes(self.lengths, self.one_stream)
         self.n = len(sides)
-        self.longest = longest = int(self.sizes.max())
-        if longest > self.batch_tokens:
-            raise refused(
+        self.max_size = max_size = int(self.sizes.max())
+        if max_size > self.batch_tokens:
+            raise config_error(
                 "data.batch_tokens",
-                f"must hold the longest example, {longest:,} tokens",
+                f"must hold the longest example, {max_size:,} tokens",
                 f"{self.batch_tokens:,}",
-                f"Try {ROWS * longest}, or a smaller data.seq_len with data.too_long=drop.",
+                f"Try {ROWS * max_size}, or a smaller data.seq_len with data.too_long=drop.",
             )
-        # one integer for (size, length of each side): equal sizes go by the sides
+        # one integer for (size, length of each sequence), to sort by
         self._keys = self.sizes
         for side in sides.T:
-            self._keys = self._keys * (longest + 1) + side
-        largest = self.sizes if self.mixed is None else self.mixed.most(self.sizes)
-        self._cuts = cuts(np.sort(largest)[::-1], self.batch_tokens)
-        self.count = len(self._cuts) - 1  # batches
-        self.steps_per_epoch = self.count  # may be fewer, see tasks/training_data.py
+            self._keys = self._keys * (max_size + 1) + side
+        largest = self.sizes if self.mixed is None else self.mixed.max_sizes(self.sizes)
+        self._bounds = batch_bounds(np.sort(largest)[::-1], self.batch_tokens)
+        self.count = len(self._bounds) - 1  # batches
+        self.steps_per_epoch = self.count  # TrainingData may set fewer
         if not self.count:
-            raise refused(
+            raise config_error(
                 "data.batch_tokens",
                 "must be at most what the training data hold",
-                f"{self.batch_tokens:,}, and its {self.n:,} examples have up to {longest:,} tokens",
-                f"Use {self.n // ROWS * ROWS * longest or longest:,} or less, or data.batch_size.",
+                f"{self.batch_tokens:,}, and its {self.n:,} examples have up to {max_size:,}"
+                " tokens",
+                f"Use {self.n // ROWS * ROWS * max_size or max_size:,} or less, or"
+                " data.batch_size.",
             )
-        self.dropped = self.n - int(self._cuts[-1])
+        self.dropped = self.n - int(self._bounds[-1])
         self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __getitem__(self, step: int) -> np.ndarray:
-        """Indices of the examples of a step, the longest first, int64."""
+        """Returns the indices of a step's examples, the longest first, int64."""
         epoch, at = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
-            taken = np.asarray(
+            chosen = np.asarray(
                 example_at(self.seed, epoch, np.arange(self.n - self.dropped), self.n)
             )
-            rows = taken if self.mixed is None else self.mixed.rows(self.seed, epoch, taken)
-            self._epoch = epoch, taken[np.argsort(-self._keys[rows], kind="stable")]
-        # Seeds of runs are not negative: this permutation has nothing to do with that of the
+            rows = (
+                chosen
+                if self.mixed is None
+                else self.mixed.example_indices(self.seed, epoch, chosen)
+            )
+            self._epoch = epoch, chosen[np.argsort(-self._keys[rows], kind="stable")]
+        # Seeds of runs are not negative, so that this permutation is independent of that of the
         # examples.
         batch = example_at(-1 - self.seed, epoch, at, self.count)
-        return self._epoch[1][self._cuts[batch] : self._cuts[batch + 1]]
+        return self._epoch[1][self._bounds[batch] : self._bounds[batch + 1]]
 
-    def fits(self, accumulate: int, world: int) -> None:
-        components, rows = accumulate * world, np.diff(self._cuts)
-        bad = rows[rows % components > 0]
+    def check_divisible(self, accumulate: int, world: int) -> None:
+        parts, rows = accumulate * world, np.diff(self._bounds)
+        bad = rows[rows % parts > 0]
         if len(bad):
-            way = f"Try {self.longest * ROWS} or more, or fewer components"
-            raise refused(
+            fix = f"Try {self.max_size * ROWS} or more, or fewer micro-batches"
+            raise config_error(
                 "data.batch_tokens",
                 "must give every batch rows in a multiple of accumulation times devices,"
-                f" {accumulate} x {world} = {components}",
+                f" {accumulate} x {world} = {parts}",
                 f"{self.batch_tokens:,}, and a batch of {bad[0]} rows",
-                f"{'Use 2, 4 or 8 components' if ROWS % components else way}, or data.batch_size.",
+                f"{'Use a product of 2, 4 or 8' if ROWS % parts else fix}, or data.batch_size.",
             )
 
 
-def in_order(lengths: np.ndarray, tokens: int, together: bool = False) -> list[list[int]]:
-    """All examples in batches of at most so many tokens, padding included, the longest first: for
-    validation.
+def batches_by_length(
+    lengths: np.ndarray, tokens: int, one_stream: bool = False
+) -> list[list[int]]:
+    """Returns all examples in batches of at most `tokens` tokens, padding included, the longest
+    first; for validation.
     """
-    _, sizes = _sizes(lengths, together)
+    _, sizes = _sizes(lengths, one_stream)
     order, found = np.argsort(-sizes, kind="stable"), []
     while len(order):
         rows = max(1, tokens // int(sizes[order[0]]))
@@ -142,9 +151,9 @@ def in_order(lengths: np.ndarray, tokens: int, together: bool = False) -> list[l
     return found
 
 
-def _sizes(lengths: np.ndarray, together: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths (n, sides), and the tokens of each example (n,): of its longest side, or `together`
-    of all.
+def _sizes(lengths: np.ndarray, one_stream: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns lengths (n, sides), and the size of each example (n,): the tokens of its longest
+    sequence or, with `one_stream`, of all.
     """
     sides = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
-    return sides, sides.sum(1) if together else sides.max(1)
+    return sides, sides.sum(1) if one_stream else sides.max(1)

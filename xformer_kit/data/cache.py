@@ -1,8 +1,8 @@
 """The cache of prepared tokens: a directory per fingerprint, which is complete or does not exist.
 
-A preparation writes into a directory of its own, flushes it to the disk, and renames it; a second
-process uses the directory of the first. `index/` remembers the content of a corpus by sizes and
-times, so that files are not hashed for every run.
+A preparation writes into a temporary directory, flushes it to the disk, and renames it; a second
+process waits and then uses the directory of the first. `index/` holds the fingerprint of a corpus
+by the sizes and times of its files, so that files are not hashed for every run.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.refused import refused
+from xformer_kit.data.config_error import config_error
 
 try:
     import fcntl
@@ -34,14 +34,15 @@ LEFT_OVER = 24 * 3600  # seconds after which the directory of a killed preparati
 
 
 class CacheRemovedError(RuntimeError):
-    """A file of prepared tokens was removed while a run reads it. Of one argument, so that a loader
-    process can raise it.
+    """A file of prepared tokens was removed while a run reads it.
+
+    It has one argument, so that a loader process can raise it.
     """
 
 
-def home(cache: str | None) -> Path:
-    """The directory of all prepared data: `data.cache`, else xformer_kit in the user's cache
-    directory (XDG).
+def directory(cache: str | None) -> Path:
+    """Returns the directory of all prepared data: `data.cache` or, if it is None, xformer_kit in
+    the user's cache directory (XDG).
     """
     if cache is not None:
         return Path(cache).expanduser()
@@ -49,13 +50,13 @@ def home(cache: str | None) -> Path:
 
 
 def digest(value: Any) -> str:
-    """sha256 of plain values."""
+    """Returns the sha256 of plain values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def code_of(component: type) -> str | None:
-    """sha256 of the file of a user's own component: changed code is other data. None for the
-    components of this package.
+def code_hash(component: type) -> str | None:
+    """Returns the sha256 of the file of a user's component, since changed code may make other data;
+    None for components of this package.
     """
     module = component.__module__
     if module.split(".")[0] == "xformer_kit":
@@ -66,34 +67,34 @@ def code_of(component: type) -> str | None:
         return module
 
 
-def remembered(base: Path, stamp: Any, find: Callable[[], Any]) -> Any:
-    """The result of `find`, plain values, or its earlier result with the same stamp."""
+def cached_result(base: Path, stamp: Any, compute: Callable[[], Any]) -> Any:
+    """Returns the result of `compute`, plain values, cached by the stamp."""
     entry = base / "index" / f"{digest(stamp)[:32]}.json"
     try:
         return json.loads(entry.read_text())["content"]
     except (OSError, ValueError):
-        content = find()
-    with suppress(OSError):  # a cache that is complete may be read-only
+        content = compute()
+    with suppress(OSError):  # the cache may be read-only
         entry.parent.mkdir(parents=True, exist_ok=True)
         write(entry, json.dumps({"content": content}))
     return content
 
 
-def opened(folder: Path) -> dict[str, Any] | None:
-    """The contents of `meta.json` of a prepared directory; None if there is none, or if a file has
-    another checksum than was written. Reads all files, at the speed of the disk.
+def read_meta(folder: Path) -> dict[str, Any] | None:
+    """Returns the contents of `meta.json` of a prepared directory; None if there is none or if the
+    checksum of a file is wrong. Reads all files.
     """
     try:
         meta = json.loads((folder / "meta.json").read_text())
-        whole = all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
-        return meta if whole else None
+        intact = all(_checksum(folder / name) == sum for name, sum in meta["sums"].items())
+        return meta if intact else None
     except (OSError, ValueError):
         return None
 
 
 @contextmanager
-def reading(file: Path) -> Iterator[None]:
-    """Raises CacheRemovedError if a file of prepared tokens no longer exists."""
+def missing_file_errors(file: Path) -> Iterator[None]:
+    """Raises CacheRemovedError for a FileNotFoundError while prepared tokens are read."""
     try:
         yield
     except FileNotFoundError:
@@ -102,39 +103,40 @@ def reading(file: Path) -> Iterator[None]:
         ) from None
 
 
-def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The prepared directory's meta data, made by `make(empty directory)` if it does not exist.
+def get_or_make(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """Returns the meta data of a prepared directory; if it does not exist, `make(empty directory)`
+    writes its files and returns the meta data.
 
-    Safe with any number of processes, which take turns, and when killed at any moment. Raises
-    ConfigError if it cannot be written.
+    Safe with several processes, of which one prepares and the others wait, and when killed at any
+    moment. Raises ConfigError if the directory cannot be written.
     """
-    if meta := opened(folder):
+    if meta := read_meta(folder):
         return meta
     base = folder.parent
-    with writing(base):
+    with write_errors(base):
         base.mkdir(parents=True, exist_ok=True)
         lock = open(folder.with_name(folder.name + ".lock"), "a")  # noqa: SIM115, closed below
     with lock:
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks, where the rename is still safe
-                fcntl.flock(lock, fcntl.LOCK_EX)  # freed when it is closed
-        if meta := opened(folder):
+                fcntl.flock(lock, fcntl.LOCK_EX)  # released when it is closed
+        if meta := read_meta(folder):
             return meta
         if folder.exists():
             log.warning("data.cache: '%s' is not as it was written; it is prepared again.", folder)
-        with writing(base):
-            _sweep(base)
+        with write_errors(base):
+            _remove_left_over(base)
             fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=base))
         try:
             meta = make(fresh)
-            with writing(base):
+            with write_errors(base):
                 _seal(fresh, meta)
                 _publish(fresh, folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    meta = opened(folder)
+    meta = read_meta(folder)
     if meta is None:
-        raise refused(
+        raise config_error(
             "data.cache",
             f"must keep what is written; '{folder}' is incomplete",
             fix="Set data.cache elsewhere.",
@@ -143,21 +145,21 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
 
 
 def _seal(fresh: Path, meta: dict[str, Any]) -> None:
-    """Write meta.json with the checksum of every file, and flush all of it to the disk."""
-    sums = {file.name: _sum(file) for file in sorted(fresh.iterdir())}
+    """Writes meta.json with the checksum of every file, and flushes all files to the disk."""
+    sums = {file.name: _checksum(file) for file in sorted(fresh.iterdir())}
     write(fresh / "meta.json", json.dumps(meta | {"sums": sums}, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
 
 
 def _publish(fresh: Path, folder: Path) -> None:
-    """Rename; another's complete directory stays, a damaged one makes room."""
-    if opened(folder):
+    """Renames `fresh` to `folder` if no other process has completed it; replaces a damaged one."""
+    if read_meta(folder):
         return
     try:
         os.replace(fresh, folder)
     except OSError:
-        if opened(folder):
+        if read_meta(folder):
             return
         aside = tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent)
         os.replace(folder, Path(aside, "damaged"))
@@ -166,71 +168,73 @@ def _publish(fresh: Path, folder: Path) -> None:
     _flush(folder.parent)
 
 
-def reason_of(error: OSError) -> str:
+def error_reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
 @contextmanager
-def writing(base: Path) -> Iterator[None]:
-    """Raises ConfigError for an error of the file system."""
+def write_errors(base: Path) -> Iterator[None]:
+    """Raises ConfigError for an OSError while the cache is written."""
     try:
         yield
     except OSError as error:
-        raise refused(
+        raise config_error(
             "data.cache",
             "must be a directory with room for the prepared tokens",
-            f"'{base}' ({reason_of(error)})",
+            f"'{base}' ({error_reason(error)})",
             "Set data.cache to another directory.",
         ) from error
 
 
 @contextmanager
-def appending(path: Path) -> Iterator[Callable[[np.ndarray], None]]:
+def append_file(path: Path) -> Iterator[Callable[[np.ndarray], None]]:
     """Yields a function that appends the bytes of an array to a new file of a preparation.
 
-    `ndarray.tofile` does not name the cause of a failure.
+    `ndarray.tofile` does not report the cause of a failure.
     """
     base = path.parent.parent
-    with writing(base):
+    with write_errors(base):
         file = open(path, "wb", buffering=0)  # noqa: SIM115, closed below
 
     def append(array: np.ndarray) -> None:
-        left = memoryview(array.tobytes())
-        with writing(base):
-            while left:
-                left = left[file.write(left) :]
+        remaining = memoryview(array.tobytes())
+        with write_errors(base):
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
 
     with file:
         yield append
 
 
-def mapped(file: Path, dtype: str, size: int) -> np.ndarray:
-    """A prepared array, read as it is touched. It is a plain array: slicing a memmap costs three
-    times as much.
+def memory_map(file: Path, dtype: str, size: int) -> np.ndarray:
+    """Returns a prepared array, memory-mapped, as a plain ndarray: slicing a memmap takes three
+    times as long.
     """
     if not size:  # an empty file cannot be mapped
         return np.empty(0, dtype=dtype)
-    with reading(file):
+    with missing_file_errors(file):
         return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
 
 
-class MapsFiles:
-    """Base of what holds arrays of prepared files: a loader worker maps them again, not a copy."""
+class MemoryMapped:
+    """Base of data sets with memory-mapped arrays, which are not pickled: a loader worker maps them
+    again.
+    """
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if not isinstance(v, np.ndarray)}
 
 
-def _sweep(base: Path) -> None:
-    """Remove the directories of killed preparations."""
+def _remove_left_over(base: Path) -> None:
+    """Removes the directories of killed preparations."""
     for path in base.glob(".*.tmp"):
         with suppress(OSError):  # another process was faster
             if time.time() - path.stat().st_mtime > LEFT_OVER:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _sum(path: Path) -> str:
-    """CRC-32 of a file, in hexadecimal: faster than a disk, and misses one change in 2**32."""
+def _checksum(path: Path) -> str:
+    """Returns the CRC-32 of a file in hexadecimal; it is faster than a disk."""
     found = 0
     with open(path, "rb", buffering=0) as file:
         while block := file.read(2**22):
@@ -239,15 +243,15 @@ def _sum(path: Path) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, complete or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    _flush(beside)
-    os.replace(beside, path)
+    """Writes a file atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    _flush(temporary)
+    os.replace(temporary, path)
 
 
 def _flush(path: Path) -> None:
-    """Flush a file to the disk, or a directory if the system can."""
+    """Flushes a file to the disk, or a directory if the system supports it."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""Files of token ids: one text, or documents that are encoded one by one, with their beginnings."""
+"""Writes files of token ids: of one text, or of documents that are encoded separately."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,26 +10,28 @@ from xformer_kit.data.tokenizer import Tokenizer
 
 
 def write_text(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
-    """Write the ids of one text; counts the tokens, and the bytes of all but the first token."""
+    """Writes the ids of one text; returns the numbers of tokens and of bytes, without the bytes of
+    the first token, which is not predicted.
+    """
     tokens = size = 0
-    with cache.appending(path) as append:
+    with cache.append_file(path) as append:
         for ids in tokenizer.encode_all(texts):
-            size += tokenizer.count_bytes(ids if tokens else ids[1:], goes_on=True)
+            size += tokenizer.count_bytes(ids if tokens else ids[1:], continuation=True)
             tokens += len(ids)
             append(ids.astype(tokenizer.dtype, copy=False))
     return {"tokens": tokens, "bytes": size}
 
 
 def write_documents(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
-    """Write the ids of documents one after the other, and the number of the token that each begins
-    with, as int64.
+    """Writes the ids of documents, concatenated, and the index of each document's first token, as
+    int64.
 
-    Counts the tokens, the documents that have any, and the bytes of all tokens but the first of
-    each document, which no token of its own predicts.
+    Returns the numbers of tokens, of documents that are not empty, and of bytes, without the bytes
+    of the first token of each document, which is not predicted.
     """
     tokens = size = 0
     starts: list[int] = []
-    with cache.appending(path) as append, cache.appending(starts_of(path)) as append_starts:
+    with cache.append_file(path) as append, cache.append_file(starts_path(path)) as append_starts:
         for text in texts:
             ids = tokenizer.encode(text)
             if len(ids):
@@ -41,19 +43,19 @@ def write_documents(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> d
     return {"tokens": tokens, "bytes": size, "documents": len(starts)}
 
 
-def starts_of(path: Path) -> Path:
-    """The file with the places where the documents of a file of ids begin."""
+def starts_path(path: Path) -> Path:
+    """Returns the path of the file with the indices of the documents' first tokens."""
     return path.with_suffix(".starts")
 
 
 def read_starts(path: Path) -> np.ndarray:
-    """Where each document of a file of ids begins: (documents,) int64, increasing, the first 0."""
-    return np.fromfile(starts_of(path), dtype=np.int64)
+    """Returns the index of each document's first token: (documents,) int64, increasing from 0."""
+    return np.fromfile(starts_path(path), dtype=np.int64)
 
 
-def numbered(starts: np.ndarray, start: int, end: int) -> np.ndarray:
-    """For each of the tokens start .. end - 1, the number of its document, counted from that of the
-    first: int64.
+def document_numbers(starts: np.ndarray, start: int, end: int) -> np.ndarray:
+    """Returns the number of the document of each of the tokens start .. end - 1, counted from that
+    of token `start`: int64.
     """
     found = np.searchsorted(starts, np.arange(start, end), side="right")
     return found - found[0]

@@ -1,6 +1,4 @@
-"""The data set that a loader reads: the example at a place of the run, transformed by the
-objective.
-"""
+"""The data set of a loader: the examples of a split, transformed by the objective."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +9,20 @@ import torch
 from xformer_kit.data.batch import Example
 from xformer_kit.data.order import example_generator
 
-Make = Callable[[Example, torch.Generator], Example]
+Transform = Callable[[Example, torch.Generator], Example]
 
 
 @dataclass(eq=False)
 class Examples:
-    """dataset[index], transformed by the objective. Key k stands for index k % n of epoch k // n, n
-    examples; of a mixture for a place of the epoch, which holds another example in each.
+    """The examples of a data set of n examples, transformed by the objective.
 
-    The randomness of an example (masking, corruption) is a function of (seed, epoch, index), so
-    that it differs between epochs and a resumed run has the same.
+    Key k is example k % n of epoch k // n. For a mixture k % n is a position, which holds another
+    example in each epoch. The random numbers of an example (masking, corruption) are a function of
+    (seed, epoch, index), so that they differ between epochs and are the same in a resumed run.
     """
 
     dataset: Any
-    make: Make | None
+    transform: Transform | None
     seed: int
 
     def __len__(self) -> int:
@@ -32,8 +30,8 @@ class Examples:
 
     def __getitem__(self, key: int) -> Example:
         epoch, index = divmod(key, len(self.dataset))
-        rows = getattr(self.dataset, "rows", None)  # of a mixture
-        example = self.dataset[index if rows is None else rows(self.seed, epoch, index)]
-        if self.make is None:
+        indices = getattr(self.dataset, "example_indices", None)  # of a mixture
+        example = self.dataset[index if indices is None else indices(self.seed, epoch, index)]
+        if self.transform is None:
             return example
-        return self.make(example, example_generator(self.seed, epoch, index))
+        return self.transform(example, example_generator(self.seed, epoch, index))

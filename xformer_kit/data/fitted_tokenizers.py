@@ -1,4 +1,4 @@
-"""Tokenizers that are fitted on a corpus, once, and saved next to the ids that they encode."""
+"""Tokenizers that are fitted once on a corpus and saved next to the ids of its text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,45 +12,45 @@ from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True)
-class Tokenizers:
-    """The tokenizers of a config for a corpus: one, or one for the targets of pairs and one for the
-    sources.
+class FittedTokenizers:
+    """Fits, saves and loads the tokenizers of a config: one, or for pairs one for the targets and
+    one for the sources.
     """
 
-    node: dict[str, Any]  # complete
-    files: tuple[str, ...]
+    node: dict[str, Any]  # config of the tokenizer, with all options
+    files: tuple[str, ...]  # names of their files
 
     @classmethod
-    def of(cls, config: Plain, corpus: Corpus) -> "Tokenizers":
+    def of(cls, config: Plain, corpus: Corpus) -> "FittedTokenizers":
         node = TOKENIZERS.complete(config["tokenizer"])
-        one = node.pop("shared", True) or corpus.form != "pairs"
-        return cls(node, ("tokenizer.json", "source_tokenizer.json")[: 1 if one else 2])
+        shared = node.pop("shared", True) or corpus.form != "pairs"
+        return cls(node, ("tokenizer.json", "source_tokenizer.json")[: 1 if shared else 2])
 
-    def known(self) -> list[Any]:
-        """Values that the ids of a text depend on, besides the text."""
-        content = TOKENIZERS.create(self.node).content
+    def fingerprint_values(self) -> list[Any]:
+        """Returns the values that the ids of a text depend on, without the text."""
+        file_hash = TOKENIZERS.create(self.node).file_hash
         each = ["each"] * (len(self.files) - 1)
-        code = cache.code_of(TOKENIZERS[self.node["name"]])
-        return [self.node, code, *each, *([] if content is None else [content])]
+        code = cache.code_hash(TOKENIZERS[self.node["name"]])
+        return [self.node, code, *each, *([] if file_hash is None else [file_hash])]
 
     def fit(self, folder: Path, corpus: Corpus) -> list[Tokenizer]:
-        """New tokenizers, fitted on a corpus and written into a folder."""
-        found = [TOKENIZERS.create(self.node) for _ in self.files]
-        sides = ((),) if len(found) == 1 else (("target",), ("source",))
-        for tokenizer, side in zip(found, sides, strict=True):
-            if tokenizer.learns_from:
+        """Fits new tokenizers on a corpus and saves them in a folder."""
+        tokenizers = [TOKENIZERS.create(self.node) for _ in self.files]
+        sides = ((),) if len(tokenizers) == 1 else (("target",), ("source",))
+        for tokenizer, side in zip(tokenizers, sides, strict=True):
+            if tokenizer.fit_splits:
                 on = "".join(f" on the {name}s" for name in side)
-                what = f"Learning the tokens of '{self.node['name']}'{on}"
+                title = f"Learning the tokens of '{self.node['name']}'{on}"
                 # all splits, or only training
-                there = corpus.splits if "valid" in tokenizer.learns_from else tokenizer.learns_from
-                with ReadingProgress(what, corpus.size() // len(sides)) as progress:
+                splits = corpus.splits if "valid" in tokenizer.fit_splits else tokenizer.fit_splits
+                with ReadingProgress(title, corpus.size() // len(sides)) as progress:
                     tokenizer.fit(
-                        progress(text for split in there for text in corpus.texts(split, *side))
+                        progress(text for split in splits for text in corpus.texts(split, *side))
                     )
-        return self.save(folder, found)
+        return self.save(folder, tokenizers)
 
     def save(self, folder: Path, tokenizers: list[Tokenizer]) -> list[Tokenizer]:
-        with cache.writing(folder.parent):
+        with cache.write_errors(folder.parent):
             for tokenizer, file in zip(tokenizers, self.files, strict=True):
                 tokenizer.save(folder / file)
         return tokenizers

@@ -1,4 +1,4 @@
-"""Corpora that label their examples: nothing is written, and their words are the vocabulary."""
+"""Prepares corpora of labelled examples, which write no files; their words are the vocabulary."""
 
 from typing import Any
 
@@ -7,27 +7,28 @@ from xformer_kit.data.tokenizer.simple import Word
 from xformer_kit.registry import ConfigError, Fault
 
 
-def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
-    """The tokenizer and the splits of a labelled corpus: fields of Prepared.
+def prepare_labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
+    """Returns the tokenizer and the splits of a labelled corpus, as fields of Prepared.
 
-    Raises ConfigError if its longest example does not fit into a window of seq_len tokens and the
-    one after.
+    Raises ConfigError if its longest example has more than seq_len + 1 tokens.
     """
-    if fault := too_short(corpus, seq_len):
+    if fault := too_short_fault(corpus, seq_len):
         raise ConfigError(fault)
     tokenizer = Word.of(corpus.words())
     splits = {split: corpus.dataset(split) for split in corpus.splits}
     return {"tokenizer": tokenizer, "source_tokenizer": tokenizer, "folder": None, **splits}
 
 
-def too_short(corpus: Probe, seq_len: int) -> Fault | None:
-    """The fault of windows that do not hold an example, whose last token is not read; else None."""
-    needed = corpus.longest - 1
+def too_short_fault(corpus: Probe, seq_len: int) -> Fault | None:
+    """Returns the fault of a seq_len that is too small for the longest example, whose last token is
+    only predicted; else None.
+    """
+    needed = corpus.max_seq_len - 1
     if seq_len >= needed:
         return None
     return Fault(
         "data.seq_len",
-        f"must hold the longest example, {corpus.longest:,} tokens with the last one only"
+        f"must hold the longest example, {corpus.max_seq_len:,} tokens with the last one only"
         " predicted",
         got=seq_len,
         fix=f"Try {needed} or more, or shorter examples.",

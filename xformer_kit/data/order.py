@@ -1,8 +1,8 @@
-"""The order of examples: position i of epoch e is a pure function of (seed, e, i) on any layout.
+"""The order of examples: the example at position i of epoch e is a function of (seed, e, i).
 
-Nothing is drawn and nothing is stored: an epoch's order is a keyed permutation that is evaluated
-where it is needed, so a run can resume at any step, and ranks and micro-batches take slices of the
-same global batch.
+The order of an epoch is a keyed permutation, which is computed where it is needed and never stored.
+A run can therefore resume at any step, and ranks and micro-batches take slices of the same global
+batch.
 """
 
 import math
@@ -14,28 +14,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from xformer_kit.data.refused import refused
+from xformer_kit.data.config_error import config_error
 
 ROUNDS = 8
-# values of a half: with fewer, some orders of a handful of examples come up visibly too often
-SMALLEST = 8
-AHEAD = 4096  # examples whose order is worked out at once
+# smallest number of values of a half: with fewer, some orders of few examples are too frequent
+MIN_HALF = 8
+BLOCK = 4096  # examples whose order is computed at once
 
 
 def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | np.ndarray":
-    """The index of the example at position i of an epoch: a permutation of range(n) in i, for an
-    int or an array.
+    """Returns the index of the example at position i of an epoch, a permutation of range(n) in i,
+    for an int or an array.
 
-    A Feistel network on pairs (left, right) with a * b >= n values, left < a, right < b: each round
-    adds to one half, modulo its size, a keyed hash of the other, so that every round can be undone.
-    The few values that fall on n or above are sent through again until they fall below (Black &
-    Rogaway, 2002, "Ciphers with arbitrary finite domains", methods 2 and 3). Integers alone, so
-    every machine and every version of numpy gives the same order.
+    A Feistel network on pairs (left, right) with left < a, right < b, a * b >= n. Each round adds
+    to one half, modulo its size, a keyed hash of the other, so that it is invertible. Values of n
+    or above are mapped again until they are below n (Black & Rogaway, 2002, "Ciphers with arbitrary
+    finite domains", methods 2 and 3). Only integers are used, so that every machine and every
+    version of numpy gives the same order.
     """
     values = np.asarray(i, dtype=np.uint64).reshape(-1)
     keys = _round_keys(seed, epoch)
-    a = max(math.isqrt(n - 1) + 1, SMALLEST)
-    b = max(-(-n // a), SMALLEST)
+    a = max(math.isqrt(n - 1) + 1, MIN_HALF)
+    b = max(-(-n // a), MIN_HALF)
     values = _feistel(values, a, b, keys)
     while (outside := values >= n).any():
         values[outside] = _feistel(values[outside], a, b, keys)
@@ -47,12 +47,12 @@ def _feistel(values: Any, a: int, b: int, keys: np.ndarray) -> np.ndarray:
     sizes = np.uint64(a), np.uint64(b)
     left, right = values // sizes[1], values % sizes[1]
     for turn in range(0, ROUNDS, 2):
-        left = (left + mix(right ^ keys[turn]) % sizes[0]) % sizes[0]
-        right = (right + mix(left ^ keys[turn + 1]) % sizes[1]) % sizes[1]
+        left = (left + mix64(right ^ keys[turn]) % sizes[0]) % sizes[0]
+        right = (right + mix64(left ^ keys[turn + 1]) % sizes[1]) % sizes[1]
     return left * sizes[1] + right
 
 
-def mix(x: Any) -> Any:
+def mix64(x: Any) -> Any:
     """splitmix64's finalizer (Steele, Lea & Flood, 2014, figure 17), in integers modulo 2^64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -66,12 +66,12 @@ def _round_keys(seed: int, epoch: int) -> np.ndarray:
 
 
 def hash64(key: bytes) -> int:
-    """BLAKE2b of a key as an unsigned integer of 64 bits."""
+    """Returns the BLAKE2b hash of a key as an unsigned integer of 64 bits."""
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
 
 
 def example_generator(seed: int, epoch: int, index: int) -> torch.Generator:
-    """A generator for what is random about one example (masking, corruption): a function of (seed,
+    """Returns the random generator of one example (for masking, corruption): a function of (seed,
     epoch, index).
     """
     key = hash64(f"example {seed} {epoch} {index}".encode())
@@ -79,28 +79,28 @@ def example_generator(seed: int, epoch: int, index: int) -> torch.Generator:
 
 
 class StepBatches:
-    """The examples of every optimizer step, all devices and accumulation together."""
+    """Base: the examples of each optimizer step, over all devices and micro-batches."""
 
-    n: int  # examples of an epoch
+    n: int  # examples in an epoch
     steps_per_epoch: int
-    dropped: int  # examples that an epoch leaves out
+    dropped: int  # examples that are left out of an epoch
 
     def epoch(self, step: int) -> int:
         return step // self.steps_per_epoch
 
     def __getitem__(self, step: int) -> np.ndarray:
-        """Indices of the examples of a step, int64."""
+        """Returns the indices of a step's examples, int64."""
         raise NotImplementedError
 
-    def fits(self, accumulate: int, world: int) -> None:
-        """Raises ConfigError where a batch does not split evenly over micro-batches and devices."""
+    def check_divisible(self, accumulate: int, world: int) -> None:
+        """Raises ConfigError if a batch does not split evenly over micro-batches and devices."""
         raise NotImplementedError
 
-    def micro(
+    def micro_batch(
         self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
     ) -> list[int]:
-        """The examples that one rank takes in one micro-batch of a step: over both, they are the
-        step's, each once.
+        """Returns the indices of one rank's examples in one micro-batch of a step. Over all ranks
+        and micro-batches, each example of the step occurs once.
         """
         batch = self[step]
         size = len(batch) // (accumulate * world)
@@ -112,9 +112,9 @@ class StepBatches:
 class GlobalBatches(StepBatches):
     """Batches of `batch_size` examples.
 
-    Steps go on over epochs: step s is the batch s % steps_per_epoch of epoch s // steps_per_epoch.
-    The last examples of an epoch's order, too few for a batch, are dropped: `dropped` of them per
-    epoch, other ones each time. Raises ConfigError where a batch is larger than the data.
+    Step s is batch s % steps_per_epoch of epoch s // steps_per_epoch. The last `dropped` examples
+    of an epoch's order, too few for a batch, are left out; they differ between epochs. Raises
+    ConfigError if a batch is larger than the data.
     """
 
     n: int
@@ -123,7 +123,7 @@ class GlobalBatches(StepBatches):
 
     def __post_init__(self) -> None:
         if self.batch_size > self.n:
-            raise refused(
+            raise config_error(
                 "data.batch_size",
                 f"must be at most the {self.n:,} examples of the training data",
                 f"{self.batch_size:,}",
@@ -134,7 +134,7 @@ class GlobalBatches(StepBatches):
 
     def __getitem__(self, step: int) -> np.ndarray:
         epoch, at = divmod(step, self.steps_per_epoch)
-        per_block = max(1, AHEAD // self.batch_size)
+        per_block = max(1, BLOCK // self.batch_size)
         start = at - at % per_block
         key = epoch * self.steps_per_epoch + start
         if self._block[0] != key:
@@ -144,19 +144,19 @@ class GlobalBatches(StepBatches):
         offset = (at - start) * self.batch_size
         return self._block[1][offset : offset + self.batch_size]
 
-    def fits(self, accumulate: int, world: int) -> None:
-        micro_size(self.batch_size, accumulate, world)
+    def check_divisible(self, accumulate: int, world: int) -> None:
+        micro_batch_size(self.batch_size, accumulate, world)
 
 
-def micro_size(batch_size: int, accumulate: int, world: int) -> int:
-    """Sequences per micro-batch and device. Raises ConfigError where the global batch does not
-    split evenly.
+def micro_batch_size(batch_size: int, accumulate: int, world: int) -> int:
+    """Returns the sequences per micro-batch and device. Raises ConfigError if the global batch does
+    not split evenly.
     """
     parts = accumulate * world
     if batch_size % parts:
         lower = batch_size - batch_size % parts
         near = f"{lower} or {lower + parts}" if lower else f"{parts}"
-        raise refused(
+        raise config_error(
             "data.batch_size",
             f"must be a multiple of accumulation times devices, {accumulate} x {world} = {parts}",
             f"{batch_size}",

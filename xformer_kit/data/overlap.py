@@ -1,4 +1,4 @@
-"""Examples of validation and test that occur in training too, counted by 64-bit hashes as the
+"""Counts examples of validation and test that occur in training too, by 64-bit hashes, while the
 splits are read.
 """
 
@@ -16,58 +16,63 @@ SPLIT = "train"
 
 
 class Overlap:
-    """Counts equal pairs, or equal documents of a text. The splits pass through `of`, that of
-    training last.
+    """Counts equal pairs, or equal documents of a text. All splits pass through `observe`, training
+    last.
 
-    Memory: 8 bytes per example of the other splits, and 9 per different one of them once training
-    passes. Pairs with an empty side count nowhere. Of a text without documents nothing is counted.
+    Memory: 8 bytes per example of the other splits, and 9 per different example of them during
+    training. Pairs with an empty side are not counted; texts without documents neither.
     """
 
     def __init__(self, corpus: Corpus):
-        self.what = "pairs" if corpus.form == "pairs" else "documents"
-        self.counted = corpus.form == "pairs" or corpus.documents
-        self.others: dict[str, array[int]] = {}  # split -> the hash of each of its examples
-        self.met = _numbers(array("Q"))  # those hashes that occur in training too
+        self.unit = "pairs" if corpus.form == "pairs" else "documents"
+        self.enabled = corpus.form == "pairs" or corpus.documents
+        self.hashes: dict[str, array[int]] = {}  # split -> hashes of its examples
+        self.in_training = _numbers(array("Q"))  # hashes that occur in training too
 
-    def of(self, split: str, items: Iterable[Any]) -> Iterable[Any]:
-        """The same examples."""
-        if not self.counted:
+    def observe(self, split: str, items: Iterable[Any]) -> Iterable[Any]:
+        """Yields the examples of a split unchanged and hashes them."""
+        if not self.enabled:
             return items
         return self._training(items) if split == SPLIT else self._other(split, items)
 
     def _other(self, split: str, items: Iterable[Any]) -> Iterator[Any]:
-        hashes = self.others[split] = array("Q")
+        hashes = self.hashes[split] = array("Q")
         for item in items:
             hashes.extend(_hashes(item))
             yield item
 
     def _training(self, items: Iterable[Any]) -> Iterator[Any]:
-        # with the largest number, so that each one has a place in it
-        others = [*self.others.values(), array("Q", [2**64 - 1])]
-        known = np.unique(np.concatenate([_numbers(hashes) for hashes in others]))
-        met = np.zeros(len(known), dtype=bool)
-        some: list[int] = []
+        # with the largest number, so that searchsorted returns a valid index
+        arrays = [*self.hashes.values(), array("Q", [2**64 - 1])]
+        known = np.unique(np.concatenate([_numbers(hashes) for hashes in arrays]))
+        found = np.zeros(len(known), dtype=bool)
+        pending: list[int] = []
 
         def look_up() -> None:
-            found = np.array(some, dtype=np.uint64)
-            at = np.searchsorted(known, found)
-            met[at[known[at] == found]] = True
-            some.clear()
+            hashes = np.array(pending, dtype=np.uint64)
+            at = np.searchsorted(known, hashes)
+            found[at[known[at] == hashes]] = True
+            pending.clear()
 
         for item in items:
-            some += _hashes(item)
-            if len(some) == AT_ONCE:
+            pending += _hashes(item)
+            if len(pending) == AT_ONCE:
                 look_up()
             yield item
         look_up()
-        self.met = known[met]
+        self.in_training = known[found]
 
     def counts(self) -> dict[str, list[Any]]:
-        """Split -> [its examples that occur in training too, all its examples, what they are];
-        without splits of none.
+        """Returns split -> [number of its examples that occur in training too, number of its
+        examples, their unit], for splits with such examples.
         """
-        found = {split: np.isin(_numbers(some), self.met) for split, some in self.others.items()}
-        return {k: [int(met.sum()), len(met), self.what] for k, met in found.items() if met.any()}
+        found = {
+            split: np.isin(_numbers(hashes), self.in_training)
+            for split, hashes in self.hashes.items()
+        }
+        return {
+            k: [int(hits.sum()), len(hits), self.unit] for k, hits in found.items() if hits.any()
+        }
 
 
 def _numbers(hashes: "array[int]") -> np.ndarray:
@@ -79,7 +84,7 @@ def training_last(splits: Iterable[str]) -> list[str]:
 
 
 def _hashes(item: str | tuple[str, str]) -> list[int]:
-    """64 bits of a document or of a pair; none of an empty one."""
+    """Returns [64-bit hash] of a document or a pair; [] if it is empty."""
     sides = (item,) if isinstance(item, str) else item
     if not all(side.strip() for side in sides):
         return []

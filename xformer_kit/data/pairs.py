@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.cache import MapsFiles, appending, mapped
-from xformer_kit.data.refused import refused
+from xformer_kit.data.cache import MemoryMapped, append_file, memory_map
+from xformer_kit.data.config_error import config_error
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.data.tokenizer.texts import batches
 from xformer_kit.registry import ConfigError
 
 SIDES = ("source", "target")
 AT_ONCE = 1024  # pairs that are tokenized at once
-# tokens that a model reads on each side besides the text: `text </s>`, and `<s> text` of a target
+# special tokens that a model reads on each side: `text </s>`, and `<s> text` of a target
 SPECIAL = 1
 
 
 @dataclass(eq=False)
-class Ragged(MapsFiles):
-    """Sequences of ids, one after the other in `<path>.bin`; where each begins lies in
-    `<path>.offsets`, int64.
+class Ragged(MemoryMapped):
+    """Sequences of ids of different lengths, concatenated in `<path>.bin`; `<path>.offsets` holds
+    where each begins, int64.
     """
 
     path: Path
@@ -34,17 +34,17 @@ class Ragged(MapsFiles):
 
     @cached_property
     def ids(self) -> np.ndarray:
-        """All ids, read as they are touched."""
-        return mapped(Path(f"{self.path}.bin"), self.dtype, self.tokens)
+        """All ids, memory-mapped."""
+        return memory_map(Path(f"{self.path}.bin"), self.dtype, self.tokens)
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """(count + 1,): where each begins, and the end."""
-        return mapped(Path(f"{self.path}.offsets"), "<i8", self.count + 1)
+        """(count + 1,): where each sequence begins, and the end."""
+        return memory_map(Path(f"{self.path}.offsets"), "<i8", self.count + 1)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each, (count,) int32."""
+        """Tokens of each sequence, (count,) int32."""
         return np.diff(self.offsets).astype(np.int32)
 
     def __len__(self) -> int:
@@ -57,10 +57,10 @@ class Ragged(MapsFiles):
 def write_pairs(
     folder: Path, split: str, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Write the ids of a split's pairs and where each begins; pairs with an empty side are left out
-    and counted.
+    """Writes the ids of a split's pairs, without pairs that have an empty side.
 
-    Returns {"source": the arguments of Ragged, "target": the same, "empty": count}.
+    Returns {"source": the arguments of Ragged, "target": the same, "empty": number of pairs that
+    are left out}.
     """
     empty = 0
     with ExitStack() as stack:
@@ -68,13 +68,13 @@ def write_pairs(
             _Writer(stack, folder / f"{split}.{side}", tokenizer)
             for side, tokenizer in zip(SIDES, (source, target), strict=True)
         ]
-        for some in batches(pairs, AT_ONCE):
-            full = [pair for pair in some if all(text.strip() for text in pair)]
+        for batch in batches(pairs, AT_ONCE):
+            full = [pair for pair in batch if all(text.strip() for text in pair)]
             both = zip(writers, zip(*full, strict=True), strict=False)
             sides = [writer.tokenizer.encode_each(texts) for writer, texts in both]
-            # a tokenizer may have no token for a text
+            # a text may have no tokens
             kept = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
-            empty += len(some) - len(kept)
+            empty += len(batch) - len(kept)
             for writer, ids in zip(writers, zip(*kept, strict=True), strict=False):
                 writer.add(ids)
     return {side: w.written for side, w in zip(SIDES, writers, strict=True)} | {"empty": empty}
@@ -87,12 +87,12 @@ class _Writer:
         self.tokenizer = tokenizer
         self.written: dict[str, Any] = {"dtype": tokenizer.dtype.str, "count": 0, "tokens": 0}
         self.append_ids, self.append_offsets = (
-            stack.enter_context(appending(Path(f"{path}{end}"))) for end in (".bin", ".offsets")
+            stack.enter_context(append_file(Path(f"{path}{end}"))) for end in (".bin", ".offsets")
         )
         self.append_offsets(np.zeros(1, dtype="<i8"))
 
     def add(self, ids: Sequence[np.ndarray]) -> None:
-        ends = self.written["tokens"] + np.cumsum([len(one) for one in ids], dtype="<i8")
+        ends = self.written["tokens"] + np.cumsum([len(sequence) for sequence in ids], dtype="<i8")
         self.append_ids(np.concatenate(ids).astype(self.written["dtype"], copy=False))
         self.append_offsets(ends)
         self.written |= {"count": self.written["count"] + len(ids), "tokens": int(ends[-1])}
@@ -100,16 +100,15 @@ class _Writer:
 
 @dataclass(eq=False)
 class Pairs:
-    """Example i is {"source": ids, "target": ids}, int64, without special tokens; `lengths` counts
-    one for each side.
+    """Example i is {"source": ids, "target": ids}, int64, without special tokens.
 
-    seq_len      the most tokens of a side, special tokens included; with `together`, of both sides
-    in one stream
-    too_long     for longer ones: "drop"; "truncate", the end is cut off; "error"
+    lengths      (n, 2) int32: tokens of source and target, special tokens included
+    seq_len      maximum length of a side or, with `one_stream`, of both sides in one sequence
+    too_long     for longer pairs: "drop"; "truncate", the end is cut off; "error"
     dropped      reason -> number of pairs that are left out ("empty", "too_long") or cut
-    ("truncated")
+                 ("truncated")
 
-    Raises ConfigError if nothing is left, and with "error" for the first pair that is too long.
+    Raises ConfigError if no pair is left, and with "error" for the first pair that is too long.
     """
 
     sides: Sequence[Ragged]  # source, target
@@ -117,32 +116,32 @@ class Pairs:
     seq_len: int
     too_long: str
     tokenizer: Any
-    together: bool
+    one_stream: bool
     empty: int = 0  # pairs that were left out when the files were written
-    place: str = "data"  # config path of the corpus
+    config_path: str = "data"  # config path of the corpus
 
     def __post_init__(self) -> None:
         lengths = np.stack([side.lengths for side in self.sides], axis=1) + SPECIAL
-        sizes = lengths.sum(1) if self.together else lengths.max(1, initial=0)
+        sizes = lengths.sum(1) if self.one_stream else lengths.max(1, initial=0)
         long = sizes > self.seq_len
         count = int(long.sum())
         self.kept: np.ndarray | None = None  # indices of the pairs that are kept; None: all
         if count and self.too_long == "error":
-            raise self._first(lengths, sizes)
+            raise self._too_long_error(lengths, sizes)
         if count and self.too_long == "drop":
             self.kept = np.flatnonzero(~long)
             lengths = lengths[self.kept]
-        lengths = _fitted(lengths, self.seq_len, self.together)
+        lengths = _fit_lengths(lengths, self.seq_len, self.one_stream)
         self.lengths = lengths  # (n, 2) int32: source, target
         if not len(long):
-            raise refused(
-                self.place,
+            raise config_error(
+                self.config_path,
                 f"the split {self.split} must hold a pair",
                 "none",
                 "Give more pairs, or a larger share of them.",
             )
         if not len(lengths) or (lengths <= SPECIAL).any():
-            raise refused(
+            raise config_error(
                 "data.seq_len",
                 "must hold a pair, special tokens included",
                 f"{self.seq_len}, and {count:,} of the {len(long):,} pairs of {self.split} are"
@@ -150,36 +149,36 @@ class Pairs:
                 "Raise it.",
             )
         reason = "too_long" if self.too_long == "drop" else "truncated"
-        self.whole = not count
+        self._uncut = not count
         self.dropped = {k: n for k, n in (("empty", self.empty), (reason, count)) if n}
 
-    def _first(self, lengths: np.ndarray, sizes: np.ndarray) -> ConfigError:
+    def _too_long_error(self, lengths: np.ndarray, sizes: np.ndarray) -> ConfigError:
         long = sizes > self.seq_len
         i = int(long.argmax())
         side = f"the {SIDES[int(lengths[i].argmax())]}"
-        what, has = ("both sides", "have") if self.together else (side, "has")
+        subject, has = ("both sides", "have") if self.one_stream else (side, "has")
         start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
-        return refused(
+        return config_error(
             "data.seq_len",
             "must hold every pair, special tokens included",
-            got=f"{self.seq_len}, and {what} of pair {i + 1:,} of {self.split} (target"
+            got=f"{self.seq_len}, and {subject} of pair {i + 1:,} of {self.split} (target"
             f" {start!r}...) {has} {sizes[i]:,} tokens; {long.sum():,} are longer",
             fix=f"Try {sizes.max():,}, or data.too_long=drop or truncate.",
         )
 
     @cached_property
     def bytes_per_token(self) -> float:
-        """UTF-8 bytes of the targets per token that is predicted: bits per byte = nats per token /
-        ln 2 / it.
+        """UTF-8 bytes of the targets per predicted token: bits per byte = nats per token / ln 2 /
+        bytes_per_token.
         """
         count = self.tokenizer.count_bytes
-        if self.whole:
+        if self._uncut:
             return count(self.sides[1].ids) / self.predicted
         return sum(count(self._ids(1, i)) for i in range(len(self))) / self.predicted
 
     @property
     def predicted(self) -> int:
-        """Tokens of the targets that are predicted, their ends included."""
+        """Number of predicted tokens: those of the targets, with their end tokens."""
         return int(self.lengths[:, 1].sum(dtype=np.int64))
 
     def _ids(self, side: int, i: int) -> np.ndarray:
@@ -194,11 +193,11 @@ class Pairs:
         return {name: self._ids(side, i).astype(np.int64) for side, name in enumerate(SIDES)}
 
 
-def _fitted(lengths: np.ndarray, seq_len: int, together: bool) -> np.ndarray:
-    """Lengths that fit: each side's, or of both together, where the shorter one keeps up to half of
-    the room.
+def _fit_lengths(lengths: np.ndarray, seq_len: int, one_stream: bool) -> np.ndarray:
+    """Returns lengths cut to seq_len per side or, with `one_stream`, to seq_len for both sides
+    together, of which a target keeps at least half if it is that long.
     """
-    if not together:
+    if not one_stream:
         return np.minimum(lengths, seq_len)
     source, target = lengths.T
     target = np.minimum(target, np.maximum(seq_len // 2, seq_len - source))

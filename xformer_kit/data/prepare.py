@@ -1,5 +1,5 @@
-"""Preparation of a corpus: fits a tokenizer, encodes the text piece by piece, and caches the tokens
-under the fingerprint of text, tokenizer and format.
+"""Prepares a corpus: fits a tokenizer, encodes the text in pieces, and caches the tokens under the
+fingerprint of text, tokenizer and format.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from xformer_kit.data.corpus import CORPORA, Corpus
 from xformer_kit.data.corpus.mixture import Mixture
 from xformer_kit.data.corpus.text import Text
 from xformer_kit.data.documents import write_documents, write_text
-from xformer_kit.data.fitted_tokenizers import Tokenizers
-from xformer_kit.data.labelled import labelled
-from xformer_kit.data.mixing import Mixed, joined
+from xformer_kit.data.fitted_tokenizers import FittedTokenizers
+from xformer_kit.data.labelled import prepare_labelled
+from xformer_kit.data.mixing import MixedExamples, concat_splits
 from xformer_kit.data.overlap import Overlap, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.plain import Plain
@@ -25,45 +25,45 @@ from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Fault
 
-# of the files in the cache and of the text of our corpora; a change makes new fingerprints
+# version of the files in the cache and of the text of the corpora; a change makes new fingerprints
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus as a run reads it."""
+    """A corpus with its tokenizers and the examples of its splits."""
 
     tokenizer: Tokenizer  # of a text, or of the targets of pairs
-    fingerprint: str  # sha256 of text, split, tokenizer and format; the same wherever the files lie
-    train: Any  # Windows, Pairs, ProbeExamples
+    fingerprint: str  # sha256 of text, split, tokenizer and format, not of paths
+    train: Any  # Windows, Pairs, ProbeExamples or MixedExamples
     valid: Any
     folder: Path | None  # in the cache
-    test: Any = None  # if the corpus has such a split
-    others: Plain = field(default_factory=dict)  # further splits, such as COGS' gen
-    # of the sources of pairs: the same object if it is shared
+    test: Any = None  # None if the corpus has no such split
+    other_splits: Plain = field(default_factory=dict)  # such as COGS' gen
+    # of the sources of pairs; the same object as `tokenizer` if it is shared
     source_tokenizer: Tokenizer | None = None
-    # "train/too_long", "valid/empty", ... -> pairs
+    # "train/too_long", "valid/empty", ... -> number of pairs
     dropped: Mapping[str, int] = field(default_factory=dict)
-    # "valid", "train/source", ... -> tokens that stand for unknown text
+    # "valid", "train/source", ... -> number of tokens for unknown text
     unknown: Mapping[str, int] = field(default_factory=dict)
-    # "valid", ... -> [examples that are in training too, all examples, "pairs" or ...]
+    # "valid", ... -> [examples that are in training too, all examples, "pairs", "documents", ...]
     overlap: Plain = field(default_factory=dict)
 
 
-class Learned(NamedTuple):
-    """Tokenizers that were fitted on several corpora together."""
+class SharedTokenizers(NamedTuple):
+    """The tokenizers of a mixture, fitted on all of its parts."""
 
     folder: Path
     fingerprint: str
 
 
 def prepare(config: Plain) -> Prepared:
-    """The tokens of a config's corpus: from the cache, else prepared now, in bounded memory.
+    """Returns the prepared corpus of a config, from the cache or else prepared in bounded memory.
 
     Reads config["data"] (the corpus with its options; seq_len, valid_len, too_long, cache),
-    config["tokenizer"], and of config["model"], if it is given, whether there is an encoder.
-    Safe when several processes call it at once. Raises ConfigError for text that cannot be read,
-    encoded, or is shorter than a window, and for pairs that are too long.
+    config["tokenizer"] and, if there is a config["model"], whether it has an encoder. Several
+    processes may call it at the same time. Raises ConfigError for text that cannot be read or
+    encoded or is shorter than a window, and for pairs that are too long.
     """
     data = config["data"]
     options = CORPORA.options(data["name"])
@@ -71,47 +71,55 @@ def prepare(config: Plain) -> Prepared:
         {"name": data["name"]} | {key: data[key] for key in data if key in options}
     )
     if corpus.form == "labelled":
-        content = cache.digest([FORMAT, corpus.fingerprint(), cache.code_of(type(corpus))])
-        return Prepared(fingerprint=content, **labelled(corpus, data["seq_len"]))
-    return _mixed(config, corpus) if isinstance(corpus, Mixture) else _one(config, corpus)
+        content = cache.digest([FORMAT, corpus.fingerprint(), cache.code_hash(type(corpus))])
+        return Prepared(fingerprint=content, **prepare_labelled(corpus, data["seq_len"]))
+    return (
+        _prepare_mixture(config, corpus)
+        if isinstance(corpus, Mixture)
+        else _prepare_corpus(config, corpus)
+    )
 
 
-def _one(config: Plain, corpus: Corpus, learned: Learned | None = None) -> Prepared:
-    """A corpus that is no mixture, with a tokenizer of its own, or one learned from several
-    corpora.
+def _prepare_corpus(
+    config: Plain, corpus: Corpus, shared: SharedTokenizers | None = None
+) -> Prepared:
+    """Prepares a corpus that is not a mixture, with its own tokenizers or with those of a
+    mixture.
     """
-    tokenizers = Tokenizers.of(config, corpus)
-    base, stamp, content = _content(config, corpus)
-    apart = bool(config["data"].get("documents"))
-    content = cache.digest([content, "documents"]) if apart else content
-    shared = [] if learned is None else [learned.fingerprint]
-    fingerprint = cache.digest([FORMAT, content, *tokenizers.known(), *shared])
+    tokenizers = FittedTokenizers.of(config, corpus)
+    base, stamp, content = _corpus_content(config, corpus)
+    by_document = bool(config["data"].get("documents"))
+    content = cache.digest([content, "documents"]) if by_document else content
+    fitted_on = [] if shared is None else [shared.fingerprint]
+    fingerprint = cache.digest([FORMAT, content, *tokenizers.fingerprint_values(), *fitted_on])
 
     def make(folder: Path) -> dict[str, Any]:
-        if learned is None:
-            made = tokenizers.fit(folder, corpus)
+        if shared is None:
+            fitted = tokenizers.fit(folder, corpus)
         else:
-            made = tokenizers.save(folder, tokenizers.load(learned.folder))
-        meta = _make(folder, corpus, made, apart)
+            fitted = tokenizers.save(folder, tokenizers.load(shared.folder))
+        meta = _write_splits(folder, corpus, fitted, by_document)
         if corpus.stamp() != stamp[-1]:
-            raise corpus.refused(
+            raise corpus.config_error(
                 "",
                 "the text must stay as it is while it is read; it was changed",
                 fix="Start again.",
             )
-        known = {"corpus": stamp[1], "tokenizer": tokenizers.node}
-        return meta | {"format": FORMAT, "fingerprint": fingerprint} | known
+        names = {"corpus": stamp[1], "tokenizer": tokenizers.node}
+        return meta | {"format": FORMAT, "fingerprint": fingerprint} | names
 
     folder = base / fingerprint[:32]
-    meta = cache.obtain(folder, make)
-    found = tokenizers.load(folder)
-    splits = _splits(config, corpus, folder, meta, found[0])
-    copies = isinstance(corpus, Text) and cache.remembered(base, ["copies", stamp], corpus.copies)
+    meta = cache.get_or_make(folder, make)
+    loaded = tokenizers.load(folder)
+    splits = _splits(config, corpus, folder, meta, loaded[0])
+    copies = isinstance(corpus, Text) and cache.cached_result(
+        base, ["copies", stamp], corpus.copies
+    )
     return Prepared(
-        found[0],
+        loaded[0],
         fingerprint,
         folder=folder,
-        source_tokenizer=found[-1],
+        source_tokenizer=loaded[-1],
         dropped={
             f"{split}/{reason}": count
             for split, data in splits.items()
@@ -119,7 +127,7 @@ def _one(config: Plain, corpus: Corpus, learned: Learned | None = None) -> Prepa
         },
         unknown=meta["unknown"],
         overlap=copies or meta["overlap"],
-        others={name: splits.pop(name) for name in set(splits) - {"train", "valid", "test"}},
+        other_splits={name: splits.pop(name) for name in set(splits) - {"train", "valid", "test"}},
         **splits,
     )
 
@@ -131,115 +139,129 @@ def _splits(
     meta: Plain,
     tokenizer: Tokenizer,
 ) -> dict[str, Any]:
-    """The examples of every split. Raises ConfigError for one that is empty or too short."""
-    data, place, found = config["data"], corpus.place, dict[str, Any]()
+    """Returns the examples of each split. Raises ConfigError for a split that is empty or too
+    short.
+    """
+    data, config_path, found = config["data"], corpus.config_path, dict[str, Any]()
     valid_len = data.get("valid_len") or data["seq_len"]
-    # without an encoder the decoder reads both sides as one stream
-    together = "encoder" not in config.get("model", {"encoder": {}})
+    # without an encoder the decoder reads source and target as one sequence
+    one_stream = "encoder" not in config.get("model", {"encoder": {}})
     too_long = data.get("too_long") or "error"
-    for split, written in meta["splits"].items():
+    for split, counts in meta["splits"].items():
         file = folder / f"{split}.bin"
-        length, whole = (data["seq_len"], False) if split == "train" else (valid_len, True)
-        if not written.get("source", written)["tokens"] and (fault := corpus.why_empty(split)):
+        length, pad = (data["seq_len"], False) if split == "train" else (valid_len, True)
+        if not counts.get("source", counts)["tokens"] and (fault := corpus.empty_fault(split)):
             raise ConfigError(fault)
         if corpus.form != "pairs":
             found[split] = Windows(
-                file, meta["dtype"], **written, seq_len=length, whole=whole, place=place
+                file, meta["dtype"], **counts, seq_len=length, pad=pad, config_path=config_path
             )
             continue
-        sides = [Ragged(folder / f"{split}.{side}", **written[side]) for side in SIDES]
+        sides = [Ragged(folder / f"{split}.{side}", **counts[side]) for side in SIDES]
         found[split] = Pairs(
-            sides, split, data["seq_len"], too_long, tokenizer, together, written["empty"], place
+            sides,
+            split,
+            data["seq_len"],
+            too_long,
+            tokenizer,
+            one_stream,
+            counts["empty"],
+            config_path,
         )
     return found
 
 
-def _mixed(config: Plain, corpus: Mixture) -> Prepared:
-    """The parts of a mixture, each prepared by itself, with one tokenizer that is learned from all
-    of them.
-    """
-    learned = _learned(config, corpus)
+def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
+    """Prepares each part of a mixture separately, with one tokenizer fitted on all parts."""
+    shared = _fit_shared(config, corpus)
     parts: dict[str, Prepared] = {}
     for name, part in corpus.of.items():
         try:
-            parts[name] = _one(config, part, learned)
+            parts[name] = _prepare_corpus(config, part, shared)
         except ConfigError as error:
-            raise ConfigError(_of_part(part.place, fault) for fault in error.faults) from None
+            raise ConfigError(
+                _name_part(part.config_path, fault) for fault in error.faults
+            ) from None
     first = next(iter(parts.values()))
     fingerprints = [[name, part.fingerprint] for name, part in parts.items()]
 
-    def each(field: str) -> dict[str, Any]:
+    def of_parts(field: str) -> dict[str, Any]:
+        """Part -> the value of a field."""
         return {name: getattr(part, field) for name, part in parts.items()}
 
-    def by_component(field: str) -> dict[str, Any]:
-        """What each part counts, under its name."""
-        counts = each(field).items()
+    def counts_of_parts(field: str) -> dict[str, Any]:
+        """The counts of all parts, with the prefix `part/`."""
+        counts = of_parts(field).items()
         return {f"{name}/{key}": value for name, part in counts for key, value in part.items()}
 
-    further = each("others")
+    other_splits = of_parts("other_splits")
     return Prepared(
         first.tokenizer,
         cache.digest([FORMAT, "mixture", fingerprints]),
-        train=Mixed(each("train"), corpus.weights, corpus.temperature),
-        valid=joined(each("valid")),
-        test=joined(each("test")),
-        folder=None if learned is None else learned.folder,
+        train=MixedExamples(of_parts("train"), corpus.weights, corpus.temperature),
+        valid=concat_splits(of_parts("valid")),
+        test=concat_splits(of_parts("test")),
+        folder=None if shared is None else shared.folder,
         source_tokenizer=first.source_tokenizer,
-        others={
-            split: joined({name: others.get(split) for name, others in further.items()})
-            for split in dict.fromkeys(split for others in further.values() for split in others)
+        other_splits={
+            split: concat_splits({name: splits.get(split) for name, splits in other_splits.items()})
+            for split in dict.fromkeys(
+                split for splits in other_splits.values() for split in splits
+            )
         },
-        dropped=by_component("dropped"),
-        unknown=by_component("unknown"),
-        overlap=by_component("overlap"),
+        dropped=counts_of_parts("dropped"),
+        unknown=counts_of_parts("unknown"),
+        overlap=counts_of_parts("overlap"),
     )
 
 
-def _of_part(place: str, fault: Fault) -> Fault:
-    """A fault of another place, such as the tokenizer, with a note of the part that it is about."""
-    of_component = fault.path == place or fault.path.startswith(f"{place}.")
-    return fault if of_component else fault.with_fix(f"[{place}]")
+def _name_part(config_path: str, fault: Fault) -> Fault:
+    """Adds the part to the fix of a fault at another path, such as the tokenizer."""
+    in_part = fault.path == config_path or fault.path.startswith(f"{config_path}.")
+    return fault if in_part else fault.with_fix(f"[{config_path}]")
 
 
-def _learned(config: Plain, corpus: Mixture) -> Learned | None:
-    """The tokenizer that is learned from all parts of a mixture, kept in the cache; None if there
-    is nothing to learn.
+def _fit_shared(config: Plain, corpus: Mixture) -> SharedTokenizers | None:
+    """Fits the tokenizers of a mixture on all of its parts, in the cache; None if the tokenizer is
+    not fitted.
     """
-    tokenizers = Tokenizers.of(config, corpus)
-    if not TOKENIZERS.create(tokenizers.node).learns_from:
+    tokenizers = FittedTokenizers.of(config, corpus)
+    if not TOKENIZERS.create(tokenizers.node).fit_splits:
         return None
-    contents = [_content(config, part) for part in corpus.of.values()]
+    contents = [_corpus_content(config, part) for part in corpus.of.values()]
     texts = [content for _, _, content in contents]
-    fingerprint = cache.digest([FORMAT, "learned", texts, *tokenizers.known()])
+    fingerprint = cache.digest([FORMAT, "learned", texts, *tokenizers.fingerprint_values()])
     folder = contents[0][0] / fingerprint[:32]
 
     def make(fresh: Path) -> dict[str, Any]:
         tokenizers.fit(fresh, corpus)
         return {"format": FORMAT, "fingerprint": fingerprint, "tokenizer": tokenizers.node}
 
-    cache.obtain(folder, make)
-    return Learned(folder, fingerprint)
+    cache.get_or_make(folder, make)
+    return SharedTokenizers(folder, fingerprint)
 
 
-def _content(config: Plain, corpus: Corpus) -> tuple[Path, list[Any], str]:
-    """(directory of prepared data, stamp of the corpus and its code, fingerprint of the corpus)."""
-    base, part = cache.home(config["data"].get("cache")), type(corpus)
-    stamp = [FORMAT, CORPORA.name_of(part), cache.code_of(part), corpus.stamp()]
-    return base, stamp, cache.remembered(base, stamp, corpus.fingerprint)
+def _corpus_content(config: Plain, corpus: Corpus) -> tuple[Path, list[Any], str]:
+    """Returns (directory of prepared data, stamp of the corpus and its code, its fingerprint)."""
+    base, kind = cache.directory(config["data"].get("cache")), type(corpus)
+    stamp = [FORMAT, CORPORA.name_of(kind), cache.code_hash(kind), corpus.stamp()]
+    return base, stamp, cache.cached_result(base, stamp, corpus.fingerprint)
 
 
-def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], apart: bool) -> dict[str, Any]:
-    """Write the ids of every split; returns their meta data.
+def _write_splits(
+    folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], by_document: bool
+) -> dict[str, Any]:
+    """Writes the ids of every split; returns the meta data.
 
-    `tokenizers` is one, or one for the targets and one for the sources; with `apart`, each document
-    of a text is encoded by itself.
+    tokenizers: one, or one for the targets and one for the sources. by_document: whether each
+    document of a text is encoded separately.
     """
     overlap, tokenizer = Overlap(corpus), tokenizers[0]
-    write = write_documents if apart else write_text
+    write = write_documents if by_document else write_text
     splits: dict[str, Any] = {}
     with ReadingProgress("Tokenizing", corpus.size()) as progress:
         for split in training_last(corpus.splits):
-            items = progress(overlap.of(split, corpus.items(split)))
+            items = progress(overlap.observe(split, corpus.items(split)))
             if corpus.form == "pairs":
                 splits[split] = write_pairs(folder, split, tokenizers[-1], tokenizer, items)
             else:
@@ -249,12 +271,12 @@ def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], apart: bool
         "vocab_size": tokenizer.vocab_size,
         "splits": {split: splits[split] for split in corpus.splits},
         "overlap": overlap.counts(),
-        "unknown": _unknown(folder, tokenizers),
+        "unknown": _count_unknown(folder, tokenizers),
     }
 
 
-def _unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
-    """Number of tokens for unknown text in each file of ids that has any."""
+def _count_unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
+    """Returns the number of tokens for unknown text in each file of ids that has any."""
     counts: dict[str, int] = {}
     for file in sorted(folder.glob("*.bin")):
         tokenizer = tokenizers[-1] if file.stem.endswith(".source") else tokenizers[0]

@@ -1,4 +1,6 @@
-"""Batches and loaders over a prepared corpus; the order of examples does not depend on devices."""
+"""Batches and loaders of a prepared corpus. The order of examples does not depend on the number of
+devices.
+"""
 
 import multiprocessing
 import os
@@ -16,22 +18,22 @@ import torch
 from torch.utils.data import DataLoader
 
 from xformer_kit.data.batch import collate
-from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
+from xformer_kit.data.buckets import LengthBatches, batches_by_length, step_rows
+from xformer_kit.data.config_error import config_error
 from xformer_kit.data.examples import Examples
-from xformer_kit.data.mixing import Mixed
+from xformer_kit.data.mixing import MixedExamples
 from xformer_kit.data.order import GlobalBatches, StepBatches
 from xformer_kit.data.prepare import Prepared
-from xformer_kit.data.refused import refused
 
 
 @dataclass(eq=False)
 class StepSampler:
-    """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to
-    `stop`.
+    """A `batch_sampler` that yields, for each optimizer step from `start` to `stop`, the keys of
+    one rank's examples.
 
-    An example is epoch * n + index. Micro-batch k is the k-th of `accumulate` equal parts of the
-    list. `only` > 0 repeats the first so many batches. Raises ConfigError if the global batch is
-    not a multiple of accumulation times devices.
+    The key of an example is epoch * n + index. Micro-batch k is the k-th of `accumulate` equal
+    parts of the list. overfit_batches: if above 0, the first `overfit_batches` steps are repeated.
+    Raises ConfigError if the global batch is not a multiple of accumulation times devices.
     """
 
     batches: StepBatches
@@ -40,32 +42,32 @@ class StepSampler:
     accumulate: int = 1
     rank: int = 0
     world: int = 1
-    only: int = 0
-    start: int = 0  # steps that a resumed run has consumed
+    overfit_batches: int = 0
+    start: int = 0  # steps completed before a run is resumed
 
     def __post_init__(self) -> None:
-        self.batches.fits(self.accumulate, self.world)
+        self.batches.check_divisible(self.accumulate, self.world)
 
     def __len__(self) -> int:
         return max(0, self.stop - self.start)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return map(self.of, range(self.start, self.stop))
+        return map(self.indices, range(self.start, self.stop))
 
-    def of(self, step: int) -> list[int]:
-        """This rank's examples of a step."""
-        step = step % self.only if self.only else step
+    def indices(self, step: int) -> list[int]:
+        """Returns the keys of this rank's examples of a step."""
+        step = step % self.overfit_batches if self.overfit_batches else step
         split = (self.accumulate, self.rank, self.world)
         first = self.batches.epoch(step) * self.batches.n
         return [
             first + i
             for micro in range(self.accumulate)
-            for i in self.batches.micro(step, micro, *split)
+            for i in self.batches.micro_batch(step, micro, *split)
         ]
 
 
 class TrainingData:
-    """A prepared corpus, its batches, and loaders over them."""
+    """A prepared corpus with its batches and loaders."""
 
     def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any):
         self.config = config
@@ -74,16 +76,16 @@ class TrainingData:
         data = config["data"]
         trainer = config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
-        self.together = "encoder" not in config["model"]  # both sides of a pair are one stream
+        self.one_stream = "encoder" not in config["model"]  # source and target are one sequence
         self.batches: StepBatches
         train, tokens = prepared.train, data.get("batch_tokens")
         if tokens is None:
             self.batches = GlobalBatches(len(train), data["batch_size"], seed)
         elif hasattr(train, "lengths"):
-            mixed = train if isinstance(train, Mixed) else None
-            self.batches = LengthBatches(train.lengths, tokens, seed, self.together, mixed)
+            mixed = train if isinstance(train, MixedExamples) else None
+            self.batches = LengthBatches(train.lengths, tokens, seed, self.one_stream, mixed)
         else:
-            raise refused(
+            raise config_error(
                 "data.batch_tokens",
                 f"is about examples of several lengths; data={data['name']} has one",
                 fix="Leave it null.",
@@ -92,63 +94,68 @@ class TrainingData:
         if limit is not None:
             steps = limit if isinstance(limit, int) else int(limit * self.batches.steps_per_epoch)
             self.batches.steps_per_epoch = min(self.batches.steps_per_epoch, max(1, steps))
-        self.only = min(trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch)
+        self.overfit_batches = min(
+            trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch
+        )
 
     @property
     def rows(self) -> int:
-        """Rows of data.seq_len tokens in a step, all devices and accumulation together."""
+        """Rows of data.seq_len tokens in a step, over all devices and micro-batches."""
         return step_rows(self.config["data"])
 
     @property
     def total_steps(self) -> int:
-        """trainer.max_steps, or max_epochs in optimizer steps where that is null; the smaller where
-        both are given.
+        """The smaller of trainer.max_steps and trainer.max_epochs in optimizer steps; null is no
+        limit.
         """
         trainer = self.config["trainer"]
         epochs = trainer.get("max_epochs")
         bounds = [trainer.get("max_steps"), epochs and epochs * self.batches.steps_per_epoch]
         return min(bound for bound in bounds if bound)
 
-    def steps(self, accumulate: int, rank: int, world: int, start: int = 0) -> StepSampler:
+    def step_sampler(self, accumulate: int, rank: int, world: int, start: int = 0) -> StepSampler:
         return StepSampler(
             self.batches,
             stop=self.total_steps,
             accumulate=accumulate,
             rank=rank,
             world=world,
-            only=self.only,
+            overfit_batches=self.overfit_batches,
             start=start,
         )
 
-    def train(self, steps: StepSampler, device: torch.device) -> DataLoader:
+    def train_loader(self, steps: StepSampler, device: torch.device) -> DataLoader:
         return self._loader("train", steps, device)
 
-    def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
-        """Every example of the validation split once over all ranks, `rows` at a time.
+    def valid_loader(
+        self, rows: int, device: torch.device, rank: int = 0, world: int = 1
+    ) -> DataLoader:
+        """Loads every example of the validation split once over all ranks, in batches of `rows`.
 
-        With data.batch_tokens or data.valid_len, as many as fit into `rows` rows of data.seq_len
-        tokens.
+        With data.batch_tokens or data.valid_len, a batch has at most the tokens of `rows` rows of
+        data.seq_len.
         """
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
-        return self._loader("train" if self.only else "valid", batches, device)
+        return self._loader("train" if self.overfit_batches else "valid", batches, device)
 
     def valid_batches(
         self, rows: int, rank: int = 0, world: int = 1
     ) -> list[tuple[str | None, list[int]]]:
-        """(part, indices) of each batch of `valid`. Of a mixture, a batch holds examples of one
-        part, and the parts take turns, so that a run that validates on a few batches sees all of
-        them; else part is None.
+        """Returns (part, indices) of each batch of `valid_loader`.
+
+        A batch of a mixture holds examples of one part. The batches of parts alternate, so that a
+        few batches cover all parts. Without a mixture, part is None.
         """
         valid = self.prepared.valid
-        if self.only:  # over what the run trains on
-            seen = [int(i) for step in range(self.only) for i in self.batches[step]]
-            return [(None, batch) for batch in _cut(seen[rank::world], rows)]
+        if self.overfit_batches:  # validates on the training examples
+            trained = [int(i) for step in range(self.overfit_batches) for i in self.batches[step]]
+            return [(None, batch) for batch in _cut(trained[rank::world], rows)]
         spans = valid.spans() if hasattr(valid, "spans") else {None: range(len(valid))}
-        found = []
+        found = []  # (fraction of the part's batches before it, part, batch)
         for part, span in spans.items():
             batches = self._valid_batches(span, rows, rank, world)
             found += [(k / len(batches), part, batch) for k, batch in enumerate(batches)]
-        return [(part, batch) for _, part, batch in sorted(found, key=lambda one: one[0])]
+        return [(part, batch) for _, part, batch in sorted(found, key=lambda item: item[0])]
 
     def _valid_batches(self, span: range, rows: int, rank: int, world: int) -> list[list[int]]:
         data = self.config["data"]
@@ -156,26 +163,30 @@ class TrainingData:
             longer = (data.get("valid_len") or data["seq_len"]) / data["seq_len"]
             return _cut(span[rank::world], max(1, int(rows / longer)))
         lengths = self.prepared.valid.lengths[span.start : span.stop]
-        batches = in_order(lengths, rows * data["seq_len"], self.together)[rank::world]
+        batches = batches_by_length(lengths, rows * data["seq_len"], self.one_stream)[rank::world]
         return [[span.start + i for i in batch] for batch in batches]
 
-    def parts(self) -> dict[str, float | None]:
-        """The parts of a mixture, each validated by itself, and their bytes per token."""
+    def part_bytes_per_token(self) -> dict[str, float | None]:
+        """Bytes per token of each part of a mixture, which are validated separately; empty without
+        one.
+        """
         valid = self.prepared.valid
-        if self.only or not hasattr(valid, "spans"):
+        if self.overfit_batches or not hasattr(valid, "spans"):
             return {}
         return {name: self._bytes_per_token(part) for name, part in valid.parts.items()}
 
-    def counts(self, steps: int) -> dict[str, int]:
-        """Number of examples of each part of a mixture in the first steps; empty if there are no
-        parts.
+    def part_counts(self, steps: int) -> dict[str, int]:
+        """Number of examples of each part of a mixture in the first `steps` steps; empty if there
+        are no parts.
         """
         train = self.prepared.train
-        if not hasattr(train, "rows"):
+        if not hasattr(train, "example_indices"):
             return {}
         counts = sum(
             (
-                train.part_counts(self.batches[step % self.only if self.only else step])
+                train.part_counts(
+                    self.batches[step % self.overfit_batches if self.overfit_batches else step]
+                )
                 for step in range(steps)
             ),
             start=np.zeros(len(train.parts), dtype=np.int64),
@@ -183,34 +194,35 @@ class TrainingData:
         return dict(zip(train.parts, counts.tolist(), strict=True))
 
     def examples(self, split: str) -> Examples:
-        """A split as the objective sees it. That of validation is always the same: it has one
-        epoch.
-        """
+        """Examples of a split, transformed by the objective."""
         return Examples(getattr(self.prepared, split), self.objective.example, self.seed)
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Of the split that is validated on; None if it is not text, or not all of it is
+        """Bytes per token of the validation split; None if it is not text or if not every token is
         predicted.
         """
-        return self._bytes_per_token(self.prepared.train if self.only else self.prepared.valid)
+        return self._bytes_per_token(
+            self.prepared.train if self.overfit_batches else self.prepared.valid
+        )
 
     def _bytes_per_token(self, split: Any) -> float | None:
         return getattr(split, "bytes_per_token", None) if self.objective.covers else None
 
     def _loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
-        workers, more = self.config["data"].get("num_workers") or 0, dict[str, Any]()
+        workers = self.config["data"].get("num_workers") or 0
+        options: dict[str, Any] = {}
         if workers:
-            # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was
-            # forked of it would inherit.
+            # A worker forked from this process would inherit its threads, signal handlers and
+            # perhaps a GPU.
             context = multiprocessing.get_context("forkserver")
-            if sys.platform == "linux":  # elsewhere libraries do not outlive a fork
-                # Imported once, not by every worker.
+            if sys.platform == "linux":  # on other systems libraries do not survive a fork
+                # Imported once, not in every worker.
                 context.set_forkserver_preload(["__main__", __name__])
-            more = {
+            options = {
                 "persistent_workers": True,
                 "multiprocessing_context": context,
-                "worker_init_fn": partial(end_with, os.getpid()),
+                "worker_init_fn": partial(exit_with_reader, os.getpid()),
             }
         dataset: Any = self.examples(split)
         return DataLoader(
@@ -219,7 +231,7 @@ class TrainingData:
             collate_fn=collate,
             num_workers=workers,
             pin_memory=device.type == "cuda",
-            **more,
+            **options,
         )
 
 
@@ -227,24 +239,23 @@ def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
     return [list(indices[i : i + rows]) for i in range(0, len(indices), rows)]
 
 
-def end_with(reader: int, _worker: int) -> None:
-    """End this loader process when the process that reads from it does, also after a kill -9.
+def exit_with_reader(reader: int, _worker: int) -> None:
+    """Ends this loader process when the process `reader` has ended, also after a kill -9.
 
-    Its parent is the fork server, which lives as long as it does, so torch's own check of the
-    parent does not apply.
+    torch checks the parent process. Here that is the fork server, which does not end before.
     """
 
     def watch() -> None:
         while True:
             time.sleep(1)
-            if not alive(reader):
+            if not is_running(reader):
                 os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+def is_running(process: int) -> bool:
+    """Whether a process runs. A zombie does not."""
     try:
         os.kill(process, 0)
         stat = Path(f"/proc/{process}/stat")
@@ -255,8 +266,10 @@ def alive(process: int) -> bool:
         return True
 
 
-def speaking(objective: Any, prepared: Any) -> Any:
-    """The objective with the tokenizers of a corpus, which get the objective's special tokens."""
+def attach_tokenizers(objective: Any, prepared: Any) -> Any:
+    """Sets the objective's tokenizers to those of a corpus, with the objective's special tokens;
+    returns the objective.
+    """
     objective.tokenizer = prepared.tokenizer
     objective.source_tokenizer = prepared.source_tokenizer or prepared.tokenizer
     for tokenizer in (objective.tokenizer, objective.source_tokenizer):
@@ -265,9 +278,9 @@ def speaking(objective: Any, prepared: Any) -> Any:
 
 
 def check_fingerprint(before: str | None, now: str) -> None:
-    """Raises ConfigError if a resumed run would use other data than before."""
+    """Raises ConfigError if the data of a resumed run differ from those before."""
     if before is not None and before != now:
-        raise refused(
+        raise config_error(
             "data",
             "the text must be the one that the run began with; its fingerprint was"
             f" {before[:12]} and is {now[:12]}",

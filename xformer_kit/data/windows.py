@@ -1,4 +1,4 @@
-"""Examples of a text: windows of seq_len tokens and the one after them, read from a memory map."""
+"""Examples of a text: windows of seq_len + 1 tokens, read from a memory map."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,45 +7,44 @@ from typing import ClassVar
 
 import numpy as np
 
-from xformer_kit.data.cache import MapsFiles, mapped, reading
-from xformer_kit.data.documents import numbered, read_starts
-from xformer_kit.data.refused import refused
+from xformer_kit.data.cache import MemoryMapped, memory_map, missing_file_errors
+from xformer_kit.data.config_error import config_error
+from xformer_kit.data.documents import document_numbers, read_starts
 
 
 @dataclass(eq=False)
-class Windows(MapsFiles):
-    """Example i holds the tokens i * seq_len to (i + 1) * seq_len, both ends included: neighbours
-    share one token.
+class Windows(MemoryMapped):
+    """Example i holds the tokens i * seq_len to (i + 1) * seq_len, both included: neighbours share
+    one token, so that every token after the first is predicted exactly once.
 
-    So every token after the first is predicted exactly once. For training an incomplete last window
-    is dropped; with `whole` it is padded with id 0 and comes with `real`, False on padding, so that
-    a loss is over the whole text. Of `documents` that are kept apart each token comes with the
-    number of its own, and the first of each is not predicted. Raises ConfigError where the text is
-    shorter than one window.
+    pad: whether an incomplete last window is padded with id 0, with `real` False on padding, so
+    that a loss is over all of the text; otherwise, for training, it is dropped. documents: if
+    given, each token has the number of its document, and the first token of each is not predicted.
+    Raises ConfigError if the text is shorter than one window.
     """
 
-    dropped: ClassVar[dict[str, int]] = {}  # as of Pairs: nothing
+    dropped: ClassVar[dict[str, int]] = {}  # as in Pairs; windows drop nothing
 
     file: Path
     dtype: str
-    tokens: int  # of the whole split
-    bytes: int  # of utf-8 text, of all tokens but the first ones, never predicted
+    tokens: int  # of the split
+    bytes: int  # of utf-8 text, of all tokens that are predicted
     seq_len: int
-    whole: bool
+    pad: bool
     documents: int | None = None  # number of separate documents; None: one text
-    place: str = "data"  # config path of the corpus
+    config_path: str = "data"  # config path of the corpus
 
     def __post_init__(self) -> None:
-        if self.whole and self.tokens < 2:
-            raise refused(
-                self.place,
+        if self.pad and self.tokens < 2:
+            raise config_error(
+                self.config_path,
                 "the validation text must have at least 2 tokens",
                 f"{self.tokens}",
-                f"Give a longer text, or a larger {self.place}.valid.",
+                f"Give a longer text, or a larger {self.config_path}.valid.",
             )
-        if not self.whole and self.tokens <= self.seq_len:
+        if not self.pad and self.tokens <= self.seq_len:
             fewer = f"Try {self.tokens - 1} or less, or give" if self.tokens > 1 else "Give"
-            raise refused(
+            raise config_error(
                 "data.seq_len",
                 f"one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training"
                 " text",
@@ -53,31 +52,31 @@ class Windows(MapsFiles):
                 f"{fewer} a longer text.",
             )
         predicted = self.tokens - 1
-        self.length = -(-predicted // self.seq_len) if self.whole else predicted // self.seq_len
-        _ = self.ids  # a map that is open outlives its file
+        self.length = -(-predicted // self.seq_len) if self.pad else predicted // self.seq_len
+        _ = self.ids  # an open map stays valid after its file is removed
 
     @property
     def predicted(self) -> int:
         """Tokens that are predicted in all examples, each once."""
-        last = self.tokens - 1 if self.whole else self.length * self.seq_len
+        last = self.tokens - 1 if self.pad else self.length * self.seq_len
         if self.documents is None:
             return last
         return last - int(((self.starts > 0) & (self.starts <= last)).sum())
 
     @property
     def bytes_per_token(self) -> float:
-        """Bits per byte = nats per token / ln 2 / bytes_per_token."""
+        """UTF-8 bytes per predicted token: bits per byte = nats per token / ln 2 / this."""
         return self.bytes / max(1, self.tokens - (self.documents or 1))
 
     @cached_property
     def ids(self) -> np.ndarray:
-        """All token ids of the split, of their small type, read as they are touched."""
-        return mapped(self.file, self.dtype, self.tokens)
+        """All token ids of the split, in their small type, memory-mapped."""
+        return memory_map(self.file, self.dtype, self.tokens)
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Where each document begins."""
-        with reading(self.file):
+        """The index of each document's first token."""
+        with missing_file_errors(self.file):
             return read_starts(self.file)
 
     def __len__(self) -> int:
@@ -85,8 +84,8 @@ class Windows(MapsFiles):
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         """{"tokens": (seq_len + 1,) int64}, for a padded window also {"tokens.real": (seq_len + 1,)
-        bool}, and of documents {"tokens.document": (seq_len + 1,) int64}, counted from the window's
-        first.
+        bool}, and with documents {"tokens.document": (seq_len + 1,) int64}, counted from the first
+        of the window.
         """
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
         start, end = i * self.seq_len, (i + 1) * self.seq_len + 1
@@ -97,5 +96,5 @@ class Windows(MapsFiles):
             example["tokens"] = np.pad(example["tokens"], (0, missing))
             example["tokens.real"] = np.arange(self.seq_len + 1) < len(ids)
         if self.documents is not None:
-            example["tokens.document"] = numbered(self.starts, start, end)
+            example["tokens.document"] = document_numbers(self.starts, start, end)
         return example

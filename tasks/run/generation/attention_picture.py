@@ -1,4 +1,4 @@
-"""The attention weights of a run's model in a text, and a picture of them with the tokens'
+"""The attention weights of a run's model on a text, and a picture of them with the tokens'
 names.
 """
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tasks import State
 from tasks.run.faults import refusal
-from tasks.run.generation.decoding import answer, batch_on, device_of
-from tasks.run.generation.infilling import HOLE, pieces
-from tasks.run.generation.translation import encoded_line
+from tasks.run.generation.decoding import batch_to_device, device_of, greedy_answer
+from tasks.run.generation.infilling import HOLE, split_at_holes
+from tasks.run.generation.translation import encode_line
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
@@ -25,25 +25,30 @@ def attention_picture(
     length: int | None = None,
     heads: Sequence[int] | None = None,
 ) -> Picture:
-    """The first sequence of what attentions saw, the first `length` tokens of it, with the names of
-    the tokens; `heads`: the numbers of those that were chosen.
+    """Plots the attention weights of the first sequence of a batch, with the names of its tokens.
+
+    seen: weights by the name of the attention. length: plots the first tokens only. heads: the
+    numbers of the heads that `seen` holds.
     """
     objective, tokens, source = run.objective, None, None
     weights: dict[str, Tensor] = {}
-    for name, one in seen.items():
+    for name, attention in seen.items():
         if run.model.two_stacks and name.startswith("encoder."):
-            source = token_names(one.query, objective.source_tokenizer, length)
+            source = token_names(attention.query, objective.source_tokenizer, length)
         else:
-            tokens = token_names(one.query, objective.tokenizer, length)
-        if one.key is not one.query:
-            source = token_names(one.key, objective.source_tokenizer, length)
-        learned = one.weights.shape[-1] - one.key.length
-        weights[name] = one.weights[:1, :, :length, : None if length is None else learned + length]
+            tokens = token_names(attention.query, objective.tokenizer, length)
+        if attention.key is not attention.query:
+            source = token_names(attention.key, objective.source_tokenizer, length)
+        # keys of its own, before those of the tokens
+        learned = attention.weights.shape[-1] - attention.key.length
+        weights[name] = attention.weights[
+            :1, :, :length, : None if length is None else learned + length
+        ]
     return plot_attention(weights, tokens, source=source, heads=heads)
 
 
 def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> list[str]:
-    """What each token of the first row stands for; special tokens have names."""
+    """Returns the text of each token of the first row; special tokens have names."""
     known, ids = tokenizer.vocab_size, tokens.ids[0, :length].tolist()  # type: ignore[index]
     return [
         (
@@ -55,12 +60,14 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
     ]
 
 
-def seen_of(run: Any, text: str, target: str | None, layers: Any, heads: Any) -> dict[str, Seen]:
-    """The attention weights of a run's model in a text, prepared as in its task: with the task's
-    special tokens, `<mask>` for holes, and with a target, or else the model's own greedy answer.
+def attention_weights(
+    run: Any, text: str, target: str | None, layers: Any, heads: Any
+) -> dict[str, Seen]:
+    """Returns the attention weights of a run's model on a text, by the name of the attention.
 
-    Raises ConfigError for a text that the tokenizer cannot encode, and for a target if the task has
-    none.
+    The text is prepared as in the run's task: with its special tokens, with `<mask>` for holes, and
+    with the target or, without one, the model's greedy answer. Raises ConfigError for a text that
+    the tokenizer cannot encode, and for a target if the task has none.
     """
     objective, model = run.objective, run.model
     if not hasattr(objective, "pair"):
@@ -70,37 +77,35 @@ def seen_of(run: Any, text: str, target: str | None, layers: Any, heads: Any) ->
                 "--target", f"is of a run with sources and targets; this one is of task={task}"
             )
         ids = torch.from_numpy(_ids(objective, objective.tokenizer, text, "--text").astype("int64"))
-        given = {"ids": ids[None].to(device_of(run))}
+        inputs = {"ids": ids[None].to(device_of(run))}
     else:
-        given = _answered(run, text, target)
-    if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
+        inputs = _pair_inputs(run, text, target)
+    if not next(iter(inputs.values())).shape[1]:  # type: ignore[union-attr]
         raise refusal(
             "--text",
             "must hold one token at least",
             got="none",
             fix="Try --text 'To be, or not to be'.",
         )
-    return watched(model, lambda: model(**given), layers, heads)
+    return watched(model, lambda: model(**inputs), layers, heads)
 
 
-def _answered(run: Any, text: str, target: str | None) -> State:
-    """The inputs of a model of sources and targets: a text and a target, or else the model's
-    answer.
-    """
+def _pair_inputs(run: Any, text: str, target: str | None) -> State:
+    """Returns the model's inputs for a source and its target, or without one its greedy answer."""
     objective = run.objective
     source = _ids(objective, objective.source_tokenizer, text, "--text")
     if target is not None:
-        said = encoded_line(objective.tokenizer, target, "--target")
+        target_ids = encode_line(objective.tokenizer, target, "--target")
     else:
-        said = answer(run, source, run.config["data"]["seq_len"] - 1)
-    batch = batch_on(device_of(run), [objective.pair(source, said)])
+        target_ids = greedy_answer(run, source, run.config["data"]["seq_len"] - 1)
+    batch = batch_to_device(device_of(run), [objective.pair(source, target_ids)])
     if "target" not in batch:
         return {"ids": batch["tokens"].ids, "prefix": batch["tokens"].prefix}
     return {"target": batch["target"].ids, "source": batch["source"].ids}
 
 
 def _ids(objective: Any, tokenizer: Any, text: str, where: str) -> Any:
-    """The ids of a text, in which holes are what the task reads there."""
+    """Returns the ids of a text, with the task's mask or sentinel tokens for holes."""
     if HOLE.search(text) and hasattr(objective, "blanked"):
-        return objective.blanked(pieces(objective, text, where)[1])
-    return encoded_line(tokenizer, text, where)
+        return objective.blanked(split_at_holes(objective, text, where)[1])
+    return encode_line(tokenizer, text, where)

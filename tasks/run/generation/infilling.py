@@ -1,4 +1,6 @@
-"""Texts with holes: `<mask>` marks what a model fills in, for every tokenizer and objective."""
+"""Texts with holes: `<mask>` marks where a model fills in text, for every tokenizer and
+objective.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,8 +10,8 @@ import numpy as np
 import torch
 
 from tasks.run.faults import refusal
-from tasks.run.generation.decoding import decode_answers, device_of
-from tasks.run.generation.translation import check_length, encoded_line, place
+from tasks.run.generation.decoding import device_of, generate_answers
+from tasks.run.generation.translation import check_length, encode_line, line_path
 
 MASK = "<mask>"
 HOLE = re.compile(r"<mask>|<extra_id_(\d+)>")
@@ -21,18 +23,18 @@ class Candidates(NamedTuple):
     """
 
     text: str
-    likely: list[list[tuple[str, float]]]  # of each hole (token, probability), the likeliest first
+    likely: list[list[tuple[str, float]]]  # per hole: (token, probability), the likeliest first
 
 
 def text_with_holes(objective: Any, ids: np.ndarray) -> str:
-    """A text with its holes as `<mask>`, and other special tokens by their names."""
+    """Decodes ids to a text with holes as `<mask>` and other special tokens as their names."""
     tokenizer, known, text = objective.tokenizer, objective.tokenizer.vocab_size, ""
-    holes, gap = {*getattr(objective, "holes", ()), MASK}, _own_space(tokenizer)
+    holes, gap = {*getattr(objective, "holes", ()), MASK}, _words_include_space(tokenizer)
     for run in np.split(ids, np.flatnonzero((ids[1:] >= known) | (ids[:-1] >= known)) + 1):
         if not len(run):
             continue
         if run[0] < known:
-            text += tokenizer.to_bytes(run, goes_on=bool(text)).decode("utf-8", "replace")
+            text += tokenizer.to_bytes(run, continuation=bool(text)).decode("utf-8", "replace")
         else:
             name = tokenizer.specials[int(run[0]) - known]
             text += " " * (gap and bool(text) and not text[-1].isspace()) + (
@@ -41,13 +43,13 @@ def text_with_holes(objective: Any, ids: np.ndarray) -> str:
     return text
 
 
-def pieces(objective: Any, text: str, where: str) -> tuple[str | None, list[np.ndarray]]:
-    """A text that a user wrote -> the special token that it opens with, if any, and the ids between
-    its holes.
+def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, list[np.ndarray]]:
+    """Splits a user's text at its holes: returns the special token that it begins with, if there is
+    one, and the ids of each piece between holes.
 
-    A hole is `<mask>`, or the next sentinel of a task that has them. The space before one belongs
-    to the word that is hidden, where the tokenizer's words have theirs. Raises ConfigError for a
-    text without holes, and for sentinels out of order.
+    A hole is `<mask>`, or the next sentinel if the task has sentinels. If the tokenizer's words
+    include the space before them, the space before a hole belongs to the hidden word. Raises
+    ConfigError for a text without holes and for sentinels that are not in order.
     """
     opening = next(
         (name for name in getattr(objective, "openings", ()) if text.startswith(name)), None
@@ -80,32 +82,34 @@ def pieces(objective: Any, text: str, where: str) -> tuple[str | None, list[np.n
             )
     bounds = [0, *(edge for match in found for edge in match.span()), len(text)]
     parts = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
-    if _own_space(objective.tokenizer):
+    if _words_include_space(objective.tokenizer):
         parts = [part.removesuffix(" ") for part in parts[:-1]] + parts[-1:]
     empty = np.empty(0, np.int64)
     return opening, [
-        encoded_line(objective.tokenizer, part, where) if part else empty for part in parts
+        encode_line(objective.tokenizer, part, where) if part else empty for part in parts
     ]
 
 
-def _own_space(tokenizer: Any) -> bool:
-    """Whether words have the space before them as a part of their tokens."""
+def _words_include_space(tokenizer: Any) -> bool:
+    """Whether the tokens of words include the space before them."""
     return tokenizer.spaced or any(
         len(piece) > 1 and piece[:1] == b" " for piece in tokenizer.pieces()
     )
 
 
 @torch.inference_mode()
-def filled(run: Any, lines: Sequence[str], count: int, where: str) -> list[Candidates]:
-    """Texts with holes -> the `count` likeliest tokens of each hole, of a masked language model."""
+def fill_masks(run: Any, lines: Sequence[str], count: int, where: str) -> list[Candidates]:
+    """Fills the holes of texts with a masked language model; returns the `count` likeliest tokens
+    of each hole.
+    """
     objective, tokenizer, found = run.objective, run.objective.tokenizer, []
     for i, line in enumerate(lines, 1):
-        _, parts = pieces(objective, line, place(where, i, lines))
+        _, parts = split_at_holes(objective, line, line_path(where, i, lines))
         ids = torch.from_numpy(objective.blanked(parts)).to(device_of(run))
         p, likely = objective.likely(run.model, ids, count)
         ids[ids == tokenizer.special(MASK)] = likely[:, 0]
         words = [
-            [tokenizer.to_bytes([j], goes_on=True).decode("utf-8", "replace") for j in row]
+            [tokenizer.to_bytes([j], continuation=True).decode("utf-8", "replace") for j in row]
             for row in likely.tolist()
         ]
         pairs = [list(zip(*row, strict=True)) for row in zip(words, p.tolist(), strict=True)]
@@ -113,21 +117,21 @@ def filled(run: Any, lines: Sequence[str], count: int, where: str) -> list[Candi
     return found
 
 
-def restored(
+def restore_spans(
     run: Any, lines: Sequence[str], where: str, **options: Any
 ) -> list[list[tuple[str, float | None]]]:
-    """Texts with holes -> the texts with their spans written, each with the score of a search, of a
-    denoiser.
+    """Fills the holes of texts with a denoising model: returns for each text its variants, each
+    with the score of a beam search or None.
     """
     objective, sources = run.objective, []
     for i, line in enumerate(lines, 1):
-        opening, parts = pieces(objective, line, place(where, i, lines))
+        opening, parts = split_at_holes(objective, line, line_path(where, i, lines))
         sources.append(objective.blanked(parts, opening))
-        check_length(sources[-1], run.config["data"]["seq_len"], place(where, i, lines))
+        check_length(sources[-1], run.config["data"]["seq_len"], line_path(where, i, lines))
     examples = [{"source": source, "target": source[:0]} for source in sources]
-    found = decode_answers(run, examples, **options)
+    found = generate_answers(run, examples, **options)
     text = lambda source, ids: text_with_holes(objective, objective.restored(source, ids))
     return [
-        [(text(source, said.ids), said.score) for said in row]
+        [(text(source, answer.ids), answer.score) for answer in row]
         for source, row in zip(sources, found, strict=True)
     ]

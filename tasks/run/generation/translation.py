@@ -1,4 +1,4 @@
-"""Answers of a run of task=seq2seq to sources that are given as text."""
+"""Answers of a run of task=seq2seq to sources given as text, and the input of texts and files."""
 
 import math
 import os
@@ -11,81 +11,82 @@ from tasks import Config, State
 from tasks.run.faults import faults_at, refusal, refuse, too_small
 from xformer_kit.registry import Fault
 
-NAMED = 5  # unknown words that a command names
-DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
+MAX_UNKNOWN_WORDS = 5  # in a message
+SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
 
 
-def translations(
+def translate(
     run: Any, lines: Sequence[str], where: str = "--input", **options: Any
 ) -> list[list[tuple[str, float | None]]]:
-    """The answers to each source, the best first, each with the score of a search or None.
+    """Returns the answers to each source, the best first, each with its score of a beam search or
+    None.
 
-    options: those of generate, and batch_size; None takes the run's own. Raises ConfigError for a
-    source that the tokenizer cannot encode and for one that is too long, with its line, and for an
-    option out of its range.
+    options: those of `generate`, and batch_size; None is the run's own. Raises ConfigError for a
+    source that the tokenizer cannot encode or that is too long, with its line, and for an option
+    out of its range.
     """
-    from tasks.run.generation.decoding import decode_answers
+    from tasks.run.generation.decoding import generate_answers
 
     given = {key: value for key, value in options.items() if value is not None}
     refuse(option_faults(given, given.get("beam", run.config["task"].get("beam", 1))))
-    examples = questions(run, lines, where)
-    found = decode_answers(run, examples, **decoding_options(run.config, options))
+    examples = source_examples(run, lines, where)
+    found = generate_answers(run, examples, **decoding_options(run.config, options))
     decode = run.objective.tokenizer.decode
     return [[(decode(one.ids), one.score) for one in row] for row in found]
 
 
-def questions(run: Any, lines: Sequence[str], where: str) -> list[State]:
-    """Examples without an answer, of sources as text."""
-    sources = encoded_lines(run.objective.source_tokenizer, lines, where)
+def source_examples(run: Any, lines: Sequence[str], where: str) -> list[State]:
+    """Returns examples with an empty target from sources given as text."""
+    sources = encode_lines(run.objective.source_tokenizer, lines, where)
     for i, ids in enumerate(sources, 1):
-        at = f"{where}, line {i}" if where == "--input" else place(where, i, lines)
+        at = f"{where}, line {i}" if where == "--input" else line_path(where, i, lines)
         check_length(ids, run.config["data"]["seq_len"], at)
     return [{"source": ids, "target": ids[:0]} for ids in sources]
 
 
-def place(where: str, line: int, lines: Sequence[str]) -> str:
-    """Where a text was given: an option, with the line if there are several."""
+def line_path(where: str, line: int, lines: Sequence[str]) -> str:
+    """The path of a fault in a text: the option, with the line if there are several lines."""
     return f"{where}, line {line}" if len(lines) > 1 else where
 
 
-def check_length(ids: Any, longest: int, where: str) -> None:
-    """Raises ConfigError for a source that has no room for its end."""
-    if len(ids) + 1 > longest:
+def check_length(ids: Any, max_seq_len: int, where: str) -> None:
+    """Raises ConfigError if a source with its end token is longer than max_seq_len."""
+    if len(ids) + 1 > max_seq_len:
         raise refusal(
             where,
-            f"must have at most {longest - 1} tokens (data.seq_len of the run, with its end)",
+            f"must have at most {max_seq_len - 1} tokens (data.seq_len of the run, with its end)",
             got=len(ids),
             fix="Split it.",
         )
 
 
 def decoding_options(config: Config, options: Config) -> State:
-    """Arguments of `decode_answers`: greedy or with the run's beams, as in its validation, unless
-    options are given; sampled if an option is about sampling.
+    """Returns the arguments of `generate_answers`: greedy or with the run's beams, as in its
+    validation, unless options are given; sampled if a sampling option is given.
     """
-    from tasks.run.generation.decoding import ROWS
+    from tasks.run.generation.decoding import BATCH_SIZE
 
-    how = {key: value for key, value in options.items() if value is not None}
-    how = {
-        "most": how.pop("max_new_tokens", config["data"]["seq_len"] - 1),
-        "rows": how.pop("batch_size", ROWS),
-    } | how
-    if how.keys() & set(DRAWN):
-        return how
-    how.setdefault("beam", config["task"].get("beam", 1))
-    if how["beam"] == 1 and not how.keys() & {"length_penalty", "num_return"}:
-        del how["beam"]
-        return how | {"temperature": 0.0}
-    return how
+    arguments = {
+        "max_new_tokens": config["data"]["seq_len"] - 1,
+        "batch_size": BATCH_SIZE,
+        **{key: value for key, value in options.items() if value is not None},
+    }
+    if arguments.keys() & set(SAMPLING_OPTIONS):
+        return arguments
+    arguments.setdefault("beam", config["task"].get("beam", 1))
+    if arguments["beam"] == 1 and not arguments.keys() & {"length_penalty", "num_return"}:
+        del arguments["beam"]
+        return arguments | {"temperature": 0.0}
+    return arguments
 
 
 def option_faults(given: State, beam: int) -> Iterator[Fault]:
-    """Faults of what is given of a command's options for answers; `beam`: of the command or of the
-    run.
+    """Yields the faults of a command's options for answers. given: the options that are not None;
+    beam: of the command or else of the run.
     """
     yield from too_small(given, beam=1, batch_size=1, max_new_tokens=1)
     seed, penalty = given.get("seed"), given.get("length_penalty")
-    if seed is not None and not given.keys() & set(DRAWN):
+    if seed is not None and not given.keys() & set(SAMPLING_OPTIONS):
         fix = "Add --temperature 1, or leave it out."
         yield Fault("--seed", "is for texts that are drawn", got=seed, fix=fix)
     if penalty is not None and not math.isfinite(penalty):
@@ -95,8 +96,10 @@ def option_faults(given: State, beam: int) -> Iterator[Fault]:
         yield Fault("--length-penalty", "is of a beam search", got=got, fix=fix)
 
 
-def partners(sources: list[str], references: list[str]) -> list[str]:
-    """The references. Raises ConfigError where they are not as many as the sources."""
+def check_references(sources: list[str], references: list[str]) -> list[str]:
+    """Returns the references. Raises ConfigError if their number differs from that of the
+    sources.
+    """
     if len(sources) != len(references):
         raise refusal(
             "--reference",
@@ -109,57 +112,57 @@ def partners(sources: list[str], references: list[str]) -> list[str]:
     return references
 
 
-def encoded_line(tokenizer: Any, line: str, where: str) -> Any:
-    """The ids of one line, as `encoded_lines` gives them."""
-    (ids,) = encoded_lines(tokenizer, [line], where)
+def encode_line(tokenizer: Any, line: str, where: str) -> Any:
+    """Returns the ids of one line, as `encode_lines` does."""
+    (ids,) = encode_lines(tokenizer, [line], where)
     return ids
 
 
-def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
-    """The ids of each line. Unknown words are listed once on stderr, with their lines.
+def encode_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
+    """Returns the ids of each line. Unknown words are listed once on stderr, with their lines.
 
-    Raises ConfigError, with the line, if the tokenizer has no token for them.
+    Raises ConfigError, with the line, if the tokenizer cannot encode it.
     """
     found: list[Any] = []
     unknown: dict[str, int] = {}  # word -> the first line that has it
     for i, line in enumerate(lines, 1):
-        with faults_at(place(where, i, lines)):
+        with faults_at(line_path(where, i, lines)):
             found.append(tokenizer.encode(line))
         if tokenizer.count_unknown(found[-1]):
             words = (word for word in line.split() if word not in unknown)
             count = lambda word: tokenizer.count_unknown(tokenizer.encode(word))
             unknown |= {word: i for word in words if count(word)}
     if unknown:
-        print(f"{where}: {_named(unknown, tokenizer, len(lines) > 1)}", file=sys.stderr)
+        message = _unknown_words(unknown, tokenizer, with_lines=len(lines) > 1)
+        print(f"{where}: {message}", file=sys.stderr)
     return found
 
 
-def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
-    """The message on unknown words, at most NAMED of them; with their lines if there are
-    `several`.
-    """
-    said = [
-        f"{word!r}{f' (line {line})' if several else ''}"
-        for word, line in list(unknown.items())[:NAMED]
+def _unknown_words(unknown: dict[str, int], tokenizer: Any, with_lines: bool) -> str:
+    """The message on unknown words (word -> line), of which it lists MAX_UNKNOWN_WORDS."""
+    texts = [
+        f"{word!r}{f' (line {line})' if with_lines else ''}"
+        for word, line in list(unknown.items())[:MAX_UNKNOWN_WORDS]
     ]
-    said += [f"{len(unknown) - NAMED:,} more"] if len(unknown) > NAMED else []
-    words = ", ".join(said[:-1]) + (" and " if said[1:] else "") + said[-1]
-    what = tokenizer.join([tokenizer.unknown_id]).decode("utf-8", "replace").strip() or "unknown"
+    if len(unknown) > MAX_UNKNOWN_WORDS:
+        texts.append(f"{len(unknown) - MAX_UNKNOWN_WORDS:,} more")
+    words = ", ".join(texts[:-1]) + (" and " if texts[1:] else "") + texts[-1]
+    token = tokenizer.join([tokenizer.unknown_id]).decode("utf-8", "replace").strip() or "unknown"
     are = "are" if len(unknown) > 1 else "is"
-    return f"the run has not learned {words}, which {are} read as {what}."
+    return f"the run has not learned {words}, which {are} read as {token}."
 
 
-def writable(path: str, option: str) -> Path:
-    """The path of a file that a command will write. Raises ConfigError, before any work, if it
-    cannot be written.
+def check_writable(path: str, option: str) -> Path:
+    """Returns the path of a file that a command will write. Raises ConfigError if it cannot be
+    written.
     """
     file = Path(path).expanduser()
-    there = file if file.exists() else file.absolute().parent
-    if not there.exists():
+    target = file if file.exists() else file.absolute().parent
+    if not target.exists():
         reason = "there is no such directory"
     elif file.is_dir():
         reason = "it is a directory"
-    elif not os.access(there, os.W_OK):
+    elif not os.access(target, os.W_OK):
         reason = "permission denied"
     else:
         return file
@@ -167,8 +170,9 @@ def writable(path: str, option: str) -> Path:
 
 
 def read_lines(path: str, option: str) -> list[str]:
-    """The lines of a UTF-8 file, or of stdin for `-`, as a corpus reads them: without \\r before
-    \\n, and without a byte-order mark. Raises ConfigError with the position if it is not text.
+    """Returns the lines of a UTF-8 file, or of stdin for `-`, as a corpus reads them: without \\r
+    before \\n, and without a byte-order mark. Raises ConfigError with the position if it is not
+    text.
     """
     from xformer_kit.data.files import lines
 

@@ -1,5 +1,5 @@
-"""unigram and wordpiece: the library's ids and texts, the same each time, and nothing that is
-dropped in silence.
+"""unigram and wordpiece have the library's ids and texts, are reproducible, and report unknown
+text.
 """
 
 import itertools
@@ -55,7 +55,7 @@ def test_it_does_not_matter_where_the_text_is_cut(kind):
 
 @pytest.mark.parametrize("word", ["low", "lowest", "newlow", "lowlowe"])
 def test_unigram_finds_the_likeliest_pieces(word):
-    """The best of all ways to cut a word (Kudo, 2018, equation 1 and section 3.2)."""
+    """The most probable segmentation of a word (Kudo, 2018, equation 1 and section 3.2)."""
     tokenizer = learned(Unigram, "low lower lowest newer wider " * 50, vocab_size=290)
     score = dict(json.loads(tokenizer.library.to_str())["model"]["vocab"])
     text = f"\u2581{word}"
@@ -69,7 +69,7 @@ def test_unigram_finds_the_likeliest_pieces(word):
     assert sum(score[piece] for piece in chosen) == pytest.approx(max(ways)) and len(ways) > 1
 
 
-def test_a_character_that_unigram_has_not_seen_is_spelled_in_bytes():
+def test_unigram_encodes_an_unknown_character_as_bytes():
     tokenizer = learned(Unigram)
     ids = tokenizer.encode("fox 🙂")
     assert tokenizer.library.encode("fox 🙂").tokens[-4:] == [
@@ -87,7 +87,7 @@ def test_a_character_that_unigram_has_not_seen_is_spelled_in_bytes():
     "text",
     ["\u2581", "a\u2581b", "<0x41>", "x<0x41>", "<unk>", "  two", " \u2581 ", "<0x4", "a\r\n b"],
 )
-def test_what_unigram_writes_for_itself_is_text_too(text):
+def test_unigram_encodes_its_reserved_strings_as_text(text):
     tokenizer = learned(Unigram, PROSE + "<0x41> <unk> \u2581 " * 50)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.count_unknown(tokenizer.encode(text)) == 0
@@ -141,11 +141,11 @@ def test_wordpiece_has_a_token_for_every_letter_of_a_large_alphabet():
 
 
 @pytest.mark.parametrize("kind", [Unigram, WordPiece])
-def test_an_empty_text_teaches_nothing_and_breaks_nothing(kind):
+def test_an_empty_text_can_be_fitted(kind):
     assert learned(kind, "").encode("").tolist() == []
 
 
-def test_wordpiece_by_eye():
+def test_wordpiece_has_the_expected_tokens():
     tokenizer = learned(WordPiece, "un able unable un able stop stopped " * 50, vocab_size=60)
     assert tokenizer.library.encode("unable, stopp!").tokens == [
         "unable",
@@ -170,7 +170,7 @@ def test_whole_words_of_wordpiece_are_those_without_a_sign():
     assert "##" in "".join(names) and ";" in names
 
 
-def test_what_wordpiece_does_not_know_is_counted_or_refused(tmp_path):
+def test_wordpiece_counts_or_rejects_unknown_words(tmp_path):
     tokenizer = learned(WordPiece)
     ids = tokenizer.encode("the 漢字 fox")
     assert tokenizer.count_unknown(ids) == 2  # each of these characters is a word, as in BERT
@@ -198,7 +198,7 @@ def test_lowercase_is_as_in_the_uncased_models():
 
 
 @pytest.mark.parametrize("kind", [Unigram, WordPiece])
-def test_each_text_by_itself(kind):
+def test_encode_each_encodes_texts_separately(kind):
     tokenizer = learned(kind)
     texts = ["the fox", "", " dog", "caf\u00e9 \u2581", "it"]
     assert [ids.tolist() for ids in tokenizer.encode_each(texts)] == [

@@ -1,5 +1,5 @@
-"""Each kind of tokens prepares a corpus: the bytes are counted, what is unknown is reported,
-another file is other data.
+"""A corpus is prepared with each kind of tokens: bytes and unknown tokens are counted, and another
+file is other data.
 """
 
 import pytest
@@ -39,7 +39,7 @@ def test_ids_and_bytes_are_those_of_the_whole_text(tmp_path, node):
     assert made.unknown == {}
 
 
-def test_what_is_unknown_is_reported(tmp_path):
+def test_unknown_tokens_are_counted(tmp_path):
     text = "a b c d e " * 90 + "a hen " * 15
     made = prepare(config(tmp_path, text, name="word"))
     valid = made.tokenizer.decode(made.valid.ids).split()

@@ -1,4 +1,4 @@
-"""A tokenizer.json of others: saved with a run, fingerprinted by content, or refused."""
+"""A pretrained tokenizer.json is saved with a run and fingerprinted by content; path errors."""
 
 import pytest
 
@@ -22,11 +22,13 @@ def test_a_saved_tokenizer_is_read_back_the_same(pretrained, form, tmp_path):
 
 
 def test_content_depends_on_the_text_of_the_file_and_not_on_its_path(tokenizer_files, tmp_path):
-    first, other = (Pretrained(path=str(tokenizer_files / form)).content for form in ("bert", "t5"))
+    first, other = (
+        Pretrained(path=str(tokenizer_files / form)).file_hash for form in ("bert", "t5")
+    )
     (tmp_path / "mine.json").write_text(
         (tokenizer_files / "bert" / "tokenizer.json").read_text(encoding="utf-8"), encoding="utf-8"
     )
-    assert Pretrained(path=str(tmp_path / "mine.json")).content == first != other
+    assert Pretrained(path=str(tmp_path / "mine.json")).file_hash == first != other
 
 
 def test_a_directory_without_the_file_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""A tokenizer of a name on the hub: from the cache, from the network, and without a network."""
+"""Tokenizers on the hub: from the cache, with a network, and without one."""
 
 import errno
 import os
@@ -68,12 +68,12 @@ def test_a_cached_name_needs_no_network(hub, tokenizer_files):
         (
             "LocalEntryNotFoundError",
             (
-                "it is no file here, the hub's cache on this machine has no tokenizer.json of it,"
-                " and the hub cannot be reached"
+                "there is no such local file, the hub's cache on this machine has no"
+                " tokenizer.json of it, and the hub cannot be reached"
             ),
         ),
         ("EntryNotFoundError", "the hub has this model, but no tokenizer.json in it."),
-        ("RepositoryNotFoundError", "the hub has no such model, or it asks you to log in."),
+        ("RepositoryNotFoundError", "the hub has no such model, or it requires a login."),
         (None, "the hub did not give it (the line is cut)."),
     ],
 )
@@ -125,8 +125,8 @@ def test_without_a_network_one_sentence_comes_after_one_wait(away, monkeypatch, 
     reason = refused if how == "refused" else "no answer in 0.5 seconds"
     assert (
         sentence
-        == "tokenizer.path: must be a tokenizer.json or a name on the hub; got 'gpt2': it is no"
-        " file here, the hub's cache on this machine has no tokenizer.json of it, and the hub"
-        f" cannot be reached ({reason}). Start once with a network, or copy the model's"
+        == "tokenizer.path: must be a tokenizer.json or a name on the hub; got 'gpt2': there is"
+        " no such local file, the hub's cache on this machine has no tokenizer.json of it, and the"
+        f" hub cannot be reached ({reason}). Start once with a network, or copy the model's"
         " tokenizer.json here and set tokenizer.path to it."
     )

@@ -1,4 +1,4 @@
-"""A tokenizer.json of others: the ids and texts of the library, and bytes that come back."""
+"""A pretrained tokenizer.json has the ids and texts of the library."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.tokenizer.tokenizer_forms import BYTES, FORMS, PROSE, SPELLED, built
-from xformer_kit.data.tokenizer.pieces import rule_of
+from xformer_kit.data.tokenizer.decoding_rule import decoding_rule
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",))) | st.text(" ab.\n")
 
@@ -129,4 +129,4 @@ def test_a_decoder_that_replaces_a_pattern_uses_the_library():
     made.decoder = decoders.Sequence(
         [decoders.Replace(Regex("\u2581+"), " "), decoders.ByteFallback(), decoders.Fuse()]
     )
-    assert rule_of(json.loads(made.to_str()), made.decoder) is None
+    assert decoding_rule(json.loads(made.to_str()), made.decoder) is None

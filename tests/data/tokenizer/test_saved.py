@@ -1,5 +1,5 @@
-"""A tokenizer.json that is no run's, or was edited, is refused in one sentence with the file, the
-key and the way out.
+"""A tokenizer.json that no run saved, or that was edited, is one sentence with the file, the key
+and a fix.
 """
 
 import json

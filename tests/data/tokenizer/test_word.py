@@ -1,5 +1,5 @@
-"""Words of white space: the most frequent have an id, the others are reported; also from a list
-that is given.
+"""Words separated by white space: the most frequent have ids, the others are unknown; also from a
+list of words.
 """
 
 from itertools import pairwise
@@ -36,13 +36,13 @@ def test_an_unknown_word_is_shown_and_counted():
     assert tokenizer.count_unknown(ids) == 2 and tokenizer.unknown_id == 0
 
 
-def test_a_text_that_says_unk_means_the_token():
+def test_the_word_unk_is_the_unknown_token():
     tokenizer = learned("a <unk> <unk> b")
     assert tokenizer.words == ["<unk>", "a", "b"]
     assert tokenizer.encode("b <unk>").tolist() == [2, 0]
 
 
-def test_an_unknown_word_is_refused_by_name():
+def test_an_unknown_word_is_an_error_with_unknown_error():
     tokenizer = learned(unknown="error")
     with pytest.raises(ConfigError) as error:
         tokenizer.encode("a hen saw the cow and the hen")
@@ -76,14 +76,14 @@ def test_a_list_of_words_gives_the_ids(tmp_path):
 
 
 @pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], [" a"], [1]])
-def test_a_list_that_is_no_vocabulary(words):
+def test_a_list_with_a_wrong_word_is_an_error(words):
     with pytest.raises(
         ConfigError, match=r"^tokenizer: words must be texts without white space, each once; got "
     ):
         Word.of(words)
 
 
-def test_each_word_begins_one():
+def test_each_token_of_word_begins_a_word():
     tokenizer = learned()
     assert tokenizer.word_starts(tokenizer.encode("the cat and the dog")).tolist() == [True] * 5
 

@@ -14,6 +14,7 @@ from refusing import refused
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.profile import Profile
 from tasks.logging.loggers import SafeLogger
+from tasks.module import Task
 from tasks.run.start import start_run
 from tests.tasks.command_lines import output
 from xformer_kit import compose
@@ -98,19 +99,14 @@ def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
         )  # before clipping
 
 
-def test_activations_are_those_after_each_layer_of_real_tokens(tmp_path):
+def test_activations_are_those_after_each_layer_of_real_tokens(tmp_path, config):
     model, expected = made(tiny(norm="rms", layers=3)).train(), {}
     real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
     noting = NormsLog(
         Options(every=1), None, tmp_path, lambda row, step: expected.update(told=(row, step)), True
     )
 
-    class Doing:
-        step = 0
-        gradient_hooks = []
-
-    task = Doing()
-    task.model = model
+    task = Task(config(), model, None, total_steps=2)
     noting.on_train_start(None, task)
     for depth, block in enumerate(model.decoder.calls):
         block.register_forward_hook(
@@ -127,7 +123,8 @@ def test_activations_are_those_after_each_layer_of_real_tokens(tmp_path):
         assert value == pytest.approx(expected[name][real].square().mean().sqrt().item(), rel=1e-5)
     noting.on_train_end(None, task)
     assert (
-        not any(module._forward_pre_hooks for module in model.modules()) and not task.gradient_hooks
+        not any(module._forward_pre_hooks for module in model.modules())
+        and not task._gradient_hooks
     )
 
 

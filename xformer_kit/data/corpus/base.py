@@ -1,7 +1,6 @@
-"""Base of the corpora: their splits, in a fixed order, and the fingerprint of their content.
+"""Base of the corpora: splits of texts, of pairs of texts, or of labelled examples.
 
-The splits are disjoint and fixed: what is read for validation is never read for training, whatever
-the seed.
+Splits are disjoint and fixed: validation data are never training data, whatever the seed.
 """
 
 import hashlib
@@ -18,49 +17,47 @@ TextPairs = Iterator[tuple[str, str]]  # (source, target) each
 class Corpus:
     """Base of the corpora. `split` is one of its `splits`.
 
-    form: the form of the data. `text`: one long text, from `texts`. `pairs`: sources and targets,
-    from `pairs`. `labelled`: examples of which some tokens are predicted, from `dataset`.
+    form: `text`, one long text, from `texts`; `pairs`, sources and targets, from `pairs`;
+    `labelled`, examples of which some tokens are predicted, from `dataset`.
     """
 
     form = "text"
-    documents = False  # whether each piece of `texts` is a document
+    documents = False  # whether each text of `texts` is a document
     splits: tuple[str, ...] = ("train", "valid")
-    place = "data"  # config path of its node; a mixture sets that of each of its corpora
+    config_path = "data"  # config path of its options; a mixture sets that of its parts
 
     @classmethod
     def forms(cls) -> dict[str, str]:
-        """Every form that it can have -> what has to be set for it on the command line, with a
-        space in front.
-        """
+        """Each form that the corpus can have -> the overrides for it, with a leading space."""
         return {cls.form: ""}
 
     @classmethod
     def form_of(cls, options: Plain) -> str:
-        """The form with these options."""
+        """Returns the form of the corpus with these options."""
         return cls.form
 
     @classmethod
     def documents_of(cls, options: Plain) -> bool:
-        """Whether it is a text of documents with these options."""
+        """Whether the corpus is a text of documents with these options."""
         return cls.documents and cls.form_of(options) == "text"
 
-    def at(self, option: str) -> str:
-        """The config path of an option, for faults that reading finds and for what they mention."""
-        return f"{self.place}.{option}"
+    def option_path(self, option: str) -> str:
+        """Returns the config path of an option, for messages."""
+        return f"{self.config_path}.{option}"
 
-    def refused(self, option: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
-        """The error of an option, or with "" of the corpus."""
-        return ConfigError(Fault(option, rule, got, fix).at(self.place))
+    def config_error(self, option: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
+        """Returns the error of an option or, with "", of the corpus."""
+        return ConfigError(Fault(option, rule, got, fix).at(self.config_path))
 
     def stamp(self) -> list[Any]:
-        """Plain values, found in an instant, that differ whenever the content may differ: here the
-        options; of files also sizes and times.
+        """Returns plain values that change when the content may, without reading it: the options;
+        for files also their sizes and times.
         """
         name = CORPORA.name_of(type(self))
         return [name, {option: getattr(self, option) for option in CORPORA.options(str(name))}]
 
     def fingerprint(self) -> str:
-        """sha256 of all splits: of content, not of places, so that a corpus can be moved."""
+        """Returns the sha256 of the content of all splits; it does not depend on paths."""
         digest = hashlib.sha256()
         for split in self.splits:
             digest.update(b"\xff" + split.encode())  # neither 0xFF nor 0xFE occurs in utf-8
@@ -70,21 +67,23 @@ class Corpus:
         return digest.hexdigest()
 
     def texts(self, split: str) -> Iterator[str]:
-        """The text of a split in order, in pieces of about 1 MiB at most. Raises ConfigError if it
-        cannot be read.
+        """Yields the text of a split in order, in pieces of at most about 1 MiB. Raises ConfigError
+        if it cannot be read.
         """
         raise NotImplementedError
 
     def items(self, split: str) -> Iterator[Any]:
-        """The texts or the pairs of a split, by the form."""
+        """Yields the texts or the pairs of a split, depending on the form."""
         return self.texts(split)
 
     def size(self) -> int:
-        """Approximate bytes of all splits, for the progress bar; 0 if unknown."""
+        """Returns the approximate bytes of all splits, for the progress bar; 0 if unknown."""
         return 0
 
-    def why_empty(self, split: str) -> Fault | None:
-        """The fault of a split that is empty for a reason of the corpus; else None."""
+    def empty_fault(self, split: str) -> Fault | None:
+        """Returns the fault that explains why a split is empty; None if the corpus has no
+        explanation.
+        """
         return None
 
 
@@ -92,17 +91,17 @@ CORPORA = Registry("corpus", base=Corpus, group="data")
 
 
 class PairCorpus(Corpus):
-    """Base of the corpora of pairs. A corpus defines `pairs`; `splits` if it has a test set."""
+    """Base of the corpora of pairs. A corpus defines `pairs`, and `splits` if it has a test set."""
 
     form = "pairs"
 
     def pairs(self, split: str) -> TextPairs:
-        """(source, target) of a split, in order. Raises ConfigError if it cannot be read."""
+        """Yields (source, target) of a split, in order. Raises ConfigError if it cannot be read."""
         raise NotImplementedError
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
-        """The texts for a tokenizer, each with a line end; `side` is "source", "target", or None
-        for both.
+        """Yields the texts to fit a tokenizer on, each with a line end. side: "source", "target",
+        or None for both.
         """
         for source, target in self.pairs(split):
             if side != "target":
@@ -114,8 +113,8 @@ class PairCorpus(Corpus):
         return self.pairs(split) if self.form == "pairs" else self.texts(split)
 
 
-def absent(corpus: Any, package: str, extra: str) -> Iterator[Fault]:
-    """The fault of a corpus whose package is not installed."""
+def missing_package(corpus: Any, package: str, extra: str) -> Iterator[Fault]:
+    """Yields a fault if the package of a corpus is not installed."""
     if importlib.util.find_spec(package) is None:
         yield Fault(
             "name",
@@ -126,10 +125,10 @@ def absent(corpus: Any, package: str, extra: str) -> Iterator[Fault]:
 
 
 def name_hash(name: str) -> int:
-    """64 bits of the sha256 of a name: a split by it is the same on every machine."""
+    """Returns 64 bits of the sha256 of a name; splits by it are the same on every machine."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
 
 
-def share(name: str) -> float:
-    """The place of a name in [0, 1), by its hash."""
+def hash_fraction(name: str) -> float:
+    """Returns a number in [0, 1), uniform over names, from the hash of a name."""
     return name_hash(name) / 2**64

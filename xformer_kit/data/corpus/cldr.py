@@ -1,4 +1,4 @@
-"""Dates, and names of countries and languages, as corpora: made from the CLDR data of the library
+"""Corpora of dates, and of names of countries and languages, from the CLDR data of the library
 Babel.
 """
 
@@ -9,8 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs, absent, share
-from xformer_kit.data.order import mix
+from xformer_kit.data.corpus.base import (
+    CORPORA,
+    PairCorpus,
+    TextPairs,
+    hash_fraction,
+    missing_package,
+)
+from xformer_kit.data.order import mix64
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.registry.messages import inside
@@ -19,18 +25,18 @@ Format = Literal["full", "long", "medium", "short"]
 
 
 class _Babel(PairCorpus):
-    """Pairs made by the library Babel; they may differ by its version: see the fingerprint."""
+    """Base: pairs from the library Babel, which may differ between its versions."""
 
     splits = ("train", "valid", "test")
 
     @classmethod
     def check(cls, options, context):
-        yield from absent(cls, "babel", "data")
+        yield from missing_package(cls, "babel", "data")
 
     def stamp(self) -> list[Any]:
         import babel
 
-        options = {name: value for name, value in vars(self).items() if name != "place"}
+        options = {name: value for name, value in vars(self).items() if name != "config_path"}
         return [CORPORA.name_of(type(self)), babel.__version__, options]
 
 
@@ -39,11 +45,10 @@ class Dates(_Babel):
     """A date in words -> ISO 8601: `mardi 23 juin 1987` -> `1987-06-23`, in some 280 languages
     (Unicode CLDR, through Babel).
 
-    A share of the languages is kept for the test set, whose dates are in languages that training
-    never contains; validation has those of training. A tenth of the days is for validation and test
-    only. Of languages that write all dates alike one is taken. `short` has the
-    year in two digits and the month as a number, in an order that differs by
-    language: no model can tell some of them, so that it is left out by default.
+    A fraction of the languages is only in the test set; validation has the languages of training. A
+    tenth of the days is only in validation and test. Of languages that write all dates in the same
+    way, one is used. `short` has the year in two digits and the month as a number, in an order that
+    differs by language, so that some dates are ambiguous; it is left out by default.
     """
 
     def __init__(
@@ -51,8 +56,8 @@ class Dates(_Babel):
         *,
         # of CLDR: with the weekday, in words, abbreviated
         formats: tuple[Format, ...] = ("full", "long", "medium"),
-        first: int = 1900,  # year
-        last: int = 2099,  # year
+        first: int = 1900,  # first year
+        last: int = 2099,  # last year
         held_out: float = 0.1,  # fraction of the languages, for the test set
         pairs: int = 100_000,  # of the training set
         examples: int = 2000,  # of each of valid and test
@@ -85,11 +90,11 @@ class Dates(_Babel):
         return 40 * (self.count + 2 * self.examples)
 
     def locales(self, split: str) -> list[str]:
-        """The languages of a split: valid has those of train."""
+        """Returns the languages of a split; valid has those of train."""
         return [
             name
-            for name in _writers()
-            if (share(f"dates {name}") < self.held_out) == (split == "test")
+            for name in _date_languages()
+            if (hash_fraction(f"dates {name}") < self.held_out) == (split == "test")
         ]
 
     def pairs(self, split: str) -> TextPairs:
@@ -98,20 +103,20 @@ class Dates(_Babel):
         days = np.arange(
             date(self.first, 1, 1).toordinal(), date(self.last, 12, 31).toordinal() + 1
         )
-        kept = mix(days.astype(np.uint64)) % np.uint64(10) == 0
+        kept = mix64(days.astype(np.uint64)) % np.uint64(10) == 0
         days = days[kept != (split == "train")]
         locales, count = self.locales(split), self.count if split == "train" else self.examples
-        # a larger number of pairs begins with those of a smaller one
-        of = {"day": len(days), "locale": len(locales), "format": len(self.formats)}
+        # the first pairs do not depend on their number
+        bounds = {"day": len(days), "locale": len(locales), "format": len(self.formats)}
         draws = [
-            RandomStream("dates", self.examples_seed, split, what).below(n, count).tolist()
-            for what, n in of.items()
+            RandomStream("dates", self.examples_seed, split, name).integers(n, count).tolist()
+            for name, n in bounds.items()
         ]
-        for day, locale, form in zip(*draws, strict=True):
-            when = date.fromordinal(int(days[day]))
+        for day, locale, date_format in zip(*draws, strict=True):
+            day_date = date.fromordinal(int(days[day]))
             yield (
-                format_date(when, self.formats[form], locale=_locale(locales[locale])),
-                when.isoformat(),
+                format_date(day_date, self.formats[date_format], locale=_locale(locales[locale])),
+                day_date.isoformat(),
             )
 
 
@@ -123,11 +128,11 @@ class Names(_Babel):
 
     Unicode CLDR, through Babel: some 90,000 different pairs of 250 languages.
 
-    valid and test are a fixed share each, by the hash of the name, so that no name of theirs stands
-    in training.
+    valid and test are a fixed fraction each, by the hash of the name, so that none of their names
+    is in training.
     """
 
-    # what is named
+    # of what the names are
     kinds: tuple[Literal["territories", "languages"], ...] = ("territories", "languages")
     held_out: float = 0.05  # fraction of the names, for each of valid and test
 
@@ -142,8 +147,8 @@ class Names(_Babel):
         return 3_500_000
 
     def pairs(self, split: str) -> TextPairs:
-        for name, english in _named(tuple(self.kinds)):
-            at = share(f"names {name}") / self.held_out
+        for name, english in _name_pairs(tuple(self.kinds)):
+            at = hash_fraction(f"names {name}") / self.held_out
             if split == ("valid" if at < 1 else "test" if at < 2 else "train"):
                 yield name, english
 
@@ -156,22 +161,20 @@ def _locale(name: str) -> Any:
 
 
 def _languages() -> list[str]:
-    """The locales of whole languages, without a country or a script."""
+    """Returns the locales of languages without a country or a script."""
     from babel import localedata
 
     return sorted(name for name in localedata.locale_identifiers() if "_" not in name)
 
 
 @cache
-def _writers() -> list[str]:
-    """The languages that write dates in a way of their own; of those that write alike, the
-    first.
-    """
+def _date_languages() -> list[str]:
+    """Returns the languages; of those that write all dates in the same way, only the first."""
     from babel.dates import format_date
 
     days, forms = [date(1987, month, 23) for month in range(1, 13)], ("full", "long", "medium")
     found: dict[tuple[str, ...], str] = {}
-    # the root writes for all languages that have no names of their own
+    # the root is the default of languages without own names
     for name in ["root", *_languages()]:
         written = tuple(
             format_date(day, form, locale=_locale(name)) for form in forms for day in days
@@ -181,13 +184,15 @@ def _writers() -> list[str]:
 
 
 @cache
-def _named(kinds: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(name, English name), each pair once, sorted."""
+def _name_pairs(kinds: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Returns the sorted, different pairs of (name, English name)."""
     english, found = _locale("en"), set()
     for language in _languages():
         for kind in kinds if language != "en" else ():
-            theirs, ours = getattr(_locale(language), kind), getattr(english, kind)
+            names, english_names = getattr(_locale(language), kind), getattr(english, kind)
             found |= {
-                (name, ours[code]) for code, name in theirs.items() if code in ours and name != code
+                (name, english_names[code])
+                for code, name in names.items()
+                if code in english_names and name != code
             }
     return sorted(found)

@@ -1,4 +1,4 @@
-"""COGS as a corpus: English sentences and their logical forms."""
+"""The corpus COGS: English sentences and their logical forms."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
+from xformer_kit.data.config_error import config_error
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs
-from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError
 
 FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
@@ -23,9 +23,9 @@ class Cogs(PairCorpus):
     https://github.com/najoungkim/COGS, directory `data`.
 
     train.tsv (24,155 pairs), dev.tsv (3,000; here `valid`), test.tsv (3,000) and gen.tsv (21,000),
-    whose sentences have words and structures in places where training never has them; each may be
-    packed as .gz. gen.2020.tsv is another name of the last, for the version before its correction
-    in 2022, which published results are on.
+    whose sentences have words and structures in positions in which training does not have them;
+    each may be compressed as .gz. The file gen may also be gen.2020.tsv, the version before its
+    correction in 2022, on which published results are.
     """
 
     splits = tuple(FILES)
@@ -34,7 +34,7 @@ class Cogs(PairCorpus):
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        return {split: _file(self.path, self.at("path"), split) for split in FILES}
+        return {split: _file(self.path, self.option_path("path"), split) for split in FILES}
 
     @classmethod
     def check(cls, options, context):
@@ -53,48 +53,52 @@ class Cogs(PairCorpus):
         return files.size(self.files.values())
 
     def pairs(self, split: str) -> TextPairs:
-        for sentence, form, _ in _rows(self.files[split], self.at("path")):
+        for sentence, form, _ in _rows(self.files[split], self.option_path("path")):
             yield sentence, form
 
     def kinds(self, split: str) -> list[str]:
-        """Of each pair, in order: in_distribution, primitive, or the case of the generalisation
-        set.
+        """Returns the kind of each pair: in_distribution, primitive, or the case of the
+        generalization set.
         """
-        return [kind for _, _, kind in _rows(self.files[split], self.at("path"))]
+        return [kind for _, _, kind in _rows(self.files[split], self.option_path("path"))]
 
 
 def _file(path: str, at: str, split: str) -> Path:
-    """The file of a split. Raises ConfigError, at the config path `at`, if there is none."""
+    """Returns the file of a split. Raises ConfigError, at config path `at`, if there is none."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        raise refused(
+        raise config_error(
             at,
             "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
             f"'{path}', which is no directory",
             f"Get them from {HOME}.",
         )
-    names = [f"{name}.tsv{packed}" for name in FILES[split] for packed in ("", ".gz")]
+    names = [f"{name}.tsv{suffix}" for name in FILES[split] for suffix in ("", ".gz")]
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
-        there = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
-        raise refused(
+        present = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
+        raise config_error(
             at,
             f"must hold {' or '.join(names)}",
-            f"'{path}' with {there or 'nothing'}",
+            f"'{path}' with {present or 'nothing'}",
             f"Get it from {HOME}.",
         )
     return found[0]
 
 
-def _rows(file: Path, at: str, at_most: int | None = None) -> Iterator[list[str]]:
-    """The fields of each line. Raises ConfigError with the first line that has others."""
+def _rows(file: Path, at: str, max_bytes: int | None = None) -> Iterator[list[str]]:
+    """Yields the three fields of each line. Raises ConfigError for the first line with more or
+    fewer.
+    """
     number = 0
-    for number, line in enumerate(files.lines(file, at, at_most), 1):
+    for number, line in enumerate(files.lines(file, at, max_bytes), 1):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise refused(
+            raise config_error(
                 at, f"each line must hold {FIELDS}", f"{len(fields)} in '{file}', line {number:,}"
             )
         yield fields
     if not number:
-        raise refused(at, "must hold pairs", f"'{file}', which is empty", "Get the file again.")
+        raise config_error(
+            at, "must hold pairs", f"'{file}', which is empty", "Get the file again."
+        )

@@ -1,4 +1,4 @@
-"""Data sets of the library `datasets`, from the hub or from this machine, as corpora."""
+"""The corpus of a data set of the library `datasets`, from the hub or from this machine."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.data.corpus.base import CORPORA, absent
+from xformer_kit.data.corpus.base import CORPORA, missing_package
 from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records
 from xformer_kit.registry import Fault, choices
 from xformer_kit.registry.messages import one_line
@@ -18,11 +18,11 @@ class Hub(Records):
     """A data set of the library `datasets`, from the hub or from this machine (the extra `hub`).
 
     It has a name on the hub, or is a directory that `save_to_disk` wrote, or a directory of data
-    files. It is loaded whole; no code of a data set is run. The splits are the data set's own, or
-    shares of its training split.
+    files. No code of a data set is run. The splits are those of the data set, or fractions of its
+    training split.
     """
 
-    named = {"train": ("train_split",), "valid": ("valid_split",), "test": ("test_split",)}
+    split_options = {"train": ("train_split",), "valid": ("valid_split",), "test": ("test_split",)}
 
     dataset: str  # a name on the hub such as roneneldan/TinyStories, or a directory
     subset: str | None = None  # configuration of the data set, such as de-en
@@ -37,7 +37,7 @@ class Hub(Records):
 
     @classmethod
     def check(cls, options, context):
-        yield from absent(cls, "datasets", "hub")
+        yield from missing_package(cls, "datasets", "hub")
         yield from super().check(options, context)
         splits = (options.train_split, options.valid_split, options.test_split)
         names = [name for name in splits if name is not None]
@@ -67,12 +67,12 @@ class Hub(Records):
 
     @cached_property
     def _splits(self) -> dict[str, Any]:
-        """Split that is given -> the library's Dataset."""
+        """Given split -> the library's Dataset."""
         loaded, found = self._load(), {}
-        for split in ("train", *self.own):
-            (option,) = self.named[split]
+        for split in ("train", *self.given_splits):
+            (option,) = self.split_options[split]
             if (name := getattr(self, option)) not in loaded:
-                raise self.refused(
+                raise self.config_error(
                     option,
                     f"the data set '{self.dataset}' has no split '{name}'",
                     fix=choices(name, loaded, "It has"),
@@ -81,7 +81,7 @@ class Hub(Records):
         return found
 
     def _load(self) -> Mapping[str, Any]:
-        """Name of a split -> the library's Dataset. Raises ConfigError with the library's
+        """Returns name of a split -> the library's Dataset. Raises ConfigError with the library's
         reason.
         """
         import datasets
@@ -94,7 +94,7 @@ class Hub(Records):
                 name = str(where) if where.is_dir() else self.dataset
                 found = datasets.load_dataset(name, self.subset)
         except Exception as error:  # of the library, the network or the file system
-            raise self.refused(
+            raise self.config_error(
                 "dataset",
                 "cannot be loaded",
                 f"'{self.dataset}' ({one_line(error, 300)})",

@@ -17,25 +17,25 @@ class Mixture(Corpus):
     w_j^(1/T)
 
     p_k: the probability that an example is of part k (Raffel et al., 2020, JMLR 21(140), section
-    3.5.2).
-    w: `weights`, or without them the numbers of training examples, so that each is seen once an
-    epoch (there: examples-proportional mixing). T: `temperature` (there: temperature-scaled
-    mixing); 1 takes the weights as they are, a large one makes all parts alike. An epoch has as
-    many examples as all parts together, n; n p_k of them, rounded, are of part k, in random places.
-    Of a part none comes again before all have come. One tokenizer is learned from the training
-    texts of all parts. Validation and test are all examples of all parts, each once; the loss of
-    each part is reported too.
+    3.5.2). w: `weights`, or by default the numbers of training examples, so that each occurs once
+    per epoch (there: examples-proportional mixing). T: `temperature` (there: temperature-scaled
+    mixing); 1 uses the weights as they are, a large one makes all parts equal.
+
+    An epoch has as many examples as all parts together, n; n p_k of them, rounded, are of part k,
+    at random positions. No example of a part is repeated before all of them have occurred. One
+    tokenizer is fitted on the training texts of all parts. Validation and test are all examples of
+    all parts; the loss of each part is reported too.
     """
 
     of: dict[str, Corpus]  # by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}
-    # name -> how often, such as {prose: 2, code: 1}; null: by size
+    # name -> weight, such as {prose: 2, code: 1}; null: by size
     weights: dict[str, float] | None = None
-    # above 1: nearer to all alike; below: nearer to only the largest weight
+    # above 1: nearer to equal weights; below 1: nearer to only the largest weight
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
         for name, part in self.of.items():
-            part.place = self.at(f"of.{name}")
+            part.config_path = self.option_path(f"of.{name}")
         parts = self.of.values()
         self.form = next(iter(parts)).form
         self.documents = all(part.documents for part in parts)
@@ -86,7 +86,7 @@ class Mixture(Corpus):
         return [[name, part.stamp()] for name, part in self.of.items()]
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
-        """The texts of the parts, one part after the other; `side` is for pairs."""
+        """Yields the texts of the parts, one part after the other. side: as in PairCorpus."""
         part: Any
         for part in self.of.values():
             if split in part.splits:
@@ -97,13 +97,13 @@ class Mixture(Corpus):
 
 
 def _nodes(of: Any) -> dict[str, Any]:
-    """The nodes of the parts, with the names that are given for one."""
+    """Returns the config nodes of the parts; a name is a node without options."""
     found = of if isinstance(of, Mapping) else {}
     return {name: CORPORA.named(node) or {} for name, node in found.items()}
 
 
 def _form(node: Any) -> str | None:
-    """The form of a part's node; None if it names no corpus."""
+    """Returns the form of a part's node; None if it names no corpus."""
     known = isinstance(node, Mapping) and node.get("name") in CORPORA
     return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if known else None
 
@@ -123,14 +123,16 @@ def _form_faults(of: Plain) -> Iterator[Fault]:
                 f"of.{name}",
                 f"corpus '{node['name']}' is a probe with a vocabulary of its own, which no other"
                 " corpus shares",
-                fix=f"Train on data={node['name']} alone.",
+                fix=f"Train only on data={node['name']}.",
             )
     found = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
     if all(found.values()):
         yield Fault(
             "of",
             "must be texts or pairs",
-            got=", and ".join(f"{form} from {' and '.join(some)}" for form, some in found.items()),
+            got=", and ".join(
+                f"{form} from {' and '.join(names)}" for form, names in found.items()
+            ),
             fix="Leave one of the two out.",
         )
 

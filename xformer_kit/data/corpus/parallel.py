@@ -7,26 +7,26 @@ from pathlib import Path
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, TextPairs
-from xformer_kit.data.corpus.divided import DividedFiles
+from xformer_kit.data.corpus.hash_split import HashSplitFiles
 from xformer_kit.registry import ConfigError, Fault, choices
 
 
 @CORPORA.register("pairs", also_called=("parallel", "bitext", "parallel_text", "moses"))
 @dataclass(kw_only=True, eq=False)
-class Parallel(DividedFiles):
-    """Two text files in utf-8, one for each side: line i of one belongs to line i of the other.
+class Parallel(HashSplitFiles):
+    """Two text files in utf-8, one per side: line i of one is paired with line i of the other.
 
-    The splits are files of their own, or shares of the training lines by a hash of the source.
+    The splits are separate files, or fractions of the training lines by a hash of the source.
     Pairs with an empty line are left out and counted.
     """
 
-    named = {
+    split_options = {
         "train": ("source", "target"),
         "valid": ("valid_source", "valid_target"),
         "test": ("test_source", "test_target"),
     }
 
-    # a file of training sources such as train.en; a name in .gz or .zst is unpacked
+    # a file of training sources such as train.en; a .gz or .zst file is decompressed
     source: str
     target: str  # a file of training targets such as train.de
     # share of the training sources for validation; null is 0.05, or files below
@@ -38,48 +38,53 @@ class Parallel(DividedFiles):
     test_target: str | None = None  # file of targets for the test
 
     def find(self, *options: str) -> list[Path]:
-        return [files.one(getattr(self, option), self.at(option)) for option in options]
+        return [
+            files.find_one(getattr(self, option), self.option_path(option)) for option in options
+        ]
 
     @classmethod
     def check(cls, options, context):
-        for names in cls.named.values():
+        for names in cls.split_options.values():
             for name, other in (names, names[::-1]):
                 if getattr(options, other) is None is not getattr(options, name):
                     yield Fault(
                         name,
-                        f"needs {context.path}.{other} beside it, line by line",
+                        f"needs {context.path}.{other} with it, line by line",
                         fix="Give both or none.",
                     )
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:
-        sides = zip(self.files[split], map(self.at, self.named[split]), strict=True)
+        sides = zip(
+            self.files[split], map(self.option_path, self.split_options[split]), strict=True
+        )
         both = zip_longest(*(files.lines(file, at) for file, at in sides))
         for number, (source, target) in enumerate(both, 1):
             if source is None or target is None:
-                raise self._alone(split, number, 0 if source is None else 1)
+                raise self._unpaired_line(split, number, 0 if source is None else 1)
             yield source, target
 
-    def _alone(self, split: str, number: int, short: int) -> ConfigError:
-        """The error of a line `number` that the side `short` does not have."""
+    def _unpaired_line(self, split: str, number: int, short: int) -> ConfigError:
+        """Returns the error of a line `number` that the side `short` does not have."""
         step = -1 if short else 1
-        option, other = self.named[split][::step]
-        ends, goes_on = self.files[split][::step]
-        return self.refused(
+        option, longer_option = self.split_options[split][::step]
+        short_file, long_file = self.files[split][::step]
+        return self.config_error(
             option,
-            f"must have a line for each of {self.at(other)}; line {number:,} of '{goes_on}' is the"
-            f" first without a partner, for '{ends}' ends at line {number - 1:,}",
+            f"must have a line for each of {self.option_path(longer_option)}; line {number:,} of"
+            f" '{long_file}' is the first without a partner, for '{short_file}' ends at line"
+            f" {number - 1:,}",
             fix="Align the two files.",
         )
 
 
 @CORPORA.register("tsv", also_called=("tab", "tabs", "csv"))
 @dataclass(kw_only=True, eq=False)
-class Tabs(DividedFiles):
-    """Text files in utf-8 with a pair in each line, in columns between tabs; nothing is quoted or
-    escaped.
+class TabSeparated(HashSplitFiles):
+    """Text files in utf-8 with a pair in each line, in columns separated by tabs, without quotes or
+    escapes.
 
-    Columns may be named: then each file's first line holds the names.
+    If columns are named, the first line of each file holds the names.
     """
 
     suffixes = (".tsv", ".tsv.gz", ".tsv.zst")
@@ -110,11 +115,11 @@ class Tabs(DividedFiles):
         yield from super().check(options, context)
 
     def rows(self, split: str) -> TextPairs:
-        (option,) = self.named[split]
+        (option,) = self.split_options[split]
         for file in self.files[split]:
-            lines = enumerate(files.lines(file, self.at(option)), 1)
+            lines = enumerate(files.lines(file, self.option_path(option)), 1)
             if isinstance(self.columns[0], str):
-                source, target = self._named(file, next(lines)[1].split("\t"))
+                source, target = self._column_indices(file, next(lines)[1].split("\t"))
             else:
                 source, target = (int(column) - 1 for column in self.columns)
             needed = max(source, target) + 1
@@ -125,17 +130,17 @@ class Tabs(DividedFiles):
                 elif not line.strip():
                     yield "", ""  # counted as empty
                 else:
-                    raise self.refused(
+                    raise self.config_error(
                         option,
                         f"must have {needed} columns between tabs",
                         f"{len(cells)} in line {number:,} of '{file}'",
-                        f"Mend the line, or set {self.at('columns')}.",
+                        f"Mend the line, or set {self.option_path('columns')}.",
                     )
 
-    def _named(self, file: Path, names: list[str]) -> Iterator[int]:
+    def _column_indices(self, file: Path, names: list[str]) -> Iterator[int]:
         for column in self.columns:
             if column not in names:
-                raise self.refused(
+                raise self.config_error(
                     "columns",
                     f"no column of '{file}' is called '{column}'",
                     fix=f"{choices(column, names, 'It has')} A number from 1 also names one.",

@@ -17,13 +17,13 @@ from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus, name_hash
 from xformer_kit.registry import ConfigError, Fault
 
-LONG = 80  # characters; a paragraph of so many that recurs is left out
+LONG = 80  # characters; a repeated paragraph of at least this length is left out
 
 
-class _Library(Corpus):
-    """Documents made of the standard library, without tests. One document in ten, by the hash of
-    its name, is for validation: the split is the same in every version of Python. Distributions may
-    leave components out, and the text differs by version: see the fingerprint.
+class _StandardLibrary(Corpus):
+    """Base: documents from the standard library, without tests. One document in ten, by the hash of
+    its name, is for validation, so that the split is the same in every version of Python. The text
+    differs between versions and distributions: see the fingerprint.
     """
 
     name: ClassVar[str]
@@ -61,18 +61,18 @@ class _Library(Corpus):
 
     @cached_property
     def _documents(self) -> dict[str, str]:
-        """Name -> text, in the order of names."""
+        """Name -> text."""
         found = self._read()
         if {_for_validation(name) for name in found} != {False, True}:
-            raise ConfigError(self._absent().at(self.place))
+            raise ConfigError(self._absent().at(self.config_path))
         return found
 
     def _read(self) -> dict[str, str]:
         raise NotImplementedError
 
     def _modules(self) -> list[str]:
-        """The sources of the standard library, relative to it, sorted; without tests and installed
-        packages.
+        """Returns the paths of the modules, relative to the library, sorted, without tests and
+        installed packages.
         """
         left_out = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
         found = []
@@ -87,28 +87,27 @@ class _Library(Corpus):
 
 
 @CORPORA.register("pydoc", also_called=("stdlib", "python"))
-class PyDoc(_Library):
+class PyDoc(_StandardLibrary):
     """English prose that comes with Python: its reference topics and the docstrings of its standard
     library.
 
-    A document is one topic, or the docstrings of one module, so that the methods of a class are
-    never on both sides of the split; a docstring or a long paragraph that occurs in several
-    documents counts once, since topics share sections and modules copy. Tests are left out. One
-    document in ten, by the hash of its name, is for validation: the split is the same in every
-    version of Python. Distributions may leave components out, and the text differs by version: see
-    the fingerprint.
+    A document is one topic, or the docstrings of one module, so that the methods of a class are all
+    in one split. A docstring or a long paragraph that occurs in several documents is kept once.
+    Tests are left out. One document in ten, by the hash of its name, is for validation, so that the
+    split is the same in every version of Python. The text differs between versions and
+    distributions: see the fingerprint.
     """
 
     name = "pydoc"
 
     def _read(self) -> dict[str, str]:
-        """Topics before modules."""
+        """Returns the documents, topics before modules, so that topics keep shared paragraphs."""
         documents: dict[str, str] = {}
         seen: set[str] = set()
         for name, texts in self._sources():
-            fresh = [text for text in (_unseen(text, seen) for text in texts) if text]
-            if fresh:
-                documents[name] = "\n\n".join(fresh)
+            new_texts = [text for text in (_without_repeats(text, seen) for text in texts) if text]
+            if new_texts:
+                documents[name] = "\n\n".join(new_texts)
         return documents
 
     def _sources(self) -> Iterator[tuple[str, Iterable[str]]]:
@@ -124,12 +123,12 @@ class PyDoc(_Library):
 
 
 @CORPORA.register("stdlib_code", also_called=("python_code", "code"))
-class StdlibCode(_Library):
+class StdlibCode(_StandardLibrary):
     """The sources of Python's standard library, without tests; about 12 MB.
 
-    A document is a module; of modules with the same content the first counts. One document in ten,
-    by the hash of its name, is for validation: the split is the same in every version of Python.
-    Distributions may leave components out, and the text differs by version: see the fingerprint.
+    A document is a module; of modules with the same content, the first is kept. One document in
+    ten, by the hash of its name, is for validation, so that the split is the same in every version
+    of Python. The text differs between versions and distributions: see the fingerprint.
     """
 
     name = "stdlib_code"
@@ -142,22 +141,22 @@ class StdlibCode(_Library):
 
 
 def _for_validation(name: str) -> bool:
-    """True for one name in ten."""
+    """Whether a document is for validation: one name in ten."""
     return name_hash(name) % 10 == 0
 
 
-def _unseen(text: str, seen: set[str]) -> str:
-    """The text without its long paragraphs that are in `seen`, which then holds them; nothing of a
-    text that is.
+def _without_repeats(text: str, seen: set[str]) -> str:
+    """Returns the text without its long paragraphs that are in `seen`, and "" if the text itself
+    is; adds text and paragraphs to `seen`.
     """
-    whole = " ".join(text.split())
-    if whole in seen:
+    text_key = " ".join(text.split())
+    if text_key in seen:
         return ""
-    seen.add(whole)
+    seen.add(text_key)
     kept = []
     for paragraph in text.split("\n\n"):
         key = " ".join(paragraph.split())
-        if len(key) < LONG or key not in seen or key == whole:
+        if len(key) < LONG or key not in seen or key == text_key:
             kept.append(paragraph)
         if len(key) >= LONG:
             seen.add(key)
@@ -165,20 +164,18 @@ def _unseen(text: str, seen: set[str]) -> str:
 
 
 def _docstrings(file: Path) -> list[str]:
-    """The docstrings of a module, its classes and functions, in the order of the source."""
+    """Returns the docstrings of a module, its classes and functions, in the order of the source."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old escapes in strings
             tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return []
-    return [_clean(text) for text in _walk(tree) if text]
+    return [_clean(text) for text in _iterate_docstrings(tree) if text]
 
 
 def _source(file: Path) -> str:
-    """The text of a module in the encoding that it declares, without NULs and spaces at its
-    ends.
-    """
+    """Returns the text of a module, decoded as it declares, without NULs and spaces at its ends."""
     try:
         with tokenize.open(file) as source:
             return source.read().replace("\0", "").strip()
@@ -186,15 +183,15 @@ def _source(file: Path) -> str:
         return ""
 
 
-def _walk(node: ast.AST) -> Iterator[str | None]:
+def _iterate_docstrings(node: ast.AST) -> Iterator[str | None]:
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
         yield ast.get_docstring(node, clean=False)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
-            yield from _walk(child)
+            yield from _iterate_docstrings(child)
 
 
 def _clean(text: str) -> str:
-    """Without indentation, trailing spaces, NULs and what utf-8 cannot encode."""
+    """Removes indentation, trailing spaces, NULs and characters that utf-8 cannot encode."""
     text = inspect.cleandoc(text).replace("\0", "").encode("utf-8", "ignore").decode()
     return "\n".join(line.rstrip() for line in text.splitlines()).strip()

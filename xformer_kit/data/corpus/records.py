@@ -1,7 +1,6 @@
 """Corpora whose entries have named fields: lines of JSON, parquet tables.
 
-Two fields are a pair; one field is a text. A dot leads into a field that has fields itself:
-`translation.en`.
+Two fields are a pair; one field is a text. A dot selects a nested field: `translation.en`.
 """
 
 import json
@@ -13,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA, TextPairs, absent
-from xformer_kit.data.corpus.divided import Divided, DividedFiles
+from xformer_kit.data.config_error import config_error
+from xformer_kit.data.corpus.base import CORPORA, TextPairs, missing_package
+from xformer_kit.data.corpus.hash_split import HashSplitCorpus, HashSplitFiles
 from xformer_kit.data.plain import Plain
-from xformer_kit.data.refused import refused
 from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.registry.messages import one_line
 
 AT_ONCE = 1024  # entries that are read at once
-Entry = tuple[Any, str]  # a mapping of fields, and its place, for messages
+Entry = tuple[Any, str]  # a mapping of fields, and its position, for messages
 
 
-class Records(Divided):
+class Records(HashSplitCorpus):
     """Base of the corpora of records. A corpus defines `entries`.
 
-    With the option `text` they are texts, each followed by a blank line, else pairs of the fields
-    `source` and `target`. Splits are cut by a hash of the text or of the source.
+    With the option `text`, entries are texts, each followed by a blank line; otherwise pairs of the
+    fields `source` and `target`. Splits are cut by a hash of the text or of the source.
     """
 
     documents = True
@@ -38,7 +37,7 @@ class Records(Divided):
 
     @cached_property
     def fields(self) -> tuple[tuple[str, str], ...]:
-        """(option, field) each."""
+        """(option, name of the field) of each field."""
         if self.text is not None:
             return (("text", self.text),)
         return ("source", self.source), ("target", self.target)
@@ -53,7 +52,7 @@ class Records(Divided):
 
     @classmethod
     def check(cls, options, context):
-        """Faults of `source`, `target` and `text`."""
+        """Yields the faults of `source`, `target` and `text`."""
         if options.text is not None and (options.source, options.target) != ("source", "target"):
             source, target = f"{context.path}.source", f"{context.path}.target"
             yield Fault(
@@ -67,12 +66,12 @@ class Records(Divided):
         yield from super().check(options, context)
 
     def entries(self, split: str) -> Iterator[Entry]:
-        """The entries of what is given for a split, with at least those of `fields` that exist."""
+        """Yields the entries of a given split, with at least those of `fields` that exist."""
         raise NotImplementedError
 
     def columns(self, known: list[str]) -> list[str]:
-        """The columns of a table that hold the fields; if one is missing all, for a message to list
-        them.
+        """Returns the columns of a table that hold the fields. If one is missing, all columns,
+        which a message then lists.
         """
         names = [name if name in known else name.partition(".")[0] for _, name in self.fields]
         return list(dict.fromkeys(names)) if set(names) <= set(known) else known
@@ -93,37 +92,37 @@ class Records(Divided):
 
     def _field(self, entry: Any, option: str, name: str, where: str) -> str:
         value = entry
-        for component in [name] if name in entry else name.split("."):
+        for key in [name] if name in entry else name.split("."):
             has = value if isinstance(value, Mapping) else {}
-            if component not in has:
-                way = f"Name one with {self.at(option)}=FIELD."
-                raise self.refused(
+            if key not in has:
+                fix = f"Name one with {self.option_path(option)}=FIELD."
+                raise self.config_error(
                     option,
                     f"no field is called '{name}' in {where}",
-                    fix=f"{choices(component, has, 'It has')} {way}",
+                    fix=f"{choices(key, has, 'It has')} {fix}",
                 )
-            value = has[component]
+            value = has[key]
         if value is None:
             return ""  # counted as empty
         if not isinstance(value, str):
             got = f"{str(value)[:40]} as '{name}' in {where}"
-            raise self.refused(option, "must be a text", got, "Name another field.")
+            raise self.config_error(option, "must be a text", got, "Name another field.")
         try:
             value.encode()
         except UnicodeEncodeError as error:
             got = f"half a surrogate pair at character {error.start} of '{name}' in {where}"
-            raise self.refused(option, "must be Unicode", got, "Leave it out.") from None
+            raise self.config_error(option, "must be Unicode", got, "Leave it out.") from None
         return value
 
 
 @dataclass(kw_only=True, eq=False)
-class RecordFiles(Records, DividedFiles):
-    """Base: records in files. A corpus defines `suffixes` and `entries`."""
+class RecordFiles(Records, HashSplitFiles):
+    """Base of the corpora of records in files. A corpus defines `suffixes` and `entries`."""
 
     path: str  # a file, a directory (its files of this kind), or a glob
     source: str = "source"  # field (a table's column) of the source of a pair
     target: str = "target"  # field of its target
-    text: str | None = None  # field of a text, in place of a pair
+    text: str | None = None  # field of a text, instead of a pair
     valid: float | None = None  # share for validation; null is 0.05, or valid_path
     test: float = 0.0  # share for the test
     valid_path: str | None = None  # files for validation
@@ -139,9 +138,9 @@ class JSONLines(RecordFiles):
     suffixes = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
     def entries(self, split: str) -> Iterator[Entry]:
-        (option,) = self.named[split]
+        (option,) = self.split_options[split]
         for file in self.files[split]:
-            for number, line in enumerate(files.lines(file, self.at(option)), 1):
+            for number, line in enumerate(files.lines(file, self.option_path(option)), 1):
                 where = f"line {number:,} of '{file}'"
                 empty = dict.fromkeys(name for _, name in self.fields)
                 yield self._object(line, option, where) if line.strip() else empty, where
@@ -151,33 +150,33 @@ class JSONLines(RecordFiles):
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise self.refused(
+            raise self.config_error(
                 option,
                 f"{rule}; {where} cannot be read ({' '.join(str(error).split())})",
                 fix="A file that was cut off ends so; write it again.",
             ) from None
         if not isinstance(found, dict):
-            raise self.refused(option, rule, f"{line[:40]} in {where}", "Use {...}.")
+            raise self.config_error(option, rule, f"{line[:40]} in {where}", "Use {...}.")
         return found
 
 
 @CORPORA.register("parquet", also_called=("arrow", "pyarrow"))
 class Parquet(RecordFiles):
-    """Parquet files, *.parquet, read a piece at a time (needs pyarrow, the extra `data`). Fields
-    that are null count as empty.
+    """Parquet files, *.parquet, read in batches (needs pyarrow, the extra `data`). Fields that are
+    null count as empty.
     """
 
     suffixes = (".parquet",)
 
     @classmethod
     def check(cls, options, context):
-        missing = list(absent(cls, "pyarrow", "data"))
+        missing = list(missing_package(cls, "pyarrow", "data"))
         yield from missing or super().check(options, context)
 
     @classmethod
     def file_faults(cls, path: str, option: str) -> Iterator[Fault]:
         try:
-            for file in files.find(path, option, cls.suffixes)[: files.LOOKED_AT]:
+            for file in files.find(path, option, cls.suffixes)[: files.CHECKED_FILES]:
                 with _table(file, option):
                     pass
         except ConfigError as error:
@@ -186,12 +185,12 @@ class Parquet(RecordFiles):
     def entries(self, split: str) -> Iterator[Entry]:
         number = 0
 
-        def read() -> str:
-            return f" behind row {number:,}"
+        def position() -> str:
+            return f" after row {number:,}"
 
         for file in self.files[split]:
             number = 0
-            with _table(file, self.at(*self.named[split]), read) as table:
+            with _table(file, self.option_path(*self.split_options[split]), position) as table:
                 columns = self.columns(table.schema_arrow.names)
                 batches = table.iter_batches(AT_ONCE, columns=columns)
                 rows = (row for batch in batches for row in batch.to_pylist())
@@ -200,9 +199,9 @@ class Parquet(RecordFiles):
 
 
 @contextmanager
-def _table(file: Path, at: str, read: Callable[[], str] = str) -> Iterator[Any]:
-    """A parquet file that is open. Raises ConfigError if it cannot be read; `read` returns how far
-    it was.
+def _table(file: Path, at: str, position: Callable[[], str] = str) -> Iterator[Any]:
+    """Opens a parquet file. Raises ConfigError if it cannot be read. position: returns the position
+    of the error, for the message.
     """
     import pyarrow
     from pyarrow.parquet import ParquetFile
@@ -211,9 +210,9 @@ def _table(file: Path, at: str, read: Callable[[], str] = str) -> Iterator[Any]:
         with ParquetFile(file) as table:
             yield table
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise refused(
+        raise config_error(
             at,
             "must be a whole parquet file",
-            f"'{file}'{read()} ({one_line(error, 120)})",
+            f"'{file}'{position()} ({one_line(error, 120)})",
             "Write it again.",
         ) from None

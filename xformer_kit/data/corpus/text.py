@@ -1,4 +1,4 @@
-"""Text files as a corpus."""
+"""The corpus of text files."""
 
 import hashlib
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from xformer_kit.registry.messages import inside
 class Text(Corpus):
     """Text files in utf-8, one after the other in the order of their names.
 
-    The first `1 - valid` of the characters are for training, the last `valid` for validation: with
-    0.1, nanoGPT's split of tinyshakespeare. A line end is put between two files if the first has
-    none.
+    The first `1 - valid` of the characters are for training, the last `valid` for validation; 0.1
+    is nanoGPT's split of tinyshakespeare. A line end is added between two files if the first does
+    not end with one.
     """
 
     # a file such as book.txt, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as
@@ -33,7 +33,7 @@ class Text(Corpus):
 
     @cached_property
     def files(self) -> list[Path]:
-        return files.find(self.path, self.at("path"))
+        return files.find(self.path, self.option_path("path"))
 
     @classmethod
     def check(cls, options, context):
@@ -45,7 +45,7 @@ class Text(Corpus):
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(f"valid {self.valid!r}\n".encode())
-        for text in self._whole():
+        for text in self._full_text():
             digest.update(text.encode())
         return digest.hexdigest()
 
@@ -54,23 +54,23 @@ class Text(Corpus):
 
     def texts(self, split: str) -> Iterator[str]:
         if self._characters is None:
-            self._characters = sum(map(len, self._whole()))
-        left = int(self._characters * (1 - self.valid))  # characters of the training split
-        for text in self._whole():
-            if split == "train" and not left:
+            self._characters = sum(map(len, self._full_text()))
+        remaining = int(self._characters * (1 - self.valid))  # characters of the training split
+        for text in self._full_text():
+            if split == "train" and not remaining:
                 return
-            if component := text[:left] if split == "train" else text[left:]:
-                yield component
-            left -= min(left, len(text))
+            if piece := text[:remaining] if split == "train" else text[remaining:]:
+                yield piece
+            remaining -= min(remaining, len(text))
 
     def copies(self) -> dict[str, list[Any]]:
-        """{"valid": [its files that are copies of files of training, all its files, "files"]}; {}
-        if there are none.
+        """Returns {"valid": [number of its files that are copies of training files, number of its
+        files, "files"]}, or {} if there are none.
 
-        A file that is split is in both, and is not counted as a copy of itself.
+        A file that is cut is in both splits, and is not counted as a copy of itself.
         """
-        same = files.equal(self.files)
-        if not same:
+        groups = files.duplicates(self.files)
+        if not groups:
             return {}
         ends = list(accumulate(sum(map(len, files.read(file))) for file in self.files))
         cut = int(ends[-1] * (1 - self.valid))
@@ -78,18 +78,21 @@ class Text(Corpus):
         starts = zip(self.files, [0, *ends], strict=False)
         training = {file for file, start in starts if start < cut}
         copied = [
-            file for some in same for file in some if file in valid and {*some} & training - {file}
+            file
+            for group in groups
+            for file in group
+            if file in valid and {*group} & training - {file}
         ]
         return {"valid": [len(copied), len(valid), "files"]} if copied else {}
 
-    def _whole(self) -> Iterator[str]:
-        """All files as one text; counts its characters on the way."""
+    def _full_text(self) -> Iterator[str]:
+        """Yields all files as one text, and counts its characters."""
         count, last = 0, "\n"
         for file in self.files:
             if last != "\n":
                 count += 1
                 yield "\n"
-            for text in files.read(file, self.at("path")):
+            for text in files.read(file, self.option_path("path")):
                 count, last = count + len(text), text[-1]
                 yield text
         self._characters = count

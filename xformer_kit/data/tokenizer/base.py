@@ -1,10 +1,10 @@
 """Base of the tokenizers: text to ids and back, saved in one JSON file.
 
-Every token stands for a string of bytes, so decoding is one rule for most: join the bytes and read
-them as utf-8. Bytes that are no utf-8 are shown as U+FFFD. Text comes back unchanged from tokens of
-bytes (byte, bpe, unigram) and of characters; from those of words up to white space and unknown
-words. Special tokens are those of an objective (an end, a mask): their ids follow those of
-the text, no text is encoded to one, and they stand for no bytes.
+Each token is a string of bytes. Most tokenizers decode by joining the bytes and reading them as
+utf-8; bytes that are not utf-8 become U+FFFD. Tokens of bytes (byte, bpe, unigram) and of
+characters reproduce a text exactly; tokens of words up to white space and unknown words. Special
+tokens are those of an objective (an end, a mask): their ids follow those of the text, no text is
+encoded to one, and they have no bytes.
 """
 
 import codecs
@@ -26,34 +26,34 @@ TOKENIZERS = Registry("tokenizer")
 
 
 class Tokenizer:
-    """Base. A tokenizer defines `encode` and `pieces`; one that is fitted also `fit`, `state` and
-    `restore`.
+    """Base of the tokenizers. A tokenizer defines `encode` and `pieces`; if it is fitted also
+    `fit`, `state` and `restore`.
     """
 
-    learns_from: tuple[str, ...] = ()  # the splits whose text `fit` needs
-    vocab_size: int  # tokens of the text: ids are 0 .. vocab_size - 1
-    fewest: int = 0  # smallest vocab_size after any fit
-    specials: tuple[str, ...] = ()  # their ids follow: vocab_size .. size - 1
-    # words begin with a space of their own, which is left out at the beginning of a text
+    fit_splits: tuple[str, ...] = ()  # splits whose text `fit` needs
+    vocab_size: int  # number of tokens of text, whose ids are 0 .. vocab_size - 1
+    min_vocab_size: int = 0  # smallest vocab_size after a fit
+    specials: tuple[str, ...] = ()  # special tokens, whose ids are vocab_size .. size - 1
+    # whether tokens of words include the space before them, which decoding omits at the start
     spaced: bool = False
     unknown_id: int | None = None  # the token for unknown text, if there is one
-    content: str | None = None  # sha256 of a file that the options name
+    file_hash: str | None = None  # sha256 of a file that the options name
 
     def fit(self, texts: Iterable[str]) -> None:
-        """Fit on pieces of one text, cut anywhere."""
+        """Fits the tokenizer on one text in pieces, which may be cut at any character."""
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """The ids of a text, of the smallest unsigned type that holds them. Raises ConfigError for
-        text that cannot be encoded.
+        """Returns the ids of a text, in the smallest unsigned type for the vocabulary. Raises
+        ConfigError for text that cannot be encoded.
         """
         raise NotImplementedError
 
     def pieces(self) -> list[bytes]:
-        """The bytes that each id stands for."""
+        """Returns the bytes of each token, in the order of ids."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """Plain values from which `restore` rebuilds a fitted tokenizer."""
+        """Returns plain values from which `restore` rebuilds a fitted tokenizer."""
         return {}
 
     @classmethod
@@ -62,11 +62,11 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """All tokens, the special ones included."""
+        """Number of tokens, with the special ones."""
         return self.vocab_size + len(self.specials)
 
     def special(self, name: str) -> int:
-        """The id of a special token."""
+        """Returns the id of a special token."""
         return self.vocab_size + self.specials.index(name)
 
     @property
@@ -74,49 +74,52 @@ class Tokenizer:
         return np.min_scalar_type(min(max(self.vocab_size - 1, 0), 2**32 - 1))
 
     def join(self, ids: Ids) -> bytes:
-        """The bytes of ids, one after the other. Special tokens have none."""
+        """Returns the joined bytes of tokens. Special tokens have none."""
         pieces, known = self._pieces, self.vocab_size
         return b"".join([pieces[i] for i in flat(ids).tolist() if i < known])
 
-    def to_bytes(self, ids: Ids, goes_on: bool = False) -> bytes:
-        """The bytes of a text.
+    def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
+        """Returns the bytes of a text.
 
-        goes_on: there is text before these ids, so that the space of the first word counts.
+        continuation: whether text precedes these ids, so that the space before the first word is
+        kept.
         """
         joined = self.join(ids)
-        return joined if goes_on or not self.spaced else joined.removeprefix(b" ")
+        return joined if continuation or not self.spaced else joined.removeprefix(b" ")
 
     def decode(self, ids: Ids) -> str:
         return self.to_bytes(ids).decode("utf-8", "replace")
 
-    def stream(self, goes_on: bool = False) -> "Stream":
-        """A decoder of ids as they are generated; `goes_on`: they continue a text."""
-        return Stream(self, goes_on)
+    def stream(self, continuation: bool = False) -> "Stream":
+        """Returns a decoder of ids as they are generated. continuation: whether they continue a
+        text.
+        """
+        return Stream(self, continuation)
 
-    def count_bytes(self, ids: Ids, goes_on: bool = False) -> int:
-        """Bytes of text that the ids stand for: the length of `to_bytes`, without joining them."""
+    def count_bytes(self, ids: Ids, continuation: bool = False) -> int:
+        """Returns the number of bytes of a text: the length of `to_bytes`, without joining them."""
         known = flat(ids)
         known = known[known < self.vocab_size]
         lengths = self._lengths[known]
         first = self._pieces[known[np.flatnonzero(lengths)[0]]] if lengths.any() else b""
-        return int(lengths.sum()) - int(self.spaced and not goes_on and first.startswith(b" "))
+        return int(lengths.sum()) - int(self.spaced and not continuation and first.startswith(b" "))
 
     def count_unknown(self, ids: Ids) -> int:
-        """Number of ids that stand for unknown text."""
+        """Returns the number of ids for unknown text."""
         return int(np.count_nonzero(flat(ids) == self.unknown_id))
 
     def word_starts(self, ids: Ids) -> np.ndarray:
-        """True where a token begins a word, so that whole words can be masked: a bool for each id.
+        """Returns whether each token begins a word, to mask whole words: a bool for each id.
 
         A word is a run of characters that are not white space; it begins with the token that holds
-        its first byte. So tokens of only white space begin none. A special token is a word of its
-        own, and another word begins after it.
+        its first byte. Tokens of only white space begin no word. A special token is a separate
+        word.
         """
         ids, known = flat(ids), self.vocab_size
         pieces = [self._pieces[i] if i < known else b"\n" for i in ids.tolist()]
         text = b"".join(pieces)
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-        # after each run of white space, of which one is put in front of the text
+        # after each run of white space, and at the start, due to the added line end
         begins = [match.end() - 1 for match in _SPACES.finditer(b"\n" + text)]
         holds = np.searchsorted(ends, [at for at in begins if at < len(text)], side="right")
         starts = ids >= known
@@ -124,22 +127,22 @@ class Tokenizer:
         return starts
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Ids of pieces of one text; concatenated they are the ids of the whole."""
+        """Yields the ids of one text in pieces; concatenated they are the ids of the text."""
         return map(self.encode, texts)
 
     def encode_each(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Ids of each text by itself."""
+        """Yields the ids of each text."""
         return map(self.encode, texts)
 
     @classmethod
     def recognises(cls, data: Plain) -> bool:
-        """Whether a tokenizer.json of the library `tokenizers`, as plain values, is one that this
-        class saved.
+        """Whether this class saved a tokenizer.json of the library `tokenizers`, given as plain
+        values.
         """
         return False
 
     def save(self, path: Path) -> None:
-        """Write one JSON file, complete or not at all."""
+        """Writes one JSON file, atomically."""
         saved = {"tokenizer": TOKENIZERS.name_of(type(self)), "state": self.state()}
         cache.write(path, json.dumps(saved, ensure_ascii=False, indent=1) + "\n")
 
@@ -153,28 +156,28 @@ class Tokenizer:
 
 
 class Stream:
-    """Ids in, text out: a character is held back until all of its bytes are known.
+    """Decodes ids in several calls. A character is returned when all of its bytes are complete.
 
-    The texts of all calls and of `end` together are `decode` of all ids.
+    The joined texts of all calls and of `end` are `decode` of all ids.
     """
 
-    def __init__(self, tokenizer: Tokenizer, goes_on: bool = False):
+    def __init__(self, tokenizer: Tokenizer, continuation: bool = False):
         self.tokenizer = tokenizer
-        self.goes_on = goes_on
+        self.continuation = continuation
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __call__(self, ids: Ids) -> str:
-        data = self.tokenizer.to_bytes(ids, self.goes_on)
-        self.goes_on = self.goes_on or bool(data) or bool(self.tokenizer.join(ids))
+        data = self.tokenizer.to_bytes(ids, self.continuation)
+        self.continuation = self.continuation or bool(data) or bool(self.tokenizer.join(ids))
         return self.decoder.decode(data)
 
     def end(self) -> str:
-        """The rest: U+FFFD for a character that was never finished."""
+        """Returns the rest: U+FFFD for an incomplete character."""
         return self.decoder.decode(b"", final=True)
 
 
 def flat(ids: Any) -> np.ndarray:
-    """One id, a sequence, an array or a tensor of ids as (n,) int64."""
+    """Returns one id, or a sequence, an array or a tensor of ids, as (n,) int64."""
     return np.asarray(ids, dtype=np.int64).reshape(-1)
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers of the library `tokenizers`: the bytes of their tokens, and their tokenizer.json."""
+"""Base of the tokenizers of the library `tokenizers`, which are saved as its tokenizer.json."""
 
 import json
 import os
@@ -13,31 +13,32 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data import cache
+from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
-from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import Ids, Stream, Tokenizer, flat
-from xformer_kit.data.tokenizer.pieces import Rule, rule_of, without_prefix
+from xformer_kit.data.tokenizer.decoding_rule import DecodingRule, decoding_rule, without_prefix
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
 
 
-class Library(Tokenizer):
-    """Base: a tokenizer that the library fits, reads and runs. It defines `fit` and `recognises`.
+class LibraryTokenizer(Tokenizer):
+    """Base of the tokenizers that the library fits and runs. A tokenizer defines `fit` and
+    `recognises`.
 
-    If there is a token for each of the 256 bytes, any bytes can be encoded: those that are no utf-8
-    one by one.
+    If there is a token for each of the 256 bytes, any bytes can be encoded: bytes that are not
+    utf-8 separately.
     """
 
     library: Any = None  # a tokenizers.Tokenizer, once fitted
-    # characters that are encoded byte by byte, without the library
-    apart: re.Pattern[str] = re.compile("[\udc80-\udcff]")
-    # where a long text may be cut; None: before a space or a line end
-    cut: re.Pattern[str] | None = None
-    # types of what this class saves: normalizer, pre_tokenizer, model and decoder
+    # characters that are encoded as bytes, without the library
+    byte_encoded: re.Pattern[str] = re.compile("[\udc80-\udcff]")
+    # positions at which a long text may be cut; None: before a space or a line end
+    boundary: re.Pattern[str] | None = None
+    # types of normalizer, pre_tokenizer, model and decoder in the files of this class
     types: tuple[str | None, ...] = ()
 
     def adopt(self, library: Any) -> None:
-        """Take over a fitted tokenizer: never cut, never padded, and no text is one of its special
-        tokens.
+        """Sets the fitted tokenizer of the library, without truncation and padding; text is never
+        encoded to its special tokens.
         """
         library.no_truncation()
         library.no_padding()
@@ -45,90 +46,93 @@ class Library(Tokenizer):
         data = json.loads(library.to_str())
         self.library, self.model = library, data["model"]
         self.added = {token["id"]: token for token in data["added_tokens"]}
-        self.rule: Rule | None = rule_of(data, library.decoder)
+        self.rule: DecodingRule | None = decoding_rule(data, library.decoder)
         self.spaced = self.rule is not None and self.rule.spaced
         vocabulary = library.get_vocab()
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
         unknown = self.model.get("unk_token")
         self.unknown_id = self.model.get("unk_id") if unknown is None else vocabulary.get(unknown)
         self.bytes = self._byte_ids(vocabulary)
-        inside, hidden = without_prefix(data, self.bytes is not None)
-        self.hides = hidden and self.spaced  # " a" would be the same tokens as "a"
-        # for pieces of a text after the first
-        self._going_on = library if inside == data else _made(inside)
+        continuing, conditional = without_prefix(data, self.bytes is not None)
+        # whether " a" and "a" have the same tokens
+        self.hides_space = conditional and self.spaced
+        # the tokenizer of pieces of a text after the first
+        self._continuing = library if continuing == data else _from_data(continuing)
 
     def _byte_ids(self, vocabulary: Mapping[str, int]) -> list[int] | None:
-        """The token of each byte, if all exist."""
+        """Returns the id of each byte's token; None if one is missing."""
         if self.rule is None or self.rule.byte is None:
             return None
         names = [self.rule.byte(byte) for byte in range(256)]
         return [vocabulary[name] for name in names] if vocabulary.keys() >= set(names) else None
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        return np.array(self._ids(self._readable(text), self.library), dtype=self.dtype)
+        return np.array(self._ids(self._with_surrogates(text), self.library), dtype=self.dtype)
 
-    def _readable(self, text: str | bytes) -> str:
-        """Text in which a lone surrogate stands for a byte that is no utf-8. Raises ConfigError if
-        there are no tokens of bytes for it.
+    def _with_surrogates(self, text: str | bytes) -> str:
+        """Returns the text with a lone surrogate for each byte that is not utf-8. Raises
+        ConfigError for such bytes if there are no tokens of bytes.
         """
         data = text if isinstance(text, bytes) else utf8(text)
         return as_text(data) if self.bytes is None else data.decode("utf-8", "surrogateescape")
 
-    def _ids(self, text: str, using: Any) -> list[int]:
-        """The ids of readable text, `using` the tokenizer of first or of later pieces of a text."""
+    def _ids(self, text: str, tokenizer: Any) -> list[int]:
+        """Returns the ids of a text, with the library's tokenizer of first or of later pieces."""
         ids: list[int] = []
         at = 0
-        if self.hides and using is self.library and text[:1] == " ":
+        if self.hides_space and tokenizer is self.library and text[:1] == " ":
             text = " " + text
         if self.bytes is not None:
-            for match in self.apart.finditer(text):
-                ids += self._run(text[at : match.start()], using)
+            for match in self.byte_encoded.finditer(text):
+                ids += self._encode_run(text[at : match.start()], tokenizer)
                 ids += [self.bytes[byte] for byte in match[0].encode("utf-8", "surrogateescape")]
-                at, using = match.end(), self._going_on
-        return ids + self._run(text[at:], using)
+                at, tokenizer = match.end(), self._continuing
+        return ids + self._encode_run(text[at:], tokenizer)
 
-    def _run(self, text: str, using: Any) -> list[int]:
+    def _encode_run(self, text: str, tokenizer: Any) -> list[int]:
         if not text:
             return []
         try:
-            return using.encode(text, add_special_tokens=False).ids
+            return tokenizer.encode(text, add_special_tokens=False).ids
         except Exception as error:
-            raise self._cannot([text], error) from None
+            raise self._encoding_error([text], error) from None
 
-    def _cannot(self, texts: list[str], error: Exception) -> Exception:
-        """The error for texts that the library cannot encode."""
-        return refused(
+    def _encoding_error(self, texts: list[str], error: Exception) -> Exception:
+        """Returns the error for texts that the library cannot encode."""
+        return config_error(
             "tokenizer", "the text must be one that it can encode", f"{texts[0][:40]!r} ({error})"
         )
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        pieces = whole_words(texts, end=self.cut)
+        pieces = whole_words(texts, end=self.boundary)
         yield from map(self.encode, islice(pieces, 1))
-        for some in batches(pieces, 16):
-            yield from self._many(some, self._going_on)
+        for batch in batches(pieces, 16):
+            yield from self._encode_batch(batch, self._continuing)
 
     def encode_each(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        for some in batches(texts, 256):
-            yield from self._many(some, self.library)
+        for batch in batches(texts, 256):
+            yield from self._encode_batch(batch, self.library)
 
-    def _many(self, texts: list[str], using: Any) -> Iterator[np.ndarray]:
-        """The ids of each text; on all cores if the library can encode them whole."""
-        if self.hides or (self.bytes is not None and any(map(self.apart.search, texts))):
-            lists = (self._ids(self._readable(text), using) for text in texts)
+    def _encode_batch(self, texts: list[str], tokenizer: Any) -> Iterator[np.ndarray]:
+        """Yields the ids of each text, on all cores if the library can encode complete texts."""
+        if self.hides_space or (
+            self.bytes is not None and any(map(self.byte_encoded.search, texts))
+        ):
+            lists = (self._ids(self._with_surrogates(text), tokenizer) for text in texts)
         else:
             try:
-                # without offsets
-                encodings = using.encode_batch_fast(texts, add_special_tokens=False)
+                # faster, since without offsets
+                encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
             except Exception as error:
-                raise self._cannot(texts, error) from None
+                raise self._encoding_error(texts, error) from None
             both = zip(texts, encodings, strict=True)
             lists = (encoding.ids if text else [] for text, encoding in both)
         return (np.array(ids, dtype=self.dtype) for ids in lists)
 
     def pieces(self) -> list[bytes]:
-        return [self._piece(i) for i in range(self.vocab_size)]
+        return [self._token_bytes(i) for i in range(self.vocab_size)]
 
-    def _piece(self, i: int) -> bytes:
+    def _token_bytes(self, i: int) -> bytes:
         name, added = self.library.id_to_token(i), self.added.get(i)
         if name is None:
             return b""
@@ -142,29 +146,31 @@ class Library(Tokenizer):
     def word_starts(self, ids: Ids) -> np.ndarray:
         if self.rule is None or not self.rule.continues:
             return super().word_starts(ids)
-        return self._begins[np.minimum(flat(ids), self.vocab_size)]
+        return self._begins_word[np.minimum(flat(ids), self.vocab_size)]
 
     @cached_property
-    def _begins(self) -> np.ndarray:
-        """Whether each token begins a word, by its name; also a punctuation mark does."""
+    def _begins_word(self) -> np.ndarray:
+        """Whether each token begins a word, by its name; punctuation marks do."""
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
         return np.array([not name.startswith(self.rule.continues) for name in names] + [True])
 
-    def to_bytes(self, ids: Ids, goes_on: bool = False) -> bytes:
+    def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         if self.rule is not None:
-            return super().to_bytes(ids, goes_on)
-        hidden = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
-        shown = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in hidden]
+            return super().to_bytes(ids, continuation)
+        special = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
+        shown = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in special]
         return self.library.decode(shown, skip_special_tokens=False).encode()
 
-    def count_bytes(self, ids: Ids, goes_on: bool = False) -> int:
-        return len(self.to_bytes(ids)) if self.rule is None else super().count_bytes(ids, goes_on)
+    def count_bytes(self, ids: Ids, continuation: bool = False) -> int:
+        return (
+            len(self.to_bytes(ids)) if self.rule is None else super().count_bytes(ids, continuation)
+        )
 
-    def stream(self, goes_on: bool = False) -> Stream:
-        return Stream(self, goes_on) if self.rule is not None else Whole(self)
+    def stream(self, continuation: bool = False) -> Stream:
+        return Stream(self, continuation) if self.rule is not None else RedecodingStream(self)
 
     def __reduce__(self) -> Any:
-        """For another process: the library's tokenizer as text."""
+        """Pickles the library's tokenizer as text, for another process."""
         return _unpickled, (type(self), self.library.to_str(), self.specials)
 
     def save(self, path: Path) -> None:
@@ -177,46 +183,48 @@ class Library(Tokenizer):
         return types == cls.types and not data.get("added_tokens")
 
     @classmethod
-    def read(cls, text: str, file: Path) -> "Library":
-        """From the text of the library's JSON file. Raises ConfigError for another file."""
-        made = cls.__new__(cls)
-        made.adopt(parsed(text, "tokenizer", file))
-        return made
+    def read(cls, text: str, file: Path) -> "LibraryTokenizer":
+        """Loads the text of a JSON file of the library. Raises ConfigError for another file."""
+        tokenizer = cls.__new__(cls)
+        tokenizer.adopt(parse_tokenizer(text, "tokenizer", file))
+        return tokenizer
 
 
-def _unpickled(component: type[Library], text: str, specials: tuple[str, ...]) -> Library:
-    made = component.read(text, Path())
-    made.specials = specials
-    return made
+def _unpickled(
+    component: type[LibraryTokenizer], text: str, specials: tuple[str, ...]
+) -> LibraryTokenizer:
+    tokenizer = component.read(text, Path())
+    tokenizer.specials = specials
+    return tokenizer
 
 
-class Whole(Stream):
-    """For a decoder whose text of a token depends on others: the common beginning of two successive
-    decodings is final.
+class RedecodingStream(Stream):
+    """A stream for decoders in which the text of a token depends on others: all ids are decoded in
+    each call, and the common prefix of two successive decodings is final.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(tokenizer)
         self.ids: list[int] = []
         self.text = ""
-        self.given = 0
+        self.returned = 0
 
     def __call__(self, ids: Ids) -> str:
         self.ids += flat(ids).tolist()
         before, self.text = self.text, self.tokenizer.decode(self.ids)
         shared = len(commonprefix([before, self.text]).rstrip("\ufffd"))  # noqa: RUF071, of texts
-        return self._give(max(shared, self.given))
+        return self._return_until(max(shared, self.returned))
 
     def end(self) -> str:
-        return self._give(len(self.text))
+        return self._return_until(len(self.text))
 
-    def _give(self, until: int) -> str:
-        start, self.given = self.given, until
+    def _return_until(self, until: int) -> str:
+        start, self.returned = self.returned, until
         return self.text[start:until]
 
 
-def library() -> Any:
-    """The library `tokenizers`; its threads stay allowed after a fork, since loader workers never
+def tokenizers_library() -> Any:
+    """Imports the library `tokenizers`, with threads also after a fork, since loader workers do not
     encode.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -225,22 +233,22 @@ def library() -> Any:
     return tokenizers
 
 
-def parsed(text: str, at: str, file: object) -> Any:
-    """The library's tokenizer of a JSON file's text. Raises ConfigError, at the config path `at`,
-    for another file.
+def parse_tokenizer(text: str, at: str, file: object) -> Any:
+    """Returns the library's tokenizer from the text of a JSON file. Raises ConfigError, at the
+    config path `at`, for another file.
     """
     try:
-        return library().Tokenizer.from_str(text)
+        return tokenizers_library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific
-        raise refused(
+        raise config_error(
             at,
             "must be a tokenizer.json of the library tokenizers",
             f"'{file}' ({error})",
-            "Save it again with a version of today.",
+            "Save it again with a current version.",
         ) from None
 
 
-def _made(data: Plain) -> Any:
-    made = library().Tokenizer.from_str(json.dumps(data))
-    made.encode_special_tokens = True
-    return made
+def _from_data(data: Plain) -> Any:
+    tokenizer = tokenizers_library().Tokenizer.from_str(json.dumps(data))
+    tokenizer.encode_special_tokens = True
+    return tokenizer

@@ -1,4 +1,4 @@
-"""A finished tokenizer: a tokenizer.json, from a file or from the Hugging Face hub."""
+"""Pretrained tokenizers: a tokenizer.json, from a file or from the Hugging Face hub."""
 
 import hashlib
 import logging
@@ -9,35 +9,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from xformer_kit.data.refused import refused
+from xformer_kit.data.config_error import config_error
 from xformer_kit.data.tokenizer.base import TOKENIZERS
-from xformer_kit.data.tokenizer.library import Library, parsed
+from xformer_kit.data.tokenizer.library import LibraryTokenizer, parse_tokenizer
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.messages import one_line
 
 FILE = "tokenizer.json"
-# Models with a finished tokenizer -> their name on the hub, and the tokenizer here of that kind.
+# Model -> its name on the hub, and the tokenizer of this package of the same kind.
 MODELS = {
     "gpt2": ("openai-community/gpt2", "bpe"),
     "roberta": ("FacebookAI/roberta-base", "bpe"),
     "t5": ("google-t5/t5-small", "unigram"),
     "bert": ("google-bert/bert-base-uncased", "wordpiece"),
 }
-WAIT = 5.0  # seconds until the first answer of the hub
+WAIT = 5.0  # seconds to wait for the first response of the hub
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 @TOKENIZERS.register("pretrained", also_called=("hub", "huggingface", "hf", "auto"))
-class Pretrained(Library):
-    """A finished tokenizer of the library `tokenizers`: from a local file, or of a model on
-    the hub.
+class Pretrained(LibraryTokenizer):
+    """A pretrained tokenizer of the library `tokenizers`, from a local file or of a model on the
+    hub.
 
-    Byte-level tokens decode to any bytes; others to the text of their own decoder. Its special
-    tokens stay in the vocabulary, but no text is encoded to one and decoding leaves them out. The
-    run keeps its own copy of the file.
+    Byte-level tokens decode to any bytes; others to the text of their decoder. Its special tokens
+    stay in the vocabulary, but no text is encoded to one, and decoding omits them. The run keeps a
+    copy of the file.
     """
 
-    cut = re.compile(r"(?<=\S) ")  # a mark and the line end after it may be one token
+    # not before a line end: a punctuation mark and the line end after it may be one token
+    boundary = re.compile(r"(?<=\S) ")
 
     def __init__(
         self,
@@ -47,8 +48,8 @@ class Pretrained(Library):
         path: str,
     ):
         text = _read(path)
-        self.content = hashlib.sha256(text.encode()).hexdigest()
-        self.adopt(parsed(text, "tokenizer.path", path))
+        self.file_hash = hashlib.sha256(text.encode()).hexdigest()
+        self.adopt(parse_tokenizer(text, "tokenizer.path", path))
 
     @classmethod
     def check(cls, options, context):
@@ -68,13 +69,13 @@ TOKENIZERS.mistaken |= {
 
 
 def _fault(path: str) -> Fault | None:
-    """Why a path cannot be a tokenizer, without the network."""
-    place = Path(path).expanduser()
-    if place.is_dir() and not (place / FILE).is_file():
-        there = ", ".join(sorted(file.name for file in place.iterdir())[:8]) or "nothing"
+    """Returns the fault of a path that cannot be a tokenizer, without network access."""
+    file_path = Path(path).expanduser()
+    if file_path.is_dir() and not (file_path / FILE).is_file():
+        present = ", ".join(sorted(file.name for file in file_path.iterdir())[:8]) or "nothing"
         return Fault(
             "path",
-            f"must hold a {FILE}; '{path}' holds {there}",
+            f"must hold a {FILE}; '{path}' holds {present}",
             fix=(
                 "Save it there, e.g. with transformers'"
                 " AutoTokenizer.from_pretrained(...).save_pretrained(...)."
@@ -85,7 +86,7 @@ def _fault(path: str) -> Fault | None:
         or path.endswith((".json", os.sep))
         or not HUB_NAME.fullmatch(path)
     )
-    if local and not place.exists():
+    if local and not file_path.exists():
         return Fault(
             "path",
             f"must be a {FILE}, a directory that holds one, or a name on the hub; '{path}' is not"
@@ -95,23 +96,26 @@ def _fault(path: str) -> Fault | None:
 
 
 def _read(path: str) -> str:
-    """The text of the file that a path names. Raises ConfigError if there is none, or no network to
-    fetch it.
+    """Returns the text of the file that a path names. Raises ConfigError if there is none or it
+    cannot be downloaded.
     """
     if fault := _fault(path):
         raise ConfigError(fault.at("tokenizer"))
-    place = Path(path).expanduser()
-    file = place / FILE if place.is_dir() else place if place.exists() else Path(_download(path))
+    file_path = Path(path).expanduser()
+    if file_path.is_dir():
+        file = file_path / FILE
+    else:
+        file = file_path if file_path.exists() else Path(_download(path))
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise refused(
+        raise config_error(
             "tokenizer.path", "must be a file in utf-8 that can be read", f"'{file}' ({error})"
         ) from None
 
 
 def _download(name: str) -> str:
-    """The place of a model's tokenizer.json in the hub's cache; the network is used only if it is
+    """Returns the path of a model's tokenizer.json in the hub's cache, after a download if it is
     not there yet.
     """
     import huggingface_hub
@@ -125,12 +129,14 @@ def _download(name: str) -> str:
                 raise errors.LocalEntryNotFoundError(failure)
             return huggingface_hub.hf_hub_download(name, FILE)
     except errors.RepositoryNotFoundError:
-        reason = "the hub has no such model, or it asks you to log in. It is no file here either"
+        reason = (
+            "the hub has no such model, or it requires a login. There is no such local file either"
+        )
     except errors.LocalEntryNotFoundError as error:
         reason = (
-            f"it is no file here, the hub's cache on this machine has no {FILE} of it, and the hub"
-            f" cannot be reached ({one_line(error)}). Start once with a network, or copy the"
-            f" model's {FILE} here and set tokenizer.path to it"
+            f"there is no such local file, the hub's cache on this machine has no {FILE} of it, and"
+            f" the hub cannot be reached ({one_line(error)}). Start once with a network, or copy"
+            f" the model's {FILE} here and set tokenizer.path to it"
         )
     except errors.EntryNotFoundError:
         reason = (
@@ -139,15 +145,17 @@ def _download(name: str) -> str:
         )
     except Exception as error:  # of the network or of the name, by several libraries
         reason = f"the hub did not give it ({one_line(error)}). Download {FILE}, and give its path"
-    raise refused("tokenizer.path", f"must be a {FILE} or a name on the hub", f"'{name}': {reason}")
+    raise config_error(
+        "tokenizer.path", f"must be a {FILE} or a name on the hub", f"'{name}': {reason}"
+    )
 
 
 def _unreachable(name: str) -> str | None:
-    """Why there was no answer of the hub in WAIT seconds; None after any answer. Raises the
-    library's error for a refusal.
+    """Returns the reason why there was no response of the hub in WAIT seconds; None after any
+    response. Raises the library's error if the hub denies the request.
 
-    hf_hub_download tries again for half a minute. The request runs in a thread, since resolving a
-    name and trying each of its addresses have time limits of their own, which add up.
+    hf_hub_download retries for half a minute. The request runs in a thread, since resolving a name
+    and connecting to each of its addresses have separate time limits, which add up.
     """
     import huggingface_hub
     from huggingface_hub import errors
@@ -156,8 +164,7 @@ def _unreachable(name: str) -> str | None:
 
     def request() -> None:
         try:
-            # Longer than this thread is waited for, so that the reason does not depend on which
-            # ends first.
+            # Longer than the join below, so that the reason does not depend on which ends first.
             huggingface_hub.get_hf_file_metadata(
                 huggingface_hub.hf_hub_url(name, FILE), timeout=2 * WAIT
             )
@@ -180,7 +187,7 @@ def _unreachable(name: str) -> str | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's lines on each attempt: the message has the reason."""
+    """Suppresses the library's log lines on each attempt; the message has the reason."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

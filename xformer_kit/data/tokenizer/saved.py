@@ -1,4 +1,4 @@
-"""Reading a tokenizer that a run saved. A file that is damaged, edited or of another program raises
+"""Loads a tokenizer that a run saved. A file that is damaged, edited or from another program raises
 ConfigError.
 """
 
@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
-from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.messages import one_line
@@ -26,16 +26,15 @@ LIBRARY_KEYS = (
     "decoder",
     "model",
 )
-# errors for other values than those of a run
-WRONG = (TypeError, KeyError, ValueError, AttributeError, IndexError)
+# errors of restoring a tokenizer from wrong values
+RESTORE_ERRORS = (TypeError, KeyError, ValueError, AttributeError, IndexError)
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer that `save` wrote; `path` is the file, or the directory that holds
-    `tokenizer.json`.
+    """Loads the tokenizer that `save` wrote. path: the file, or the directory of `tokenizer.json`.
 
-    Raises ConfigError if it is missing or cannot be read, has keys that no run writes, or lacks
-    one, and if a user's own tokenizer was not imported first.
+    Raises ConfigError if it is missing or cannot be read, if a key is missing or unknown, and if
+    the component of a user's tokenizer was not imported before.
     """
     file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
     try:
@@ -44,79 +43,81 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         if not isinstance(data, dict):
             raise ValueError("no JSON object")
     except (OSError, ValueError, RecursionError) as error:
-        raise _refused(f"{file}' ({error})", "Name a run's directory") from None
-    return _library(file, text, data) if "model" in data else _own(file, data)
+        raise _file_error(f"{file}' ({error})", "Name a run's directory") from None
+    return _load_library(file, text, data) if "model" in data else _load_own(file, data)
 
 
-def _library(file: Path, text: str, data: Plain) -> Tokenizer:
-    """From a file of the library `tokenizers`."""
+def _load_library(file: Path, text: str, data: Plain) -> Tokenizer:
+    """Loads a file of the library `tokenizers`."""
     try:
         component = next(
             (p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"]
         )
         return component.read(text, file)
-    except (ConfigError, *WRONG) as error:
+    except (ConfigError, *RESTORE_ERRORS) as error:
         if unknown := [key for key in data if key not in LIBRARY_KEYS]:
-            raise _unknown(file, unknown, LIBRARY_KEYS) from None
+            raise _unknown_keys(file, unknown, LIBRARY_KEYS) from None
         if isinstance(error, ConfigError):
             raise
-        raise _other(file, error) from None
+        raise _other_values(file, error) from None
 
 
-def _own(file: Path, data: Plain) -> Tokenizer:
-    """From a file with the name of a component and its state."""
+def _load_own(file: Path, data: Plain) -> Tokenizer:
+    """Loads a file with the name of a component and its state."""
     if unknown := [key for key in data if key not in KEYS]:
-        raise _unknown(file, unknown, KEYS)
+        raise _unknown_keys(file, unknown, KEYS)
     if missing := [key for key in KEYS if key not in data]:
-        raise _missing(file, missing[0])
+        raise _missing_key(file, missing[0])
     name, state = str(data["tokenizer"]), data["state"]
     if name not in TOKENIZERS:
-        raise refused(
+        raise config_error(
             "tokenizer",
             f"no tokenizer is called '{name}' here, but '{file}' needs it",
             fix=f"{nearest(name, TOKENIZERS)}If it is your own, name its file in components=[...].",
         )
     component = TOKENIZERS[name]
     if not isinstance(state, dict) or component.save is not Tokenizer.save:
-        raise _refused(f"{file}', which is none of tokenizer '{name}'")
+        raise _file_error(f"{file}', which is none of tokenizer '{name}'")
     try:
-        made = component.restore(state)
-        _ = made._pieces  # the bytes of all tokens: they can be made from what a run saved
-        known = made.state() if component.__module__.startswith("xformer_kit.") else state
-    except WRONG as error:
+        tokenizer = component.restore(state)
+        _ = tokenizer._pieces  # computes the bytes of all tokens, which fails for wrong values
+        known = tokenizer.state() if component.__module__.startswith("xformer_kit.") else state
+    except RESTORE_ERRORS as error:
         raise _not_restored(file, name, state, error) from None
     if unknown := [key for key in state if key not in known]:
-        raise _unknown(file, [f"state.{key}" for key in unknown], [f"state.{key}" for key in known])
-    return made
+        raise _unknown_keys(
+            file, [f"state.{key}" for key in unknown], [f"state.{key}" for key in known]
+        )
+    return tokenizer
 
 
 def _not_restored(file: Path, name: str, state: Plain, error: Exception) -> ConfigError:
-    """The fault of a state that a tokenizer could not be restored from."""
+    """Returns the error of a state from which a tokenizer could not be restored."""
     text = str(error)
     if isinstance(error, TypeError) and (
         unknown := [key for key in state if f"unexpected keyword argument '{key}'" in text]
     ):
-        return _unknown(file, [f"state.{key}" for key in unknown])
+        return _unknown_keys(file, [f"state.{key}" for key in unknown])
     if isinstance(error, KeyError) and error.args and error.args[0] not in state:
-        has = ", ".join(f"state.{key}" for key in state) or "nothing"
-        return _missing(file, f"state.{error.args[0]}", f". It has: {has}")
-    return _other(file, error, f" of tokenizer '{name}'")
+        keys = ", ".join(f"state.{key}" for key in state) or "nothing"
+        return _missing_key(file, f"state.{error.args[0]}", f". It has: {keys}")
+    return _other_values(file, error, f" of tokenizer '{name}'")
 
 
-def _unknown(file: Path, unknown: Iterable[str], known: Iterable[str] = ()) -> ConfigError:
-    has = f". A run writes: {', '.join(known)}" if known else ""
+def _unknown_keys(file: Path, unknown: Iterable[str], known: Iterable[str] = ()) -> ConfigError:
+    written = f". A run writes: {', '.join(known)}" if known else ""
     keys = ", ".join(f"'{key}'" for key in unknown)
-    way = "Remove the key, or bring a copy of the file back"
-    return _refused(f"{file}' with the unknown key {keys}{has}", way)
+    fix = "Remove the key, or bring a copy of the file back"
+    return _file_error(f"{file}' with the unknown key {keys}{written}", fix)
 
 
-def _missing(file: Path, key: str, has: str = "") -> ConfigError:
-    return _refused(f"{file}' without the key '{key}'{has}")
+def _missing_key(file: Path, key: str, note: str = "") -> ConfigError:
+    return _file_error(f"{file}' without the key '{key}'{note}")
 
 
-def _other(file: Path, error: Exception, what: str = "") -> ConfigError:
-    return _refused(f"{file}'{what} with other values ({one_line(error)})")
+def _other_values(file: Path, error: Exception, owner: str = "") -> ConfigError:
+    return _file_error(f"{file}'{owner} with other values ({one_line(error)})")
 
 
-def _refused(got: str, way: str = "Bring a copy of the file back") -> ConfigError:
-    return refused("tokenizer", "must be a file that a run saved", f"'{got}", f"{way}.")
+def _file_error(got: str, fix: str = "Bring a copy of the file back") -> ConfigError:
+    return config_error("tokenizer", "must be a file that a run saved", f"'{got}", f"{fix}.")

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
-from xformer_kit.data.refused import refused
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
 from xformer_kit.registry import Fault, at_least
@@ -16,7 +16,7 @@ from xformer_kit.registry import Fault, at_least
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
 class Byte(Tokenizer):
-    """One token per byte of utf-8: 256 ids, nothing to learn, any text (Xue et al., 2022,
+    """One token per byte of utf-8: 256 ids, not fitted, for any text (Xue et al., 2022,
     arXiv:2105.13626).
     """
 
@@ -34,26 +34,26 @@ class Byte(Tokenizer):
 
 @TOKENIZERS.register("char", also_called=("character", "characters"))
 class Char(Tokenizer):
-    """One token per character; the alphabet is every character of the corpus, in the order of code
+    """One token per character; the alphabet is all characters of the corpus, in the order of code
     points.
 
-    The alphabet is read from both splits, as in nanoGPT's `data/shakespeare_char/prepare.py`: a
-    character that occurs only in the validation text has an id too, and is never trained.
+    The alphabet is that of both splits, as in nanoGPT's `data/shakespeare_char/prepare.py`: a
+    character that occurs only in the validation text has an id too, but is not trained.
     """
 
-    learns_from = ("train", "valid")
+    fit_splits = ("train", "valid")
 
     def __init__(self) -> None:
-        self._learn("")
+        self._set_alphabet("")
 
     def fit(self, texts: Iterable[str]) -> None:
-        self._learn("".join(sorted(set[str]().union(*texts))))
+        self._set_alphabet("".join(sorted(set[str]().union(*texts))))
 
-    def _learn(self, alphabet: str) -> None:
+    def _set_alphabet(self, alphabet: str) -> None:
         self.alphabet = alphabet
         self.vocab_size = len(alphabet)
         points = _points(alphabet)
-        # -1 is unknown; the last entry is for all code points beyond the alphabet
+        # -1 is unknown; the last entry is for all code points after those of the alphabet
         self._id_of = np.full(int(points.max(initial=0)) + 2, -1, dtype=np.int64)
         self._id_of[points] = np.arange(len(alphabet))
 
@@ -62,11 +62,11 @@ class Char(Tokenizer):
         ids = self._id_of[np.minimum(_points(text), len(self._id_of) - 1)]
         if (ids < 0).any():
             unknown = {text[i] for i in np.flatnonzero(ids < 0).tolist()}
-            named = first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown))
-            raise refused(
+            names = first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown))
+            raise config_error(
                 "tokenizer",
                 f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
-                named,
+                names,
                 "Leave them out of the text, or train with tokenizer=byte.",
             )
         return ids.astype(self.dtype)
@@ -79,9 +79,9 @@ class Char(Tokenizer):
 
     @classmethod
     def restore(cls, state: Plain) -> "Char":
-        made = cls()
-        made._learn(state["alphabet"])
-        return made
+        tokenizer = cls()
+        tokenizer._set_alphabet(state["alphabet"])
+        return tokenizer
 
 
 UNKNOWN = "<unk>"
@@ -89,30 +89,30 @@ UNKNOWN = "<unk>"
 
 @TOKENIZERS.register("word", also_called=("words", "whitespace", "white_space"))
 class Word(Tokenizer):
-    """One token per word, between white space; the words of the training split, the most frequent
-    first.
+    """One token per word, separated by white space; the words of the training split, the most
+    frequent first.
 
-    A word that is not among them becomes `<unk>`, id 0, which `count_unknown` counts; or is
-    refused, and then there is no such token. The word `<unk>` in a text, as in WikiText, is that
+    Another word becomes `<unk>`, id 0, which `count_unknown` counts; with unknown=error it is an
+    error instead, and there is no such token. The word `<unk>` in a text, as in WikiText, is that
     token. Decoding joins words with one space.
     """
 
-    learns_from = ("train",)
+    fit_splits = ("train",)
     spaced = True
 
     def __init__(
         self,
         *,
-        vocab_size: int | None = None,  # tokens at most, `<unk>` included; null is all words
-        min_count: int = 1,  # times that a word must occur in the training split
-        unknown: Literal["error", "token"] = "token",  # other words are refused, or `<unk>`
+        vocab_size: int | None = None,  # maximum number of tokens, with `<unk>`; null is all words
+        min_count: int = 1,  # minimum number of occurrences in the training split
+        unknown: Literal["error", "token"] = "token",  # other words are an error, or `<unk>`
     ):
-        self.most = vocab_size
+        self.max_vocab_size = vocab_size
         self.min_count = min_count
         self.unknown = unknown
-        self.extra = [UNKNOWN] if unknown == "token" else []
-        self.unknown_id = 0 if self.extra else None
-        self._learn([])
+        self.reserved = [UNKNOWN] if unknown == "token" else []
+        self.unknown_id = 0 if self.reserved else None
+        self._set_words([])
 
     @classmethod
     def check(cls, options, context):
@@ -127,11 +127,13 @@ class Word(Tokenizer):
 
     @classmethod
     def of(cls, words: Sequence[str]) -> "Word":
-        """From a list of all words: word i has id i. Raises ConfigError for one that is no word."""
+        """Returns the tokenizer of a list of words: word i has id i. Raises ConfigError for a text
+        that is not one word, or occurs twice.
+        """
         seen: set[str] = set()
         for word in words:
             if not isinstance(word, str) or word.split() != [word] or word in seen:
-                raise refused(
+                raise config_error(
                     "tokenizer",
                     "words must be texts without white space, each once",
                     f"{word!r}",
@@ -142,14 +144,18 @@ class Word(Tokenizer):
 
     def fit(self, texts: Iterable[str]) -> None:
         counts = Counter(chain.from_iterable(_words(texts)))
-        for word in self.extra:
+        for word in self.reserved:
             del counts[word]
-        often = (word for word, count in counts.items() if count >= self.min_count)
-        words = sorted(often, key=lambda word: (-counts[word], word))
-        self._learn(words if self.most is None else words[: self.most - len(self.extra)])
+        frequent = (word for word, count in counts.items() if count >= self.min_count)
+        words = sorted(frequent, key=lambda word: (-counts[word], word))
+        self._set_words(
+            words
+            if self.max_vocab_size is None
+            else words[: self.max_vocab_size - len(self.reserved)]
+        )
 
-    def _learn(self, words: list[str]) -> None:
-        self.words = [*self.extra, *words]
+    def _set_words(self, words: list[str]) -> None:
+        self.words = [*self.reserved, *words]
         self.vocab_size = len(self.words)
         self._id_of = {word: i for i, word in enumerate(self.words)}
 
@@ -160,14 +166,14 @@ class Word(Tokenizer):
         return map(self._ids, _words(texts))
 
     def _ids(self, words: list[str]) -> np.ndarray:
-        other = -1 if self.unknown_id is None else self.unknown_id
-        ids = np.array([self._id_of.get(word, other) for word in words], dtype=np.int64)
+        default = -1 if self.unknown_id is None else self.unknown_id
+        ids = np.array([self._id_of.get(word, default) for word in words], dtype=np.int64)
         if (ids < 0).any():
-            named = first_few(map(repr, sorted({*words} - self._id_of.keys())))
-            raise refused(
+            names = first_few(map(repr, sorted({*words} - self._id_of.keys())))
+            raise config_error(
                 "tokenizer",
                 f"the words of 'word' are the {self.vocab_size} of its list",
-                named,
+                names,
                 "Leave them out of the text, or train with tokenizer.unknown=token.",
             )
         return ids.astype(self.dtype)
@@ -176,24 +182,24 @@ class Word(Tokenizer):
         return [b" " + word.encode() for word in self.words]
 
     def state(self) -> dict[str, Any]:
-        return {"words": self.words[len(self.extra) :], "unknown": self.unknown}
+        return {"words": self.words[len(self.reserved) :], "unknown": self.unknown}
 
     @classmethod
     def restore(cls, state: Plain) -> "Word":
-        made = cls(unknown=state["unknown"])
-        made._learn(list(state["words"]))
-        return made
+        tokenizer = cls(unknown=state["unknown"])
+        tokenizer._set_words(list(state["words"]))
+        return tokenizer
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The words of a text that is cut anywhere, also inside of words."""
-    held = ""
+    """Yields the words of a text in pieces, which may be cut inside words."""
+    partial = ""
     for text in texts:
-        words = (held + text).split()
-        held = words.pop() if words and not text[-1:].isspace() else ""
+        words = (partial + text).split()
+        partial = words.pop() if words and not text[-1:].isspace() else ""
         yield words
-    if held:
-        yield [held]
+    if partial:
+        yield [partial]
 
 
 def _points(text: str) -> np.ndarray:

@@ -1,21 +1,21 @@
-"""Text as utf-8, and cut into pieces that tokenize as the whole does, or into an even sample."""
+"""Converts text to utf-8 and back, and cuts it into pieces or an even sample."""
 
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from xformer_kit.data.refused import refused
+from xformer_kit.data.config_error import config_error
 
 Item = TypeVar("Item")
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; surrogates of PEP 383 become the bytes that they stand for."""
+    """Returns the utf-8 bytes of a text; surrogates of PEP 383 become their bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise refused(
+        raise config_error(
             "tokenizer",
             "text must be Unicode",
             f"half a surrogate pair at character {error.start}",
@@ -29,7 +29,7 @@ def as_text(data: str | bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise refused(
+        raise config_error(
             "tokenizer",
             "text must be utf-8",
             f"byte 0x{data[error.start]:02X} at position {error.start}",
@@ -40,50 +40,52 @@ def as_text(data: str | bytes) -> str:
 def whole_words(
     texts: Iterable[str], size: int = 1 << 16, end: re.Pattern[str] | None = None
 ) -> Iterator[str]:
-    """The same text in pieces of a little more than `size` characters that tokenize as the whole
-    does.
+    """Yields a text in pieces of slightly more than `size` characters whose tokens are those of the
+    text.
 
-    The library splits a text into words before it merges, and no word contains a space or a line
-    end that follows another character than space; a run of spaces is split by what comes after it,
-    so it is never cut. `end` matches other places to cut at.
+    The library splits a text into words before it merges. A word contains no space or line end
+    after a character other than a space, so that a text may be cut before one. The split of a run
+    of spaces depends on the character after it, so that runs are not cut. end: matches other
+    positions to cut at.
     """
-    end, held = end or _WORD_END, ""
+    end, partial = end or _WORD_END, ""
     for text in texts:
-        held, start = held + text, 0
-        while cut := end.search(held, start + size):
-            yield held[start : cut.start()]
+        partial, start = partial + text, 0
+        while cut := end.search(partial, start + size):
+            yield partial[start : cut.start()]
             start = cut.start()
-        held = held[start:]
-        if len(held) > _LONGEST_WORD:
-            yield held
-            held = ""
-    if held:
-        yield held
+        partial = partial[start:]
+        if len(partial) > _MAX_WORD:
+            yield partial
+            partial = ""
+    if partial:
+        yield partial
 
 
 _WORD_END = re.compile(r"(?<=\S)[ \n]")
-_LONGEST_WORD = 1 << 22  # characters; bounds the memory for a text without spaces
+_MAX_WORD = 1 << 22  # characters; bounds the memory for a text without spaces
 
 
 def first_few(names: Iterable[str]) -> str:
-    """The first eight names, for a message."""
+    """Returns the first eight names, for a message."""
     few = list(islice(names, 9))
     return ", ".join([*few[:8], "..."] if len(few) > 8 else few)
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of `size` items; the last may be shorter."""
+    """Yields lists of `size` items; the last may be shorter."""
     items = iter(items)
-    while some := list(islice(items, size)):
-        yield some
+    while batch := list(islice(items, size)):
+        yield batch
 
 
 def sample(texts: Iterable[str], characters: int, size: int = 4096) -> list[str]:
-    """Pieces of about `size` characters, spread evenly over a text, `characters` of them at most;
-    all of a shorter text.
+    """Returns pieces of about `size` characters, spread evenly over a text, with at most
+    `characters` in total; all of a shorter text.
 
-    Every piece is kept, then every second, every fourth, ..., whenever there are too many: a
-    function of only the text, without its length beforehand or memory beyond the sample.
+    Every piece is kept, then every second, every fourth, ..., whenever there are too many. So the
+    sample depends only on the text, without its length in advance, and memory is that of the
+    sample.
     """
     kept: list[str] = []  # pieces 0, step, 2 step, ...
     step, total = 1, 0

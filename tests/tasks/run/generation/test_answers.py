@@ -1,6 +1,4 @@
-"""What a run of source and target says to files: answers, figures against references, and how
-likely they were.
-"""
+"""A sequence-to-sequence run on files: answers, metrics against references, and scores."""
 
 import json
 import math
@@ -135,7 +133,7 @@ def test_the_best_of_a_search_come_with_their_scores(trained, capsys):
     assert values == sorted(values, reverse=True)
 
 
-def test_an_answer_is_drawn_by_its_own_seed_whatever_stands_beside_it(trained, capsys):
+def test_a_sampled_answer_does_not_depend_on_its_batch(trained, capsys):
     words = [
         "generate",
         trained / "run",
@@ -155,7 +153,7 @@ def test_an_answer_is_drawn_by_its_own_seed_whatever_stands_beside_it(trained, c
     assert len({said(capsys, *words[:-1], seed) for seed in range(6)}) > 1
 
 
-def test_a_prompt_is_answered_as_a_file_is_and_what_is_asked_of_the_text_holds(trained, capsys):
+def test_a_prompt_has_the_answer_of_a_file_with_the_same_line(trained, capsys):
     (trained / "one.txt").write_text("ck\n")
     for more in (
         [],
@@ -212,7 +210,7 @@ def test_a_prompt_is_answered_as_a_file_is_and_what_is_asked_of_the_text_holds(t
         ),
     ],
 )
-def test_a_mistake_is_one_sentence(trained, capsys, words, sentence):
+def test_errors_of_answers_are_one_sentence(trained, capsys, words, sentence):
     (trained / "short.txt").write_text("ia\n")
     (trained / "bad.txt").write_bytes(b"a\xff")
     (trained / "long.txt").write_text("ai\n" + "a" * 20 + "\n")
@@ -231,7 +229,7 @@ def test_a_mistake_is_one_sentence(trained, capsys, words, sentence):
 
 @pytest.fixture(scope="module")
 def of_words(tmp_path_factory):
-    """start(tokenizer words) -> a run of pairs of words, and the files of its answers."""
+    """start(tokenizer words) -> a run on pairs of words, and the files of its answers."""
     folder = tmp_path_factory.mktemp("words")
     (folder / "pairs.tsv").write_text(
         "".join(f"{a} {b}\t{b} {a}\n" for a in "abcdefgh" for b in "ijklmnopqrst")

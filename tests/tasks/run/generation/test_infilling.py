@@ -1,4 +1,4 @@
-"""Texts with holes: how they are written, how models fill them, and what a run shows of that."""
+"""Texts with holes: how they are written, how models fill them, and the sample of a run."""
 
 import csv
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.cli import main
-from tasks.run.generation.infilling import pieces, text_with_holes
+from tasks.run.generation.infilling import split_at_holes, text_with_holes
 from tasks.run.start import start_run
 from xformer_kit import compose, load
 from xformer_kit.data.tokenizer import TOKENIZERS
@@ -60,15 +60,15 @@ def ids(made, *words):
         ("mixture_of_denoisers", ["[R]", "Thank ", "<extra_id_0>", " me", "<extra_id_1>"]),
     ],
 )
-def test_a_mask_is_written_in_one_way_for_every_task(task, expected):
+def test_mask_marks_a_hole_for_every_task(task, expected):
     made = objective(task)
-    opening, parts = pieces(made, "Thank <mask> me<mask>", "--prompt")
+    opening, parts = split_at_holes(made, "Thank <mask> me<mask>", "--prompt")
     read = made.blanked(parts, *([opening] if hasattr(made, "holes") else []))
     assert read.tolist() == ids(made, *expected).tolist()
     assert text_with_holes(made, read).removeprefix("[R] ") == "Thank <mask> me<mask>"
 
 
-def test_a_mixture_takes_the_opening_that_is_written_or_the_one_that_suits():
+def test_a_mixture_of_denoisers_uses_the_given_opening_or_the_default():
     made = objective("mixture_of_denoisers")
     for text, mode in (
         ("[X] a<mask>b", "[X]"),
@@ -76,13 +76,13 @@ def test_a_mixture_takes_the_opening_that_is_written_or_the_one_that_suits():
         ("a<mask>", "[S]"),
         ("<mask>a<mask>", "[R]"),
     ):
-        opening, parts = pieces(made, text, "--prompt")
+        opening, parts = split_at_holes(made, text, "--prompt")
         assert made.blanked(parts, opening)[0] == made.tokenizer.special(mode)
 
 
-def test_the_space_before_a_mask_is_of_the_hidden_word_where_words_have_theirs():
+def test_the_space_before_a_mask_belongs_to_the_hidden_word():
     made = objective("masked_language_modeling", "word", "the cat sat on the mat")
-    _, parts = pieces(made, "the <mask> sat on <mask>", "--prompt")
+    _, parts = split_at_holes(made, "the <mask> sat on <mask>", "--prompt")
     read = made.blanked(parts)
     assert text_with_holes(made, read) == "the <mask> sat on <mask>"
     whole = made.tokenizer.encode("the cat sat on mat").tolist()
@@ -107,7 +107,7 @@ def test_spans_are_put_back_by_their_sentinels():
 
 
 @pytest.mark.parametrize("task", [name for name in TASKS if name != "masked_language_modeling"])
-def test_the_right_repair_restores_the_text(task):
+def test_the_correct_target_restores_the_text(task):
     made, text = objective(task), "the cat sat on a mat and saw what it had not seen before"
     for seed in range(8):
         source, target = made.corrupt(ids(made, text), torch.Generator().manual_seed(seed))
@@ -145,9 +145,9 @@ def test_the_right_repair_restores_the_text(task):
         ),
     ],
 )
-def test_a_text_without_holes_or_with_wrong_ones_is_one_sentence(task, text, sentence):
+def test_wrong_holes_are_one_sentence(task, text, sentence):
     with pytest.raises(ConfigError) as error:
-        pieces(objective(task), text, "--prompt")
+        split_at_holes(objective(task), text, "--prompt")
     assert str(error.value).startswith(sentence)
 
 

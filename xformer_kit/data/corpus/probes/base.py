@@ -1,4 +1,4 @@
-"""Base of the probes: made-up examples, each a pure function of (examples_seed, split, index)."""
+"""Base of the probes: synthetic examples, each a function of (examples_seed, split, index)."""
 
 import hashlib
 import json
@@ -13,23 +13,24 @@ from xformer_kit.data.corpus.base import Corpus
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault, at_least
 
-FRESH = 2**31  # training examples: more than any run reads
-MANY = 2**20  # largest number of words or tokens that an option accepts
+TRAIN_EXAMPLES = 2**31  # more than any run reads
+MAX_OPTION = 2**20  # largest value of an option that is a number of words or tokens
 
-Labelled = tuple[np.ndarray, np.ndarray]  # tokens int64, and which are predicted, bool: (t,) each
+# (t,) tokens, int64; (t,) whether each token is predicted, bool
+LabelledTokens = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(kw_only=True, eq=False)
 class Probe(Corpus):
-    """Base: a probe defines `bounds`, `words`, `longest` and `write`.
+    """Base of the probes. A probe defines `bounds`, `words`, `max_seq_len` and `make_example`.
 
-    A training stream that never repeats (2^31 examples), and fixed sets for validation and test.
-    The words are the whole vocabulary, each one token, whatever the tokenizer of the config.
+    Training examples do not repeat (there are 2^31); validation and test are fixed sets. The words
+    are the whole vocabulary, one token each, whatever the tokenizer of the config.
     """
 
     form = "labelled"
     splits = ("train", "valid", "test")
-    bounds: ClassVar[Mapping[str, int]] = {}  # option -> smallest value; the largest is MANY
+    bounds: ClassVar[Mapping[str, int]] = {}  # option -> smallest value; the largest is MAX_OPTION
 
     examples: int = 1000  # of each of valid and test
     examples_seed: int = 0  # of all examples, also of valid and test
@@ -39,10 +40,10 @@ class Probe(Corpus):
         yield from at_least(options, examples=1, **cls.bounds)
         for name, least in cls.bounds.items():
             value = getattr(options, name)
-            if value is not None and value > MANY:
+            if value is not None and value > MAX_OPTION:
                 yield Fault(
                     name,
-                    f"must be at most {MANY:,}",
+                    f"must be at most {MAX_OPTION:,}",
                     got=f"{value:,}",
                     fix=f"Try {least * 16}.",
                 )
@@ -55,23 +56,23 @@ class Probe(Corpus):
             )
 
     def words(self) -> list[str]:
-        """The vocabulary: word i is token i. No word has a space."""
+        """Returns the vocabulary: word i is token i. No word contains a space."""
         raise NotImplementedError
 
     @property
-    def longest(self) -> int:
-        """Tokens of the longest example of any split."""
+    def max_seq_len(self) -> int:
+        """Number of tokens of the longest example of any split."""
         raise NotImplementedError
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
-        """An example: its tokens, and which of them are predicted from those before them."""
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
+        """Returns an example: its tokens, and whether each is predicted."""
         raise NotImplementedError
 
     def dataset(self, split: str) -> "ProbeExamples":
         return ProbeExamples(self, split)
 
     def fingerprint(self) -> str:
-        """sha256 of the name, the options and the first examples of each split."""
+        """Returns the sha256 of the name, the options and the first examples of each split."""
         digest = hashlib.sha256(json.dumps(self.stamp(), sort_keys=True).encode())
         for split in self.splits:
             data = self.dataset(split)
@@ -80,21 +81,21 @@ class Probe(Corpus):
         return digest.hexdigest()
 
     def texts(self, split: str) -> Iterator[str]:
-        """The examples in words, one example a line."""
+        """Yields the examples as words, one example per line."""
         words, data = self.words(), self.dataset(split)
         for i in range(len(data)):
             yield " ".join([words[token] for token in data[i]["tokens"].tolist()]) + "\n"
 
 
 class ProbeExamples:
-    """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64}. A label is -1
-    where nothing is predicted.
+    """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64}. The label of a
+    token that is not predicted is -1.
     """
 
     def __init__(self, probe: Probe, split: str):
         self.probe = probe
         self.split = split
-        self.length = FRESH if split == "train" else probe.examples
+        self.length = TRAIN_EXAMPLES if split == "train" else probe.examples
 
     def __len__(self) -> int:
         return self.length
@@ -102,42 +103,44 @@ class ProbeExamples:
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
         draw = RandomStream(self.probe.examples_seed, self.split, i)
-        tokens, predicted = self.probe.write(draw, self.split)
+        tokens, predicted = self.probe.make_example(draw, self.split)
         return {"tokens": tokens, "labels": np.where(predicted, tokens, -1)}
 
 
 @dataclass(kw_only=True, eq=False)
 class SizedProbe(Probe):
-    """A probe with a length: train and valid have `shortest` to `length`, test `test_length`."""
+    """Base of the probes with a length: `shortest` to `length` in train and valid, `test_length` in
+    test.
+    """
 
     bounds = MappingProxyType({"length": 1, "shortest": 1, "test_length": 1})
 
     length: int = 32  # words before the bar
-    # train and valid draw their lengths from here on; null is always `length`
+    # shortest length in train and valid; null is `length`
     shortest: int | None = None
     test_length: int | None = None  # of the test set; null is as in training
 
-    def drawn(self, draw: RandomStream, split: str) -> int:
-        """The length of an example."""
+    def draw_length(self, draw: RandomStream, split: str) -> int:
+        """Returns the length of an example, drawn from the stream."""
         if split == "test" and self.test_length is not None:
             return self.test_length
-        return self.length if self.shortest is None else draw.one(self.shortest, self.length)
+        return self.length if self.shortest is None else draw.integer(self.shortest, self.length)
 
     @property
-    def most(self) -> int:
+    def max_length(self) -> int:
         """The largest length of any split."""
         return max(self.length, self.test_length or 0)
 
     @property
-    def longest(self) -> int:
-        return self.most
+    def max_seq_len(self) -> int:
+        return self.max_length
 
 
-def predicted_from(tokens: np.ndarray, start: int) -> Labelled:
-    """The tokens, of which all from `start` on are predicted."""
+def label_from(tokens: np.ndarray, start: int) -> LabelledTokens:
+    """Returns the tokens, of which those from `start` on are predicted."""
     return tokens, np.arange(len(tokens)) >= start
 
 
-def numbered(letter: str, count: int) -> list[str]:
-    """a0, a1, ..."""
+def numbered_words(letter: str, count: int) -> list[str]:
+    """Returns the words a0, a1, ..."""
     return [f"{letter}{i}" for i in range(count)]

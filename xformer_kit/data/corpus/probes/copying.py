@@ -1,5 +1,5 @@
-"""Probes of copying: the words of an example again, in the same order, reversed, sorted, or some of
-them.
+"""Probes of copying: the words of an example are repeated in the same order, reversed, sorted, or
+in part.
 """
 
 from dataclasses import dataclass
@@ -9,43 +9,43 @@ import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.probes.base import (
-    Labelled,
+    LabelledTokens,
     Probe,
     SizedProbe,
-    numbered,
-    predicted_from,
+    label_from,
+    numbered_words,
 )
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault
 
 
 @dataclass(kw_only=True, eq=False)
-class _Reordered(SizedProbe):
-    """Words, a bar, and the words in another order, which are predicted."""
+class _ReorderedWords(SizedProbe):
+    """Base: words, a bar, and the reordered words, which are predicted."""
 
     bounds = MappingProxyType({"vocabulary": 1, **SizedProbe.bounds})
 
-    vocabulary: int = 26  # words beside the bar
+    vocabulary: int = 26  # words, without the bar
 
     def words(self) -> list[str]:
-        return [*numbered("w", self.vocabulary), "|"]
+        return [*numbered_words("w", self.vocabulary), "|"]
 
     @property
-    def longest(self) -> int:
-        return 2 * self.most + 1
+    def max_seq_len(self) -> int:
+        return 2 * self.max_length + 1
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
-        given = draw.below(self.vocabulary, self.drawn(draw, split))
-        tokens = np.concatenate([given, [self.vocabulary], self.answer(given)])
-        return predicted_from(tokens, len(given) + 1)
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
+        words = draw.integers(self.vocabulary, self.draw_length(draw, split))
+        tokens = np.concatenate([words, [self.vocabulary], self.answer(words)])
+        return label_from(tokens, len(words) + 1)
 
-    def answer(self, given: np.ndarray) -> np.ndarray:
+    def answer(self, words: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
 
 @CORPORA.register("copy", also_called=("repeat",))
-class Copy(_Reordered):
-    """The words again (Graves et al., 2014, arXiv:1410.5401, section 4.1; with models of today
+class Copy(_ReorderedWords):
+    """The words are repeated (Graves et al., 2014, arXiv:1410.5401, section 4.1; with recent models
     Jelassi et al., 2024, arXiv:2402.01032).
 
         w3 w0 w3 | [w3] [w0] [w3]
@@ -55,37 +55,37 @@ class Copy(_Reordered):
     and length=50, and also has the end of the string predicted, which is not predicted here.
     """
 
-    def answer(self, given: np.ndarray) -> np.ndarray:
-        return given
+    def answer(self, words: np.ndarray) -> np.ndarray:
+        return words
 
 
 @CORPORA.register("reverse", also_called=("reversal",))
-class Reverse(_Reordered):
+class Reverse(_ReorderedWords):
     """The words in reverse order (Grefenstette et al., 2015, arXiv:1506.02516, section 4.1).
 
     w3 w0 w1 | [w1] [w0] [w3]
     """
 
-    def answer(self, given: np.ndarray) -> np.ndarray:
-        return given[::-1]
+    def answer(self, words: np.ndarray) -> np.ndarray:
+        return words[::-1]
 
 
 @CORPORA.register("sort", also_called=("sorting",))
-class Sort(_Reordered):
-    """The words in the order of their numbers, each as often as it was given (Graves et al., 2014,
-    arXiv:1410.5401, section 4.5, has keys of its own to sort by).
+class Sort(_ReorderedWords):
+    """The words in the order of their numbers, each as often as it occurs (Graves et al., 2014,
+    arXiv:1410.5401, section 4.5, has separate keys to sort by).
 
         w3 w0 w3 w1 | [w0] [w1] [w3] [w3]
     """
 
-    def answer(self, given: np.ndarray) -> np.ndarray:
-        return np.sort(given)
+    def answer(self, words: np.ndarray) -> np.ndarray:
+        return np.sort(words)
 
 
 @CORPORA.register("selective_copy", also_called=("selective_copying",))
 @dataclass(kw_only=True, eq=False)
 class SelectiveCopy(Probe):
-    """The words that stand in random places among blanks, again (Gu & Dao, 2023, arXiv:2312.00752,
+    """The words at random positions among blanks are repeated (Gu & Dao, 2023, arXiv:2312.00752,
     sections 3.1, 4.1.1 and E.1: length 4,096 and 16 words of a vocabulary of 16 with the blank, so
     vocabulary=15 here).
 
@@ -94,7 +94,7 @@ class SelectiveCopy(Probe):
 
     bounds = MappingProxyType({"vocabulary": 1, "length": 1, "marked": 1, "test_length": 1})
 
-    vocabulary: int = 16  # words beside the blank and the bar
+    vocabulary: int = 16  # words, without the blank and the bar
     length: int = 256  # tokens before the bar
     marked: int = 16  # words among them
     test_length: int | None = None  # of the test set; null is as in training
@@ -113,15 +113,15 @@ class SelectiveCopy(Probe):
                 )
 
     def words(self) -> list[str]:
-        return [*numbered("w", self.vocabulary), ".", "|"]
+        return [*numbered_words("w", self.vocabulary), ".", "|"]
 
     @property
-    def longest(self) -> int:
+    def max_seq_len(self) -> int:
         return max(self.length, self.test_length or 0) + 1 + self.marked
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
         length = self.test_length or self.length if split == "test" else self.length
-        given = draw.below(self.vocabulary, self.marked)
+        words = draw.integers(self.vocabulary, self.marked)
         before = np.full(length, self.vocabulary, dtype=np.int64)
-        before[np.sort(draw.some(length, self.marked))] = given
-        return predicted_from(np.concatenate([before, [self.vocabulary + 1], given]), length + 1)
+        before[np.sort(draw.sample(length, self.marked))] = words
+        return label_from(np.concatenate([before, [self.vocabulary + 1], words]), length + 1)

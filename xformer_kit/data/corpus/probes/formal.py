@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.probes.base import Labelled, SizedProbe, predicted_from
+from xformer_kit.data.corpus.probes.base import LabelledTokens, SizedProbe, label_from
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault
 
@@ -32,12 +32,12 @@ class Addition(SizedProbe):
         return [*"0123456789+="]
 
     @property
-    def longest(self) -> int:
-        return 3 * self.most + 3
+    def max_seq_len(self) -> int:
+        return 3 * self.max_length + 3
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
-        n = self.drawn(draw, split)
-        digits = draw.below(10, 2 * n)
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
+        n = self.draw_length(draw, split)
+        digits = draw.integers(10, 2 * n)
         first, second = digits[:n], digits[n:]
         total, carry = [], 0
         for column in (first + second)[::-1].tolist():
@@ -46,7 +46,7 @@ class Addition(SizedProbe):
         total.append(carry)
         digits_of_sum = total if self.answer == "reversed" else total[::-1]
         tokens = np.concatenate([first, [PLUS], second, [EQUALS], digits_of_sum])
-        return predicted_from(tokens, 2 * n + 2)
+        return label_from(tokens, 2 * n + 2)
 
 
 @CORPORA.register("parity", also_called=("xor",))
@@ -66,13 +66,13 @@ class Parity(SizedProbe):
         return ["0", "1", "even", "odd", "|"]
 
     @property
-    def longest(self) -> int:
-        return 2 * self.most if self.steps else self.most + 2
+    def max_seq_len(self) -> int:
+        return 2 * self.max_length if self.steps else self.max_length + 2
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
-        bits = draw.below(2, self.drawn(draw, split))
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
+        bits = draw.integers(2, self.draw_length(draw, split))
         if not self.steps:
-            return predicted_from(np.concatenate([bits, [4, 2 + bits.sum() % 2]]), len(bits) + 1)
+            return label_from(np.concatenate([bits, [4, 2 + bits.sum() % 2]]), len(bits) + 1)
         tokens = np.stack([bits, 2 + bits.cumsum() % 2], axis=1).reshape(-1)
         return tokens, np.arange(len(tokens)) % 2 == 1
 
@@ -81,8 +81,8 @@ class Parity(SizedProbe):
 @dataclass(kw_only=True, eq=False)
 class Dyck(SizedProbe):
     """Balanced brackets of several types up to a depth; the closing brackets are predicted
-    (Hewitt et al., 2020, arXiv:2010.07515; Yao et al., 2021, arXiv:2105.11115). A walk opens
-    or closes with equal chance where it may do both, and starts and ends at depth 0.
+    (Hewitt et al., 2020, arXiv:2010.07515; Yao et al., 2021, arXiv:2105.11115). Each bracket
+    opens or closes with equal probability if both are possible; the depth is 0 at both ends.
 
         ( [ [] ] () [)]      here with types=2, depth=3
     """
@@ -114,21 +114,21 @@ class Dyck(SizedProbe):
         opening, closing = zip(*[*BRACKETS[: self.types], *named], strict=True)
         return [*opening, *closing]
 
-    def drawn(self, draw: RandomStream, split: str) -> int:
-        length = super().drawn(draw, split)
+    def draw_length(self, draw: RandomStream, split: str) -> int:
+        length = super().draw_length(draw, split)
         return length - length % 2
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
-        length = self.drawn(draw, split)
-        kinds = draw.below(2 * self.types, length).tolist()  # type, and whether it opens
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
+        length = self.draw_length(draw, split)
+        kinds = draw.integers(2 * self.types, length).tolist()  # type, and whether it opens
         tokens: list[int] = []
-        open_ones: list[int] = []  # their types
-        for left, kind in zip(range(length, 0, -1), kinds, strict=True):
-            depth = len(open_ones)
-            if depth == 0 or (depth < min(self.depth, left) and kind < self.types):
-                open_ones.append(kind % self.types)
+        open_types: list[int] = []  # types of the open brackets
+        for remaining, kind in zip(range(length, 0, -1), kinds, strict=True):
+            depth = len(open_types)
+            if depth == 0 or (depth < min(self.depth, remaining) and kind < self.types):
+                open_types.append(kind % self.types)
                 tokens.append(kind % self.types)
             else:
-                tokens.append(self.types + open_ones.pop())
-        found = np.array(tokens, dtype=np.int64)
-        return found, found >= self.types
+                tokens.append(self.types + open_types.pop())
+        array = np.array(tokens, dtype=np.int64)
+        return array, array >= self.types

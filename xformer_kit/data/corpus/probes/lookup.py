@@ -1,4 +1,4 @@
-"""Probes of lookup: the token that followed an earlier occurrence is predicted."""
+"""Probes of lookup: the token after an earlier occurrence of a token is predicted."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -8,11 +8,11 @@ import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.probes.base import (
-    Labelled,
+    LabelledTokens,
     Probe,
     SizedProbe,
-    numbered,
-    predicted_from,
+    label_from,
+    numbered_words,
 )
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault
@@ -24,7 +24,7 @@ from xformer_kit.registry.messages import inside
 class Recall(Probe):
     """Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, section 3 and
     appendix): pairs of a key and its value, then every key once more, each followed by its value,
-    which is predicted. Between them stand filler words.
+    which is predicted. Filler words are between them.
 
         k3 v1 k0 v7   v2 v2 k0 [v7] v5 v0 k3 [v1]
 
@@ -34,9 +34,9 @@ class Recall(Probe):
 
     The defaults are the smallest task of figure 2, whose others have (length, pairs) of (128, 8),
     (256, 16), (512, 64), and filler=blank, as in the authors' code
-    (github.com/HazyResearch/zoology, experiments of figure 2). Its value follows a repeated key, as
-    in a text; there a filler does. Random filler is drawn from the values here, there
-    from all words, so that no key is bound twice.
+    (github.com/HazyResearch/zoology, experiments of figure 2). Here a repeated key is followed by
+    its value, as in a text; there by a filler. Here random fillers are values, so that no key has
+    two values; there all words.
     """
 
     bounds = MappingProxyType({"vocabulary": 2, "length": 4, "pairs": 1})
@@ -45,7 +45,7 @@ class Recall(Probe):
     length: int = 64  # tokens of an example
     pairs: int = 4  # keys with their values; each is repeated once
     power: float = 0.01  # of the distribution of the gaps; 1 is uniform
-    # between the repeated keys: values, or one word of its own
+    # fillers between the repeated keys: values, or one separate word
     filler: Literal["random", "blank"] = "random"
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class Recall(Probe):
     def check(cls, options, context):
         found = list(super().check(options, context))
         yield from found
-        # beyond 50 weights of many slots overflow
+        # above 50, weights of many slots overflow
         yield from inside(options, "Try 0.01.", closed=True, power=(0, 50))
         if found:
             return
@@ -78,25 +78,27 @@ class Recall(Probe):
 
     def words(self) -> list[str]:
         half = self.vocabulary // 2
-        return numbered("k", half) + numbered("v", half) + ["."] * (self.filler == "blank")
+        return (
+            numbered_words("k", half) + numbered_words("v", half) + ["."] * (self.filler == "blank")
+        )
 
     @property
-    def longest(self) -> int:
+    def max_seq_len(self) -> int:
         return self.length
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
         half, n = self.vocabulary // 2, self.pairs
-        keys, values = draw.some(half, n), half + draw.some(half, n)
+        keys, values = draw.sample(half, n), half + draw.sample(half, n)
         tokens = np.empty(self.length, dtype=np.int64)
         tokens[2 * n :] = (
             self.vocabulary
             if self.filler == "blank"
-            else half + draw.below(half, self.length - 2 * n)
+            else half + draw.integers(half, self.length - 2 * n)
         )
         tokens[0 : 2 * n : 2], tokens[1 : 2 * n : 2] = keys, values
         # Without replacement by weight: the smallest of exponential times (Efraimidis & Spirakis,
         # 2006, algorithm A).
-        times = -np.log(draw.fractions(self.slots)) / self.weights
+        times = -np.log(draw.uniform(self.slots)) / self.weights
         at = 2 * n + 2 * np.argsort(times, kind="stable")[:n]
         tokens[at], tokens[at + 1] = keys, values
         predicted = np.zeros(self.length, dtype=bool)
@@ -107,7 +109,7 @@ class Recall(Probe):
 @CORPORA.register("induction", also_called=("induction_heads",))
 @dataclass(kw_only=True, eq=False)
 class Induction(SizedProbe):
-    """Random words with one mark among them; at the end the mark comes again, and the word after
+    """Random words with one mark among them; at the end the mark is repeated, and the word after
     the first mark is predicted (Olsson et al., 2022, arXiv:2209.11895; in this form Gu & Dao, 2023,
     arXiv:2312.00752, section 4.1.2).
 
@@ -119,16 +121,16 @@ class Induction(SizedProbe):
 
     bounds = MappingProxyType({"vocabulary": 1, "length": 4, "shortest": 4, "test_length": 4})
 
-    vocabulary: int = 16  # words beside the mark
-    length: int = 256  # tokens of an example, its last two with it
+    vocabulary: int = 16  # words, without the mark
+    length: int = 256  # tokens of an example, with its last two
 
     def words(self) -> list[str]:
-        return [*numbered("w", self.vocabulary), "*"]
+        return [*numbered_words("w", self.vocabulary), "*"]
 
-    def write(self, draw: RandomStream, split: str) -> Labelled:
-        length = self.drawn(draw, split)
-        tokens = draw.below(self.vocabulary, length)
-        at = draw.one(0, length - 4)
+    def make_example(self, draw: RandomStream, split: str) -> LabelledTokens:
+        length = self.draw_length(draw, split)
+        tokens = draw.integers(self.vocabulary, length)
+        at = draw.integer(0, length - 4)
         tokens[[at, -2]] = self.vocabulary
         tokens[-1] = tokens[at + 1]
-        return predicted_from(tokens, length - 1)
+        return label_from(tokens, length - 1)

@@ -1,4 +1,6 @@
-"""Base of the corpora of pairs whose splits are given, or cut by a hash of the source."""
+"""Base of the corpora whose splits are given, or cut from the training data by a hash of the
+source.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -6,43 +8,49 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import PairCorpus, TextPairs, share
+from xformer_kit.data.corpus.base import PairCorpus, TextPairs, hash_fraction
 from xformer_kit.registry import Context, Fault, Options
 
-FEW = 1000  # different sources at most, if they are given as the reason for an empty split
+FEW = 1000  # largest number of different sources that explains an empty split
 VALID = 0.05  # share of the sources for validation, by default
 
 
-class Divided(PairCorpus):
-    """Pairs whose splits are given, or cut from those of training: by a hash of the source, so that
-    all targets of a source are in one split, the same whatever else there is. A corpus is a
-    dataclass with the options `valid` and `test`, and defines `rows` and `named`.
+class HashSplitCorpus(PairCorpus):
+    """Base of the corpora of pairs whose splits are given, or cut from the training data by a hash
+    of the source: all targets of a source are in one split, which does not depend on other pairs.
+
+    A corpus is a dataclass with the options `valid` and `test`, and defines `rows` and
+    `split_options`.
     """
 
-    named: ClassVar[Mapping[str, tuple[str, ...]]]  # split -> the options that give it
+    split_options: ClassVar[
+        Mapping[str, tuple[str, ...]]
+    ]  # split -> the options that name its data
     valid: float | None
     test: float
 
     def __post_init__(self) -> None:
         self.form = self.form_of(vars(self))
-        test = self.test or "test" in self.own
+        test = self.test or "test" in self.given_splits
         self.splits = ("train", "valid", "test") if test else ("train", "valid")
 
     @cached_property
-    def own(self) -> list[str]:
-        """The splits besides training that are given."""
-        return [s for s in ("valid", "test") if getattr(self, self.named[s][0]) is not None]
+    def given_splits(self) -> list[str]:
+        """The given splits, without training."""
+        return [s for s in ("valid", "test") if getattr(self, self.split_options[s][0]) is not None]
 
     @cached_property
-    def shares(self) -> dict[str, float]:
-        valid = (0.0 if "valid" in self.own else VALID) if self.valid is None else self.valid
+    def fractions(self) -> dict[str, float]:
+        valid = (
+            (0.0 if "valid" in self.given_splits else VALID) if self.valid is None else self.valid
+        )
         return {"test": self.test, "valid": valid}
 
     @classmethod
     def check(cls, options, context):
-        """Faults of the shares, next to options that give whole splits."""
+        """Yields the faults of the fractions `valid` and `test`."""
         for name, least in (("valid", "above 0"), ("test", "at least 0")):
-            size, other = getattr(options, name), cls.named[name][0]
+            size, other = getattr(options, name), cls.split_options[name][0]
             given = getattr(options, other) is not None
             if size and given:
                 yield Fault(
@@ -63,28 +71,30 @@ class Divided(PairCorpus):
             )
 
     def rows(self, split: str) -> TextPairs:
-        """(source, target) of what is given for a split. Raises ConfigError if it cannot be
-        read.
-        """
+        """Yields (source, target) of a given split. Raises ConfigError if it cannot be read."""
         raise NotImplementedError
 
     def pairs(self, split: str) -> TextPairs:
-        if split in self.own:
+        if split in self.given_splits:
             return self.rows(split)
         return (row for row in self.rows("train") if self._split(row[0]) == split)
 
     def _split(self, source: str) -> str:
-        """The test set is cut first, so that another share for validation leaves it as it is."""
-        at = share(source)
-        for split, size in self.shares.items():
+        """Returns the split of a source. The test set is cut first, so that it does not depend on
+        `valid`.
+        """
+        at = hash_fraction(source)
+        for split, size in self.fractions.items():
             if at < size:
                 return split
             at -= size
         return "train"
 
-    def why_empty(self, split: str) -> Fault | None:
-        """The fault of a split that is empty since the training data repeat a few sources."""
-        if split in self.own:
+    def empty_fault(self, split: str) -> Fault | None:
+        """Returns the fault of a split that is empty because the training data repeat a few
+        sources.
+        """
+        if split in self.given_splits:
             return None
         found: set[int] = set()
         count = 0
@@ -96,54 +106,60 @@ class Divided(PairCorpus):
                     return None
         if 2 * len(found) > count:
             return None
-        what = "sources" if self.form == "pairs" else "documents"
+        unit = "sources" if self.form == "pairs" else "documents"
         few = (
-            f"all {count:,} {what} are equal"
+            f"all {count:,} {unit} are equal"
             if len(found) == 1
-            else f"of {count:,} {what} only {len(found):,} differ"
+            else f"of {count:,} {unit} only {len(found):,} differ"
         )
-        other, kind = ("test", "test") if split == "test" else ("valid", "validation")
-        own = f"a {kind} set in {' and '.join(map(self.at, self.named[other]))}"
+        option, kind = ("test", "test") if split == "test" else ("valid", "validation")
+        other_data = (
+            f"a {kind} set in {' and '.join(map(self.option_path, self.split_options[option]))}"
+        )
         return Fault(
-            self.place,
+            self.config_path,
             f"the split {split} must hold an example",
-            got=f"none: {few}, and equal {what} go to the same split, by a hash",
-            fix=f"Give {what} that differ, or {own}.",
+            got=f"none: {few}, and equal {unit} go to the same split, by a hash",
+            fix=f"Give {unit} that differ, or {other_data}.",
         )
 
 
-class DividedFiles(Divided):
-    """Base: pairs in files."""
+class HashSplitFiles(HashSplitCorpus):
+    """Base of the corpora of pairs in files."""
 
-    named = {"train": ("path",), "valid": ("valid_path",), "test": ("test_path",)}
+    split_options = {"train": ("path",), "valid": ("valid_path",), "test": ("test_path",)}
     suffixes: ClassVar[tuple[str, ...]] = files.SUFFIXES
 
     @cached_property
     def files(self) -> dict[str, list[Path]]:
-        """Split that is given -> its files."""
-        return {split: self.find(*self.named[split]) for split in ("train", *self.own)}
+        """Given split -> its files."""
+        return {
+            split: self.find(*self.split_options[split]) for split in ("train", *self.given_splits)
+        }
 
     def find(self, option: str) -> list[Path]:
-        return files.find(getattr(self, option), self.at(option), self.suffixes)
+        return files.find(getattr(self, option), self.option_path(option), self.suffixes)
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         yield from super().check(options, context)
         given = {
             name: path
-            for names in cls.named.values()
+            for names in cls.split_options.values()
             for name in names
             if (path := getattr(options, name)) is not None
         }
-        whole = [names for names in cls.named.values() if given.keys() >= {*names}]
-        for side in zip(*whole, strict=True):
-            yield from files.named_twice({name: given[name] for name in side}, context.path)
+        complete = [names for names in cls.split_options.values() if given.keys() >= {*names}]
+        for side in zip(*complete, strict=True):
+            yield from files.repeated_file_faults(
+                {name: given[name] for name in side}, context.path
+            )
         for name, path in given.items():
             yield from cls.file_faults(path, name)
 
     @classmethod
     def file_faults(cls, path: str, option: str) -> Iterator[Fault]:
-        """Faults of files that do not exist or cannot be read."""
+        """Yields the faults of files that do not exist or cannot be read."""
         yield from files.faults(path, option, cls.suffixes)
 
     def stamp(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The bytes of the tokens of the library `tokenizers`, by the rule of their decoder."""
+"""The bytes of tokens of the library `tokenizers`, from the rule of their decoder."""
 
 import json
 import re
@@ -11,33 +11,39 @@ Spell = Callable[[str], bytes]
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-class Rule(NamedTuple):
-    """How the tokens of a tokenizer become text."""
+class DecodingRule(NamedTuple):
+    """The rule by which tokens are decoded."""
 
-    spell: Spell  # the bytes of a token, by its name
-    # words begin with a space of their own, which is left out at the beginning of a text
+    spell: Spell  # returns the bytes of a token from its name
+    # whether tokens of words include the space before them, which decoding omits at the start
     spaced: bool = False
-    byte: Callable[[int], str] | None = None  # the name of the token of one byte, if there are such
+    byte: Callable[[int], str] | None = (
+        None  # returns the name of a byte's token; None without such tokens
+    )
     # prefix of the names of tokens inside a word; "" if words are separated by white space
     continues: str = ""
 
 
-def rule_of(data: Plain, decoder: Any) -> Rule | None:
-    """The rule of a tokenizer.json; None if its decoder reads more than one token at a time.
+def decoding_rule(data: Plain, decoder: Any) -> DecodingRule | None:
+    """Returns the decoding rule of a tokenizer.json; None if the text of a token depends on others.
 
-    data: the file as plain values; decoder: the library's own, or None.
+    data: the file as plain values. decoder: that of the library, or None.
     """
     steps = _steps(data.get("decoder"))
     kinds = [step["type"] for step in steps]
     if not steps:
-        return Rule(lambda name: b" " + name.encode(), spaced=True)  # the library joins by spaces
+        return DecodingRule(
+            lambda name: b" " + name.encode(), spaced=True
+        )  # the library joins tokens by spaces
     if kinds == ["ByteLevel"]:
         characters = byte_characters()
-        return Rule(_byte_level, _prefixed(data), characters.__getitem__)
+        return DecodingRule(_byte_level, _prefixed(data), characters.__getitem__)
     if kinds == ["WordPiece"]:
-        return Rule(_following(decoder), True, continues=steps[0]["prefix"])
+        return DecodingRule(_following(decoder), True, continues=steps[0]["prefix"])
     if kinds == ["Metaspace"]:
-        return Rule(_following(decoder), steps[0].get("prepend_scheme", "always") != "never")
+        return DecodingRule(
+            _following(decoder), steps[0].get("prepend_scheme", "always") != "never"
+        )
     return _byte_fallback(steps)
 
 
@@ -49,9 +55,9 @@ def _steps(node: Plain | None) -> list[Plain]:
     return [node]
 
 
-def _byte_fallback(steps: list[Plain]) -> Rule | None:
-    """Replaced characters, bytes by their numbers, and a space that is stripped from the start:
-    Llama, Gemma, ours.
+def _byte_fallback(steps: list[Plain]) -> DecodingRule | None:
+    """The rule of decoders with replaced characters, tokens of bytes, and a space that is stripped
+    from the start, as in Llama, Gemma and `unigram`.
     """
     replaced: list[tuple[str, str]] = []
     spaced = False
@@ -72,11 +78,11 @@ def _byte_fallback(steps: list[Plain]) -> Rule | None:
             name = name.replace(pattern, content)
         return name.encode()
 
-    return Rule(spell, spaced, "<0x{:02X}>".format)
+    return DecodingRule(spell, spaced, "<0x{:02X}>".format)
 
 
 def _following(decoder: Any) -> Spell:
-    """The text of a token after another, by the library's decoder."""
+    """Returns a function that decodes a token after another one, with the library's decoder."""
     return lambda name: decoder.decode(["x", name]).encode()[1:]
 
 
@@ -91,17 +97,17 @@ def _prefixed(data: Plain) -> bool:
     return '"add_prefix_space": true' in json.dumps(data.get("pre_tokenizer"))
 
 
-def without_prefix(data: Plain, spelled: bool) -> tuple[dict[str, Any], bool]:
-    """A tokenizer.json that puts no space in front of a text; and whether the given one puts it
-    there only where the text begins with none.
+def without_prefix(data: Plain, has_bytes: bool) -> tuple[dict[str, Any], bool]:
+    """Returns a tokenizer.json that adds no space before a text, and whether the original adds one
+    only to texts that do not begin with a space.
 
-    spelled: there is a token for each byte. If there is none, normalisers strip the text's own
-    space, so that such a conditional prefix stays.
+    has_bytes: whether there is a token for each byte. Otherwise normalizers strip the space of a
+    text, and such a conditional prefix stays.
     """
-    hidden = False
+    conditional = False
 
     def edited(node: Any) -> Any:
-        nonlocal hidden
+        nonlocal conditional
         if isinstance(node, list):
             return [
                 edited(inner)
@@ -111,23 +117,23 @@ def without_prefix(data: Plain, spelled: bool) -> tuple[dict[str, Any], bool]:
         if not isinstance(node, dict) or node.get("type") == "Prepend":
             return None if isinstance(node, dict) else node
         node = {key: edited(value) for key, value in node.items()}
-        if spelled and node.get("add_prefix_space"):
-            hidden, node["add_prefix_space"] = True, False
-        if spelled and node.get("prepend_scheme", "never") != "never":
-            hidden, node["prepend_scheme"] = True, "never"
+        if has_bytes and node.get("add_prefix_space"):
+            conditional, node["add_prefix_space"] = True, False
+        if has_bytes and node.get("prepend_scheme", "never") != "never":
+            conditional, node["prepend_scheme"] = True, "never"
         return node
 
     changed = {key: edited(data[key]) for key in ("normalizer", "pre_tokenizer")}
-    return {**data, **changed}, hidden
+    return {**data, **changed}, conditional
 
 
 def byte_characters() -> list[str]:
-    """The character for each byte in a byte-level vocabulary: itself where it prints, else from
-    U+0100 on.
+    """Returns the character for each byte in a byte-level vocabulary: itself if it is printable,
+    else one from U+0100 on.
     """
-    shown = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = iter(range(0x100, 0x200))
-    return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
+    printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 _BYTE_OF = {char: byte for byte, char in enumerate(byte_characters())}

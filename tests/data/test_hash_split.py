@@ -1,6 +1,4 @@
-"""A split that a hash leaves empty, since equal sources go to the same one, is refused with the
-cause.
-"""
+"""A split that is empty because equal sources go to the same split is an error with its cause."""
 
 import json
 
@@ -31,7 +29,7 @@ def said(split, few, what, own):
 
 @pytest.mark.parametrize("tokenizer", ["byte", "char", "word", "bpe"])
 @pytest.mark.parametrize(("valid", "empty"), [(None, "valid"), (0.99, "train")])
-def test_documents_that_are_all_equal(tmp_path, tokenizer, valid, empty):
+def test_equal_documents_explain_an_empty_split(tmp_path, tokenizer, valid, empty):
     entries = [{"text": "the same document"}] * 200 + [{"text": " "}]
     sentence = said(
         empty, "all 200 documents are equal", "documents", "a validation set in data.valid_path"
@@ -40,7 +38,7 @@ def test_documents_that_are_all_equal(tmp_path, tokenizer, valid, empty):
         assert refused(tmp_path, entries, TEXT | {"valid": valid}, tokenizer) == sentence
 
 
-def test_few_documents_that_differ(tmp_path):
+def test_few_different_documents_explain_an_empty_split(tmp_path):
     entries = [{"text": f"document {i % 2}"} for i in range(100)]
     assert refused(tmp_path, entries, TEXT | {"valid": 1e-6}) == said(
         "valid",
@@ -50,7 +48,7 @@ def test_few_documents_that_differ(tmp_path):
     )
 
 
-def test_pairs_of_one_source(tmp_path):
+def test_pairs_of_one_source_explain_an_empty_split(tmp_path):
     entries = [{"source": "the same", "target": f"other {i}"} for i in range(100)]
     given = tmp_path / "valid.jsonl"
     given.write_text(json.dumps({"source": "a", "target": "b"}) + "\n")
@@ -62,7 +60,7 @@ def test_pairs_of_one_source(tmp_path):
     )
 
 
-def test_a_text_that_is_only_short_is_no_such_case(tmp_path):
+def test_a_short_text_has_no_such_explanation(tmp_path):
     entries = [{"text": f"document {i}"} for i in range(3)]
     assert (
         refused(tmp_path, entries, TEXT | {"valid": 1e-6})

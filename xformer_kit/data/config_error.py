@@ -3,6 +3,6 @@
 from xformer_kit.registry import ConfigError, Fault
 
 
-def refused(path: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
+def config_error(path: str, rule: str, got: str = "", fix: str = "") -> ConfigError:
     """The error of a config with one fault."""
     return ConfigError(Fault(path, rule, got, fix))
