@@ -57,7 +57,7 @@ def seen(kind: str, length: int, position: str = "none") -> AttentionContext:
         layers=1,
         stack="decoder",
     )
-    tokens = Tokens(slot=torch.arange(length)[None]).placed()
+    tokens = Tokens(slot=torch.arange(length)[None]).with_positions()
     context = AttentionContext(tokens, tokens, MASKS.create(KINDS[kind]), place)
     return context._replace(
         prepared=KERNELS["sdpa"]().prepare(context, HEADS, position != "none", torch.float32)

@@ -48,11 +48,11 @@ def layer(name: str, kernel: str) -> nn.Module:
 
 def step(made: nn.Module, tokens: int):
     x = torch.randn(1, tokens, DIM, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    placed = Tokens(ids=torch.zeros(1, tokens, dtype=torch.long)).placed()
+    placed = Tokens(ids=torch.zeros(1, tokens, dtype=torch.long)).with_positions()
     position = POSITIONS.create(
         {"name": "none"}, dim=DIM, heads=HEADS, head_dim=DIM // HEADS, max_len=tokens, layers=1
     )
-    context = AttentionContext(placed, placed, Causal(), position, memo={})
+    context = AttentionContext(placed, placed, Causal(), position, cross_layer_state={})
 
     def run() -> None:
         made.zero_grad()

@@ -54,13 +54,13 @@ def ours(name: str = "multi_head", depth: int = 1, **options) -> nn.Module:
 def run(
     layer: nn.Module,
     given: Tensor,
-    memo: dict | None = None,
+    cross_layer_state: dict | None = None,
     position: str = "none",
     values=(),
     **more,
 ) -> Tensor:
     """Our layer on a text, causal."""
-    tokens = Tokens(ids=torch.zeros(given.shape[:2], dtype=torch.long)).placed()
+    tokens = Tokens(ids=torch.zeros(given.shape[:2], dtype=torch.long)).with_positions()
     place = POSITIONS.create(
         {"name": position} | more, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
@@ -70,7 +70,7 @@ def run(
         Causal(),
         place.begin(tokens, tokens),
         depth=1,
-        memo={} if memo is None else memo,
+        cross_layer_state={} if cross_layer_state is None else cross_layer_state,
         values=values,
     )
     traits = ATTENTIONS["multi_head"].traits({"heads": HEADS}, DIM)

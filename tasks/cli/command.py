@@ -173,12 +173,12 @@ def load_run(args: Any, first: str = "best") -> "LoadedRun":
     import torch
 
     from tasks.run.generation.decoding import LoadedRun
-    from xformer_kit.model.api import restored
+    from xformer_kit.model.api import restore_model
     from xformer_kit.objective import objective_of
 
     path, config = open_run(args.run, args.components)
     name, state = _readable(path, args.run, args.components, args.checkpoint, first)
-    model = restored(path, config, args.components, state)
+    model = restore_model(path, config, args.components, state)
     objective = objective_of(config)
     objective.tokenizer = model.tokenizer
     objective.source_tokenizer = model.source_tokenizer

@@ -9,7 +9,7 @@ from torch.optim import Adam, Optimizer
 
 from tasks import Facts
 from tasks.module import Task
-from xformer_kit.model.checkpoint import got, number_fault, weights_fault
+from xformer_kit.model.checkpoint import describe_value, number_fault, weights_fault
 from xformer_kit.registry import shown
 
 OF_ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
@@ -63,7 +63,7 @@ def _fault_of_optimizer(saved: Facts, optimizer: Optimizer) -> str | None:
         for key, value in wanted.items():
             if not _alike(group.get(key), value):
                 like = f"as the optimizer writes it, such as {shown(value)}"
-                return f"{place}.{key} must be {like}; got {got(group.get(key))}"
+                return f"{place}.{key} must be {like}; got {describe_value(group.get(key))}"
         own = optimizer.param_groups[number]["params"]
         parameters |= dict(zip(map(_key, group["params"]), own, strict=True))
     needed = OF_ADAM if isinstance(optimizer, Adam) else ()

@@ -29,7 +29,7 @@ def decodable(config: Config, model: Any) -> None:
             got=tokens,
             fix="Leave it 0.",
         )
-    longest = model.longest
+    longest = model.max_seq_len
     if longest is not None and tokens >= longest:
         raise refusal(
             "trainer.decode_tokens",

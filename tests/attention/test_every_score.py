@@ -1,4 +1,4 @@
-"""What holds for every score that gives weights from scores and visible keys."""
+"""Properties of every score function."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ each = pytest.mark.parametrize("node", NODES, ids=name_of)
 
 
 @each
-def test_only_a_sparse_score_leaves_seen_keys_without_a_gradient(node):
+def test_only_a_sparse_score_gives_visible_keys_no_gradient(node):
     scores, score = SCORED.clone().requires_grad_(), made(node)
     (score(scores, SEEN) * drawn(*SCORED.shape)).sum().backward()
     assert bool((scores.grad[SEEN.expand_as(scores)] == 0).any()) == (node["name"] in SPARSE)

@@ -133,7 +133,7 @@ def seen_by(model):
     return attn, given, gathered, out
 
 
-def test_attention_on_attention_of_both_is_gated_by_what_is_read_and_what_is_gathered():
+def test_attention_on_attention_of_both_is_gated_by_input_and_output():
     model = build_model(
         tiny(attn={"name": "multi_head", "gate": {"name": "projected", "of": "both"}}), 37
     ).double()
@@ -167,9 +167,9 @@ def test_a_gate_of_silu_is_a_glu():
 @pytest.mark.parametrize(
     "words", [["attn.gate=element"], ["attn.gate.name=element"], ["attn.gate={name: element}"]]
 )
-def test_a_gate_by_its_name_alone(words):
+def test_a_gate_may_be_set_by_its_name(words):
     model = build(compose(["logger=none", *words, "model.layers=1"]), 7)
-    assert type(model.decoder.blocks[0].attn.gate).__name__ == "Element"
+    assert type(model.decoder.blocks[0].attn.gate).__name__ == "ElementGate"
 
 
 @pytest.mark.parametrize(
@@ -189,11 +189,11 @@ REFUSED = {
         " attn.gate=projected."
     ),
     "attn.gate.name=element attn.gate.rank=0": (
-        "attn.gate.rank: must be at least 1 channel; got 0. null is one matrix in place of two."
+        "attn.gate.rank: must be at least 1 channel; got 0. null is one matrix instead of two."
     ),
     "attn.gate.name=element attn.gate.middle=silu": (
-        "attn.gate.middle: stands between the two matrices of a gate of low rank, and without a"
-        " rank there is one; got 'silu'. Try attn.gate.rank=16, or none."
+        "attn.gate.middle: is applied between the two matrices of a gate of low rank, and without a"
+        " rank there is only one; got 'silu'. Try attn.gate.rank=16, or none."
     ),
     "attn.gate.name=head attn.gate.activation=silo": (
         "attn.gate.activation: no choice is called 'silo'. Did you mean 'silu'? Known: sigmoid,"

@@ -18,7 +18,7 @@ from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, randomise
 from xformer_kit.mask import Causal
 from xformer_kit.model.build import build_model
-from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.fused_projections import with_fused_projections
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
@@ -149,7 +149,7 @@ def ours(state: dict, node: dict, x: torch.Tensor, scaling: dict) -> torch.Tenso
         head_dim=4,
         max_len=LENGTH,
     )
-    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
+    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).with_positions()
     context = AttentionContext(
         tokens, tokens, Causal(), place.begin(tokens, tokens), gain=place.score_gain()
     )
@@ -217,12 +217,12 @@ def test_the_absorbed_form_is_the_plain_form(position, kernel, monkeypatch):
         assert messages(faults(config))  # it computes no scores of a position
         return
     model, out, forms = made(COMPRESSED, position=position, kernel=kernel), {}, []
-    absorbed = Latent._absorbed
+    absorbed = Latent._attend_absorbed
     monkeypatch.setattr(
-        Latent, "_absorbed", lambda *given: forms.append("absorbed") or absorbed(*given)
+        Latent, "_attend_absorbed", lambda *given: forms.append("absorbed") or absorbed(*given)
     )
     for form in (True, False):
-        monkeypatch.setattr(Latent, "_absorbs", lambda self, q, seen, form=form: form)
+        monkeypatch.setattr(Latent, "_use_absorbed", lambda self, q, kv, form=form: form)
         past = model.cache(BATCH, LENGTH)
         out[form] = torch.cat(
             [model(component, cache=past) for component in IDS.split([6, 1, 4, 2], 1)], 1
@@ -233,12 +233,12 @@ def test_the_absorbed_form_is_the_plain_form(position, kernel, monkeypatch):
 
 
 @torch.no_grad()
-def test_the_form_with_fewer_products_is_taken(monkeypatch):
+def test_the_form_with_fewer_operations_is_used(monkeypatch):
     """A prompt makes keys and values once, for all its queries; a step would make them all for one
     query.
     """
     calls = []
-    for form in ("_absorbed", "_plain"):
+    for form in ("_attend_absorbed", "_attend"):
         kept = getattr(Latent, form)
         monkeypatch.setattr(
             Latent, form, lambda *given, f=form, kept=kept: calls.append(f) or kept(*given)
@@ -248,7 +248,7 @@ def test_the_form_with_fewer_products_is_taken(monkeypatch):
     for component in IDS.split([11, 1, 1], 1):
         model(component, cache=past)
     model(IDS)
-    assert calls == ["_plain", "_absorbed", "_absorbed", "_plain"]
+    assert calls == ["_attend", "_attend_absorbed", "_attend_absorbed", "_attend"]
 
 
 @torch.no_grad()
@@ -274,10 +274,10 @@ def test_the_cache_holds_latents_and_one_key_of_all_heads():
 
 @torch.no_grad()
 @pytest.mark.parametrize("node", [SMALL, COMPRESSED, SMALL | {"rope_head_dim": 0}], ids=str)
-def test_what_generation_packs_is_the_same(node):
+def test_fused_projections_give_the_same(node):
     model = made(node, position="none")
     expected = model(IDS)
-    with torch.inference_mode(), packed(model, 2):
+    with torch.inference_mode(), with_fused_projections(model, 2):
         assert len(model.decoder.blocks[0].attn.packed.sizes) == (3 if node["rope_head_dim"] else 2)
         assert_close(model(IDS), expected)
 
@@ -304,7 +304,7 @@ def test_a_latent_of_all_channels_is_multi_head():
     assert_close(ours(IDS), multi(IDS))
 
 
-def test_sizes_that_are_not_given_are_those_of_the_paper():
+def test_default_sizes_are_those_of_the_paper():
     """kv_rank is 4 head_dim and rope_head_dim half of head_dim (section 3.1.2 of the paper: 512 and
     64 of 128).
     """
@@ -353,8 +353,8 @@ def test_laws(changes):
 
 REFUSED = {
     "attn=latent attn.rope_head_dim=0": (
-        "attn: position 'rotary' enters through the decoupled query and key, of which"
-        " rope_head_dim=0 leaves no channel. Leave rope_head_dim out, or choose position=none,"
+        "attn: position 'rotary' acts on the decoupled query and key, which have"
+        " no channels with rope_head_dim=0. Leave rope_head_dim out, or choose position=none,"
         " learned or alibi."
     ),
     "attn=latent attn.rope_head_dim=3": (

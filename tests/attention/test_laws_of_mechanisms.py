@@ -1,4 +1,4 @@
-"""What holds for attn differential, mean, dot and cosine."""
+"""Laws of attn differential, mean, dot and cosine."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from tests.attentions import IDS, model_of, read
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.fused_projections import with_fused_projections
 
 NODES = [
     {"name": "differential"},
@@ -63,8 +63,8 @@ def test_a_query_without_visible_keys_gives_zero(node):
 
 @pytest.mark.parametrize("node", NODES, ids=str)
 @torch.no_grad()
-def test_packed_projections_give_the_same(node):
+def test_fused_projections_give_the_same(node):
     model = model_of(node, position="none")
     expected = model(IDS)
-    with torch.inference_mode(), packed(model, 2):
+    with torch.inference_mode(), with_fused_projections(model, 2):
         assert_close(model(IDS), expected)

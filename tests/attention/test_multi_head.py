@@ -1,6 +1,4 @@
-"""attn=multi_head: what each option does, written out; and that the plain case is left as it
-was.
-"""
+"""attn=multi_head: the equation of each option, and the parameters of the plain case."""
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
 from xformer_kit.model.build import build_model
-from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.fused_projections import with_fused_projections
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 
@@ -144,15 +142,15 @@ def test_unit_queries_and_keys_have_scores_within_the_learned_scale():
     [
         (["attn.qk_norm=true"], "RMSNorm"),
         (["attn.qk_norm=head"], "RMSNorm"),
-        (["attn={qk_norm: {name: l2, after: true}}"], "Unit"),
-        (["attn.qk_norm=true", "model.decoder.attn={qk_norm: {groups: 2}}"], "Grouped"),
+        (["attn={qk_norm: {name: l2, after: true}}"], "ScaledDirection"),
+        (["attn.qk_norm=true", "model.decoder.attn={qk_norm: {groups: 2}}"], "OverGroups"),
         (["attn.qk_norm=false"], "NoneType"),
         (["experiment=ngpt", "attn.qk_norm=false", "norm.eps=1e-6"], "NoneType"),
     ],
 )
 def test_norms_of_queries_and_keys_may_be_chosen_by_a_word_or_a_switch(words, norm):
     attn = build(compose(["logger=none", *words, "model.layers=1"]), 7).decoder.blocks[0].attn
-    assert (type(attn.q_norm).__name__, attn.norm_last) == (norm, norm == "Unit")
+    assert (type(attn.q_norm).__name__, attn.norm_last) == (norm, norm == "ScaledDirection")
 
 
 def test_weights_of_norms_of_queries_and_keys_keep_their_names():
@@ -217,12 +215,12 @@ def test_laws(law, options):
 
 @pytest.mark.parametrize("options", [{}, *OPTIONS], ids=str)
 @torch.no_grad()
-def test_what_generation_packs_is_the_same(options):
+def test_fused_projections_give_the_same(options):
     model = build_model(tiny(attn={"name": "multi_head", **options}), VOCAB)
     randomise(model)
     model.double().eval()
     expected = model(IDS)
-    with torch.inference_mode(), packed(model, 2):
+    with torch.inference_mode(), with_fused_projections(model, 2):
         assert_close(model(IDS), expected)
 
 
@@ -286,7 +284,7 @@ REFUSED = {
     "attn.qk_norm=1": f"attn.qk_norm: must name a qk_norm; got 1. {NORMS}",
     "attn.qk_norm.name=key attn.qk_norm.after=true position=xpos": (
         "attn.qk_norm.after: takes away the lengths of queries and keys, by which position 'xpos'"
-        " tells distances. Set attn.qk_norm.after=false, or position=rotary."
+        " distinguishes distances. Set attn.qk_norm.after=false, or position=rotary."
     ),
     "model.decoder.layout=[{attn:{value_residual:fixed}},ffn]": (
         "model.decoder.layout.attn.value_residual: attn 'multi_head' has no option"
@@ -310,7 +308,7 @@ def test_weights_of_channels_after_a_rotation_break_the_law_of_shift():
     """The exemption is declared and needed: without it the law is broken."""
     for node in ({"name": "head", "after": True}, {"name": "l2", "after": True, "groups": 2}):
         attn = {"name": "multi_head", "qk_norm": node}
-        assert "behind a rotation" in LAWS["shift"](tiny(attn=attn, position="rotary"))
+        assert "after a rotation" in LAWS["shift"](tiny(attn=attn, position="rotary"))
         with pytest.raises(LawBroken, match="a shift by 16 matters"):
             LAWS["shift"].__wrapped__(
                 Case(tiny(attn=attn, position="rotary"), "shift")

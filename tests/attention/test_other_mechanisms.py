@@ -36,7 +36,7 @@ def test_differential(depth):
 
 
 @torch.no_grad()
-def test_mean_is_the_mean_of_what_is_seen():
+def test_mean_is_the_mean_of_visible_tokens():
     attn, x, out = layer(name="mean")
     assert_close(out, x.cumsum(1) / torch.arange(1, LENGTH + 1)[:, None])
     assert not list(attn.parameters())
@@ -119,7 +119,7 @@ def test_differential_is_that_of_transformers():
             "lambda_k": torch.stack([theirs.lambda_k1, theirs.lambda_k2]),
         }
     )
-    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
+    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).with_positions()
     place = POSITIONS.create({"name": "rotary", "theta": 100.0}, head_dim=10, max_len=64)
     context = AttentionContext(tokens, tokens, Causal(), place.begin(tokens, tokens))
     context = context._replace(prepared=kernel.prepare(context, 4, False, torch.float64))
@@ -149,8 +149,8 @@ REFUSED = {
         " position=learned, alibi or none."
     ),
     "attn=mean position=learned model=encoder_decoder task=seq2seq": (
-        "attn: mean reads nothing of the tokens that look, so that across two stacks the norm"
-        " before it would learn nothing. Name another attention in model.decoder.cross, e.g. {name:"
+        "attn: mean does not depend on the queries, so that across two stacks the norm before it"
+        " would have no gradient. Name another attention in model.decoder.cross, e.g. {name:"
         " multi_head}."
     ),
     "attn=dot attn.scale=0": "attn.scale: must be above 0; got 0. null is dim^-0.5.",
@@ -160,7 +160,7 @@ REFUSED = {
 test_refused_configs = refusals(REFUSED)
 
 
-def test_the_case_is_what_is_tried():
+def test_the_layer_has_the_tested_options():
     assert Case(tiny(attn="dot"), "").looks[0].attn.head_dim == 36
 
 

@@ -78,12 +78,12 @@ def ours(
         kernel=kernel,
     ).double()
     layer.load_state_dict(state)  # strict: every parameter of ours comes from theirs
-    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
+    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).with_positions()
     table = POSITIONS.create(
         place, dim=DIM, heads=options["heads"], head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
     context = AttentionContext(
-        tokens, tokens, Causal(), table.begin(tokens, tokens), depth=DEPTH, memo={}
+        tokens, tokens, Causal(), table.begin(tokens, tokens), depth=DEPTH, cross_layer_state={}
     )
     biased = "bias" in POSITIONS[position].enters
     return layer(

@@ -30,7 +30,7 @@ FEATURES = {
 
 @pytest.mark.parametrize("name", FEATURES)
 @torch.no_grad()
-def test_linear_is_a_mean_weighed_by_products_of_features(name):
+def test_linear_is_a_mean_weighted_by_products_of_features(name):
     attn, x, out = layer(name="linear", feature_map=name, head_dim=5, v_head_dim=3)
     q, k, v = heads(attn, x, "qkv")
     q, k = FEATURES[name](q), FEATURES[name](k)
@@ -63,7 +63,7 @@ def test_taylor_features_have_the_second_polynomial_of_exp():
 
 
 @torch.no_grad()
-def test_rotation_turns_features_where_values_are_summed_and_not_the_sum_of_weights():
+def test_rotation_applies_to_features_in_the_numerator_only():
     attn, x, out = layer(position="rotary", name="linear")
     q, k, v = heads(attn, x, "qkv")
     q, k = FEATURES["elu"](q), FEATURES["elu"](k)
@@ -153,7 +153,7 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
         state | {"o.weight": theirs.out_proj.weight}
     )  # strict: every parameter of ours comes from theirs
     made = model_of(ours, position="none")
-    context = made.decoder.contexts(*[Tokens(ids=IDS).placed()] * 2, None, x.dtype)[0]
+    context = made.decoder.contexts(*[Tokens(ids=IDS).with_positions()] * 2, None, x.dtype)[0]
     assert_close(attn(x, None, context), theirs(x.float()).double(), rtol=1e-5, atol=1e-5)
 
 
@@ -173,7 +173,7 @@ def test_a_cache_does_not_grow(name):
 
 @pytest.mark.parametrize("name", KINDS)
 @torch.no_grad()
-def test_padding_between_tokens_leaves_the_state_as_it_is(name):
+def test_padding_between_tokens_does_not_change_the_state(name):
     made, real = model_of(name), torch.ones(2, LENGTH, dtype=torch.bool)
     real[0, 4:7], real[1, :2], real[1, 9] = False, False, False
     for documents in (None, (torch.arange(LENGTH) >= 8).long().expand(2, -1)):
@@ -234,7 +234,7 @@ REFUSED = [
     (
         ["attn=gated_delta", "position=xpos"],
         [
-            "attn: attn 'gated_delta' takes from its state what stands under a key of length 1, and"
+            "attn: attn 'gated_delta' replaces the value of a key of length 1 in its state, and"
             " position 'xpos' changes lengths, so that the state may grow without bound. Choose"
             " position=rotary or none."
         ],
@@ -271,14 +271,14 @@ REFUSED = [
 test_refused_configs = refusals_among(REFUSED)
 
 
-def test_across_two_stack_the_order_of_the_source_is_none():
+def test_cross_attention_rejects_order_dependent_states():
     words = {"encoder": {"mask": "causal"}, "position": "none"}
     assert not faults(tiny("encoder_decoder", attn="linear", **words))
     (said,) = set(messages(faults(tiny("encoder_decoder", attn="retention", **words))))
     assert (
         said
-        == "attn: attn 'retention' hands its state from token to token in their order, in which"
-        " those of another stack have no place. Choose model.decoder.cross.name=multi_head."
+        == "attn: attn 'retention' passes its state from token to token in their order, and tokens"
+        " of another stack have no place in it. Choose model.decoder.cross.name=multi_head."
     )
     assert not faults(
         tiny(

@@ -40,7 +40,7 @@ def test_sigmoid_is_about_as_much_weight_as_softmax_whatever_the_length():
     assert_close(made({"name": "sigmoid"})(SCORED, None), 1 / (1 + 7 * (-SCORED).exp()))
 
 
-def test_plain_softmax_is_left_to_the_kernel():
+def test_plain_softmax_is_computed_by_the_kernel():
     from xformer_kit.model.build import build_model
 
     assert all(block.attn.score is None for block in build_model(tiny(), 37).decoder.blocks)
@@ -49,8 +49,8 @@ def test_plain_softmax_is_left_to_the_kernel():
 REFUSED = {
     "attn.score.softcap=0": ("attn.score.softcap: must be above 0; got 0. null is no cap."),
     "attn.score.sinks=true attn.score.plus_one=true": (
-        "attn.score.plus_one: is a sink whose score is 0, and beside sinks=true there is one that"
-        " is learned. Choose one."
+        "attn.score.plus_one: is a sink with the score 0, and sinks=true adds one with a learned"
+        " score. Choose one."
     ),
     "attn.score=3": f"attn.score: must name a score; got 3. {KNOWN}",
     "attn.score=null": f"attn.score: must name a score; got null. {KNOWN}",
@@ -79,7 +79,7 @@ class Cubed(Score):
         self.floor = floor
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "cubed"
 
     def weights(self, scores):

@@ -104,8 +104,8 @@ REFUSED = {
         " ['attn']. Leave it out."
     ),
     "attn=linear attn.normalise=false attn.eps=0.01": (
-        "attn.eps: is added to what sums are divided by, and normalise is false; got 0.01. Leave it"
-        " out."
+        "attn.eps: is added to the sum of weights, by which normalise=false does not divide; got"
+        " 0.01. Leave it out."
     ),
     "placement=normformer placement.scale_residual=true model.decoder.layout=[attn]": (
         "placement.scale_residual: weighs the stream beside a feed-forward network, and no layer"

@@ -13,7 +13,7 @@ NONE_LATER = (
     " there is none, nor a later one that takes these."
 )
 TURNED = (
-    "attn.qk_norm.after: puts the norm after a rotation, and position '{}' turns nothing; got"
+    "attn.qk_norm.after: puts the norm after a rotation, and position '{}' does not rotate; got"
     " true. Set it to false, or"
 )
 REFUSED = {

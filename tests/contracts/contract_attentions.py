@@ -180,7 +180,7 @@ class Linear(Attention):
 class Recurrent(Cache):
     """One state for the whole past: (rows, h, d, d + 1)."""
 
-    rewinds = False
+    can_rewind = False
 
     def __init__(self, state: Tensor):
         self.state = state
@@ -208,7 +208,7 @@ class Recurrent(Cache):
 @ATTENTIONS.register("test_first_values")
 class FirstValues(MultiHead):
     """Values are mixed with those of the first layer, (v + v_first) / 2 (Zhou et al., 2024,
-    arXiv:2410.17897, eq. 5): they cross layers in `context.memo`.
+    arXiv:2410.17897, eq. 5): they cross layers in `context.cross_layer_state`.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class FirstValues(MultiHead):
 
     def forward(self, x, source, context, cache=None):
         q, k, v = (self.split(p(x)) for p in (self.q, self.k, self.v))
-        first = context.memo.setdefault("values", v)
+        first = context.cross_layer_state.setdefault("values", v)
         k, v = context.position.rotate(k, context.query), (v + first) / 2
         if cache is not None:
             k, v = cache.append(k, v)

@@ -40,7 +40,7 @@ KINDS = {
     "kernel": (KERNELS, Kernel),
 }
 READERS = ("getattr", "hasattr")
-OTHERS = {"blocks", "longest", "rows", "weight"}  # of stacks, models, data and linear maps
+OTHERS = {"blocks", "rows", "weight"}  # of stacks, data and linear maps
 
 
 def declared() -> dict[str, set[str]]:

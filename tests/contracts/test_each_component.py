@@ -125,7 +125,7 @@ def test_a_variant_with_another_table_has_its_own_next_to_that_of_the_stack():
 
 @torch.no_grad()
 def test_residual_carries_two_streams_and_joins_them_at_the_end():
-    model, tokens = model_of("residual"), batch().placed()
+    model, tokens = model_of("residual"), batch().with_positions()
     stack = model.decoder
     x = model.embed(tokens.ids)
     contexts, post, pre = stack.contexts(tokens, tokens, None, x.dtype), x, x
@@ -159,10 +159,10 @@ def test_values_of_the_first_layer_reach_the_others_and_get_gradients_from_them(
 @torch.no_grad()
 def test_a_block_does_not_change_the_memo_that_it_gets():
     """So a block that is computed again, for its activations, reads what it read before."""
-    model, tokens = model_of("first_values"), batch().placed()
+    model, tokens = model_of("first_values"), batch().with_positions()
     x, block, given = model.embed(tokens.ids), model.decoder.blocks[0], {}
     (context,) = model.decoder.contexts(tokens, tokens, None, x.dtype)
-    _, _, left = block((x,), LayerInput({"attn": context}, tokens, memory=given))
+    _, _, left = block((x,), LayerInput({"attn": context}, tokens, cross_layer_state=given))
     assert given == {}
     assert list(left) == ["values"]
 

@@ -93,7 +93,7 @@ def test_what_is_gone_cannot_be_gone_back_to_and_nothing_changes():
     model(ids[:, :200], cache=past)
     with pytest.raises(
         ConfigError,
-        match=r"^rewind: a cache that keeps a window of 9 tokens can go back by 32 here; got 33\.",
+        match=r"^rewind: a cache with a window of 9 tokens can remove 32 here; got 33\.",
     ):
         past.rewind(33)
     assert past.length == 200

@@ -21,6 +21,6 @@ def test_with_the_weights_of_the_last_block_they_return_what_it_returns(extra, s
     case = Case(tiny(layers=2, extra={"future_tokens": {"count": 2}} | extra, **sharing), "")
     model = case.model()
     stack = model.decoder
-    stack.named_blocks["extra.future_tokens.2"].load_state_dict(stack.calls[-1].state_dict())
+    stack.named_blocks["extra.future_tokens.2"].load_state_dict(stack.layers[-1].state_dict())
     first, second = model.hidden(Tokens(ids=case.ids), further=True)[0]
     assert_close(second, first)

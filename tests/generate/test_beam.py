@@ -1,6 +1,4 @@
-"""Beam search finds what that of `transformers` finds with the same logits: sequences, scores and
-order.
-"""
+"""Beam search gives the sequences, scores and order of `transformers` for the same logits."""
 
 import os
 from types import SimpleNamespace
@@ -173,7 +171,7 @@ def test_constraints_act_on_log_probabilities_as_in_transformers(kind, options):
 
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [2, 5])
-def test_a_prompt_in_a_batch_is_searched_as_by_itself(beam):
+def test_a_prompt_in_a_batch_has_the_same_result_as_by_itself(beam):
     model = model_of("encoder_decoder", 2.0)
     together = beam_search(model, **sources(), max_new_tokens=12, beam=beam, num_return=2, end=END)
     for row, length in enumerate(LENGTHS.tolist()):
@@ -266,22 +264,22 @@ def test_allowed_is_called_for_each_prompt_and_never_after_the_end():
         ),
         (
             {"length_penalty": 2.0},
-            "length_penalty: acts on beam search alone; got 2.0 without a beam. Set beam=4",
+            "length_penalty: applies only to beam search; got 2.0 without a beam. Set beam=4",
         ),
         (
             {"beam": 2, "stop": "x"},
-            "stop: beam search ends a text at `end` alone. Give end, or leave beam or stop out.",
+            "stop: beam search ends a text only at `end`. Give end, or leave beam or stop out.",
         ),
     ],
 )
-def test_options_out_of_range_or_in_conflict_are_one_sentence(options, sentence):
+def test_options_out_of_range_or_in_conflict_are_one_error(options, sentence):
     with pytest.raises(ConfigError) as error:
         generate(model_of("decoder", 1.0), torch.tensor([[1]]), 4, **options)
     assert str(error.value).startswith(sentence) and len(error.value.messages) == 1
 
 
-def test_a_search_does_not_stream():
+def test_beam_search_does_not_stream():
     with pytest.raises(
-        ConfigError, match=r"^beam: a search knows its texts only at its end; call generate"
+        ConfigError, match=r"^beam: beam search has texts only at its end; call generate"
     ):
         stream(model_of("decoder", 1.0), torch.tensor([[1]]), 4, beam=2)

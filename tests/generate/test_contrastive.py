@@ -1,6 +1,4 @@
-"""Contrastive search: equation 5 of its paper, read by a model that forgets nothing because it
-keeps nothing.
-"""
+"""Contrastive search: equation 5 of its paper, computed by a model without a cache."""
 
 import pytest
 import torch
@@ -56,7 +54,7 @@ def test_it_is_the_equation(small, k, alpha, parts):
     assert found.tolist() != generate(model, PROMPTS, 12, temperature=0.0).tolist()
 
 
-def test_it_is_the_equation_behind_a_prefix(small):
+def test_it_is_the_equation_after_a_prefix(small):
     model = small("decoder", 11, 15, 1.0, "mask=prefix", "task=prefix_language_modeling").double()
     found = generate(model, PROMPTS, 12, top_k=4, penalty_alpha=0.6)
     assert found.tolist() == [by_hand(model, row, 12, 4, 0.6, prefix=True) for row in PROMPTS]
@@ -79,7 +77,7 @@ def test_it_is_the_equation_with_two_stacks(small):
     assert found[1] == by_hand(model, start, 15, 4, 0.6, source[1, :2])
 
 
-def test_prompts_of_different_lengths_go_on_as_each_alone(small):
+def test_prompts_of_different_lengths_continue_as_each_by_itself(small):
     model = small(scale=1.0).double()
     ids = torch.tensor([[0, 0, 3, 1, 4], [2, 7, 1, 8, 2], [0, 0, 0, 0, 5]])
     real = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()
@@ -175,7 +173,7 @@ def test_rows_end_constraints_hold_and_the_stream_is_the_text(small):
     ],
     ids=str,
 )
-def test_what_does_not_go_together_is_one_sentence(small, options, sentence):
+def test_conflicting_options_are_one_error(small, options, sentence):
     if "draft" in options:
         options = {"draft": small()}
     with pytest.raises(ConfigError) as error:

@@ -1,4 +1,4 @@
-"""Processors do what those of `transformers` do to the same scores, and small cases by eye."""
+"""Processors equal those of `transformers` on the same scores, and small cases by eye."""
 
 import os
 
@@ -27,13 +27,13 @@ def text_of(rows=40, length=9):
     ("mine", "reference"),
     [
         (ours.Temperature(0.6), theirs.TemperatureLogitsWarper(0.6)),
-        (ours.TopK(3), theirs.TopKLogitsWarper(3)),
-        (ours.TopK(50), theirs.TopKLogitsWarper(50)),
-        (ours.TopP(0.7), theirs.TopPLogitsWarper(0.7)),
-        (ours.TopP(0.01), theirs.TopPLogitsWarper(0.01)),
-        (ours.MinP(0.2), theirs.MinPLogitsWarper(0.2)),
-        (ours.TypicalP(0.6), theirs.TypicalLogitsWarper(0.6)),
-        (ours.TypicalP(0.05), theirs.TypicalLogitsWarper(0.05)),
+        (ours.TopKFilter(3), theirs.TopKLogitsWarper(3)),
+        (ours.TopKFilter(50), theirs.TopKLogitsWarper(50)),
+        (ours.TopPFilter(0.7), theirs.TopPLogitsWarper(0.7)),
+        (ours.TopPFilter(0.01), theirs.TopPLogitsWarper(0.01)),
+        (ours.MinPFilter(0.2), theirs.MinPLogitsWarper(0.2)),
+        (ours.TypicalPFilter(0.6), theirs.TypicalLogitsWarper(0.6)),
+        (ours.TypicalPFilter(0.05), theirs.TypicalLogitsWarper(0.05)),
         (ours.RepetitionPenalty(1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)),
         (ours.RepetitionPenalty(0.5), theirs.RepetitionPenaltyLogitsProcessor(0.5)),
         (ours.NoRepeatNgram(1), theirs.NoRepeatNGramLogitsProcessor(1)),
@@ -52,22 +52,24 @@ def test_scores_are_those_of_transformers(mine, reference):
 
 
 @pytest.mark.parametrize(
-    "warper", [ours.TopP(0.6), ours.TypicalP(0.6), ours.MinP(0.3), ours.TopK(2)], ids=str
+    "warper",
+    [ours.TopPFilter(0.6), ours.TypicalPFilter(0.6), ours.MinPFilter(0.3), ours.TopKFilter(2)],
+    ids=str,
 )
-def test_warpers_keep_what_others_took_away_out(warper):
+def test_warpers_keep_excluded_tokens_excluded(warper):
     scores = scores_of().index_fill(1, torch.tensor([3, 7]), -float("inf"))
     shaped = warper(scores, NONE)
     assert not shaped.isnan().any() and (shaped[:, [3, 7]] == -float("inf")).all()
     assert shaped.isfinite().any(-1).all()
 
 
-def test_no_bigram_comes_twice_by_eye():
+def test_no_bigram_occurs_twice_by_eye():
     text = torch.tensor([[1, 2, 1, 3, 1], [1, 1, 1, 1, 1]])
     shaped = ours.NoRepeatNgram(2)(torch.zeros(2, 5), text)
     assert (shaped == 0).int().tolist() == [[1, 1, 0, 0, 1], [1, 0, 1, 1, 1]]
 
 
-def test_where_every_ngram_has_come_the_row_is_left_as_it_was():
+def test_a_row_in_which_all_tokens_would_be_excluded_is_unchanged():
     shaped = ours.NoRepeatNgram(1)(torch.zeros(2, 3), torch.tensor([[0, 1, 2], [0, 0, 1]]))
     assert (shaped == 0).int().tolist() == [[1, 1, 1], [0, 0, 1]]
 
@@ -75,12 +77,12 @@ def test_where_every_ngram_has_come_the_row_is_left_as_it_was():
 @pytest.mark.parametrize(
     "process", [ours.RepetitionPenalty(2.0), ours.NoRepeatNgram(1), ours.NoRepeatNgram(2)], ids=str
 )
-def test_padding_is_not_a_token_that_came_before(process):
+def test_padding_is_not_a_token_of_the_text(process):
     padded = torch.tensor([[VOCAB, VOCAB, 1, 2, 1]])
     torch.testing.assert_close(process(scores_of(1), padded), process(scores_of(1), padded[:, 2:]))
 
 
-def test_what_a_function_allows_must_exist():
+def test_allowed_ids_must_be_in_the_vocabulary():
     for listed in ([], [VOCAB], [-1]):
         with pytest.raises(
             ConfigError,

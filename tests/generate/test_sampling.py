@@ -1,5 +1,5 @@
-"""Decoding: greedy is the argmax of the uncached model, filters keep what they say, draws follow
-the distribution.
+"""Greedy decoding is the argmax of the uncached model, filters keep the expected tokens, and draws
+follow the distribution.
 """
 
 import pytest
@@ -30,7 +30,7 @@ def test_greedy_is_the_argmax_of_the_uncached_model(model):
         assert out[:, t].tolist() == model(out[:, :t])[:, -1].argmax(-1).tolist()
 
 
-def test_a_left_padded_prompt_continues_like_the_bare_one(model):
+def test_a_left_padded_prompt_continues_like_the_unpadded_one(model):
     ids = torch.tensor([[0, 0, 3, 1, 4], [2, 7, 1, 8, 2]])
     real = torch.tensor([[False, False, True, True, True], [True] * 5])
     padded = generate(model, ids, max_new_tokens=6, temperature=0.0, real=real)
@@ -64,12 +64,12 @@ def test_draws_follow_the_distribution():
         ({"temperature": 0.0}, {0}),
     ],
 )
-def test_filters_keep_what_they_say(options, kept):
+def test_filters_keep_the_expected_tokens(options, kept):
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(2_000, 4)
     assert set(choose(logits, source=torch.Generator().manual_seed(0), **options).tolist()) == kept
 
 
-def test_dropout_is_off_meanwhile_and_on_again_behind():
+def test_dropout_is_off_during_generation_and_on_again_after_it():
     model = build(compose([*SMALL, "model.dropout=0.5"]), vocab_size=17).train()
     ids = torch.tensor([[1, 2, 3]])
     assert (
@@ -91,13 +91,13 @@ def test_dropout_is_off_meanwhile_and_on_again_behind():
         ({"max_new_tokens": 1, "top_p": 0.0}, "top_p: must be above 0 and at most 1; got 0.0."),
     ],
 )
-def test_options_out_of_range_are_one_sentence(model, options, sentence):
+def test_options_out_of_range_are_one_error(model, options, sentence):
     with pytest.raises(ConfigError) as error:
         generate(model, torch.tensor([[1]]), **options)
     assert str(error.value) == sentence
 
 
-def test_more_tokens_than_a_learned_position_knows_are_refused():
+def test_more_tokens_than_a_learned_position_supports_are_refused():
     model = build(compose([*SMALL, "position=learned"]), vocab_size=17)
     generate(model, torch.tensor([[1, 2, 3]]), 29)
     with pytest.raises(ConfigError) as error:
@@ -109,7 +109,7 @@ def test_more_tokens_than_a_learned_position_knows_are_refused():
     )
 
 
-def test_two_stack_are_greedy_as_the_uncached_model_is(small):
+def test_greedy_with_two_stacks_is_the_argmax_of_the_uncached_model(small):
     model = small("encoder_decoder")
     source, real = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     out = generate(
@@ -120,7 +120,7 @@ def test_two_stack_are_greedy_as_the_uncached_model_is(small):
     assert out[:, 1:].tolist() == logits.argmax(-1).tolist()
 
 
-def test_the_source_is_encoded_once_whatever_is_asked_for(small, monkeypatch):
+def test_the_source_is_encoded_once_for_all_options(small, monkeypatch):
     model, calls = small("encoder_decoder"), []
     encode = model.encode
     monkeypatch.setattr(
@@ -141,7 +141,7 @@ def test_the_first_tokens_of_a_target_may_be_given(small):
     )
 
 
-def test_a_row_that_ended_is_filled_and_the_last_end_ends_all(small):
+def test_ended_rows_are_filled_and_the_last_end_stops_generation(small):
     model, ids = small(), torch.arange(11)[:, None]
     free = generate(model, ids, 20, temperature=0.0)
     end = int(free[0, 5])  # some rows come to it, at different times
@@ -153,7 +153,7 @@ def test_a_row_that_ended_is_filled_and_the_last_end_ends_all(small):
     assert alone[0, -1] == end and end not in alone[0, 1:-1].tolist() and alone.shape[1] < 21
 
 
-def test_seeds_of_rows_draw_the_same_whatever_stands_beside_them(small):
+def test_seeds_of_rows_draw_the_same_next_to_other_rows(small):
     model, ids = small(), torch.tensor([[1, 2], [3, 4], [1, 2]])
     together = generate(model, ids, 12, seed=[5, 6, 7])
     for row, seed in enumerate((5, 6, 7)):
@@ -180,7 +180,7 @@ class Letters:
         return lambda i: "abcdefghijk"[i]
 
 
-def test_a_text_stops_behind_a_stop_text(small, monkeypatch):
+def test_a_text_stops_after_a_stop_text(small, monkeypatch):
     model = small()
     monkeypatch.setattr(model, "tokenizer", Letters(), raising=False)
     free = generate(model, torch.tensor([[1]]), 20, temperature=0.0)[0, 1:].tolist()
@@ -195,7 +195,7 @@ def test_a_text_stops_behind_a_stop_text(small, monkeypatch):
     assert rows[0, 1 : at + 1].tolist() == free[:at] and set(rows[0, at + 1 :].tolist()) <= {10}
 
 
-def test_an_allowed_vocabulary_is_all_that_comes(small):
+def test_only_allowed_ids_are_generated(small):
     ids = torch.tensor([[1, 2], [3, 4]])
     assert set(generate(small(), ids, 30, allowed=[2, 5], seed=0)[:, 2:].unique().tolist()) == {
         2,
@@ -275,7 +275,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
     ],
     ids=str,
 )
-def test_what_cannot_be_is_one_sentence(small, options, sentence):
+def test_conflicting_options_are_one_error(small, options, sentence):
     with pytest.raises(ConfigError) as error:
         generate(small(), **({"ids": torch.tensor([[1]]), "max_new_tokens": 4} | options))
     assert str(error.value).startswith(sentence) and "\n" not in str(error.value)
@@ -306,24 +306,24 @@ def test_what_cannot_be_is_one_sentence(small, options, sentence):
         ),
     ],
 )
-def test_what_a_kind_of_model_cannot_read_is_one_sentence(small, kind, options, sentence):
+def test_inputs_that_a_model_cannot_read_are_one_error(small, kind, options, sentence):
     with pytest.raises(ConfigError) as error:
         generate(small(kind), max_new_tokens=4, **options)
     assert str(error.value).startswith(sentence)
 
 
-def test_an_encoder_alone_does_not_generate():
+def test_an_encoder_without_a_decoder_does_not_generate():
     model = build(
         compose(["model=encoder", "task=masked_language_modeling", *SMALL]), vocab_size=11
     )
     with pytest.raises(
         ConfigError,
-        match=r"^model: a mask sees the future, so the model does not say what comes next\.",
+        match=r"^model: a mask sees the future, so the model does not predict the next token\.",
     ):
         generate(model, torch.tensor([[1]]))
 
 
-def test_all_faults_come_at_once(small):
+def test_all_faults_are_reported_at_once(small):
     with pytest.raises(ConfigError) as error:
         generate(small(), torch.tensor([[1]]), 4, top_k=0, top_p=2.0, beam=0)
     assert len(error.value.messages) == 5  # three values, and two that a beam has no use for

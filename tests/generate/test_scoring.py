@@ -10,7 +10,7 @@ IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
 
 
 @torch.no_grad()
-def test_each_token_is_scored_behind_those_before_it(small):
+def test_each_token_is_scored_given_the_earlier_ones(small):
     model = small()
     found = score(model, IDS)
     assert found.shape == (2, 3)
@@ -21,7 +21,7 @@ def test_each_token_is_scored_behind_those_before_it(small):
 
 
 @torch.no_grad()
-def test_texts_of_one_length_have_probability_one_together(small):
+def test_probabilities_of_all_texts_of_one_length_sum_to_one(small):
     texts = torch.cartesian_prod(torch.arange(11), torch.arange(11))
     torch.testing.assert_close(score(small(), texts, start=3).sum(1).exp().sum(), torch.tensor(1.0))
 
@@ -48,7 +48,7 @@ def test_a_target_is_scored_given_its_source(small):
 
 
 @torch.no_grad()
-def test_what_is_given_is_not_scored_and_is_seen_whole(small):
+def test_a_prefix_is_not_scored(small):
     model = small(
         "decoder", 11, 15, 2.0, "model.layers=2", "mask=prefix", "task=prefix_language_modeling"
     )
@@ -58,13 +58,13 @@ def test_what_is_given_is_not_scored_and_is_seen_whole(small):
     assert not torch.allclose(found[:, 1:], score(model, IDS)[:, 1:])
 
 
-def test_in_chunks_it_is_the_same(small, monkeypatch):
+def test_scores_in_chunks_are_the_same(small, monkeypatch):
     whole = score(small(), IDS)
     monkeypatch.setattr("xformer_kit.generate.scoring.CHUNK", 1)
     torch.testing.assert_close(score(small(), IDS), whole)
 
 
-def test_what_cannot_be_scored_is_a_sentence(small):
+def test_texts_that_cannot_be_scored_are_reported(small):
     left = {"real": torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]]).bool(), "start": 9}
     cases = [
         (
@@ -79,7 +79,7 @@ def test_what_cannot_be_scored_is_a_sentence(small):
             IDS,
             left,
             (
-                "real: must be True at the beginning of every row after start. Pad texts on the"
+                "real: must be True at the beginning of every row with start. Pad texts on the"
                 " right."
             ),
         ),

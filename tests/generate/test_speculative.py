@@ -1,4 +1,4 @@
-"""A draft changes how fast a text comes, not which texts come, nor how often."""
+"""Speculative decoding does not change the distribution of texts."""
 
 import pytest
 import torch
@@ -83,7 +83,7 @@ def test_greedy_with_a_draft_is_greedy(small, ahead, more):
 
 
 @torch.no_grad()
-def test_greedy_of_two_stack_with_a_draft_is_greedy(small):
+def test_greedy_of_two_stacks_with_a_draft_is_greedy(small):
     model, draft = small("encoder_decoder"), small("encoder_decoder", scale=1.9)
     real = torch.arange(5) < torch.tensor([5, 2, 4])[:, None]
     given = {
@@ -97,7 +97,7 @@ def test_greedy_of_two_stack_with_a_draft_is_greedy(small):
     assert generate(model, draft=draft, **given).tolist() == generate(model, **given).tolist()
 
 
-def test_a_draft_that_is_the_model_itself_is_always_kept(small, monkeypatch):
+def test_proposals_of_the_model_itself_are_always_accepted(small, monkeypatch):
     """So that five tokens need one step of the model, not five."""
     model, draft = small(), small()
     read = []

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from xformer_kit import build, compose
 from xformer_kit.inspect import flops
-from xformer_kit.kernel import untrained
+from xformer_kit.kernel import cannot_train_on
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.checking import COMPANIONS, compositions
 from xformer_kit.model.build import build_model
@@ -21,7 +21,7 @@ COMPONENTS = [
     (k, name)
     for k, components in KINDS.items()
     for name in components
-    if k != "kernel" or not untrained(name, "cpu")
+    if k != "kernel" or not cannot_train_on(name, "cpu")
 ]
 SHAPES = [(5, 24, 2), (16, 48, 1), (33, 12, 3)]  # tokens, dim, layers
 VOCAB = 37

@@ -208,19 +208,19 @@ def test_memory_of_a_long_text_takes_no_longer(monkeypatch, words):
     config = compose([*SMALL, *words])
     vocab_size = config["model"]["vocab_size"] or 256
     chunks = []
-    count = loss._chunk
+    count = loss._chunk_loss
     monkeypatch.setattr(loss, "CHUNK", 2**16)
-    monkeypatch.setattr(loss, "_chunk", lambda *args: chunks.append(1) or count(*args))
+    monkeypatch.setattr(loss, "_chunk_loss", lambda *args: chunks.append(1) or count(*args))
     long = training_memory(
         config | {"data": config["data"] | {"seq_len": 2**21, "batch_size": 1}}, vocab_size
     )
     assert long.activations > 4 * 64 * 2**21  # the residual stream, once at least
-    assert len(chunks) <= 2 * loss.ALIKE
+    assert len(chunks) <= 2 * loss.FIRST_CHUNKS
 
 
 def test_the_first_chunks_of_a_loss_hold_what_all_of_them_hold(monkeypatch):
     config = compose([*SMALL, "model.vocab_size=20000", "model.dim=16"])
     monkeypatch.setattr(loss, "CHUNK", 2**19)
     found = training_memory(config, 20000)
-    monkeypatch.setattr(loss, "ALIKE", 10**9)
+    monkeypatch.setattr(loss, "FIRST_CHUNKS", 10**9)
     assert training_memory(config, 20000) == found

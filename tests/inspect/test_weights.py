@@ -90,7 +90,7 @@ def summed(attn, heard, weights):
         return weights @ v, out
     if type(attn) is ATTENTIONS["differential"]:
         (v, _), _ = heard["calls"]
-        out = F.rms_norm(weights @ v, v.shape[-1:], attn.weight, attn.eps) * attn.rest
+        out = F.rms_norm(weights @ v, v.shape[-1:], attn.weight, attn.eps) * attn.output_scale
         return out, heads(heard["o"][0], v.shape[-1])
     width = getattr(attn, "v_head_dim", attn.head_dim)
     return weights @ heads(heard["v"][0], width), heads(heard["o"][0], width)

@@ -1,4 +1,4 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # looking.py, which the tests share
+sys.path.insert(0, str(Path(__file__).parent))  # contexts.py, which the tests share

@@ -1,10 +1,8 @@
-"""A window costs what it shows: no table of all pairs is made, and what the pairs compute is the
-same.
-"""
+"""A window is computed by blocks without a table of all pairs, and equals the reference."""
 
 import pytest
 import torch
-from looking import BOTH, WINDOW, context, inputs, tokens
+from contexts import BOTH, WINDOW, context, inputs, tokens
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -33,7 +31,7 @@ SIGHTS = {
 
 @pytest.mark.parametrize("sight", SIGHTS)
 @pytest.mark.parametrize("mask", [Causal(), WINDOW, BOTH], ids=str)
-def test_blocks_of_any_size_compute_what_the_equations_say(mask, sight):
+def test_blocks_of_any_size_equal_the_reference(mask, sight):
     key, plain = tokens(13, **SIGHTS[sight]), KERNELS["reference"]()
     for position in ("none", "alibi"):
         for queries in (13, 6, 1):
@@ -68,13 +66,13 @@ def test_the_blocks_of_a_window_by_eye():
     assert blocks[3].table is None  # one query that sees all five
 
 
-def test_a_step_of_generation_looks_at_the_newest_keys_alone():
+def test_a_step_of_generation_uses_only_the_newest_keys():
     kernel = KERNELS["sdpa"]()
     assert context(kernel, WINDOW, tokens(13), 1).prepared[:3] == (False, None, 5)
     assert context(kernel, Causal(), tokens(13), 1).prepared[:3] == (False, None, None)
 
 
-def test_padding_behind_a_causal_text_needs_no_table():
+def test_padding_after_a_causal_text_needs_no_table():
     kernel = KERNELS["sdpa"]()
     assert context(kernel, Causal(), tokens(13, real=[13, 6, 0])).prepared == (True, None, None, ())
     for mask, real in (
@@ -100,7 +98,7 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("position", ["none", "alibi"])
-def test_a_window_needs_memory_in_proportion_to_the_text(position, dropout):
+def test_memory_of_a_window_is_linear_in_the_length(position, dropout):
     largest = []
     for length in (512, 1024):
         kernel, given = KERNELS["sdpa"](block=32), inputs(1, length, length)

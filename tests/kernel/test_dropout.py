@@ -1,16 +1,14 @@
-"""Dropout of weights on a CPU: the same function as by the equations, drawn once, and drawn again
-for the gradient.
-"""
+"""Dropout of weights on a CPU: equal to the equations, with the same draws forward and backward."""
 
 import math
 
 import pytest
 import torch
-from looking import BOTH, HEADS, KV, WINDOW, context, inputs, tokens
+from contexts import BOTH, HEADS, KV, WINDOW, context, inputs, tokens
 
 from xformer_kit.kernel import KERNELS
 from xformer_kit.kernel.blocks import QueryBlock
-from xformer_kit.kernel.dropout import FEW, ROWS, STEPS, able, attend, thin
+from xformer_kit.kernel.dropout import MAX_SCORES, ROWS, STEPS, attend, is_supported, split_block
 from xformer_kit.mask import Causal, Full
 
 FAR = torch.ones(9, 9).triu(1).bool()
@@ -49,7 +47,7 @@ def test_weights_are_dropped_one_by_one_and_the_others_grow():
         )  # nothing is drawn twice
 
 
-def test_the_draw_is_that_of_torchs_generator():
+def test_draws_follow_torchs_generator():
     torch.manual_seed(7)
     state = torch.get_rng_state()
     first, second = kept(1, 9, 0.5), kept(1, 9, 0.5)
@@ -64,7 +62,7 @@ def test_the_draw_is_that_of_torchs_generator():
 @pytest.mark.parametrize(
     "real", [None, [13, -6, -1], [13, 6, 1]], ids=["plain", "in front", "behind"]
 )
-def test_it_drops_from_the_weights_of_the_equations(mask, real):
+def test_it_drops_weights_of_the_reference(mask, real):
     """With the draws known, `reference` with them is the same function: outputs and gradients."""
     kernel, plain, key = KERNELS["sdpa"](block=4), KERNELS["reference"](), tokens(13, real=real)
     q, k, v = given = inputs(3, 13, 13)
@@ -126,7 +124,7 @@ def test_a_table_is_cut_once_for_all_blocks_that_share_it():
     count = ROWS + 9
     table, parts = torch.zeros(1, 1, count, 20), {}
     blocks = [QueryBlock(i * count, (i + 1) * count, 0, 20, table=table) for i in range(3)]
-    assert len({id(part.table) for block in blocks for part in thin(block, parts)}) == 2
+    assert len({id(part.table) for block in blocks for part in split_block(block, parts)}) == 2
 
 
 def test_the_gradient_of_a_table_is_summed_in_single():
@@ -166,9 +164,9 @@ def test_draws_do_not_depend_on_the_default_device():
         )
 
 
-def test_heads_and_rows_are_taken_together_as_far_as_they_fit():
+def test_heads_are_computed_together_as_far_as_they_fit():
     """Scores of several sizes around what is computed at once."""
-    for rows, length in ((1, ROWS - 1), (1, ROWS + 1), (2, FEW // (2 * ROWS) + 3)):
+    for rows, length in ((1, ROWS - 1), (1, ROWS + 1), (2, MAX_SCORES // (2 * ROWS) + 3)):
         weights = kept(rows, length, 0.5)
         assert ((weights == 0) | (weights > 0)).all() and 0.4 < (weights == 0).double().mean() < 0.6
 
@@ -183,7 +181,7 @@ def test_mixed_precision_computes_in_single():
     assert out.dtype == torch.bfloat16 and torch.equal(out, single.bfloat16())
 
 
-def test_where_nothing_or_everything_is_dropped_torch_says_what_that_is():
-    assert [able(p) for p in (0.0, 1e-9, 0.1, 1.0)] == [False, False, True, False]
+def test_dropping_nothing_or_everything_is_left_to_torch():
+    assert [is_supported(p) for p in (0.0, 1e-9, 0.1, 1.0)] == [False, False, True, False]
     kernel = KERNELS["sdpa"]()
     assert (kernel(*inputs(1, 9, 9), context(kernel, Causal(), tokens(9)), 0.4, 1.0) == 0).all()

@@ -4,7 +4,7 @@ CPU, equals the equations.
 
 import pytest
 import torch
-from looking import inputs, tokens
+from contexts import inputs, tokens
 from refusing import refused
 from torch import nn
 
@@ -12,8 +12,8 @@ from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.attention.score import SCORES
 from xformer_kit.inspect.explain import explain
-from xformer_kit.kernel import KERNELS, Either
-from xformer_kit.kernel.flex import Asked, _kept
+from xformer_kit.kernel import KERNELS, SDPAOrFlex
+from xformer_kit.kernel.flex import FlexCall, _cached_block_mask
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.checking import faces
 from xformer_kit.mask import MASKS, Causal
@@ -34,7 +34,7 @@ def place(node: dict) -> nn.Module:
     return made
 
 
-def same(mask, position, weigh=None, **sight) -> None:
+def same(mask, position, score_fn=None, **sight) -> None:
     """Outputs of both kernels for a whole text, and where it is plain also for its last tokens
     behind a cache.
     """
@@ -48,7 +48,7 @@ def same(mask, position, weigh=None, **sight) -> None:
             context, found = AttentionContext(query, key, mask, position.begin(query, key)), []
             for kernel in (FLEX, PLAIN):
                 seen = context._replace(prepared=kernel.prepare(context, HEADS, biased, q.dtype))
-                found.append(kernel(q, k, v, seen, 0.4, weigh=weigh))
+                found.append(kernel(q, k, v, seen, 0.4, score_fn=score_fn))
             real = torch.ones(1) if query.real is None else query.real[:, None, :, None]
             torch.testing.assert_close(found[0] * real, found[1] * real)
 
@@ -67,20 +67,20 @@ def test_every_bias(name):
         same(Causal(), place(node), **SIGHT)
 
 
-def test_a_softcap_lies_between_bias_and_mask():
+def test_a_softcap_is_applied_between_bias_and_mask():
     cap = SCORES.create({"name": "softmax", "softcap": 0.7}, heads=HEADS)
-    same(Causal(), place({"name": "alibi"}), weigh=cap, **SIGHT)
+    same(Causal(), place({"name": "alibi"}), score_fn=cap, **SIGHT)
 
 
-def test_blocks_of_a_mask_alone_are_made_once():
-    _kept.cache_clear()
+def test_block_masks_without_padding_are_cached():
+    _cached_block_mask.cache_clear()
     for length in (13, 13, 9):
         context = AttentionContext(
             tokens(length), tokens(length), Causal(), place({"name": "none"})
         )
         context = context._replace(key=context.query)
         FLEX.prepare(context, HEADS, False, torch.float32)
-    assert _kept.cache_info()[:2] == (1, 2)
+    assert _cached_block_mask.cache_info()[:2] == (1, 2)
 
 
 REFUSED = {
@@ -101,7 +101,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("word", REFUSED)
-def test_what_it_cannot_is_said(word):
+def test_unsupported_compositions_are_reported(word):
     assert refused(["logger=none", "kernel=flex", word]) == [
         f"kernel: 'flex' cannot: {REFUSED[word]}. Use kernel=auto or kernel=reference."
     ]
@@ -149,7 +149,7 @@ def test_a_model_by_name_runs_forward_and_generates():
     assert item.kernel == "flex"
 
 
-def test_where_there_is_cuda_auto_takes_it_in_place_of_a_table(monkeypatch):
+def test_with_cuda_auto_uses_flex_instead_of_a_table(monkeypatch):
     """The choice itself, on tensors that say they are there."""
     from xformer_kit.model.build import build_model
 
@@ -160,14 +160,16 @@ def test_where_there_is_cuda_auto_takes_it_in_place_of_a_table(monkeypatch):
         with torch.device("meta"):
             (kernel,) = build_model(compose([*wide, word]), 29).decoder.kernels.values()
         kinds[word] = type(kernel).__name__
-    assert list(kinds.values()) == ["Either", "Reference", "SDPA", "SDPA"]
+    assert list(kinds.values()) == ["SDPAOrFlex", "Reference", "SDPA", "SDPA"]
     sdpa = KERNELS["sdpa"]()
-    either = Either(sdpa, FLEX)
+    sdpa_or_flex = SDPAOrFlex(sdpa, FLEX)
     context = AttentionContext(
         tokens(13), tokens(13), MASKS.create({"name": "strided"}), place({"name": "none"})
     )
     assert not isinstance(
-        either.prepare(context, HEADS, False, torch.float32), Asked
+        sdpa_or_flex.prepare(context, HEADS, False, torch.float32), FlexCall
     )  # it stands on a CPU
-    assert sdpa.tabled(context, False) and not sdpa.tabled(context._replace(mask=Causal()), False)
-    assert sdpa.tabled(context._replace(mask=Causal()), True)
+    assert sdpa.needs_table(context, False) and not sdpa.needs_table(
+        context._replace(mask=Causal()), False
+    )
+    assert sdpa.needs_table(context._replace(mask=Causal()), True)

@@ -1,4 +1,4 @@
-"""The steps of a state, and the same in chunks."""
+"""Recurrences step by step, and the same in chunks."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_chunks_of_any_size_equal_the_steps(kind, documents):
 
 
 @pytest.mark.parametrize("size", [7, 64])
-def test_what_is_forgotten_at_once_and_what_is_written_over_again_stay_finite(size):
+def test_strong_decay_and_repeated_keys_stay_finite(size):
     r, state = drawn("decay and delta", 70, dtype=torch.float32)
     r = r._replace(
         decay=(r.decay * 1000).detach().requires_grad_(),
@@ -79,7 +79,7 @@ def test_what_is_forgotten_at_once_and_what_is_written_over_again_stay_finite(si
 
 
 @pytest.mark.parametrize("kind", ["sum", "decay and delta"])
-def test_what_is_kept_for_the_backward_pass_is_linear_in_the_length(kind):
+def test_memory_for_backward_is_linear_in_the_length(kind):
     def kept(length):
         sizes = {}
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from looking import BOTH, WINDOW, context, inputs, tokens
+from contexts import BOTH, WINDOW, context, inputs, tokens
 from refusing import refused
 
 from xformer_kit import ConfigError, build
@@ -54,11 +54,11 @@ def loop(
 
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch):
-    monkeypatch.setattr(varlen, "halved", lambda device, dtype: torch.float64)
-    monkeypatch.setattr(varlen, "attention", lambda: loop)
+    monkeypatch.setattr(varlen, "half_dtype", lambda device, dtype: torch.float64)
+    monkeypatch.setattr(varlen, "varlen_attention", lambda: loop)
 
 
-def test_the_loop_takes_what_torch_takes():
+def test_the_loop_has_the_signature_of_torchs_function():
     there = inspect.signature(
         pytest.importorskip("torch.nn.attention.varlen").varlen_attn
     ).parameters
@@ -83,8 +83,8 @@ def test_outputs_and_gradients_are_those_of_reference(mask, sight):
         torch.testing.assert_close(*found)
 
 
-def test_texts_that_come_back_are_one():
-    key = tokens(6)._replace(document=torch.tensor([[0, 1, 1, 0, 2, 1]])).placed()
+def test_a_document_number_that_recurs_is_one_text():
+    key = tokens(6)._replace(document=torch.tensor([[0, 1, 1, 0, 2, 1]])).with_positions()
     q, k, v = inputs(1, 6, 6)
     made = [
         kernel(q, k, v, context(kernel, Causal(), key), 0.3)
@@ -93,9 +93,9 @@ def test_texts_that_come_back_are_one():
     torch.testing.assert_close(*made)
 
 
-def test_what_is_neither_packed_nor_padded_runs_as_sdpa():
+def test_without_documents_and_padding_it_runs_as_sdpa():
     kernel = KERNELS["varlen"]()
-    assert not isinstance(context(kernel, Causal(), tokens(13)).prepared, varlen.Packed)
+    assert not isinstance(context(kernel, Causal(), tokens(13)).prepared, varlen.VarlenCall)
 
 
 def test_padding_within_a_window_is_refused():
@@ -134,7 +134,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("word", "reason"), REFUSED.items(), ids=list(REFUSED))
-def test_what_it_cannot(word, reason):
+def test_unsupported_compositions_are_reported(word, reason):
     assert refused(["kernel=varlen", word]) == [
         f"kernel: 'varlen' cannot: {reason}. Use kernel=auto or kernel=reference."
     ]

@@ -126,14 +126,14 @@ class Blind(MultiHead):
 class Uniform(Reference):
     """A row with nothing to see looks at all: a finite mask in place of minus infinity."""
 
-    def weights(self, q, k, context, scale, dropout=0.0, scores=None, weigh=None):
+    def weights(self, q, k, context, scale, dropout=0.0, scores=None, score_fn=None):
         seen, _ = context.prepared
         scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(-1, -2) * scale
         return scores.masked_fill(~seen, -1e9).softmax(-1)
 
 
 class NotANumber(Uniform):
-    def weights(self, q, k, context, scale, dropout=0.0, scores=None, weigh=None):
+    def weights(self, q, k, context, scale, dropout=0.0, scores=None, score_fn=None):
         seen, _ = context.prepared
         if seen is None:
             return Reference.weights(self, q, k, context, scale, dropout, scores)

@@ -87,8 +87,8 @@ class Leaving(MultiHead):
         self.name = f"layer {depth}"
 
     def forward(self, x, source, context, cache=None):
-        context.memo[self.name] = x
-        return super().forward(x + sum(context.memo.values()), source, context, cache)
+        context.cross_layer_state[self.name] = x
+        return super().forward(x + sum(context.cross_layer_state.values()), source, context, cache)
 
 
 class Growing(Placement):

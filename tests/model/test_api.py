@@ -1,4 +1,4 @@
-"""From a config or a run's directory to a model: what is refused before anything is built."""
+"""build and load: errors that are raised before a model is built."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from xformer_kit import ConfigError, build, compose, load
 from xformer_kit.config import config_yaml
 
 
-def test_components_that_a_run_was_begun_with_are_named(tmp_path):
+def test_the_components_of_a_run_are_named_in_the_error(tmp_path):
     (tmp_path / "config.yaml").write_text(config_yaml(compose([])))
     digest = hashlib.sha256(b"").hexdigest()
     (tmp_path / "components.json").write_text(json.dumps({"my_components.py": digest}))
@@ -30,13 +30,12 @@ def test_components_that_a_run_was_begun_with_are_named(tmp_path):
         load(tmp_path, components=str(tmp_path / "my_components.py"))
 
 
-def test_what_is_no_whole_config_is_one_sentence():
+def test_an_incomplete_config_is_one_error():
     with pytest.raises(ConfigError) as error:
         build({}, 65)
     [sentence] = error.value.messages
     assert sentence.startswith(
-        "build: takes a whole config, such as compose(['model=decoder']) gives; got one without"
-        " model, "
+        "build: needs a complete config, e.g. compose(['model=decoder']); got one without model, "
     )
 
 
@@ -47,7 +46,7 @@ def test_a_vocabulary_of_two_sizes_is_refused():
         build(config, vocab_size=500)
     assert error.value.messages == (
         (
-            "model.vocab_size: must be the vocab_size that build(...) is given; got 1000 and 500."
+            "model.vocab_size: must equal the vocab_size of build(...); got 1000 and 500."
             " Give one of them, or the same size twice."
         ),
     )

@@ -1,12 +1,10 @@
-"""A generation packs what reads one input into one product: the same numbers, and nothing left
-behind.
-"""
+"""Fused projections give the same numbers, and are removed after generation."""
 
 import pytest
 import torch
 
 from xformer_kit import build, compose
-from xformer_kit.model.fused_projections import packed, turned
+from xformer_kit.model.fused_projections import transposed_is_faster, with_fused_projections
 
 SMALL = [
     "experiment=null",
@@ -35,7 +33,7 @@ def parts(model):
 
 @pytest.mark.parametrize("tied", ["false", "true"])
 @pytest.mark.parametrize("bias", ["false", "true"])
-def test_packed_products_are_the_products(bias, tied):
+def test_fused_projections_equal_the_separate_maps(bias, tied):
     model = made(
         f"attn.bias={bias}",
         f"ffn.bias={bias}",
@@ -43,7 +41,7 @@ def test_packed_products_are_the_products(bias, tied):
         f"model.tie_embeddings={tied}",
     )
     expected = model(IDS)
-    with torch.inference_mode(), packed(model):
+    with torch.inference_mode(), with_fused_projections(model):
         assert all(part.packed is not None for part in parts(model))
         torch.testing.assert_close(model(IDS), expected)
     assert all(part.packed is None for part in parts(model))
@@ -52,48 +50,48 @@ def test_packed_products_are_the_products(bias, tied):
 @pytest.mark.parametrize("rows", [1, 2, 4, 8, 70])
 @pytest.mark.parametrize("bias", ["false", "true"])
 @pytest.mark.parametrize("ffn", ["mlp", "glu"])
-def test_every_order_of_a_product_is_the_product(rows, bias, ffn):
+def test_transposed_products_are_equal(rows, bias, ffn):
     model = made(f"ffn={ffn}", f"attn.bias={bias}", f"ffn.bias={bias}")
     ids = torch.arange(3 * rows).view(rows, 3) % 17
     expected = model(ids), model(ids[:, :1])
-    with torch.inference_mode(), packed(model, rows):
+    with torch.inference_mode(), with_fused_projections(model, rows):
         for seen, wanted in zip((model(ids), model(ids[:, :1])), expected, strict=True):
             torch.testing.assert_close(seen, wanted)
     assert not any("forward" in module.__dict__ for module in model.modules())
 
 
-def test_the_rule_takes_the_turned_product_for_few_rows_and_narrow_matrices():
-    assert [turned(rows, 1536, 384) for rows in (2, 4, 5, 64, 65)] == [
+def test_the_transposed_product_is_used_for_few_rows_and_narrow_matrices():
+    assert [transposed_is_faster(rows, 1536, 384) for rows in (2, 4, 5, 64, 65)] == [
         True,
         True,
         True,
         True,
         False,
     ]
-    assert [turned(rows, 384, 1536) for rows in (2, 4, 5)] == [True, True, False]
-    assert [turned(rows, 3072, 768) for rows in (4, 5)] == [True, False]
+    assert [transposed_is_faster(rows, 384, 1536) for rows in (2, 4, 5)] == [True, True, False]
+    assert [transposed_is_faster(rows, 3072, 768) for rows in (4, 5)] == [True, False]
 
 
-def test_what_is_more_than_a_linear_map_is_left_alone():
+def test_maps_that_are_not_plain_are_unchanged():
     model = made()
     attention, network = model.decoder.blocks[0].attn, model.decoder.blocks[0].ffn
     seen = []
     attention.k.register_forward_hook(lambda *_: seen.append("k"))
     network.up = torch.nn.Sequential(network.up)
-    with torch.inference_mode(), packed(model):
+    with torch.inference_mode(), with_fused_projections(model):
         assert attention.packed is None
         assert network.packed is None
         model(IDS)
     assert seen == ["k"]
 
 
-def test_nothing_is_packed_after_a_failure_or_where_the_copies_are_too_large(monkeypatch):
+def test_nothing_is_fused_after_a_failure_or_if_the_copies_are_too_large(monkeypatch):
     model = made()
-    with pytest.raises(KeyError), packed(model):
+    with pytest.raises(KeyError), with_fused_projections(model):
         raise KeyError
     assert all(part.packed is None for part in parts(model))
-    monkeypatch.setattr("xformer_kit.model.fused_projections.LARGEST", 100)
-    with packed(model):
+    monkeypatch.setattr("xformer_kit.model.fused_projections.MAX_COPY_BYTES", 100)
+    with with_fused_projections(model):
         assert all(part.packed is None for part in parts(model)[:-1])
         assert model.head.packed.weight.data_ptr() == model.head.weight.data_ptr()  # no copy
 
@@ -105,11 +103,11 @@ def test_a_long_text_is_the_argmax_of_the_uncached_model():
     assert out[:, 7:].tolist() == again.tolist()
 
 
-def test_what_a_generation_computes_once_is_not_packed():
+def test_maps_that_generation_computes_once_are_not_fused():
     model = build(
         compose([*SMALL, "model=encoder_decoder", "task=seq2seq", "data=scan"]), vocab_size=17
     )
-    with packed(model):
+    with with_fused_projections(model):
         found = {
             name for name, m in model.named_modules() if getattr(m, "packed", None) is not None
         }

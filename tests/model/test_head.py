@@ -1,6 +1,4 @@
-"""What becomes of the logits, with all of them at once and in the loss, which never holds them
-all.
-"""
+"""Scale and bound of logits, in all logits at once and in the chunked loss."""
 
 import pytest
 import torch
@@ -54,10 +52,10 @@ def test_the_loss_is_that_of_the_logits(shaped):
 
 
 @pytest.mark.parametrize("shaped", [SHAPED, LEARNED])
-def test_generation_with_packed_weights_takes_the_same_logits(shaped):
+def test_generation_with_fused_projections_has_the_same_logits(shaped):
     case = Case(tiny(**shaped), "")
     model = case.model()
-    model.head.packed = model.head.pack(3)
+    model.head.packed = model.head.fuse(3)
     with torch.no_grad():
         packed = case.logits(model, case.ids)
         model.head.packed = None
@@ -80,5 +78,5 @@ def test_a_softcap_by_eye():
         ),
     ],
 )
-def test_a_fault_of_the_logits_is_answered(changes, sentence):
+def test_faults_of_logit_options_are_reported(changes, sentence):
     assert messages(faults(tiny(**changes))) == [sentence]

@@ -1,4 +1,4 @@
-"""Initial weights are drawn by name and shape, with a spread that the init names."""
+"""Initial weights depend on seed, name and shape, with the standard deviation of the init."""
 
 import math
 
@@ -42,12 +42,12 @@ def spread(name, **options):
         ("small", 6, 2, 1 / math.sqrt(240)),  # of a model of 96 channels
     ],
 )
-def test_the_spread_of_a_matrix_by_eye(name, out, into, std):
+def test_the_standard_deviation_of_a_matrix_by_eye(name, out, into, std):
     assert math.isclose(spread(name)(out, into), std)
 
 
 @pytest.mark.parametrize("name", INITS)
-def test_what_is_drawn_has_that_spread(name):
+def test_drawn_matrices_have_that_standard_deviation(name):
     weights = built(f"init={name}", *(["init.depth_scaled=false"] if name in SCALING else []))
     of_depth = 1 / math.sqrt(2) if name == "depth_scaled" else 1.0  # of the second layer
     expected = spread(name)(384, 96) * of_depth
@@ -114,7 +114,7 @@ def test_llama_divides_outputs_and_what_a_gate_multiplies(depth):
     )  # no gate in an mlp
 
 
-def test_small_with_outputs_of_their_own():
+def test_small_with_separate_output_standard_deviations():
     """As `initialize_weights` of litgpt: sqrt(2 / 5 / dim), and 1 / sqrt(dim) / layers for
     outputs.
     """
@@ -136,7 +136,7 @@ def test_zero_outputs_make_a_model_the_identity():
     torch.testing.assert_close(model(ids), expected)
 
 
-def test_what_is_cut_has_an_end_and_the_same_draw_as_torch_gives():
+def test_a_cut_draw_equals_torchs_truncated_normal():
     state = built("init=gpt2", "init.cut=1.5", "init.depth_scaled=false")
     for value in state.values():
         if value.ndim == 2:
@@ -151,12 +151,12 @@ def test_what_is_cut_has_an_end_and_the_same_draw_as_torch_gives():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("init=gpt2 init.cut=0", "init.cut: must be above 0; got 0. null cuts nothing."),
+        ("init=gpt2 init.cut=0", "init.cut: must be above 0; got 0. null is no limit."),
         ("init=small init.output=-1", "init.output: must be above 0; got -1."),
         (
             "init=small init.output=1 init.depth_scaled=true",
             (
-                "init.depth_scaled: has no say beside init.output, which divides by the number of"
+                "init.depth_scaled: has no effect with init.output, which divides by the number of"
                 " layers. Leave it false."
             ),
         ),

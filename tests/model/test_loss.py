@@ -20,7 +20,7 @@ TERMS += [{"softcap": 2.0}, {"softcap": 1.5, "label_smoothing": 0.2, "z_loss": 0
 @pytest.fixture(params=["chunks", "at once"])
 def path(request, monkeypatch):
     """Both ways of computing it, on small shapes: chunks of a few tokens, or everything at once."""
-    monkeypatch.setattr(module, "SMALL", 0 if request.param == "chunks" else 2**40)
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0 if request.param == "chunks" else 2**40)
     monkeypatch.setattr(module, "CHUNK", 70)
     return request.param
 
@@ -86,7 +86,7 @@ def test_chunks_equal_the_definition_for_any_shape_and_chunk(
     tokens, dim, vocab, padding, chunk, bias, seed, terms
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SMALL", 0)
+        patch.setattr(module, "MAX_UNCHUNKED", 0)
         patch.setattr(module, "CHUNK", chunk)
         assert_same(
             example(tokens, dim, vocab + padding, vocab, bias, seed=seed), vocab_size=vocab, **terms
@@ -97,7 +97,7 @@ def test_chunks_equal_the_definition_for_any_shape_and_chunk(
     "tokens", [2, 3, 4, 6, 7]
 )  # chunks of 3 tokens: short, exact, one over, two, two and a rest
 def test_chunk_boundaries(tokens, monkeypatch):
-    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)
     monkeypatch.setattr(module, "CHUNK", 3 * 23)
     assert_same(example(tokens))
 
@@ -149,7 +149,7 @@ def test_without_a_target_the_loss_and_every_gradient_are_zero(path, terms):
     assert all((g == 0).all() for g in gradients(loss, hidden, weight, bias))
 
 
-def test_rows_that_pad_the_vocabulary_take_no_component(path):
+def test_rows_that_pad_the_vocabulary_take_no_part(path):
     hidden, weight, target, bias = example(rows=29, vocab=23)
     cut = cross_entropy(hidden, weight[:23], target, bias[:23])
     loss = cross_entropy(hidden, weight, target, bias, vocab_size=23)
@@ -177,7 +177,7 @@ def test_a_kept_graph_runs_backward_twice_to_the_same_gradient(path):
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 3])
-def test_what_is_frozen_gets_no_gradient_and_changes_no_other(path, frozen):
+def test_frozen_tensors_get_no_gradient_and_do_not_change_others(path, frozen):
     inputs = example()
     inputs[frozen].requires_grad_(False)
     assert_same(inputs)
@@ -200,7 +200,7 @@ def test_without_gradients_the_value_is_the_same_and_no_graph_is_kept(path):
 
 
 def test_without_gradients_none_is_computed(monkeypatch):
-    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)
     monkeypatch.setattr(
         module, "_accumulate", lambda *_: pytest.fail("a gradient that nobody asked for")
     )
@@ -220,7 +220,7 @@ def test_large_logits_stay_finite(path):
 
 
 def test_a_second_derivative_is_refused(monkeypatch):
-    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)
     hidden, weight, target, _ = example()
     (first,) = torch.autograd.grad(
         cross_entropy(hidden, weight, target) ** 2, hidden, create_graph=True
@@ -274,11 +274,11 @@ def test_scaled_streams_equal_their_sums_one_by_one(path, terms):
         assert_close(a, b)
 
 
-def test_more_streams_hold_no_more_logits(monkeypatch):
+def test_more_streams_need_no_more_logits_at_once(monkeypatch):
     """What lives at once, at its most, grows with the streams' hidden states, not with their logits
     or weights.
     """
-    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)
     monkeypatch.setattr(module, "CHUNK", 64 * 4000)
     peaks = []
     for n in (1, 5):
@@ -329,7 +329,7 @@ def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
 
 @pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
 def test_compiles_into_one_graph(monkeypatch, terms):
-    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)
     monkeypatch.setattr(module, "CHUNK", 5 * 23)
     torch._dynamo.reset()
     hidden, weight, target, bias = example(dtype=torch.float32)

@@ -18,7 +18,7 @@ def model():
     return build(config, vocab_size=65)
 
 
-def test_rows_that_round_the_vocabulary_up_give_no_logit_and_stand_for_no_token(model):
+def test_rows_that_round_the_vocabulary_up_have_no_logit_and_no_token(model):
     assert model.embed.weight.shape == (128, 8)
     assert model(torch.tensor([[0, 64]])).shape == (1, 2, 65)
     with pytest.raises(IndexError, match="below the vocabulary's 65; got 65"):
@@ -26,7 +26,7 @@ def test_rows_that_round_the_vocabulary_up_give_no_logit_and_stand_for_no_token(
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
-def test_ids_of_any_integer_type_are_read_and_gone_on_from(model, dtype):
+def test_ids_of_any_integer_type_are_accepted(model, dtype):
     ids = torch.tensor([[1, 2, 64]])
     assert torch.equal(model(ids.to(dtype)), model(ids))
     given = model.generate(ids.to(dtype), max_new_tokens=3, temperature=0.0)
@@ -68,7 +68,7 @@ def test_ids_of_any_integer_type_are_read_and_gone_on_from(model, dtype):
         ),
     ],
 )
-def test_what_are_no_ids_is_a_sentence(model, ids, fields, sentence):
+def test_invalid_ids_are_reported(model, ids, fields, sentence):
     with pytest.raises(ConfigError) as error:
         model(ids, **fields)
     assert str(error.value) == sentence
@@ -76,7 +76,7 @@ def test_what_are_no_ids_is_a_sentence(model, ids, fields, sentence):
 
 @pytest.mark.parametrize(("scale", "factor"), [("sqrt_dim", 4.0), (0.5, 0.5), (1.0, 1.0)])
 @torch.no_grad()
-def test_the_embeddings_scale_is_a_factor_of_what_is_read_and_not_of_the_head(scale, factor):
+def test_the_embedding_scale_does_not_scale_the_head(scale, factor):
     sizes = ["model.dim=16", "model.layers=1", "attn.heads=2", "position=sinusoidal"]
     made = (compose(["experiment=null", *sizes, f"model.embed_scale={s}"]) for s in (1.0, scale))
     plain, scaled = (build(config, vocab_size=65) for config in made)

@@ -137,7 +137,7 @@ def test_weights_have_length_1_from_the_start_and_after_every_step(tmp_path):
         assert_close(found, torch.ones_like(found))
 
 
-def test_experts_are_held_as_networks_are():
+def test_experts_are_normalised_like_dense_networks():
     model = build(compose([*SMALL, "ffn=moe", "ffn.width=20"]), vocab_size=VOCAB)
     experts = model.decoder.blocks[0].ffn.experts
     for matrix, axis in ((experts.up, 2), (experts.gate, 2), (experts.down, 1)):
@@ -146,7 +146,7 @@ def test_experts_are_held_as_networks_are():
 
 
 @pytest.mark.parametrize("activated", ["gate", "up"])
-def test_what_is_activated_is_multiplied_by_the_root_of_dim(activated):
+def test_the_activated_product_is_multiplied_by_the_root_of_dim(activated):
     component = FFNS.create(
         {"name": "glu", "width": 5, "scales": True, "activated": activated}, dim=16
     )

@@ -49,7 +49,7 @@ def test_shared_layers_equal_layers_with_the_same_weights(sharing):
         stack, layer, *rest = name.split(".")
         if layer.isdigit():
             state[name] = model.state_dict()[
-                ".".join([stack, str(model.decoder.order[int(layer)]), *rest])
+                ".".join([stack, str(model.decoder.block_index[int(layer)]), *rest])
             ]
     other.load_state_dict(state)
     assert_close(shared.logits(model, shared.ids), whole.logits(other, whole.ids))
@@ -68,7 +68,7 @@ def depths(model, case):
     return seen
 
 
-def test_every_layer_has_a_cache_of_its_own():
+def test_every_layer_has_its_own_cache():
     case = Case(tiny(**LOOPED), "")
     model = case.model()
     past = case.past(model)
@@ -85,7 +85,7 @@ def test_every_layer_has_a_cache_of_its_own():
     )
 
 
-def test_a_shared_block_starts_as_small_as_the_layers_that_call_it_are_many():
+def test_the_initial_weights_of_a_shared_block_count_its_layers():
     one, many = (
         build_model(tiny(layers=6, unique_layers=n), VOCAB).state_dict() for n in (None, 2)
     )
@@ -93,7 +93,7 @@ def test_a_shared_block_starts_as_small_as_the_layers_that_call_it_are_many():
     assert_close(one[name], many[name])  # divided by sqrt(12) in both
 
 
-def test_what_a_shared_block_reports_is_of_all_its_calls():
+def test_reports_of_a_shared_block_are_summed_over_its_layers():
     @FFNS.register("reports")
     class Reports(MLP):
         """An mlp that says how often it was called."""
@@ -163,7 +163,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("words", FAULTS)
-def test_what_cannot_be_shared_is_answered(words):
+def test_invalid_sharing_is_reported(words):
     with pytest.raises(ValueError, match=f"^{re.escape(FAULTS[words])}$"):
         compose(words.split())
 
@@ -179,7 +179,7 @@ def test_a_pattern_as_long_as_the_blocks_is_shared_by_a_cycle():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_embeddings_narrower_than_the_model_are_led_to_its_channels(tied):
+def test_narrow_embeddings_are_projected_to_the_model(tied):
     case = Case(
         tiny(embed_dim=10, tie_embeddings=tied, embed_scale="sqrt_dim", position="learned"), ""
     )

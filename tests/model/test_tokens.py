@@ -1,4 +1,4 @@
-"""Where tokens stand: by eye."""
+"""Positions and targets of tokens, by eye."""
 
 import torch
 
@@ -8,7 +8,7 @@ IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
 
 def positions(past=None, **fields):
-    return Tokens(**fields).placed(past).position.tolist()
+    return Tokens(**fields).with_positions(past).position.tolist()
 
 
 def test_positions_count_tokens():
@@ -31,26 +31,26 @@ def test_a_document_of_padded_tokens_starts_at_zero():
     ]
 
 
-def test_positions_and_documents_go_on_behind_a_past_at_any_split():
+def test_positions_and_documents_continue_after_a_past_at_any_split():
     real, document = (
         torch.tensor([[False, True, True, True, True]]),
         torch.tensor([[0, 0, 3, 3, 3]]),
     )
-    whole = Tokens(ids=IDS, real=real, document=document).placed()
+    whole = Tokens(ids=IDS, real=real, document=document).with_positions()
     for split in range(1, 5):
         past = Tokens(
             ids=IDS[:, :split], real=real[:, :split], document=document[:, :split]
-        ).placed()
+        ).with_positions()
         rest = Tokens(
             ids=IDS[:, split:], real=real[:, split:], document=document[:, split:]
-        ).placed(past)
-        both = past.then(rest)
+        ).with_positions(past)
+        both = past.concat(rest)
         assert both.position.tolist() == whole.position.tolist()
         assert both.slot.tolist() == whole.slot.tolist()
         if split >= 3:  # all that follows is real and of the last document: it need not be said
-            bare = Tokens(ids=IDS[:, split:]).placed(past)
-            assert past.then(bare).position.tolist() == whole.position.tolist()
-            assert past.then(bare).document.tolist() == document.tolist()
+            bare = Tokens(ids=IDS[:, split:]).with_positions(past)
+            assert past.concat(bare).position.tolist() == whole.position.tolist()
+            assert past.concat(bare).document.tolist() == document.tolist()
 
 
 def test_the_target_of_a_token_is_the_next_of_its_document():

@@ -1,4 +1,4 @@
-"""An encoder and a decoder in one model: what they share, and what one knows of the other."""
+"""Models with an encoder and a decoder: shared components, embeddings and cross attention."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def model_of(source_vocab_size=None, **changes) -> Model:
     return model.double().eval()
 
 
-def test_shared_components_reach_both_stack_and_each_has_layers_of_its_own():
+def test_stacks_share_components_and_have_separate_layers():
     attn = {"name": "multi_head", "heads": 4, "kv_heads": 2, "head_dim": None}
     changes = {"encoder": {"layers": 6}, "decoder": {"layers": 2, "cross": {"heads": 2}}}
     model = model_of(attn=attn, norm="layer", dropout=0.1, **changes)
@@ -37,7 +37,7 @@ def test_shared_components_reach_both_stack_and_each_has_layers_of_its_own():
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("tied", [True, False])
-def test_three_ways_two_ways_and_none_to_share_embeddings(shared, tied):
+def test_embeddings_may_be_shared_three_ways_two_ways_or_not(shared, tied):
     """Three matrices, (vocab, dim) each, of source, target and head: as many are left as are told
     apart.
     """
@@ -115,7 +115,7 @@ def test_a_cross_mask_hides_the_source_also_step_by_step():
     ],
     ids=["cross first", "none first"],
 )
-def test_a_stack_position_embeds_whatever_its_first_block_looks_through(decoder):
+def test_a_stacks_position_is_added_to_embeddings_whatever_its_first_block_uses(decoder):
     model = model_of(position="learned", decoder=decoder)
     assert model.decoder.position["base"].weight.shape == (29, 36)
     model(source=SOURCE, target=TARGET).sum().backward()
@@ -123,7 +123,7 @@ def test_a_stack_position_embeds_whatever_its_first_block_looks_through(decoder)
 
 
 @torch.no_grad()
-def test_a_norm_behind_the_embeddings_makes_their_scale_meaningless():
+def test_the_embedding_scale_has_no_effect_before_an_embedding_norm():
     plain, normed = (
         model_of(position="none"),
         model_of(position="none", embed_norm=True, tie_embeddings=False),
@@ -135,14 +135,14 @@ def test_a_norm_behind_the_embeddings_makes_their_scale_meaningless():
         assert torch.allclose(after, before, atol=1e-3) == same
 
 
-def test_the_heads_transform_has_the_norm_of_the_stack_that_speaks():
+def test_the_head_transform_has_the_norm_of_the_output_stack():
     model = model_of(norm="layer", head_transform=True, decoder={"norm": {"name": "rms"}})
     assert isinstance(model.head.transform.norm, RMSNorm)
     assert isinstance(model.encoder.norm, nn.Module)
     assert not isinstance(model.encoder.norm, RMSNorm)
 
 
-def test_what_two_stack_miss_is_said():
+def test_missing_inputs_of_two_stacks_are_reported():
     model = model_of()
     with pytest.raises(
         ConfigError,

@@ -156,6 +156,6 @@ def test_values_need_an_attention_that_gives_them():
 
 def test_layers_with_and_without_a_module_of_an_extra_are_two_kinds():
     config = tiny(extra={"value_embeddings": {}}, layers=4)
-    assert made(config).decoder.kinds == 2
-    assert made(tiny(extra={"smear": {}}, layers=4)).decoder.kinds == 1
+    assert made(config).decoder.num_block_kinds == 2
+    assert made(tiny(extra={"smear": {}}, layers=4)).decoder.num_block_kinds == 1
     LAWS["one graph"](config)

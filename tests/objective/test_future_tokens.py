@@ -91,13 +91,13 @@ def by_hand(model, blocks, weight):
 def test_targets_by_eye():
     ids, document = torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[0, 0, 0, 1, 1]])
     real = torch.tensor([[True, True, True, True, False]])
-    assert Tokens(ids).ahead(1).tolist() == [[6, 7, 8, 9]]
-    assert Tokens(ids).ahead(2).tolist() == [[7, 8, 9, -1]]
-    assert Tokens(ids).ahead(4).tolist() == [[9, -1, -1, -1]]
-    assert Tokens(ids).ahead(7).tolist() == [[-1, -1, -1, -1]]
-    assert Tokens(ids, real=real).ahead(2).tolist() == [[7, 8, -1, -1]]
-    assert Tokens(ids, document=document).ahead(1).tolist() == [[6, 7, -1, 9]]
-    assert Tokens(ids, document=document).ahead(2).tolist() == [[7, -1, -1, -1]]
+    assert Tokens(ids).targets(1).tolist() == [[6, 7, 8, 9]]
+    assert Tokens(ids).targets(2).tolist() == [[7, 8, 9, -1]]
+    assert Tokens(ids).targets(4).tolist() == [[9, -1, -1, -1]]
+    assert Tokens(ids).targets(7).tolist() == [[-1, -1, -1, -1]]
+    assert Tokens(ids, real=real).targets(2).tolist() == [[7, 8, -1, -1]]
+    assert Tokens(ids, document=document).targets(1).tolist() == [[6, 7, -1, 9]]
+    assert Tokens(ids, document=document).targets(2).tolist() == [[7, -1, -1, -1]]
 
 
 @pytest.mark.parametrize("path", ["at once", "chunks"])

@@ -1,4 +1,4 @@
-"""The plan of a config is computed once, whoever needs it."""
+"""The plan of a config is computed once for all its readers."""
 
 from collections import Counter
 from copy import deepcopy
@@ -45,7 +45,7 @@ def test_a_config_that_is_changed_has_another_plan(planned):
     assert planned == {"decoder": 2}
 
 
-def test_what_is_registered_later_is_planned_anew(planned):
+def test_registering_a_component_renews_the_plan(planned):
     config = compose(["model.layers=1"])
     MASKS.register("planned_anew")(type("PlannedAnew", (Mask,), {"__doc__": "None."}))
     try:

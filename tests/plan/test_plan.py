@@ -1,4 +1,4 @@
-"""Differences laid over shared components: which components make which block."""
+"""Plans of configs: shared components with the differences of stacks, variants and sublayers."""
 
 import pytest
 import torch
@@ -125,7 +125,7 @@ def test_a_variant_differs_from_its_stack():
     assert (other.variant, other.path) == ("local", "model.decoder.variants.local")
 
 
-def test_a_component_that_is_replaced_forgets_where_the_old_options_came_from():
+def test_replacing_a_component_resets_the_provenance_of_its_options():
     variants = {"all": {"mask": "causal"}}
     decoder = {
         "mask": {"name": "sliding_window", "window": 9},
@@ -163,7 +163,7 @@ def test_order_of_layers(stack, layers, order):
     assert layer_order(stack, layers) == order.split()
 
 
-def test_a_stack_may_have_layers_of_its_own():
+def test_a_stack_may_have_its_own_number_of_layers():
     assert len(plan({"layers": 5}, layers=2).blocks) == 5
 
 
@@ -206,7 +206,7 @@ def test_a_sublayer_may_differ():
     assert "mask" not in found["attn_2"].component
 
 
-def test_a_variant_may_have_a_layout_of_its_own():
+def test_a_variant_may_have_its_own_layout():
     base, bare = plan(
         {"pattern": ["base", "bare"], "variants": {"bare": {"layout": ["ffn"]}}}
     ).blocks
@@ -234,7 +234,7 @@ def test_the_longest_sequence(own, data, expected):
     )
 
 
-def test_a_plan_leaves_the_config_as_it_was():
+def test_a_plan_does_not_change_the_config():
     decoder = {
         "pattern": ["base", "x"],
         "variants": {"x": {"mask": {"name": "sliding_window", "window": 2}}},
@@ -303,11 +303,11 @@ def test_a_plan_leaves_the_config_as_it_was():
         ),
     ],
 )
-def test_a_fault_in_a_stack_is_one_whole_sentence(decoder, sentence):
+def test_a_fault_in_a_stack_is_one_complete_message(decoder, sentence):
     assert messages(faults(tiny(decoder=decoder))) == [sentence]
 
 
-def test_a_sublayer_may_have_a_norm_of_its_own():
+def test_a_sublayer_may_have_its_own_norm():
     """ModernBERT's first layer has none before its attention (Warner et al., 2024,
     arXiv:2412.13663, section 2.1).
     """

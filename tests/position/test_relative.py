@@ -146,7 +146,7 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
         ids=torch.zeros(1, 5, dtype=torch.long),
         real=torch.tensor([[False, False, True, True, True]]),
     )
-    got = place.embed(torch.zeros(1, 5, 36, dtype=torch.float64), tokens.placed())
+    got = place.embed(torch.zeros(1, 5, 36, dtype=torch.float64), tokens.with_positions())
     assert torch.equal(got[0, 2:], place.weight[2:5])
 
 

@@ -1,4 +1,4 @@
-"""How do tokens look? Projections, caches, and what is done with scores."""
+"""Attentions: projections, caches, gates, norms of queries and keys, and score functions."""
 
 from xformer_kit.attention.base import (
     ATTENTIONS,
@@ -12,7 +12,7 @@ from xformer_kit.attention.first_steps import Dot, Mean
 from xformer_kit.attention.gate import GATES, Gate, NoGate
 from xformer_kit.attention.gated_delta import GatedDelta
 from xformer_kit.attention.latent import Latent
-from xformer_kit.attention.linear import Kernelized, Linear
+from xformer_kit.attention.linear import Kernelized, LinearAttention
 from xformer_kit.attention.multi_head import (
     AS_PROJECTED,
     EIGHT_HEADS,
@@ -23,8 +23,8 @@ from xformer_kit.attention.multi_head import (
     Projections,
 )
 from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
-from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
-from xformer_kit.attention.score import SCORES, Score, Softmax, counted
+from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
+from xformer_kit.attention.score import SCORES, Score, SoftmaxScore, count_keys
 from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
     "Kernelized",
     "KeyValueCache",
     "Latent",
-    "Linear",
+    "LinearAttention",
     "Mean",
     "MultiHead",
     "NoGate",
@@ -55,14 +55,14 @@ __all__ = [
     "QKNorm",
     "Recurrent",
     "Score",
-    "Softmax",
+    "SoftmaxScore",
     "StateCache",
     "WindowCache",
     "channels",
     "check_heads",
-    "counted",
+    "count_keys",
     "device_and_dtype",
-    "exact",
-    "real_of",
-    "unmixed",
+    "no_autocast",
+    "real_tokens",
+    "to_fp32",
 ]

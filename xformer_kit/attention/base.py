@@ -1,4 +1,4 @@
-"""The contract of an attention and of its cache."""
+"""The base class of attentions, and their registry."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -27,14 +27,14 @@ from xformer_kit.registry.traits import AttentionTraits
 class Attention(nn.Module):
     """Base of all attentions.
 
-    no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias
-    under softmax.
-    computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or
-    `mixture`: it mixes tokens without either, and asks nothing.
+    residual: name of the matrix that writes to the residual stream, if it has one.
+    no_gradient: names of parameters whose gradient is always zero, e.g. a key's bias under softmax.
+    computes: what it needs of its kernel: `scores`; `recurrence`, the steps of a state; or
+    `mixture`: it mixes tokens without either.
     bounded: whether it supports at most model.max_len tokens.
     """
 
-    residual = "o"  # the matrix that writes to the residual stream, if there is one
+    residual = "o"
     no_gradient: tuple[str, ...] = ()
     computes = "scores"
     bounded = False
@@ -46,46 +46,49 @@ class Attention(nn.Module):
         context: AttentionContext,
         cache: Cache | None = None,
     ) -> Tensor:
-        """x (b, t, dim) -> (b, t, dim). Looks at x itself, and appends to `cache`; or looks at
-        `source` (b, s, dim), of which a cache that is not empty holds all that is needed, from the
-        first call on.
+        """Returns the output (b, t, dim) for queries from x (b, t, dim).
+
+        Without `source`, keys and values are those in `cache`, followed by those of x, which are
+        appended to it. With `source` (b, s, dim) they are the source's: the first call stores them
+        in `cache`, later calls read them there.
         """
         raise NotImplementedError
 
     def queries_of(self, x: Tensor) -> Tensor:
-        """(b, n, dim) -> the queries of these rows that a position sees, unrotated, (b, heads, n,
-        head_dim): a position's `scores` may send a table of its own through them.
+        """(b, n, dim) -> their queries before rotation, (b, heads, n, head_dim). A position's
+        `scores` may apply it to a table of its own.
         """
         raise NotImplementedError
 
     def keys_of(self, x: Tensor) -> Tensor:
-        """(b, n, dim) -> their keys, (b, kv_heads, n, head_dim)."""
+        """(b, n, dim) -> their keys before rotation, (b, kv_heads, n, head_dim)."""
         raise NotImplementedError
 
     def cache(self, rows: int, length: int, context: AttentionContext | None = None) -> Cache:
-        """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device,
-        and in their dtype until it is given another.
+        """Returns an empty cache for `rows` sequences of at most `length` tokens, with the weights'
+        device and dtype. The first tensors that are appended may change the dtype.
         """
         raise NotImplementedError
 
-    def weighed(self, calls: Sequence[Tensor], probed: Callable[[int], Tensor]) -> Tensor | None:
-        """The weights (b, h, t, s) with which values were summed in a forward pass, for inspection;
-        None where there are none.
+    def attention_weights(
+        self, calls: Sequence[Tensor], probe: Callable[[int], Tensor]
+    ) -> Tensor | None:
+        """The attention weights (b, h, t, s) of a forward pass, for plots; None if it has none.
 
-        `calls` are the weights of each call of its kernel. `probed(width)` finds those that no
-        kernel knows, where the sums of `width` channels in each head that `o` reads are linear in
-        what `v` projects.
+        calls: the weights of each call of its kernel.
+        probe: probe(width) computes the weights if no kernel does; the input of `o`, `width`
+        channels per head, must be linear in the output of `v`.
         """
         return calls[0] if len(calls) == 1 else None
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why it cannot be composed with its block, and options without effect."""
+        """Yields why it cannot be composed with its block, and options without effect."""
         yield from ()
 
     @classmethod
     def traits(cls, options: dict[str, Any], dim: int) -> AttentionTraits:
-        """What other components need to know of it with these options."""
+        """The properties that other components may depend on, with these options."""
         heads = options.get("heads") or 1
         head_dim = options.get("head_dim") or dim // heads
         kv_heads = options.get("kv_heads") or heads
@@ -104,7 +107,7 @@ class Attention(nn.Module):
         component = SCORES[score["name"]]
         return replace(
             traits,
-            score=component.beyond(score),
+            score=component.describe(score),
             pointwise=component.pointwise(score),
             signed=component.signed(score),
             across={"score": (heads, 0)} if component.across else {},
@@ -118,7 +121,7 @@ ATTENTIONS = Registry(
 
 @apart
 def check_heads(options: Any, context: Context):
-    """Sentences for heads, kv_heads and head_dim that do not fit each other or model.dim."""
+    """Yields faults of heads, kv_heads and head_dim that do not fit each other or model.dim."""
     yield from at_least(options, "channel", head_dim=1)
     heads, kv, head_dim = (
         1 if options.heads is None else options.heads,
@@ -145,7 +148,9 @@ def check_heads(options: Any, context: Context):
 
 
 def channels(width: int, count: int) -> int:
-    """`count` more channels beside `width`, or a few more: fused kernels want multiples of 8."""
+    """The number of channels to add to `width`: at least `count`, such that the sum is a multiple
+    of 8, which fused kernels need, if `width` is.
+    """
     return count + (-count % 8 if width % 8 == 0 else 0)
 
 

@@ -1,4 +1,4 @@
-"""Attention as a difference of two, so that what both see by chance cancels."""
+"""Differential attention: the difference of two attention maps, in which their noise cancels."""
 
 import math
 
@@ -21,11 +21,11 @@ class Differential(Attention):
     lambda = exp(a1 . b1) - exp(a2 . b2) + start, learned and shared by the heads, with start = 0.8
     - 0.6 exp(-0.3 (layer - 1)). A head has two queries and keys of head_dim channels and values of
     2 head_dim: with half as many heads as `multi_head` it has as many parameters. norm is x /
-    sqrt(mean(x^2) + eps) over the values of a head. Dropout is drawn for each of the two.
+    sqrt(mean(x^2) + eps) over the values of a head. Dropout is drawn separately for the two.
     """
 
     start: Tensor
-    rest: Tensor  # 1 - start
+    output_scale: Tensor  # 1 - start
 
     def __init__(
         self,
@@ -35,10 +35,8 @@ class Differential(Attention):
         *,
         heads: int = 4,  # query heads, each of two queries
         kv_heads: int | None = None,  # key and value heads; null is heads
-        head_dim: (
-            int | None
-            # channels of each query and key, half of those of values; null is dim / heads / 2
-        ) = None,
+        # channels of each query and key, half of those of values; null is dim / heads / 2
+        head_dim: int | None = None,
         bias: bool = False,  # whether the four projections have biases
         scale: float | None = None,  # factor on the scores; null is head_dim^-0.5
         weight: bool = True,  # whether the norm of a head has learned weights, which heads share
@@ -54,9 +52,9 @@ class Differential(Attention):
         self.v = nn.Linear(dim, self.kv_heads * 2 * d, bias)
         self.o = nn.Linear(heads * 2 * d, dim, bias)
         start = 0.8 - 0.6 * math.exp(-0.3 * depth)
-        # tensors, for compilation would give each number a graph of its own
+        # Tensors, because torch.compile would compile a graph for each value of a number.
         self.register_buffer("start", torch.tensor(start), persistent=False)
-        self.register_buffer("rest", torch.tensor(1 - start), persistent=False)
+        self.register_buffer("output_scale", torch.tensor(1 - start), persistent=False)
         self.lambda_q, self.lambda_k = (nn.Parameter(torch.empty(2, d)) for _ in range(2))
         self.weight = nn.Parameter(torch.ones(2 * d)) if weight else None
         self.kernel = kernel
@@ -97,7 +95,7 @@ class Differential(Attention):
         return 0.1 * torch.randn(shape, generator=generator) if name.startswith("lambda") else None
 
     def split(self, x: Tensor) -> Tensor:
-        """(b, t, h * 2 * d) -> (b, 2 * h, t, d): the first of all heads, then the second of all."""
+        """(b, t, h * 2 * d) -> (b, 2 * h, t, d): the first halves of all heads, then the second."""
         return x.view(*x.shape[:2], -1, 2, self.head_dim).permute(0, 3, 2, 1, 4).flatten(1, 2)
 
     def queries_of(self, x: Tensor) -> Tensor:
@@ -108,9 +106,9 @@ class Differential(Attention):
 
     def forward(self, x, source, context, cache=None):
         if source is None:
-            q, k, v = self._looked_at(x, context, cache)
+            q, k, v = self._self_qkv(x, context, cache)
         else:
-            q, k, v = self._across(x, source, context, cache)
+            q, k, v = self._source_qkv(x, source, context, cache)
         dropout = self.dropout if self.training else 0.0
         scored = context.position.scores if context.scored else None
         one, two = (
@@ -121,31 +119,31 @@ class Differential(Attention):
                 context,
                 self.scale,
                 dropout,
-                scored and scored(_Half(self, half), q, k, context),
+                scored and scored(HeadHalf(self, half), q, k, context),
             )
             for half, (q, k) in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True))
         )
-        out = one - self._factor() * two
-        out = F.rms_norm(out, out.shape[-1:], self.weight, self.eps) * self.rest
+        out = one - self._lambda() * two
+        out = F.rms_norm(out, out.shape[-1:], self.weight, self.eps) * self.output_scale
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, 2 d) -> (b, t, dim)
 
-    def _factor(self) -> Tensor:
-        """lambda, by which the second of two is multiplied."""
+    def _lambda(self) -> Tensor:
+        """lambda, the factor on the second attention map."""
         a, b = (self.lambda_q * self.lambda_k).sum(-1).exp()
         return a - b + self.start
 
-    def weighed(self, calls, probed):
+    def attention_weights(self, calls, probe):
         one, two = calls
-        return one - self._factor() * two
+        return one - self._lambda() * two
 
-    def _looked_at(self, x, context, cache):
+    def _self_qkv(self, x, context, cache):
         maps = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
         q, k, v = self.split(maps[0]), self.split(maps[1]), self._values(maps[2])
         q = context.position.rotate(q, context.query)
         k = context.position.rotate_key(k, context.query)
         return q, *((k, v) if cache is None else cache.append(k, v))
 
-    def _across(self, x, source, context, cache):
+    def _source_qkv(self, x, source, context, cache):
         q = context.position.rotate(self.split(self.q(x)), context.query)
         if cache is not None and cache.length:
             return q, *cache.kept()
@@ -166,8 +164,8 @@ class Differential(Attention):
         )
 
 
-class _Half:
-    """One of the two attentions, as a position knows an attention."""
+class HeadHalf:
+    """One of the two attentions of a Differential, for a position's `scores`."""
 
     def __init__(self, attn: Differential, half: int):
         self.attn = attn

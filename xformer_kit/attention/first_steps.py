@@ -1,4 +1,6 @@
-"""The first steps to attention, without projections: what teaching begins with."""
+"""Attentions without projections, for teaching: the mean, and dot products of the tokens
+themselves.
+"""
 
 import torch
 from torch import Tensor
@@ -10,42 +12,42 @@ from xformer_kit.registry import Fault, within
 
 
 class Unprojected(Attention):
-    """Base: tokens look at tokens as they are, in one head that is as wide as the model. There are
-    no weights.
+    """Base of attentions without parameters: one head with the channels of the model.
+
+    held: number of tensors in the cache.
     """
 
-    here: Tensor
+    held = 1
+    device_and_dtype: Tensor
 
     def __init__(self, dim: int, kernel: Kernel, dropout: float):
         super().__init__()
         self.dim = dim
         self.kernel = kernel
         self.dropout = dropout
-        self.register_buffer(
-            "here", torch.empty(0), persistent=False
-        )  # moves and is cast with the model, as weights would
+        # An empty buffer, which has the model's device and dtype.
+        self.register_buffer("device_and_dtype", torch.empty(0), persistent=False)
 
     @classmethod
     def check(cls, options, context):
         yield from within(options, dropout=(0, 1))
 
-    def summed(self, q: Tensor, k: Tensor, v: Tensor, context, scale: float) -> Tensor:
+    def call_kernel(self, q: Tensor, k: Tensor, v: Tensor, context, scale: float) -> Tensor:
         scores = context.position.scores(self, q, k, context) if context.scored else None
         out = self.kernel(q, k, v, context, scale, self.dropout if self.training else 0.0, scores)
         return out[:, 0]  # (b, 1, t, dim) -> (b, t, dim)
 
     def cache(self, rows, length, context=None):
         shape = (rows, 1, length, self.dim)
-        return KeyValueCache(*[shape] * self.held, dtype=self.here.dtype, device=self.here.device)
-
-    held = 1  # tensors that the cache holds
+        like = self.device_and_dtype
+        return KeyValueCache(*[shape] * self.held, dtype=like.dtype, device=like.device)
 
 
 @ATTENTIONS.register("mean", also_called=("average", "uniform", "bag_of_words"))
 class Mean(Unprojected):
-    """The mean of all tokens that are seen: attention whose scores are all 0. A position's bias
-    makes it a weighted mean (Zhang et al., 2018, arXiv:1805.00631, eq. 1: the average attention
-    network, without its gates).
+    """The mean of all visible tokens: attention whose scores are all 0. A position's bias makes it
+    a weighted mean (Zhang et al., 2018, arXiv:1805.00631, eq. 1: the average attention network,
+    without its gates).
     """
 
     scale = 1.0
@@ -65,8 +67,8 @@ class Mean(Unprojected):
         if context.cross:
             yield Fault(
                 "",
-                "mean reads nothing of the tokens that look, so that across two stacks the norm"
-                " before it would learn nothing",
+                "mean does not depend on the queries, so that across two stacks the norm before it"
+                " would have no gradient",
                 fix="Name another attention in model.decoder.cross, e.g. {name: multi_head}.",
             )
             return
@@ -83,12 +85,12 @@ class Mean(Unprojected):
         if cache is not None:
             (v,) = cache.kept() if source is not None and cache.length else cache.append(v)
         q, k = x.new_zeros(x.shape[0], 1, x.shape[1], 1), v.new_zeros(*v.shape[:3], 1)
-        return self.summed(q, k, v, context, 1.0)
+        return self.call_kernel(q, k, v, context, 1.0)
 
 
 @ATTENTIONS.register("dot", also_called=("dot_product", "self_similarity", "unprojected"))
 class Dot(Unprojected):
-    """softmax(mask(x x^T / sqrt(dim))) x: tokens look at what is like them (Luong et al., 2015,
+    """softmax(mask(x x^T / sqrt(dim))) x: tokens attend to similar tokens (Luong et al., 2015,
     arXiv:1508.04025, section 3.1, the score `dot`; scaled as in Vaswani et al., 2017,
     arXiv:1706.03762, eq. 1).
     """
@@ -116,9 +118,9 @@ class Dot(Unprojected):
         position = context.position
         q = position.rotate(x[:, None], context.query)
         if source is not None and cache is not None and cache.length:
-            return self.summed(q, *cache.kept(), context, self.scale)
+            return self.call_kernel(q, *cache.kept(), context, self.scale)
         k = v = (x if source is None else source)[:, None]
         k = position.rotate_key(k, context.query if source is None else context.key)
         if cache is not None:
             k, v = cache.append(k, v)
-        return self.summed(q, k, v, context, self.scale)
+        return self.call_kernel(q, k, v, context, self.scale)

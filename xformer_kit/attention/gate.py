@@ -1,7 +1,6 @@
-"""By what is the output of the heads multiplied?
+"""Gates: factors on the output of the heads of an attention.
 
-A gate is a component of an attention: attn.gate=element, or attn.gate.name=element
-attn.gate.rank=16.
+A gate is an option of an attention: attn.gate=element, or attn.gate.name=element attn.gate.rank=16.
 """
 
 from collections.abc import Mapping
@@ -13,25 +12,25 @@ from torch.nn import functional as F
 
 from xformer_kit.registry import Fault, Registry
 
-Of = Literal["input", "output", "both"]
+GateInput = Literal["input", "output", "both"]
 Activation = Literal["sigmoid", "silu"]
 Middle = Literal["none", "silu"]
 
 
 class Gate(nn.Module):
-    """Base of all gates: override `before` or `behind`, the output projection. Neither does
-    anything here.
+    """Base of all gates. Override `before`, which changes the input of the output projection, or
+    `after`, which changes its output.
     """
 
     def before(self, x: Tensor, out: Tensor) -> Tensor:
-        """x (b, t, dim) is what the attention reads; out (b, t, h, e), what its heads gathered ->
-        the same shape.
+        """x (b, t, dim), the attention's input, and out (b, t, h, e), the output of its heads ->
+        the new output of the heads.
         """
         return out
 
-    def behind(self, x: Tensor, out: Tensor, y: Tensor) -> Tensor:
-        """out (b, t, h * e) is what was projected, y (b, t, dim) its projection -> the same shape
-        as y.
+    def after(self, x: Tensor, out: Tensor, y: Tensor) -> Tensor:
+        """out (b, t, h * e), the output of the heads, and y (b, t, dim), its projection -> the new
+        projection.
         """
         return y
 
@@ -41,15 +40,15 @@ GATES = Registry("gate", given=("dim", "heads", "v_head_dim"), base=Gate, group=
 
 @GATES.register("none")
 class NoGate(Gate):
-    """The output as it is."""
+    """The output, unchanged."""
 
     def __init__(self, dim: int, heads: int, v_head_dim: int):
         super().__init__()
 
 
 @GATES.register("constant", also_called=("head_scale",))
-class Constant(Gate):
-    """The output of each head times a learned number, from 1 (Shleifer et al., 2021,
+class ConstantGate(Gate):
+    """The output of each head times a learned number, initially 1 (Shleifer et al., 2021,
     arXiv:2110.09456).
     """
 
@@ -61,7 +60,7 @@ class Constant(Gate):
         return out * self.weight[:, None]
 
 
-class Narrow(nn.Module):
+class LowRankLinear(nn.Module):
     """x A B, or silu(x A) B, with A of (into, rank) and B of (rank, out)."""
 
     def __init__(self, into: int, out: int, rank: int, silu: bool):
@@ -75,23 +74,28 @@ class Narrow(nn.Module):
         return self.expand(F.silu(x) if self.silu else x)
 
 
-class Made(Gate):
-    """Base of gates that are made of a token: act(x W + o U + c), of what the attention reads, of
-    what its heads gathered, or of both.
+class TokenGate(Gate):
+    """Base of gates that are computed for each token: act(x W + o U + c), from the attention's
+    input x, from the output o of its heads, or from both.
+
+    sizes: channels of `input` and `output`.
+    out: channels of the gate.
+    of: which of the two it is computed from.
+    bias: initial c; None for no bias.
     """
 
     def __init__(
         self,
         sizes: Mapping[str, int],
         out: int,
-        of: Of,
+        of: GateInput,
         activation: Activation,
         bias: float | None,
         **low: Any,
     ):
         super().__init__()
-        self.input = linear(sizes["input"], out, **low) if of != "output" else None
-        self.output = linear(sizes["output"], out, **low) if of != "input" else None
+        self.input = make_linear(sizes["input"], out, **low) if of != "output" else None
+        self.output = make_linear(sizes["output"], out, **low) if of != "input" else None
         self.activation = torch.sigmoid if activation == "sigmoid" else F.silu
         self.start = bias
         self.bias = None if bias is None else nn.Parameter(torch.full((out,), float(bias)))
@@ -103,13 +107,14 @@ class Made(Gate):
                 "rank",
                 "must be at least 1 channel",
                 got=options.rank,
-                fix="null is one matrix in place of two.",
+                fix="null is one matrix instead of two.",
             )
         if options.rank is None and options.middle == "silu":
             yield Fault(
                 "middle",
-                "stands between the two matrices of a gate of low rank, and without a rank there"
-                " is one",
+                "is applied between the two matrices of a gate of low rank, and without a rank"
+                " there"
+                " is only one",
                 got="'silu'",
                 fix="Try attn.gate.rank=16, or none.",
             )
@@ -118,21 +123,23 @@ class Made(Gate):
         return torch.full(shape, self.start)
 
     def factor(self, x: Tensor, out: Tensor) -> Tensor:
-        """Of x (b, t, dim) and out (b, t, h * e)."""
-        made = [m(given) for m, given in ((self.input, x), (self.output, out)) if m is not None]
-        total = made[0] if len(made) == 1 else made[0] + made[1]
+        """GateInput x (b, t, dim) and out (b, t, h * e)."""
+        terms = [m(value) for m, value in ((self.input, x), (self.output, out)) if m is not None]
+        total = terms[0] if len(terms) == 1 else terms[0] + terms[1]
         return self.activation(total if self.bias is None else total + self.bias)
 
 
-def linear(into: int, out: int, rank: int | None = None, middle: Middle = "none") -> nn.Module:
+def make_linear(into: int, out: int, rank: int | None = None, middle: Middle = "none") -> nn.Module:
     return (
-        nn.Linear(into, out, False) if rank is None else Narrow(into, out, rank, middle == "silu")
+        nn.Linear(into, out, False)
+        if rank is None
+        else LowRankLinear(into, out, rank, middle == "silu")
     )
 
 
 @GATES.register("head", also_called=("headwise",))
-class HeadGate(Made):
-    """The output of each head times sigmoid(x W), a number for the token (Qiu et al., 2025,
+class HeadGate(TokenGate):
+    """The output of each head times sigmoid(x W), one number per token and head (Qiu et al., 2025,
     arXiv:2505.06708, section 2.2; with a bias: Bondarenko et al., 2023, arXiv:2306.12929, section
     4.2).
     """
@@ -143,10 +150,10 @@ class HeadGate(Made):
         heads: int,
         v_head_dim: int,
         *,
-        # made of what the attention reads, of what its heads gathered, or of both
-        of: Of = "input",
-        activation: Activation = "sigmoid",  # what is done with the sum
-        bias: float | None = None,  # start of a learned number that is added in front; null is none
+        # computed from the attention's input, from the output of its heads, or from both
+        of: GateInput = "input",
+        activation: Activation = "sigmoid",  # activation of the sum
+        bias: float | None = None,  # initial bias of the gate; null is no bias
     ):
         super().__init__({"input": dim, "output": heads * v_head_dim}, heads, of, activation, bias)
 
@@ -155,11 +162,11 @@ class HeadGate(Made):
 
 
 @GATES.register("element", also_called=("elementwise", "gate_values"))
-class Element(Made):
-    """The output of each head times sigmoid(x W), a number for each channel (Qiu et al., 2025,
+class ElementGate(TokenGate):
+    """The output of each head times sigmoid(x W), one number per channel (Qiu et al., 2025,
     arXiv:2505.06708, section 2.2).
 
-    rank: W is A B with as many columns in A. With silu in place of sigmoid, silu(x W) * o is a GLU
+    rank: W = A B, where A has this many columns. With activation=silu, silu(x W) * o is a GLU
     (Shazeer, 2020, arXiv:2002.05202, eq. 6).
     """
 
@@ -169,12 +176,12 @@ class Element(Made):
         heads: int,
         v_head_dim: int,
         *,
-        # made of what the attention reads, of what its heads gathered, or of both
-        of: Of = "input",
-        rank: int | None = None,  # channels between two matrices in place of one; null is one
-        middle: Middle = "none",  # what is done between those two
-        activation: Activation = "sigmoid",  # what is done with the sum
-        bias: float | None = None,  # start of a learned number that is added in front; null is none
+        # computed from the attention's input, from the output of its heads, or from both
+        of: GateInput = "input",
+        rank: int | None = None,  # channels between two matrices instead of one; null is one
+        middle: Middle = "none",  # activation between those two
+        activation: Activation = "sigmoid",  # activation of the sum
+        bias: float | None = None,  # initial bias of the gate; null is no bias
     ):
         out = heads * v_head_dim
         super().__init__(
@@ -186,15 +193,15 @@ class Element(Made):
 
 
 @GATES.register("projected", also_called=("attention_on_attention", "aoa", "on_attn"))
-class Projected(Made):
-    """y * sigmoid(o U), a number for each channel of the projection y of the heads' output o
-    (attention on attention: Huang et al., 2019, arXiv:1908.06954). With of=output it is a GLU in
-    place of the output projection.
+class ProjectedGate(TokenGate):
+    """y * sigmoid(o U), one number per channel of the projection y of the heads' output o
+    (attention on attention: Huang et al., 2019, arXiv:1908.06954). With of=output it replaces the
+    output projection by a GLU.
     """
 
-    # Paper: the gate, and what is gated, are made of the query too.   Here: the gate is with
-    # of=both, from the input that the query is made of; the input itself stays in the residual
-    # stream beside what is gated.
+    # Paper: the gate and the gated vector are computed from the query too.   Here: with of=both the
+    # gate is computed from the attention's input, of which the query is a projection; the gated
+    # vector is computed only from o.
 
     def __init__(
         self,
@@ -202,15 +209,15 @@ class Projected(Made):
         heads: int,
         v_head_dim: int,
         *,
-        # made of what the attention reads, of what its heads gathered, or of both
-        of: Of = "output",
-        rank: int | None = None,  # channels between two matrices in place of one; null is one
-        middle: Middle = "none",  # what is done between those two
-        activation: Activation = "sigmoid",  # what is done with the sum
-        bias: float | None = None,  # start of a learned number that is added in front; null is none
+        # computed from the attention's input, from the output of its heads, or from both
+        of: GateInput = "output",
+        rank: int | None = None,  # channels between two matrices instead of one; null is one
+        middle: Middle = "none",  # activation between those two
+        activation: Activation = "sigmoid",  # activation of the sum
+        bias: float | None = None,  # initial bias of the gate; null is no bias
     ):
         sizes = {"input": dim, "output": heads * v_head_dim}
         super().__init__(sizes, dim, of, activation, bias, rank=rank, middle=middle)
 
-    def behind(self, x, out, y):
+    def after(self, x, out, y):
         return y * self.factor(x, out)

@@ -1,4 +1,4 @@
-"""Attention that replaces what stands under a key, and forgets at a rate that the input sets."""
+"""The gated delta rule: each token replaces the value of its key in a state, which decays."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, check_heads
-from xformer_kit.attention.recurrent import Recurrent, StateCache, exact
+from xformer_kit.attention.recurrent import Recurrent, StateCache, to_fp32
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
@@ -22,11 +22,11 @@ class GatedDelta(Recurrent):
     """q_t S_t / sqrt(head_dim) with S_t = alpha_t (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t
     in each head (Yang et al., 2024, arXiv:2412.06464, eq. 10 and section 3.4).
 
-    What is read goes through norm(.) weight * silu(x G), heads concatenated and projected. q, k, v
-    are silu(conv(x W)), with a convolution over the last `conv` tokens in each channel, and q and k
-    of length 1. alpha = exp(-exp(log_rate) softplus(x A + step)), beta = sigmoid(x B). Groups of
-    v_heads / heads value heads share queries and keys. Without `decay` alpha is 1: DeltaNet (Yang
-    et al., 2024, arXiv:2406.06484).
+    The output of each head is normalised and multiplied by silu(x G), heads are concatenated and
+    projected. q, k, v are silu(conv(x W)), with a convolution over the last `conv` tokens in each
+    channel; q and k are scaled to length 1. alpha = exp(-exp(log_rate) softplus(x A + step)), beta
+    = sigmoid(x B). Groups of v_heads / heads value heads share queries and keys. Without `decay`
+    alpha is 1: DeltaNet (Yang et al., 2024, arXiv:2406.06484).
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class GatedDelta(Recurrent):
         v_heads: int | None = None,  # heads of values, each with a state; null is heads
         head_dim: int | None = None,  # channels of a head's queries and keys; null is dim / heads
         v_head_dim: int | None = None,  # channels of a head's values; null is 2 head_dim
-        conv: int = 4,  # tokens that the short convolutions read; 1 is none before them
-        decay: bool = True,  # whether the state is forgotten at a rate that the input sets
-        # whether beta goes up to 2, so that what stood there may change its sign
+        conv: int = 4,  # tokens in the window of the short convolutions; 1 is only the token itself
+        decay: bool = True,  # whether the state decays, at a rate computed from the input
+        # whether beta is between 0 and 2 instead of 1, so that the old value may change its sign
         negative: bool = False,
         gate: bool = True,  # whether the output is gated by the input
         eps: float = 1e-6,  # added to the mean square of the output
@@ -54,7 +54,7 @@ class GatedDelta(Recurrent):
         self.kernel = kernel
         self.eps = eps
         self.chunk = chunk
-        self.most = 2.0 if negative else 1.0
+        self.max_beta = 2.0 if negative else 1.0
         of_keys = heads * self.head_dim
         of_values = self.v_heads * self.v_head_dim
         self.q, self.k = (nn.Linear(dim, of_keys, False) for _ in range(2))
@@ -91,12 +91,12 @@ class GatedDelta(Recurrent):
         yield from above(options, eps=0)
 
     @classmethod
-    def unplaced(cls, context):
+    def position_reason(cls, context):
         if context.position.isometric:
-            return super().unplaced(context)
+            return super().position_reason(context)
         return (
             (
-                "attn 'gated_delta' takes from its state what stands under a key of length 1, and"
+                "attn 'gated_delta' replaces the value of a key of length 1 in its state, and"
                 f" position '{context.names['position']}' changes lengths, so that the state may"
                 " grow without bound"
             ),
@@ -106,7 +106,7 @@ class GatedDelta(Recurrent):
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
-        """exp(log_rate) from U(1, 16), softplus(step) from 0.001 to 0.1 in even ratios, as in
+        """exp(log_rate) from U(1, 16), softplus(step) log-uniform from 0.001 to 0.1, as in
         Mamba-2 (Dao and Gu, 2024, arXiv:2405.21060) and the paper's code.
         """
         if name == "log_rate":
@@ -123,53 +123,54 @@ class GatedDelta(Recurrent):
             if self.packed is not None
             else [getattr(self, name)(x) for name in self.packs]
         )
-        said = dict(zip(self.packs, maps, strict=True))
+        projected = dict(zip(self.packs, maps, strict=True))
         segment, real = segments(context), context.query.real
         state, *before = (None,) * 4 if cache is None else cache.held
         rows = []
         for i, name in enumerate("qkv"):
             convolution = getattr(self, f"{name}_conv")
-            blank = said[name].new_zeros(x.shape[0], convolution.width - 1, said[name].shape[-1])
-            out, before[i] = convolution(
-                said[name], blank if before[i] is None else before[i], real, segment
+            zeros = projected[name].new_zeros(
+                x.shape[0], convolution.width - 1, projected[name].shape[-1]
             )
-            rows.append(F.silu(exact(out)))
-        r = self._recurrence(rows, said, context, segment)
-        out, state = self.recurred(r, state)
+            out, before[i] = convolution(
+                projected[name], zeros if before[i] is None else before[i], real, segment
+            )
+            rows.append(F.silu(to_fp32(out)))
+        r = self._recurrence(rows, projected, context, segment)
+        out, state = self.run_recurrence(r, state)
         if cache is not None:
             cache.append(state, *before)
             cache.length += x.shape[1]
         out = (
-            F.rms_norm(out, out.shape[-1:], exact(self.weight), self.eps).transpose(1, 2).flatten(2)
+            F.rms_norm(out, out.shape[-1:], to_fp32(self.weight), self.eps)
+            .transpose(1, 2)
+            .flatten(2)
         )
         if self.gate is not None:
-            out = out * F.silu(exact(said["gate"]))
+            out = out * F.silu(to_fp32(projected["gate"]))
         return self.o(out.to(maps[0].dtype))
 
-    def _recurrence(self, rows, said, context, segment) -> Recurrence:
-        q, k = (
-            unit(component.unflatten(-1, (self.heads, -1))).transpose(1, 2)
-            for component in rows[:2]
-        )
+    def _recurrence(self, rows, projected, context, segment) -> Recurrence:
+        q, k = (unit_length(x.unflatten(-1, (self.heads, -1))).transpose(1, 2) for x in rows[:2])
         q, k = (
             context.position.rotate(q, context.query),
             context.position.rotate_key(k, context.query),
         )
         v = rows[2].unflatten(-1, (self.v_heads, -1)).transpose(1, 2)
         beta, decay, real = (
-            exact(said["beta"]).sigmoid().mT * self.most,
+            to_fp32(projected["beta"]).sigmoid().mT * self.max_beta,
             None,
             context.query.real,
         )  # (b, v_heads, t)
         if self.log_rate is not None:
             decay = (
-                -exact(self.log_rate).exp()[:, None]
-                * F.softplus(exact(said["alpha"]) + exact(self.step)).mT
+                -to_fp32(self.log_rate).exp()[:, None]
+                * F.softplus(to_fp32(projected["alpha"]) + to_fp32(self.step)).mT
             )
-        if real is not None:  # padding writes nothing, and no time goes by
+        if real is not None:  # padding leaves the state unchanged
             k = k * real[:, None, :, None]
             decay = None if decay is None else decay * real[:, None]
-        q, k = (spread(component, self.v_heads) for component in (q * self.head_dim**-0.5, k))
+        q, k = (spread(x, self.v_heads) for x in (q * self.head_dim**-0.5, k))
         return Recurrence(q, k, v, decay, beta, segment)
 
     def cache(self, rows, length, context=None):
@@ -182,6 +183,6 @@ class GatedDelta(Recurrent):
         )
 
 
-def unit(x: Tensor) -> Tensor:
+def unit_length(x: Tensor) -> Tensor:
     """x / sqrt(|x|^2 + 1e-6), as in the paper's code."""
     return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()

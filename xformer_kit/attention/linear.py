@@ -1,4 +1,4 @@
-"""Attention whose weights are products of features, so that the past is one sum."""
+"""Linear attention: weights are products of features, so that the past is a state of fixed size."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, check_heads
-from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
+from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.model.tokens import AttentionContext
@@ -34,13 +34,14 @@ MAPS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Kernelized(Recurrent):
-    """Base: out_i = sum_j (phi(q_i) . phi(k_j)) v_j / sum_j (phi(q_i) . phi(k_j)), as phi(q_i) S /
-    phi(q_i) z.
+    """Base of linear attentions: out_i = sum_j (phi(q_i) . phi(k_j)) v_j / sum_j (phi(q_i) .
+    phi(k_j)), computed as phi(q_i) S / phi(q_i) z.
 
-    rotates_last: whether a position turns features, and that where values are summed alone, so that
-    what is divided by stays above 0 (Su et al., 2021, arXiv:2104.09864, eq. 19); else it turns
-    queries and keys.
-    normalise: whether it divides.
+    rotates_last: whether a position rotates the features, and only in the numerator, so that the
+    denominator stays positive (Su et al., 2021, arXiv:2104.09864, eq. 19); else it rotates queries
+    and keys.
+    normalise: whether there is a denominator.
+    features: number of features of a head.
     """
 
     breaks = {
@@ -49,7 +50,7 @@ class Kernelized(Recurrent):
             " number"
         )
     }
-    of_any_order = True
+    order_free = True
     rotates_last = False
     normalise = True
     features: int
@@ -88,88 +89,97 @@ class Kernelized(Recurrent):
     def of_keys(
         self, k: Tensor, context: AttentionContext, segment: Tensor | None, top: Tensor | None
     ):
-        """Features (b, h, t, m) of keys that come one after another, how the sum of those before is
-        to fall beside each (logarithms (b, h, t), or None), and what the next call must know of it,
-        (b, h, 1) or None.
+        """Features (b, h, t, m) of keys in their order, the logarithms of the factors on the state
+        before each of them (b, h, t), or None, and the new `top`, a tensor (b, h, 1) that is passed
+        from call to call, or None.
         """
         raise NotImplementedError
 
     def of_all(self, k: Tensor, seen: Tensor | None) -> Tensor:
-        """Features (b, h, s, m) of keys that are summed at once; 0 where `seen`, (b, 1, s, 1), is
-        False.
+        """Features (b, h, s, m) of keys that are summed regardless of their order; 0 where `seen`,
+        (b, 1, s, 1), is False.
         """
         raise NotImplementedError
 
     def divided(self, top: Tensor, bottom: Tensor) -> Tensor:
+        """The quotient of numerator (..., e) and denominator (..., 1)."""
         raise NotImplementedError
 
     def forward(self, x, source, context, cache=None):
-        one_by_one = source is None and context.mask.band()[1] == 0
+        causal = source is None and context.mask.band()[1] == 0
         maps = (
-            (self.q(x), *self._read(x, source, cache))
+            (self.q(x), *self._project_kv(x, source, cache))
             if self.packed is None or source is not None
             else self.packed(x)
         )
         q, *kv = (
-            m.unflatten(-1, (self.heads, -1)) for m in map(exact, maps)
+            m.unflatten(-1, (self.heads, -1)) for m in map(to_fp32, maps)
         )  # (b, t, h * d) -> (b, t, h, d)
-        with unmixed(x):
+        with no_autocast(x):
             if self.rotates_last:
                 features = self.of_query(q).transpose(1, 2)
-                turned = context.position.rotate(features, context.query)
+                rotated = context.position.rotate(features, context.query)
             else:
-                features = turned = self.of_query(
+                features = rotated = self.of_query(
                     context.position.rotate(q.transpose(1, 2), context.query)
                 )
-            if one_by_one:
-                out = self._causal(features, turned, *kv, context, cache)
+            if causal:
+                out = self._causal(features, rotated, *kv, context, cache)
             else:
-                out = self._whole(features, turned, kv, context, cache)
+                out = self._sum_all(features, rotated, kv, context, cache)
         return self.o(out.to(maps[0].dtype).transpose(1, 2).flatten(2))
 
-    def _read(self, x, source, cache):
-        """Keys and values as projected, of x or of a source that no cache has read."""
+    def _project_kv(self, x, source, cache):
+        """Keys and values of x, or of a source unless they are cached."""
         if source is not None and cache is not None and cache.length:
             return ()
         x = x if source is None else source
         return self.k(x), self.v(x)
 
-    def _causal(self, features, turned, k, v, context, cache):
-        """Sums over the past, from what a cache holds of it on."""
+    def _causal(self, features, rotated, k, v, context, cache):
+        """Sums over the past, starting from the cached state."""
         held = () if cache is None or not cache.length else cache.held
         state, top = (*held, None, None)[:2]
         segment, v = segments(context), v.transpose(1, 2)
         if not self.rotates_last:
             k = context.position.rotate_key(k.transpose(1, 2), context.query).transpose(1, 2)
         keys, decay, top = self.of_keys(k, context, segment, top)
-        spun = context.position.rotate_key(keys, context.query) if self.rotates_last else keys
+        rotated_keys = (
+            context.position.rotate_key(keys, context.query) if self.rotates_last else keys
+        )
         if not self.normalise:
-            out, state = self.recurred(Recurrence(turned, spun, v, decay, None, segment), state)
-        elif turned is features:
-            v = F.pad(v, (0, 1), value=1.0)  # the channel of ones sums up z beside S
-            out, state = self.recurred(Recurrence(features, keys, v, decay, None, segment), state)
+            out, state = self.run_recurrence(
+                Recurrence(rotated, rotated_keys, v, decay, None, segment), state
+            )
+        elif rotated is features:
+            v = F.pad(v, (0, 1), value=1.0)  # a channel of ones, whose sum is z
+            out, state = self.run_recurrence(
+                Recurrence(features, keys, v, decay, None, segment), state
+            )
         else:
             of_v, of_one = (None, None) if state is None else (state[..., :-1], state[..., -1:])
-            out, of_v = self.recurred(Recurrence(turned, spun, v, decay, None, segment), of_v)
+            out, of_v = self.run_recurrence(
+                Recurrence(rotated, rotated_keys, v, decay, None, segment), of_v
+            )
             ones = torch.ones_like(v[..., :1])
-            sums, of_one = self.recurred(
+            sums, of_one = self.run_recurrence(
                 Recurrence(features, keys, ones, decay, None, segment), of_one
             )
             out, state = torch.cat([out, sums], -1), torch.cat([of_v, of_one], -1)
         if cache is not None:
             cache.append(state, *(() if top is None else (top,)))
             cache.length += v.shape[2]
-        return self._shared(out)
+        return self._divide(out)
 
-    def _shared(self, out: Tensor) -> Tensor:
+    def _divide(self, out: Tensor) -> Tensor:
         return self.divided(out[..., :-1], out[..., -1:]) if self.normalise else out
 
-    def _whole(self, features, turned, kv, context, cache):
-        """Sums over all keys; with documents one for each."""
+    def _sum_all(self, features, rotated, kv, context, cache):
+        """Sums over all keys, or over those of each document."""
         if kv:
             document = context.key.document if context.query.document is not None else None
             documents = None if document is None else document.unique()
-            sums = list(self._sums(*kv, context, documents))
+            sums = list(self._document_sums(*kv, context, documents))
             if cache is not None and context.cross:
                 cache.append(*sums)
                 cache.documents, cache.length = documents, kv[0].shape[1]
@@ -177,29 +187,31 @@ class Kernelized(Recurrent):
             sums, documents = cache.held, cache.documents
         out = None
         for i, state in enumerate(sums):
-            top = turned @ state[..., : self.v_head_dim]
-            component = (
+            top = rotated @ state[..., : self.v_head_dim]
+            term = (
                 torch.cat([top, features @ state[..., self.v_head_dim :]], -1)
                 if self.normalise
                 else top
             )
             if documents is not None:
-                component = component * (context.query.document == documents[i])[:, None, :, None]
-            out = component if out is None else out + component
-        return self._shared(out)
+                term = term * (context.query.document == documents[i])[:, None, :, None]
+            out = term if out is None else out + term
+        return self._divide(out)
 
-    def _sums(self, k, v, context, documents):
-        real, v = real_of(context.key), v.transpose(1, 2)
+    def _document_sums(self, k, v, context, documents):
+        real, v = real_tokens(context.key), v.transpose(1, 2)
         if not self.rotates_last:
             k = context.position.rotate_key(k.transpose(1, 2), context.key).transpose(1, 2)
         for document in [None] if documents is None else documents:
             seen = real
             if document is not None:
-                mine = (context.key.document == document)[:, None, :, None]
-                seen = mine if real is None else mine & real
+                same = (context.key.document == document)[:, None, :, None]
+                seen = same if real is None else same & real
             keys = self.of_all(k, seen)
-            spun = context.position.rotate_key(keys, context.key) if self.rotates_last else keys
-            total = spun.mT @ v
+            rotated_keys = (
+                context.position.rotate_key(keys, context.key) if self.rotates_last else keys
+            )
+            total = rotated_keys.mT @ v
             yield torch.cat([total, keys.sum(-2)[..., None]], -1) if self.normalise else total
 
     def cache(self, rows, length, context=None):
@@ -209,15 +221,15 @@ class Kernelized(Recurrent):
 
 
 @ATTENTIONS.register("linear", also_called=("linear_attention", "linear_transformer", "based"))
-class Linear(Kernelized):
-    """phi(q_i) S_i / phi(q_i) z_i with S_i = sum phi(k_j)^T v_j and z_i = sum phi(k_j) over what is
-    seen (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 5, 9 and 18 to 20).
+class LinearAttention(Kernelized):
+    """phi(q_i) S_i / phi(q_i) z_i with S_i = sum phi(k_j)^T v_j and z_i = sum phi(k_j) over the
+    visible keys (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 5, 9 and 18 to 20).
 
     feature_map: elu(x) + 1, relu(x), a softmax over head_dim, or taylor: 1 + d + d^2 features whose
     products are the second Taylor polynomial of exp(q k / sqrt(d)) (Arora et al., 2024,
     arXiv:2402.18668, section 3.1). `identity` has products of any sign and is not divided by their
-    sum. Without `normalise` the sum is divided by sqrt(head_dim) alone. A rotation turns features
-    in S alone (Su et al., 2021, arXiv:2104.09864, eq. 19), and queries and keys before taylor.
+    sum. Without `normalise` the sum is divided by sqrt(head_dim). A rotation is applied to the
+    features in S only (Su et al., 2021, arXiv:2104.09864, eq. 19), with taylor to queries and keys.
     """
 
     def __init__(
@@ -228,8 +240,8 @@ class Linear(Kernelized):
         heads: int = 8,  # heads, each with queries, keys and values
         head_dim: int | None = None,  # channels of a head's queries and keys; null is dim / heads
         v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
-        feature_map: FeatureMap = "elu",  # what queries and keys go through
-        normalise: bool = True,  # whether a sum is divided by that of its weights
+        feature_map: FeatureMap = "elu",  # phi
+        normalise: bool = True,  # whether the sum is divided by the sum of the weights
         eps: float = 1e-6,  # added to the sum of weights
         bias: bool = False,  # whether the four projections have biases
         chunk: int = 64,  # tokens that are computed at once in training
@@ -261,7 +273,7 @@ class Linear(Kernelized):
         if not options.normalise:
             yield Unused(
                 "eps",
-                "is added to what sums are divided by, and normalise is false",
+                "is added to the sum of weights, by which normalise=false does not divide",
                 got=options.eps,
                 fix="Leave it out.",
             )
@@ -270,7 +282,7 @@ class Linear(Kernelized):
         return self.map(q) * self.scale if self.scale != 1 else self.map(q)
 
     def of_keys(self, k, context, segment, top):
-        return self.of_all(k, real_of(context.query)), None, None
+        return self.of_all(k, real_tokens(context.query)), None, None
 
     def of_all(self, k, seen):
         keys = self.map(k).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention in several heads."""
+"""Multi-head attention."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.attention.gate import Gate, NoGate
-from xformer_kit.attention.qk_norm import QK_NORMS, NoQKNorm, QKNorm, normed
-from xformer_kit.attention.score import Score, Softmax
+from xformer_kit.attention.qk_norm import QK_NORMS, NoQKNorm, QKNorm, make_norm
+from xformer_kit.attention.score import Score, SoftmaxScore
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
@@ -37,7 +37,7 @@ class Projections(OptionGroup):
     # whether all projections have biases, or which
     bias: bool | tuple[Literal["q", "k", "v", "o"], ...] = False
     qk_norm: Callable[..., QKNorm] = NoQKNorm  # norms of queries and keys; true is head
-    # what a norm of values is over; each_head also has weights of each
+    # channels over which values are normalised; each_head: with weights for each head
     v_norm: Literal["none", "head", "each_head", "projection"] = "none"
     # largest magnitude in queries, keys and values as projected; null is no limit
     clip: float | None = None
@@ -49,11 +49,12 @@ class Projections(OptionGroup):
 
 @dataclass(frozen=True)
 class AttentionWeights(OptionGroup):
-    """How queries and keys become the weights of values."""
+    """How attention weights are computed from queries and keys."""
 
-    # factor on scores; null is head_dim^-0.5, by_layer that / the number of the layer
+    # factor on scores; null is head_dim^-0.5; by_layer divides that by the layer's number, 1, 2,
+    # ...
     scale: Scale = None
-    score: Callable[..., Score] = Softmax  # how scores become weights
+    score: Callable[..., Score] = SoftmaxScore  # how scores become weights
     dropout: float = 0.0  # probability, on the attention weights
 
 
@@ -70,12 +71,12 @@ class MultiHead(Attention):
     """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et
     al., 2017, arXiv:1706.03762, section 3.2.2).
 
-    Groups of heads / kv_heads query heads share keys and values: kv_heads == heads is multi-head, 1
-    is multi-query (Shazeer, 2019, arXiv:1911.02150), between them lies grouped-query attention
-    (Ainslie et al., 2023, arXiv:2305.13245); heads == 1 is single-head attention.
+    Groups of heads / kv_heads query heads share keys and values: kv_heads = heads is multi-head, 1
+    is multi-query (Shazeer, 2019, arXiv:1911.02150), and values between are grouped-query attention
+    (Ainslie et al., 2023, arXiv:2305.13245). heads = 1 is single-head attention.
 
     qk_norm: norms of queries and keys (xformer_kit/attention/qk_norm.py).
-    gate: what the output is multiplied by (xformer_kit/attention/gate.py).
+    gate: factor on the output (xformer_kit/attention/gate.py).
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class MultiHead(Attention):
         *,
         shape: HeadShape = EIGHT_HEADS,
         projections: Projections = AS_PROJECTED,
-        gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
+        gate: Callable[..., Gate] = NoGate,  # factor on the output
         weights: AttentionWeights = SOFTMAX,
     ):
         super().__init__()
@@ -103,16 +104,15 @@ class MultiHead(Attention):
         self.clip = projections.clip
         norms = projections.qk_norm(norm=norm)
         self._add_norms(norms, heads)
-        over = projections.v_norm
         self.v_norm = None
-        if over != "none":
-            self.v_norm = normed(over, norm, self.kv_heads, self.v_head_dim)
+        if projections.v_norm != "none":
+            self.v_norm = make_norm(projections.v_norm, norm, self.kv_heads, self.v_head_dim)
         self._add_scale(weights.scale, norms.scale(self.head_dim), depth)
         self.dropout = weights.dropout
-        gating = gate(dim=dim, heads=heads, v_head_dim=self.v_head_dim)
-        self.gate = None if type(gating) is NoGate else gating
+        gate_module = gate(dim=dim, heads=heads, v_head_dim=self.v_head_dim)
+        self.gate = None if type(gate_module) is NoGate else gate_module
         score = weights.score(heads=heads)
-        self.score = None if type(score) is Softmax and score.plain else score
+        self.score = None if type(score) is SoftmaxScore and score.plain else score
 
     def _add_norms(self, norms: QKNorm, heads: int) -> None:
         self.q_norm = norms.of_query(heads, self.head_dim)
@@ -120,26 +120,26 @@ class MultiHead(Attention):
         self.norm_first = self.k_norm is not None and not norms.after
         self.norm_last = norms.after
         names = [name for name, _ in (self.k_norm or self.k).named_parameters()]
-        # They add the same to every score of a row, and softmax ignores that.
+        # They add the same number to every score of a row, which does not change its softmax.
         biases = (f"k_norm.{name}" for name in names if name.endswith("bias"))
         self.no_gradient = ("k.bias", *biases)
 
-    def _add_scale(self, scale: Scale, usual: float, depth: int) -> None:
-        self.factor = scale if isinstance(scale, (int, float)) else usual
-        # a tensor, for compilation would give each number a graph of its own
+    def _add_scale(self, scale: Scale, default: float, depth: int) -> None:
+        self.factor = scale if isinstance(scale, (int, float)) else default
+        # A tensor, because torch.compile would compile a graph for each value of a number.
         share = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
         self.register_buffer("share", share, persistent=False)
 
     packed: FusedProjections | None = None
     packs = ("q", "k", "v")
-    share: Tensor | None  # of the scale in this layer, with scale=by_layer: 1 / its number
+    share: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number
 
     @classmethod
     def check(cls, options, context):
         yield from check_heads(options, context)
         yield from at_least(options, "channel", v_head_dim=1)
         yield from within(options, dropout=(0, 1))
-        # 0 and below: fused kernels multiply what a mask hides, -inf, by it.
+        # Above 0, because fused kernels multiply -inf, the score of a masked key, by it.
         if options.scale != "by_layer":
             yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from above(options, "null is no limit.", clip=0)
@@ -153,7 +153,7 @@ class MultiHead(Attention):
 
     @classmethod
     def norms_with(cls, options):
-        """Whether it has norms of the kind of its block."""
+        """Whether it has norms of its block's kind."""
         qk_norm = QK_NORMS.complete(options.get("qk_norm") or "none")["name"]
         return qk_norm != "none" or (options.get("v_norm") or "none") != "none"
 
@@ -183,8 +183,7 @@ class MultiHead(Attention):
         self.share = None
 
     def split(self, x: Tensor) -> Tensor:
-        # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each
-        # generated token
+        # (b, t, h * d) -> (b, h, t, d); `unflatten` takes 3 us more per generated token
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def queries_of(self, x: Tensor) -> Tensor:
@@ -194,31 +193,29 @@ class MultiHead(Attention):
         return self.split(self.k(x))
 
     def values_of(self, v: Tensor, x: Tensor, context) -> Tensor:
-        """Values as a cache keeps them, from their projection of x: (b, t, kv * e) -> (b, kv, t,
-        e).
-        """
+        """Values to cache, from the projection v of x: (b, t, kv * e) -> (b, kv, t, e)."""
         v = v.view(*v.shape[:2], -1, self.v_head_dim).transpose(1, 2)
-        for change in () if context.cross else context.values:
-            v = change(v, x)
+        for hook in () if context.cross else context.values:
+            v = hook(v, x)
         return v if self.v_norm is None else self.v_norm(v)
 
     def forward(self, x, source, context, cache=None):
         q, k, v = self.project(x, source, context, cache)
         scores = context.position.scores(self, q, k, context) if context.scored else None
-        q, k, scores = self.compared(q, k, scores)
-        if self.share is not None:  # kernels take the rest of the scale, a Python number
+        q, k, scores = self.kernel_inputs(q, k, scores)
+        if self.share is not None:  # kernels apply self.factor, a Python number
             q = q * self.share
-        weigh = () if self.score is None else (self.score.of(context, cache),)
-        out = self.attend(q, k, v, context, scores, *weigh)
+        score_fn = () if self.score is None else (self.score.of(context, cache),)
+        out = self.attend(q, k, v, context, scores, *score_fn)
         out = out.transpose(1, 2)  # (b, h, t, e) -> (b, t, h, e)
         if self.gate is None:
             return self.o(out.flatten(2))  # (b, t, h, e) -> (b, t, h * e) -> (b, t, dim)
         out = self.gate.before(x, out).flatten(2)
-        return self.gate.behind(x, out, self.o(out))
+        return self.gate.after(x, out, self.o(out))
 
     def project(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (b, h, t, d), and keys (b, kv, s, d) and values (b, kv, s, e) after those that
-        are cached; those of a source are computed once.
+        """Returns queries (b, h, t, d), keys (b, kv, s, d) and values (b, kv, s, e), including the
+        cached ones. Those of a source are computed once.
         """
         if source is None:
             q, k, v = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
@@ -236,7 +233,7 @@ class MultiHead(Attention):
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
 
     def query(self, q: Tensor, context) -> Tensor:
-        """Queries (b, h, t, d), normed and rotated in the order of the options."""
+        """Normalises and rotates queries (b, h, t, d), in the order of the options."""
         q = self.q_norm(q) if self.norm_first else q
         q = context.position.rotate(q, context.query)
         return self.q_norm(q) if self.norm_last else q
@@ -247,16 +244,16 @@ class MultiHead(Attention):
         k = context.position.rotate_key(k, tokens)
         return self.k_norm(k) if self.norm_last else k
 
-    def compared(
+    def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Queries and keys of which a kernel takes products, or the scores in their place."""
+        """Queries and keys that the kernel multiplies, or scores in place of the products."""
         return q, k, scores
 
-    def attend(self, q, k, v, context, scores: Tensor | None, *weigh) -> Tensor:
-        """Sums of values by the weights of queries q and keys k, or of scores: (b, h, t, e)."""
+    def attend(self, q, k, v, context, scores: Tensor | None, *score_fn) -> Tensor:
+        """Calls the kernel: weights of queries and keys or scores, times values, (b, h, t, e)."""
         dropout = self.dropout if self.training else 0.0
-        return self.kernel(q, k, v, context, self.factor, dropout, scores, *weigh)
+        return self.kernel(q, k, v, context, self.factor, dropout, scores, *score_fn)
 
     def _clipped(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
@@ -266,5 +263,5 @@ class MultiHead(Attention):
         shapes = (
             (rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim)
         )
-        made = KeyValueCache if self.score is None else self.score.cache
-        return made(*shapes, dtype=dtype, device=device)
+        cache_class = KeyValueCache if self.score is None else self.score.cache
+        return cache_class(*shapes, dtype=dtype, device=device)

@@ -1,6 +1,6 @@
-"""Which norms have queries, keys and values? x (b, h, t, head_dim) -> the same shape.
+"""Norms of queries, keys and values: x (b, h, t, head_dim) -> the same shape.
 
-That of queries and keys is a part of an attention: attn.qk_norm=head, or attn.qk_norm=head
+The norm of queries and keys is an option of an attention: attn.qk_norm=head, or attn.qk_norm=head
 attn.qk_norm.after=true.
 """
 
@@ -27,7 +27,7 @@ Norm = Callable[[int], nn.Module]
 
 
 class EachHead(nn.ModuleList):
-    """A norm over head_dim for each head, with weights of its own (StableLM 2, Cohere Command
+    """A norm over head_dim with separate weights for each head (StableLM 2, Cohere Command
     R+).
     """
 
@@ -35,7 +35,7 @@ class EachHead(nn.ModuleList):
         return torch.stack([norm(head) for norm, head in zip(self, x.unbind(1), strict=True)], 1)
 
 
-class Projection(nn.Module):
+class OverProjection(nn.Module):
     """One norm over the channels of all heads (OLMo 2: Walsh et al., 2025, arXiv:2501.00656,
     section 3.3.2).
     """
@@ -49,8 +49,8 @@ class Projection(nn.Module):
         return flat.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
 
 
-class Grouped(nn.Module):
-    """One norm over each of some equal groups of channels, which share its weights."""
+class OverGroups(nn.Module):
+    """A norm over each of `groups` equal groups of channels, which share its weights."""
 
     def __init__(self, norm: nn.Module, groups: int):
         super().__init__()
@@ -62,7 +62,7 @@ class Grouped(nn.Module):
 
 
 class Direction(nn.Module):
-    """x / |x| over head_dim, or over each of some equal groups of its channels."""
+    """x / |x| over head_dim, or over each of `groups` equal groups of its channels."""
 
     def __init__(self, groups: int = 1):
         super().__init__()
@@ -74,8 +74,8 @@ class Direction(nn.Module):
         return F.normalize(x.unflatten(-1, (self.groups, -1)), dim=-1).flatten(-2)
 
 
-class Unit(Direction):
-    """The same times a learned scale of each head (Henry et al., 2020, arXiv:2010.04245, where all
+class ScaledDirection(Direction):
+    """x / |x| times a learned scale of each head (Henry et al., 2020, arXiv:2010.04245, where all
     heads share one).
     """
 
@@ -87,24 +87,24 @@ class Unit(Direction):
         return super().forward(x) * self.weight[:, None, None]
 
 
-def normed(over: str, norm: Norm, heads: int, head_dim: int, groups: int = 1) -> nn.Module:
-    """A norm over `head`, `each_head` or `projection`, in equal groups of channels."""
-    made = norm if groups == 1 else partial(_grouped, norm, groups)
+def make_norm(over: str, norm: Norm, heads: int, head_dim: int, groups: int = 1) -> nn.Module:
+    """Returns a norm over `head`, `each_head` or `projection`, or over groups of their channels."""
+    create = norm if groups == 1 else partial(_norm_of_groups, norm, groups)
     if over == "projection":
-        return Projection(made(heads * head_dim))
+        return OverProjection(create(heads * head_dim))
     if over == "each_head":
-        return EachHead(made(head_dim) for _ in range(heads))
-    return made(head_dim)
+        return EachHead(create(head_dim) for _ in range(heads))
+    return create(head_dim)
 
 
-def _grouped(norm: Norm, groups: int, channels: int) -> nn.Module:
-    return Grouped(norm(channels // groups), groups)
+def _norm_of_groups(norm: Norm, groups: int, channels: int) -> nn.Module:
+    return OverGroups(norm(channels // groups), groups)
 
 
 class QKNorm:
-    """Base of all norms of queries and keys; here neither has one.
+    """Base of all norms of queries and keys; without norms by default.
 
-    after: whether they are applied after the rotation.
+    after: whether the norms are applied after rotation.
     """
 
     def __init__(self, norm: Norm, after: bool = False):
@@ -113,17 +113,19 @@ class QKNorm:
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why its mathematics is undefined in a composition."""
+        """Yields why it cannot be used in a composition, and options without effect."""
         yield from ()
 
     def of_query(self, heads: int, head_dim: int) -> nn.Module | None:
+        """Returns the norm of queries, or None."""
         return None
 
     def of_key(self, heads: int, head_dim: int) -> nn.Module | None:
+        """Returns the norm of keys, or None."""
         return None
 
     def scale(self, head_dim: int) -> float:
-        """The usual factor on products of queries and keys."""
+        """The default factor on products of queries and keys."""
         return head_dim**-0.5
 
 
@@ -140,21 +142,24 @@ class NoQKNorm(QKNorm):
         super().__init__(norm)
 
 
-class Normed(QKNorm):
-    """Base of those that are there.
+class NormedQK(QKNorm):
+    """Base of the norms other than `none`.
 
-    unit: whether they make unit vectors, and need no norm of the block.
+    unit: whether queries and keys become unit vectors, without the norm of the block.
+    over: channels over which they are normalised, as in `make_norm`.
+    channels_text: these channels, in messages.
     """
 
     unit = False
-    over, said = "head", "the channels of a head"
+    over = "head"
+    channels_text = "the channels of a head"
 
     def __init__(
         self,
         norm: Norm,
         *,
-        after: bool = False,  # whether it stands behind rotation
-        groups: int = 1,  # equal parts of the channels that it is over, each with a norm of its own
+        after: bool = False,  # whether it is applied after rotation
+        groups: int = 1,  # equal groups of the channels, each normalised separately
     ):
         super().__init__(norm, after)
         self.groups = groups
@@ -172,12 +177,12 @@ class Normed(QKNorm):
             return
         heads = attn.heads or 0
         head_dim = attn.head_dim or (context.dim // heads if heads > 0 else 0)
-        normed = (attn.kv_heads or heads) if cls.over == "projection" else 1
-        channels = head_dim * normed
+        joint_heads = (attn.kv_heads or heads) if cls.over == "projection" else 1
+        channels = head_dim * joint_heads
         if channels > 0 and (channels % options.groups or channels == options.groups):
             yield Fault(
                 "groups",
-                f"must divide {cls.said} into groups of at least 2",
+                f"must divide {cls.channels_text} into groups of at least 2",
                 got=f"{options.groups} and {channels} channels",
                 fix=f"Try {near(options.groups, divisors(channels)[:-1] or [1])}.",
             )
@@ -188,8 +193,8 @@ class Normed(QKNorm):
             return {}
         return {
             "shift": (
-                "behind a rotation a channel's weight meets now one, now the other of a pair that"
-                " turns"
+                "after a rotation the weight of a channel acts on another component of the rotated"
+                " pair at each position"
             )
         }
 
@@ -200,7 +205,7 @@ class Normed(QKNorm):
             yield Fault(
                 "after",
                 "takes away the lengths of queries and keys, by which position"
-                f" '{position}' tells distances",
+                f" '{position}' distinguishes distances",
                 fix="Set attn.qk_norm.after=false, or position=rotary.",
             )
         elif not cls.unit and not context.norm.normalises:
@@ -212,43 +217,44 @@ class Normed(QKNorm):
         if options.after and "rotate" not in context.position.enters:
             yield Unused(
                 "after",
-                f"puts the norm after a rotation, and position '{position}' turns nothing",
+                f"puts the norm after a rotation, and position '{position}' does not rotate",
                 got="true",
                 fix="Set it to false, or choose position=rotary.",
             )
 
     def of_query(self, heads, head_dim):
-        return normed(self.over, self.norm, heads, head_dim, self.groups)
+        return make_norm(self.over, self.norm, heads, head_dim, self.groups)
 
     def of_key(self, heads, head_dim):
-        return normed(self.over, self.norm, heads, head_dim, self.groups)
+        return make_norm(self.over, self.norm, heads, head_dim, self.groups)
 
 
 @QK_NORMS.register("head")
-class OfHead(Normed):
+class HeadNorm(NormedQK):
     """A norm over head_dim with weights that the heads share (Dehghani et al., 2023,
     arXiv:2302.05442).
     """
 
 
 @QK_NORMS.register("each_head", also_called=("per_head",))
-class OfEachHead(Normed):
+class EachHeadNorm(NormedQK):
     """A norm over head_dim with weights of each head (StableLM 2, Cohere Command R+)."""
 
     over = "each_head"
 
 
 @QK_NORMS.register("projection")
-class OfProjection(Normed):
+class ProjectionNorm(NormedQK):
     """A norm over the channels of all heads (OLMo 2: Walsh et al., 2025, arXiv:2501.00656, section
     3.3.2).
     """
 
-    over, said = "projection", "the channels of all key heads"
+    over = "projection"
+    channels_text = "the channels of all key heads"
 
 
 @QK_NORMS.register("l2", also_called=("unit",))
-class L2(Normed):
+class L2(NormedQK):
     """g q / |q| and k / |k| over head_dim, with a learned g of each head (Henry et al., 2020,
     arXiv:2010.04245, where all heads share one).
     """
@@ -256,21 +262,21 @@ class L2(Normed):
     unit = True
 
     def of_query(self, heads, head_dim):
-        return Unit(heads, self.groups)
+        return ScaledDirection(heads, self.groups)
 
     def of_key(self, heads, head_dim):
-        return Direction(self.groups)  # of a product one scale is enough
+        return Direction(self.groups)  # one scale per product is enough
 
     def scale(self, head_dim):
-        """Products of unit vectors of d channels are about d^-0.5, and as many times larger as
-        there are groups.
+        """sqrt(head_dim) / groups: products of unit vectors of d channels are about d^-0.5, and
+        `groups` times as large if each group has length 1.
         """
         return head_dim**0.5 / self.groups
 
 
 @QK_NORMS.register("key", also_called=("k_norm",))
-class OfKey(Normed):
-    """A norm of keys alone, over head_dim with weights of each head."""
+class KeyNorm(NormedQK):
+    """A norm of keys only, over head_dim with weights of each head."""
 
     over = "each_head"
 

@@ -1,4 +1,4 @@
-"""What attentions share that keep a state in place of keys and values."""
+"""Base class and cache of attentions that keep a state instead of keys and values."""
 
 import math
 from collections.abc import Iterator
@@ -14,30 +14,30 @@ from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import Context, Fault, config_error, listed
 
-Reason = tuple[str, list[str]]  # why something cannot be, and what could be in its place
+Reason = tuple[str, list[str]]  # why something is impossible, and options that fix it
 
 
 class StateCache(Cache):
-    """A few tensors, each (rows, ...), of a size that does not grow with the text: what the whole
-    past comes to.
+    """A state of the whole past: tensors (rows, ...) whose sizes do not depend on the number of
+    tokens.
     """
 
-    rewinds = False
+    can_rewind = False
 
     def __init__(self, *held: Tensor):
         self.held = list(held)
-        # of a source that has several: to which each of `held` belongs
+        # of a source with documents: the document of each tensor
         self.documents: Tensor | None = None
 
     @classmethod
     def of(cls, attention: Attention, *shapes: tuple[int, ...]) -> "StateCache":
-        """Zeros, in fp32 at least."""
+        """A cache of zeros, in at least fp32."""
         device, dtype = device_and_dtype(attention)
-        wide = exact(torch.empty((), dtype=dtype, device="meta")).dtype
+        wide = to_fp32(torch.empty((), dtype=dtype, device="meta")).dtype
         return cls(*(torch.zeros(shape, dtype=wide, device=device) for shape in shapes))
 
     def append(self, *new: Tensor) -> list[Tensor]:
-        """In place of what was held."""
+        """Replaces the cached tensors."""
         self.held = list(new)
         return self.held
 
@@ -48,7 +48,8 @@ class StateCache(Cache):
         if n:
             raise config_error(
                 "rewind",
-                "a state is one sum of the whole past, of which the newest cannot be taken back",
+                "a state is one sum of the whole past, from which the newest tokens cannot be"
+                " removed",
                 got=f"{n} tokens",
                 fix="Begin again with the prompt, or choose attn=multi_head.",
             )
@@ -59,16 +60,17 @@ class StateCache(Cache):
 
 
 class Recurrent(Attention):
-    """Base of those whose past is a state that is written and read
+    """Base of attentions that keep a state, to which each token adds and from which it reads
     (`xformer_kit/kernel/recurrence.py`).
 
-    of_any_order: whether it may also sum over all tokens, whatever their order: full masks and
-    sources.
+    order_free: whether it can also sum over all tokens regardless of their order, for full masks
+    and sources.
+    packed: set during generation, its projections `packs` as one product.
+    chunk: tokens that are computed at once in training.
     """
 
     computes = "recurrence"
-    of_any_order = False
-    # set during generation: its projections `packs` as one product
+    order_free = False
     packed: FusedProjections | None = None
     kernel: Kernel
     chunk: int
@@ -76,24 +78,24 @@ class Recurrent(Attention):
     @classmethod
     def cannot(cls, options, context):
         if context.cross:
-            yield from _of_source(cls, context)
+            yield from _cross_faults(cls, context)
             return
-        places, hidden = cls.unplaced(context), _of_mask(cls, context)
+        places, hidden = cls.position_reason(context), _mask_reason(cls, context)
         if not places or not hidden:
-            why, ways = places or hidden or ("", [])
-            if why:
-                yield Fault("", why, fix=f"Choose {_in_short(ways)}.")
+            reason, fixes = places or hidden or ("", [])
+            if reason:
+                yield Fault("", reason, fix=f"Choose {_list_values(fixes)}.")
             return
-        (why, positions), (other, (mask, *_)) = places, hidden
+        (reason, positions), (other, (mask, *_)) = places, hidden
         yield Fault(
             "",
-            f"{why}, and {other}",
+            f"{reason}, and {other}",
             fix=f"Choose {listed(f'{mask} {position}' for position in positions)}.",
         )
 
     @classmethod
-    def unplaced(cls, context: Context) -> Reason | None:
-        """Why a position has no place in it, and the ways out, or None."""
+    def position_reason(cls, context: Context) -> Reason | None:
+        """Why it cannot be used with its position, and positions that can be; None if it can."""
         attn, position = context.names["attn"], context.names["position"]
         if not {"bias", "scores"} & set(context.position.enters):
             return None
@@ -110,81 +112,84 @@ class Recurrent(Attention):
             [f"position={other}" for other in others],
         )
 
-    def recurred(self, r: Recurrence, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What every token reads (b, h, t, e), and the new state: in fp32 at least."""
-        r = Recurrence(*(None if x is None else exact(x) for x in r))
-        with unmixed(r.q):
+    def run_recurrence(self, r: Recurrence, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Returns what every token reads (b, h, t, e), and the new state, in at least fp32."""
+        r = Recurrence(*(None if x is None else to_fp32(x) for x in r))
+        with no_autocast(r.q):
             b, h, _, d = r.q.shape
             state = r.q.new_zeros(b, h, d, r.v.shape[-1]) if state is None else state.to(r.q.dtype)
             return self.kernel.recur(r, state, self.chunk)
 
 
-def exact(x: Tensor) -> Tensor:
-    """In fp32, where it is in half of that."""
+def to_fp32(x: Tensor) -> Tensor:
+    """Casts bf16 and fp16 to fp32."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def unmixed(x: Tensor) -> Any:
-    """Without autocast, which would compute sums over a text in half precision."""
+def no_autocast(x: Tensor) -> Any:
+    """A context without autocast, which would compute sums over a text in half precision."""
     device = x.device.type
     if device == "meta" or not torch.is_autocast_enabled(device):
         return nullcontext()
     return torch.autocast(device, enabled=False)
 
 
-def _of_source(component: type[Recurrent], context: Context) -> Iterator[Fault]:
+def _cross_faults(component: type[Recurrent], context: Context) -> Iterator[Fault]:
     attn, mask = context.names["attn"], context.names["mask"]
-    if not component.of_any_order:
+    if not component.order_free:
         yield Fault(
             "",
-            f"attn '{attn}' hands its state from token to token in their order, in which those of"
-            " another stack have no place",
+            f"attn '{attn}' passes its state from token to token in their order, and tokens of"
+            " another"
+            " stack have no place in it",
             fix="Choose model.decoder.cross.name=multi_head.",
         )
         return
-    whys, ways = [], []
-    if unplaced := component.unplaced(context):
-        whys, ways = [unplaced[0]], ["model.decoder.cross.position.name=none"]
+    reasons, fixes = [], []
+    if position_reason := component.position_reason(context):
+        reasons, fixes = [position_reason[0]], ["model.decoder.cross.position.name=none"]
     if context.mask.band != (math.inf, math.inf):
-        whys.append(f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some")
-        ways.append("model.decoder.cross.mask.name=full")
-    if whys:
-        yield Fault("", ", and ".join(whys), fix=f"Choose {' '.join(ways)}.")
+        reasons.append(
+            f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some"
+        )
+        fixes.append("model.decoder.cross.mask.name=full")
+    if reasons:
+        yield Fault("", ", and ".join(reasons), fix=f"Choose {' '.join(fixes)}.")
 
 
-def _of_mask(component: type[Recurrent], context: Context) -> Reason | None:
+def _mask_reason(component: type[Recurrent], context: Context) -> Reason | None:
     attn, mask, band = context.names["attn"], context.names["mask"], context.mask.band
     everything, past = (math.inf, math.inf), (math.inf, 0)
-    if band == past or (component.of_any_order and band == everything):
+    if band == past or (component.order_free and band == everything):
         return None
     where = context.mask_path
     option = where if where == "mask" else f"{where}.name"
-    ways = [f"{option}=causal"]
+    fixes = [f"{option}=causal"]
     if band == everything:
         return (
             (
-                f"attn '{attn}' hands its state from token to token in their order, and mask"
+                f"attn '{attn}' passes its state from token to token in their order, and mask"
                 f" '{mask}' shows later ones"
             ),
-            ways,
+            fixes,
         )
-    if component.of_any_order and context.stack == "encoder":
-        ways.append(f"{option}=full")
+    if component.order_free and context.stack == "encoder":
+        fixes.append(f"{option}=full")
     return (
         (
             f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or"
             " shows more"
         ),
-        ways,
+        fixes,
     )
 
 
-def _in_short(ways: list[str]) -> str:
-    """Values of one option, which is named once."""
-    option = ways[0].partition("=")[0]
-    return listed([ways[0], *(way.removeprefix(f"{option}=") for way in ways[1:])])
+def _list_values(fixes: list[str]) -> str:
+    """Lists assignments to one option, with its name only in the first."""
+    option = fixes[0].partition("=")[0]
+    return listed([fixes[0], *(fix.removeprefix(f"{option}=") for fix in fixes[1:])])
 
 
-def real_of(tokens: Any) -> Tensor | None:
-    """Padding of tokens as (b, 1, t, 1), None where there is none."""
+def real_tokens(tokens: Any) -> Tensor | None:
+    """`tokens.real` as (b, 1, t, 1), or None."""
     return None if tokens.real is None else tokens.real[:, None, :, None]

@@ -1,7 +1,7 @@
-"""What becomes of scores? The weights with which values are summed.
+"""Score functions: attention weights from scores.
 
-A score is a component of an attention: attn.score.name=softmax attn.score.softcap=30. Kernels
-compute softmax alone, where they do not say otherwise; `reference` computes every one.
+A score function is an option of an attention: attn.score.name=softmax attn.score.softcap=30. Most
+kernels compute only softmax; `reference` computes all of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,75 +16,73 @@ from xformer_kit.registry import Context, Fault, Options, Registry, above
 
 
 class Score(nn.Module):
-    """Base of all scores: override `weights`, and `before` or `behind` where something is done
-    outside of the mask.
+    """Base of all score functions. Override `weights`, and `before` or `after` to change scores
+    before the mask is applied, or weights after it.
 
-    cache: the class of the attention's cache.
-    across: whether it takes something of an earlier layer.
+    cache: class of the attention's cache.
+    across: whether it uses tensors of an earlier layer.
     """
 
     cache: type[KeyValueCache] = KeyValueCache
     across = False
 
     @classmethod
-    def beyond(cls, options: Mapping[str, Any]) -> str | None:
-        """What it is, in a few words, where it is more than the softmax that every kernel
-        computes.
-        """
+    def describe(cls, options: Mapping[str, Any]) -> str | None:
+        """A short description for messages; None for plain softmax, which every kernel computes."""
         raise NotImplementedError
 
     @classmethod
     def pointwise(cls, options: Mapping[str, Any]) -> bool:
-        """Whether it is softmax of scores that `before` changes one by one, which some kernels
+        """Whether it is softmax of scores that `before` changes elementwise, which some kernels
         compute too.
         """
         return False
 
     @classmethod
     def signed(cls, options: Mapping[str, Any]) -> bool:
-        """Whether it may give a key a negative weight."""
+        """Whether weights may be negative."""
         return False
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why it has no meaning in a composition, and options without effect; `name` is the score
-        itself.
+        """Yields why it cannot be used in a composition, and options without effect. A fault at
+        `name` is one of the score function itself.
         """
         yield from ()
 
     def of(
         self, context: AttentionContext, cache: Any
     ) -> Callable[[Tensor, Tensor | None], Tensor]:
-        """What `forward` is in one call of an attention, for scores that depend on more than the
-        row: on the tokens, on what earlier calls left in `cache`, the attention's own, or on what
-        layers before it left in `context.memo`.
+        """Returns the function that replaces `forward` in one call of an attention. Override it if
+        weights depend on more than the row of scores: on the tokens, on the attention's `cache`,
+        or on earlier layers, through `context.cross_layer_state`.
         """
         return self
 
     def forward(self, scores: Tensor, seen: Tensor | None) -> Tensor:
         """Scaled scores with biases (b, h, t, s) -> weights (b, h, t, s). `seen` is True where a
-        query sees a key, and broadcasts; None: all do. What is not seen has no weight, and a row
-        with nothing to see has none at all.
+        query may attend to a key, and broadcasts; None: everywhere. Other weights are 0, also in
+        rows without any such key.
         """
         scores = self.before(scores)
         if seen is None:
-            return self.behind(self.weights(scores))
-        nothing = ~seen.any(
-            -1, keepdim=True
-        )  # such a row is left whole for finite weights, and set to zero behind them
-        scores = scores.masked_fill(~(seen | nothing), -float("inf"))
-        return self.behind(self.weights(scores).masked_fill(nothing, 0))
+            return self.after(self.weights(scores))
+        # A row without visible keys is not masked, so that its weights are finite; then they are
+        # set to zero.
+        empty = ~seen.any(-1, keepdim=True)
+        scores = scores.masked_fill(~(seen | empty), -float("inf"))
+        return self.after(self.weights(scores).masked_fill(empty, 0))
 
     def before(self, scores: Tensor) -> Tensor:
-        """What is done with scores before the mask hides any."""
+        """Changes scores before the mask is applied."""
         return scores
 
     def weights(self, scores: Tensor) -> Tensor:
-        """Weights of scores that are -inf where a key is hidden; each row has one that is not."""
+        """Weights of scores, -inf for masked keys; each row has at least one that is not masked."""
         raise NotImplementedError
 
-    def behind(self, weights: Tensor) -> Tensor:
-        """What is done with weights, of which those of hidden keys are 0."""
+    def after(self, weights: Tensor) -> Tensor:
+        """Changes weights, which are 0 for masked keys."""
         return weights
 
 
@@ -92,20 +90,20 @@ SCORES = Registry("score", given=("heads",), base=Score, group="attn.score")
 
 
 @SCORES.register("softmax", also_called=("softcap", "sinks", "off_by_one", "softmax1"))
-class Softmax(Score):
+class SoftmaxScore(Score):
     """exp(s_j) / (c + sum_k exp(s_k)) with c = 0 (Vaswani et al., 2017, arXiv:1706.03762, eq. 1).
 
     softcap: s is cap * tanh(s / cap) (Gemma 2, arXiv:2408.00118, section 2). sinks: c is exp(a
-    learned number of the head) (gpt-oss, arXiv:2508.10925, section 2). plus_one: c = 1, so that a
-    head may look at nothing (Miller, 2023, "Attention is off by one").
+    learned number of the head) (gpt-oss, arXiv:2508.10925, section 2). plus_one: c = 1, so that
+    all weights of a head may be near 0 (Miller, 2023, "Attention is off by one").
     """
 
     def __init__(
         self,
         heads: int,
         *,
-        softcap: float | None = None,  # scores stay below it, and above minus it; null is no cap
-        # whether each head has a learned score that takes weight from all keys
+        softcap: float | None = None,  # bound on the magnitude of scores; null is no bound
+        # whether each head has a learned score that is added to the softmax's denominator
         sinks: bool = False,
         plus_one: bool = False,  # whether 1 is added to the sum of exponentials
     ):
@@ -120,19 +118,19 @@ class Softmax(Score):
         if options.sinks and options.plus_one:
             yield Fault(
                 "plus_one",
-                "is a sink whose score is 0, and beside sinks=true there is one that is learned",
+                "is a sink with the score 0, and sinks=true adds one with a learned score",
                 fix="Choose one.",
             )
 
     @property
     def plain(self) -> bool:
-        """Whether it is softmax alone, which kernels compute by themselves."""
+        """Whether it is plain softmax, which kernels compute themselves."""
         return self.softcap is None and self.sink is None and not self.plus_one
 
     @classmethod
-    def beyond(cls, options):
-        said = [word for word in ("softcap", "sinks", "plus_one") if options[word]]
-        return f"softmax with {' and '.join(said)}" if said else None
+    def describe(cls, options):
+        terms = [name for name in ("softcap", "sinks", "plus_one") if options[name]]
+        return f"softmax with {' and '.join(terms)}" if terms else None
 
     @classmethod
     def pointwise(cls, options):
@@ -144,43 +142,41 @@ class Softmax(Score):
     def weights(self, scores):
         if self.sink is None and not self.plus_one:
             return scores.softmax(-1)
-        one_more = (
+        sink = (
             scores.new_zeros(1) if self.sink is None else self.sink.to(scores.dtype).view(-1, 1, 1)
         )
-        return torch.cat([scores, one_more.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
+        return torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
 
 
 @SCORES.register("sigmoid", also_called=("sigmoid_attention",))
-class Sigmoid(Score):
-    """sigmoid(s_j + b): keys do not compete (Ramapuram et al., 2024, arXiv:2409.04431). b = -log(n)
-    gives about as much weight in all as softmax does at the start.
+class SigmoidScore(Score):
+    """sigmoid(s_j + b): the weight of a key does not depend on other keys (Ramapuram et al., 2024,
+    arXiv:2409.04431). With b = -log(n) the weights initially sum to about 1, as in softmax.
     """
 
-    # Paper: n is the length that a model is trained at.   Here: the number of keys that the query
-    # sees, unless `bias` says otherwise, so that neither padding nor the length of a text changes
-    # what a row computes.
+    # Paper: n is the length of the texts in training.   Here: without `bias`, the number of keys
+    # that the query attends to, so that the output of a row depends neither on padding nor on later
+    # tokens.
 
     def __init__(
         self,
         *,
-        bias: (
-            float | None
-            # added to scores; null is minus the logarithm of the number of keys that are seen
-        ) = None,
+        # added to scores; null is minus the logarithm of the number of visible keys
+        bias: float | None = None,
     ):
         super().__init__()
         self.bias = bias
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "sigmoid"
 
     def weights(self, scores):
         return torch.sigmoid(
-            scores - counted(scores).log() if self.bias is None else scores + self.bias
+            scores - count_keys(scores).log() if self.bias is None else scores + self.bias
         )
 
 
-def counted(scores: Tensor) -> Tensor:
-    """How many keys each row sees, (b, h, t, 1)."""
+def count_keys(scores: Tensor) -> Tensor:
+    """The number of keys that are not masked in each row, (b, h, t, 1)."""
     return (scores > -float("inf")).sum(-1, keepdim=True).to(scores.dtype)

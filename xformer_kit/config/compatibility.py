@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from xformer_kit.extra import EXTRAS
-from xformer_kit.kernel import refusal
+from xformer_kit.kernel import cannot_compute
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import (
@@ -59,7 +59,7 @@ def _refusals(sub: SublayerPlan, kind: str) -> Faults:
     name = sub.context.names[kind]
     if kind != "kernel":
         yield from KINDS[kind].cannot(sub.context.options[kind], sub.context)
-    elif name != "auto" and (reason := refusal(name, sub.context)):
+    elif name != "auto" and (reason := cannot_compute(name, sub.context)):
         yield Fault("", f"'{name}' cannot: {reason}", fix="Use kernel=auto or kernel=reference.")
 
 

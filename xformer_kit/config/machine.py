@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.config.size import too_large
-from xformer_kit.kernel import untrained
+from xformer_kit.kernel import cannot_train_on
 from xformer_kit.plan import as_node, provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 
@@ -52,7 +52,7 @@ def untrained_on(device: str, config: Node) -> Faults:
     for plan in stacks(config):
         for block in plan.variants.values():
             path, name = provenance_of("kernel", block), block.nodes["kernel"]["name"]
-            if name != "auto" and (reason := untrained(name, device)):
+            if name != "auto" and (reason := cannot_train_on(name, device)):
                 found.setdefault(
                     path, Fault(path, reason, got=name, fix="Use kernel=auto or kernel=sdpa.")
                 )

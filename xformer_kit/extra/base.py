@@ -29,9 +29,8 @@ class ExtraInput(NamedTuple):
     memory: Mapping[str, Tensor] = {}
     cache: Caches | None = None  # of this extra; None outside of generation
     placement: Any = None  # class of the stack's placement
-    # Tensors that attentions, and the hook `values`, leave for those of later layers, each under a
-    # name of its own. Only in a block.
-    memo: Any = None
+    # Tensors that attentions and the hook `values` pass to later layers, by name. Only in a block.
+    cross_layer_state: Any = None
 
 
 class Prediction(NamedTuple):

@@ -26,10 +26,10 @@ class MixedValues(Extra):
 
     def values(self, v, x, layer):
         name = f"values {tuple(v.shape[1::2])}"
-        if name not in layer.memo:
-            layer.memo[name] = v
+        if name not in layer.cross_layer_state:
+            layer.cross_layer_state[name] = v
             return v
-        first = layer.memo[name]
+        first = layer.cross_layer_state[name]
         if self.gate is not None:
             share = self.gate(x).sigmoid().mT[..., None]  # (b, t, kv) -> (b, kv, t, 1)
             return torch.lerp(first, v, share)

@@ -1,7 +1,7 @@
-"""Beam search: several hypotheses at once, of which the best are kept.
+"""Beam search: keeps the best hypotheses of each prompt.
 
-The search is that of `transformers`, score for score: 2 * beam candidates at each step, a finished
-text only from the best `beam` of them, scores divided by length ** length_penalty.
+It gives the same scores as `transformers`: 2 * beam candidates at each step, finished texts only
+from the best `beam` of them, scores divided by length ** length_penalty.
 """
 
 from typing import Any, NamedTuple
@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 from xformer_kit.generate.options import Decoding
 from xformer_kit.generate.processors import AllowedNext, constraints
-from xformer_kit.generate.reading import Prompt, Reading, generating, prompt_of
+from xformer_kit.generate.prompt import CachedModel, Prompt, generating, prompt_of
 
-NEVER = -1.0e9  # below the score of every text, yet a number that can be added to
+NEVER = -1.0e9  # below the score of every text, but finite, so that it can be added
 
 
 class Beams(NamedTuple):
     """The best texts of each prompt, the best first."""
 
-    ids: Tensor  # (b, num_return, t + n), the prompt in front; filled with `end`
+    ids: Tensor  # (b, num_return, t + n), prompt and new tokens, filled with `end`
     # (b, num_return), sum of log-probabilities in nats over length ** length_penalty
     scores: Tensor
-    # (b, num_return), new tokens, the end counted; 0 where a prompt has fewer texts than asked for
+    # (b, num_return), new tokens including the end; 0 if a prompt has fewer texts
     lengths: Tensor
 
 
@@ -50,23 +50,25 @@ def beam_search(
     Raises ConfigError for options out of range and for those that shape a draw.
     """
     options |= {"max_new_tokens": max_new_tokens, "beam": beam}
-    how = Decoding.of(model.vocab_size, draft is not None, **options)  # type: ignore[arg-type]
-    given = {"source": source, "source_real": source_real, "real": real}
-    return _searched(model, prompt_of(model, ids, max_new_tokens, start=how.start, **given), how)
+    decoding = Decoding.of(model.vocab_size, draft is not None, **options)  # type: ignore[arg-type]
+    inputs = {"source": source, "source_real": source_real, "real": real}
+    return _search(
+        model, prompt_of(model, ids, max_new_tokens, start=decoding.start, **inputs), decoding
+    )
 
 
 @torch.inference_mode()
-def _searched(model: Any, prompt: Prompt, how: Decoding) -> Beams:
-    with generating(model, how.max_new_tokens, prompt.rows * how.beam):
-        reading = Reading(model, prompt, how.max_new_tokens)
-        logits = reading.first(how.beam)
-        search = Search(how, prompt, logits)
+def _search(model: Any, prompt: Prompt, decoding: Decoding) -> Beams:
+    with generating(model, decoding.max_new_tokens, prompt.rows * decoding.beam):
+        cached_model = CachedModel(model, prompt, decoding.max_new_tokens)
+        logits = cached_model.first(decoding.beam)
+        search = BeamSearch(decoding, prompt, logits)
         while True:
             rows = search.step(logits)
             if search.over:
                 return search.found()
-            reading.select(rows) if len(rows) < len(logits) else reading.reorder(rows)
-            logits = reading(search.newest)
+            cached_model.select(rows) if len(rows) < len(logits) else cached_model.reorder(rows)
+            logits = cached_model(search.newest)
 
 
 class Running(NamedTuple):
@@ -79,34 +81,35 @@ class Running(NamedTuple):
     score: Tensor  # (p, beam), sum of log-probabilities
     ended: Tensor  # (p, beam, max_new_tokens), new tokens, filled with `end`
     value: Tensor  # (p, beam), score of an ended text over length ** length_penalty
-    length: Tensor  # (p, beam), new tokens of an ended text; 0 where there is none
+    length: Tensor  # (p, beam), new tokens of an ended text; 0 if there is none
 
 
-class Search:
+class BeamSearch:
     """The hypotheses of a batch of prompts. A prompt that is done leaves the batch."""
 
-    def __init__(self, how: Decoding, prompt: Prompt, logits: Tensor):
+    def __init__(self, decoding: Decoding, prompt: Prompt, logits: Tensor):
         rows = prompt.rows
-        beam = how.beam
+        beam = decoding.beam
         device = logits.device
-        self.how = how
-        self.given = prompt.tokens.ids.long()
-        # of one beam the first text that ends is the greedy one
-        self.early = True if beam == 1 else how.early_stopping
-        self.fill = 0 if how.end is None else how.end
+        self.decoding = decoding
+        self.prompt_ids = prompt.tokens.ids.long()
+        # with one beam the first text that ends is the greedy one
+        self.early = True if beam == 1 else decoding.early_stopping
+        self.fill = 0 if decoding.end is None else decoding.end
         text = prompt.text(logits.shape[-1])[:, None].expand(-1, beam, -1)
         none = torch.full((rows, beam), NEVER, device=device)
         first = none.clone()
-        first[:, 0] = 0  # a prompt's hypotheses are all the same, so one of them counts
-        ended = text.new_full((rows, beam, how.max_new_tokens), self.fill)
+        first[:, 0] = 0  # all hypotheses of a prompt are equal at first: only one counts
+        ended = text.new_full((rows, beam, decoding.max_new_tokens), self.fill)
         length = ended.new_zeros(rows, beam)
         self.now = Running(torch.arange(rows, device=device), text, first, ended, none, length)
-        self.best = self.now  # what each prompt ends with
-        self.processors = constraints(how, prompt.length, range(rows))
-        self._follow(self.now)
+        self.best = self.now  # the final texts of each prompt
+        self.processors = constraints(decoding, prompt.length, range(rows))
+        self._update_processors(self.now)
 
     @property
     def over(self) -> bool:
+        """Whether all prompts are done."""
         return not len(self.now.row)
 
     @property
@@ -115,16 +118,14 @@ class Search:
         return self.now.text[..., -1].flatten()
 
     def step(self, logits: Tensor) -> Tensor:
-        """Logits (p * beam, vocab) of the next token -> which of these rows the hypotheses go on
-        from.
-        """
-        now, beam, count = self.now, self.how.beam, len(self.now.row)
+        """Logits (p * beam, vocab) of the next token -> rows that the new hypotheses continue."""
+        now, beam, count = self.now, self.decoding.beam, len(self.now.row)
         score, parent, token = self._candidates(logits)
-        length = now.text.shape[-1] + 1 - self.given.shape[1]
-        last = length == self.how.max_new_tokens
+        length = now.text.shape[-1] + 1 - self.prompt_ids.shape[1]
+        last = length == self.decoding.max_new_tokens
         ends = torch.full_like(token, last, dtype=torch.bool)
-        if self.how.end is not None:
-            ends |= token == self.how.end
+        if self.decoding.end is not None:
+            ends |= token == self.decoding.end
         if ends[:, :beam].any():
             now = self._end(now, score, parent, token, ends, length)
         score, place = (score + ends * NEVER).topk(beam)
@@ -133,19 +134,19 @@ class Search:
         done = torch.full_like(now.row, last, dtype=torch.bool) | self._done(now, length)
         rows = parent + beam * torch.arange(count, device=parent.device)[:, None]
         if done.any():
-            now, rows = self._leave(now, done), rows[~done]
+            now, rows = self._finish(now, done), rows[~done]
         self.now = now
         return rows.flatten()
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each prompt, (p, 2 * beam) each: score, the hypothesis it
-        continues, and its token. Twice as many as go on, for at most `beam` of them end.
+        continues, and its token. Twice as new_tokens as go on, for at most `beam` of them end.
         """
         scores, vocab = logits.float().log_softmax(-1), logits.shape[-1]
         for process in self.processors:
             scores = process(scores, self.now.text.flatten(0, 1))
-        total = scores.view(-1, self.how.beam, vocab) + self.now.score[..., None]
-        score, at = total.flatten(1).topk(2 * self.how.beam)
+        total = scores.view(-1, self.decoding.beam, vocab) + self.now.score[..., None]
+        score, at = total.flatten(1).topk(2 * self.decoding.beam)
         return score, at // vocab, at % vocab
 
     @staticmethod
@@ -158,11 +159,11 @@ class Search:
         """The best of the texts that had ended and of those of the best `beam` candidates that
         end.
         """
-        beam = self.how.beam
+        beam = self.decoding.beam
         score, parent, token, ends = (field[:, :beam] for field in (score, parent, token, ends))
         value = score / length**self._penalty + ~ends * NEVER
-        new = self._texts(now.text, parent, token)[..., self.given.shape[1] :]
-        new = nn.functional.pad(new, (0, self.how.max_new_tokens - length), value=self.fill)
+        new = self._texts(now.text, parent, token)[..., self.prompt_ids.shape[1] :]
+        new = nn.functional.pad(new, (0, self.decoding.max_new_tokens - length), value=self.fill)
         value, place = torch.cat([now.value, value], 1).topk(beam)
         lengths = torch.cat([now.length, ends * length], 1).gather(1, place)
         both = torch.cat([now.ended, new], 1)
@@ -171,36 +172,38 @@ class Search:
 
     @property
     def _penalty(self) -> float:
-        return 1.0 if self.how.length_penalty is None else self.how.length_penalty
+        return 1.0 if self.decoding.length_penalty is None else self.decoding.length_penalty
 
     def _done(self, now: Running, length: int) -> Tensor:
         """Which prompts are done, (p,): no better text is possible, or by `early_stopping`."""
         ended = now.length > 0
-        longest = self.how.max_new_tokens if self.early == "never" and self._penalty > 0 else length
-        possible = now.score[:, 0] / longest**self._penalty
+        max_len = (
+            self.decoding.max_new_tokens if self.early == "never" and self._penalty > 0 else length
+        )
+        possible = now.score[:, 0] / max_len**self._penalty
         worst = now.value.amin(1)
         done = ended.all(1) & (possible <= worst) | ~(possible > NEVER)
         return done | ended.all(1) if self.early is True else done
 
-    def _leave(self, now: Running, done: Tensor) -> Running:
-        """Keep the texts of the prompts that are done, and go on without them."""
+    def _finish(self, now: Running, done: Tensor) -> Running:
+        """Stores the texts of the prompts that are done, and removes these prompts."""
         out = now.row[done]
         for field in ("ended", "value", "length"):
             getattr(self.best, field)[out] = getattr(now, field)[done]
         now = Running(*(field[~done] for field in now))
-        self._follow(now)
+        self._update_processors(now)
         return now
 
-    def _follow(self, now: Running) -> None:
-        """Give processors that need it the prompt of each row."""
+    def _update_processors(self, now: Running) -> None:
+        """Updates the prompt of each row in the processors that use it."""
         for process in self.processors:
             if isinstance(process, AllowedNext):
-                process.rows = now.row.repeat_interleave(self.how.beam).tolist()
+                process.rows = now.row.repeat_interleave(self.decoding.beam).tolist()
 
     def found(self) -> Beams:
         """The best texts, when every prompt is done."""
-        count = self.how.num_return
+        count = self.decoding.num_return
         best = self.best
         ids, scores, lengths = (x[:, :count] for x in (best.ended, best.value, best.length))
-        given = self.given[:, None].expand(-1, count, -1)
-        return Beams(torch.cat([given, ids[..., : int(lengths.max())]], -1), scores, lengths)
+        prompt_ids = self.prompt_ids[:, None].expand(-1, count, -1)
+        return Beams(torch.cat([prompt_ids, ids[..., : int(lengths.max())]], -1), scores, lengths)

@@ -1,4 +1,4 @@
-"""The options of generation, for every way of decoding."""
+"""The options of generation, for all decoding methods."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +20,10 @@ from xformer_kit.registry import (
 
 # (prompt's row, its ids so far (t,)) -> ids that may follow
 Allowed = Callable[[int, Tensor], Sequence[int]]
-MOST_BEAMS = 1000
-# they shape a draw, and beam search draws nothing
-DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p")
-BEAMED = ("length_penalty", "early_stopping")
+MAX_BEAMS = 1000
+# options of sampling, without effect in beam search
+SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+BEAM_OPTIONS = ("length_penalty", "early_stopping")
 # types of options as `registry.mismatch` reads them, if they differ from the annotation
 CHECKED = {
     "stop": str | list[str] | None,
@@ -32,26 +32,26 @@ CHECKED = {
 }
 
 
-class Range(NamedTuple):
+class OptionRange(NamedTuple):
     """The values that an option may have."""
 
-    fits: Callable[[Any], bool]
+    contains: Callable[[Any], bool]
     rule: str
-    way: str = ""  # a fix
+    fix: str = ""
 
 
-POSITIVE = Range(lambda value: value >= 1, "at least 1")
+POSITIVE = OptionRange(lambda value: value >= 1, "at least 1")
 RANGES = {
     "max_new_tokens": POSITIVE,
-    "temperature": Range(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
+    "temperature": OptionRange(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
     **dict.fromkeys(("top_k", "no_repeat_ngram", "beam", "num_return", "ahead"), POSITIVE),
-    "top_p": Range(lambda p: 0 < p <= 1, "above 0 and at most 1"),
-    "min_p": Range(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
-    "typical_p": Range(lambda p: 0 < p < 1, "above 0 and below 1"),
-    "penalty_alpha": Range(
+    "top_p": OptionRange(lambda p: 0 < p <= 1, "above 0 and at most 1"),
+    "min_p": OptionRange(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
+    "typical_p": OptionRange(lambda p: 0 < p < 1, "above 0 and below 1"),
+    "penalty_alpha": OptionRange(
         lambda alpha: 0 <= alpha <= 1, "at least 0 and at most 1", "Try 0.6 with top_k=4."
     ),
-    "repetition_penalty": Range(
+    "repetition_penalty": OptionRange(
         lambda penalty: penalty > 0, "above 0", "Above 1 repeats less, 1 changes nothing."
     ),
 }
@@ -59,40 +59,40 @@ RANGES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """The options of decoding; those left None change nothing."""
+    """The options of decoding; None has no effect."""
 
     max_new_tokens: int = 64  # tokens
-    temperature: float | None = None  # divides the logits, null is 1; 0 takes the likeliest token
+    temperature: float | None = None  # divides the logits, null is 1; 0 chooses the likeliest token
     top_k: int | None = None  # draw from the k likeliest tokens
     # draw from the smallest set of likeliest tokens with probability p together
     top_p: float | None = None
     # draw from tokens with at least this share of the likeliest one's probability
     min_p: float | None = None
-    # draw from the tokens nearest to the entropy that have probability p together
+    # draw from the tokens whose surprisal is nearest to the entropy, with probability p together
     typical_p: float | None = None
-    # contrastive search: weight of the likeness to what stands before, with top_k
+    # contrastive search: weight of the similarity to the text so far, with top_k
     penalty_alpha: float | None = None
-    # divides positive scores of ids that stand before, multiplies negative ones
+    # divides positive scores of ids in the text so far, multiplies negative ones
     repetition_penalty: float | None = None
-    no_repeat_ngram: int | None = None  # tokens; no sequence of that many comes twice
-    min_new_tokens: int = 0  # tokens before `end` may come
+    no_repeat_ngram: int | None = None  # tokens; no sequence of this length occurs twice
+    min_new_tokens: int = 0  # new tokens before `end` may occur
     end: int | None = None  # id at which a row stops; finished rows are filled with it
-    start: int | None = None  # the decoder's first token where no prompt is given
-    stop: str | Sequence[str] | None = None  # texts behind which a row stops
-    # ids that may come besides `end`; or (row, ids so far) -> all ids that may
+    start: int | None = None  # the decoder's first token if there is no prompt
+    stop: str | Sequence[str] | None = None  # texts after which a row stops
+    # allowed ids in addition to `end`; or a function (row, ids so far) -> all allowed ids
     allowed: Sequence[int] | Allowed | None = None
-    # fixes the draws: one for all, or one for each row that is returned
+    # seed of the random numbers: one for all rows, or one for each returned row
     seed: int | Sequence[int] | None = None
     beam: int | None = None  # hypotheses kept for each prompt; null draws, 1 is greedy
     length_penalty: float | None = None  # a finished score is divided by length ** this; null is 1
-    # when a prompt's beams are done; null is false
+    # when the search for a prompt ends, see `beam_search`; null is false
     early_stopping: bool | Literal["never"] | None = None
     num_return: int = 1  # texts for each prompt
     ahead: int | None = None  # tokens that a draft model proposes at once; null is 4
 
     @classmethod
     def of(cls, vocab_size: int | None = None, drafted: bool = False, **options: Any) -> "Decoding":
-        """The options, checked. Raises ConfigError with all their faults."""
+        """Returns the checked options. Raises ConfigError with all faults."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         faults = [
             replace(
@@ -108,30 +108,32 @@ class Decoding:
             if key != "allowed" or not callable(value):
                 faults += mismatch(types[key], value, key, Context())
         if not faults:
-            how = cls(**plain)
+            decoding = cls(**plain)
             faults = [
-                *how.faults(drafted),
-                *(() if vocab_size is None else how.outside(vocab_size)),
+                *decoding.faults(drafted),
+                *(() if vocab_size is None else decoding.outside(vocab_size)),
             ]
         if faults:
             raise ConfigError(faults)
-        return how
+        return decoding
 
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is chosen."""
         return self.temperature == 0
 
     @property
     def stops(self) -> tuple[str, ...]:
+        """The stop texts."""
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
-    def _given(self, *names: str) -> Iterator[tuple[str, Any]]:
-        """(name, value) of those of the options that are not None."""
+    def _set_options(self, *names: str) -> Iterator[tuple[str, Any]]:
+        """Yields (name, value) of the named options that are not None."""
         values = ((name, getattr(self, name)) for name in names)
         return ((name, value) for name, value in values if value is not None)
 
     def faults(self, drafted: bool = False) -> Faults:
-        """Faults: values out of range, and options that exclude each other."""
+        """Yields faults: values out of range, and options that exclude each other."""
         yield from self._ranges()
         yield from self._end()
         yield from self._beams(drafted) if self.penalty_alpha is None else self._contrast(drafted)
@@ -158,14 +160,14 @@ class Decoding:
                 )
 
     def _ranges(self) -> Faults:
-        for name, value in self._given(*RANGES):
-            fits, rule, way = RANGES[name]
-            if not fits(value):
-                yield Fault(name, f"must be {rule}", got=value, fix=way)
-        if (self.beam or 0) > MOST_BEAMS:
+        for name, value in self._set_options(*RANGES):
+            contains, rule, fix = RANGES[name]
+            if not contains(value):
+                yield Fault(name, f"must be {rule}", got=value, fix=fix)
+        if (self.beam or 0) > MAX_BEAMS:
             yield Fault(
                 "beam",
-                f"must be at most {MOST_BEAMS:,}, each of which is a text to read",
+                f"must be at most {MAX_BEAMS:,}, each of which is a text to read",
                 got=f"{self.beam:,}",
                 fix="Try 4 to 10.",
             )
@@ -193,15 +195,15 @@ class Decoding:
 
     def _beams(self, drafted: bool) -> Faults:
         if self.beam is None:
-            for name, value in self._given(*BEAMED):
+            for name, value in self._set_options(*BEAM_OPTIONS):
                 yield Fault(
                     name,
-                    "acts on beam search alone",
+                    "applies only to beam search",
                     got=f"{value} without a beam",
                     fix="Set beam=4, or leave it out.",
                 )
             return
-        for name, value in self._given(*DRAWN):
+        for name, value in self._set_options(*SAMPLING_OPTIONS):
             if name != "temperature" or value > 0:
                 yield Fault(
                     name,
@@ -219,7 +221,7 @@ class Decoding:
         if self.stops:
             yield Fault(
                 "stop",
-                "beam search ends a text at `end` alone",
+                "beam search ends a text only at `end`",
                 fix="Give end, or leave beam or stop out.",
             )
         if drafted:
@@ -230,7 +232,7 @@ class Decoding:
             )
 
     def _contrast(self, drafted: bool) -> Faults:
-        how = f"penalty_alpha={self.penalty_alpha}"
+        setting = f"penalty_alpha={self.penalty_alpha}"
         if self.top_k is None:
             yield Fault(
                 "penalty_alpha",
@@ -238,39 +240,39 @@ class Decoding:
                 got=f"{self.penalty_alpha} and no top_k",
                 fix="Try top_k=4.",
             )
-        for name, value in self._given("beam", *BEAMED):
+        for name, value in self._set_options("beam", *BEAM_OPTIONS):
             yield Fault(
                 name,
-                f"is for a search, and {how} takes one token after another",
+                f"is for a search, and {setting} takes one token after another",
                 got=value,
                 fix="Leave one of them out.",
             )
-        for name, value in self._given(*DRAWN):
+        for name, value in self._set_options(*SAMPLING_OPTIONS):
             if name != "top_k":
                 yield Fault(
                     name,
-                    f"shapes a draw, and {how} draws nothing",
+                    f"shapes a draw, and {setting} draws nothing",
                     got=value,
                     fix="Leave one of them out.",
                 )
         if self.num_return > 1:
             yield Fault(
                 "num_return",
-                f"{how} gives one text for each prompt",
+                f"{setting} gives one text for each prompt",
                 got=self.num_return,
                 fix="Leave one of them out.",
             )
         if drafted:
             yield Fault(
                 "draft",
-                f"speeds up draws and greedy decoding; {how} has no use for it",
+                f"speeds up draws and greedy decoding; {setting} has no use for it",
                 fix="Leave one of them out.",
             )
 
     def outside(self, vocab_size: int) -> Faults:
-        """Faults: ids that the vocabulary does not have."""
+        """Yields faults: ids outside the vocabulary."""
         known = range(vocab_size)
-        for name, value in self._given("end", "start"):
+        for name, value in self._set_options("end", "start"):
             if value not in known:
                 yield Fault(
                     name,
@@ -287,22 +289,22 @@ class Decoding:
 
 
 def _plain(value: Any) -> Any:
-    """Tensors, sets and ranges as lists."""
+    """Returns tensors, sets, ranges and tuples as lists."""
     if isinstance(value, Tensor):
         return value.tolist()
     return list(value) if isinstance(value, set | frozenset | range | tuple) else value
 
 
 def generators(
-    how: Decoding, rows: int, device: torch.device
+    decoding: Decoding, rows: int, device: torch.device
 ) -> list[torch.Generator] | torch.Generator | None:
-    """The generators of the draws: one for all rows, or one for each."""
-    if isinstance(how.seed, Sequence):
-        if len(how.seed) != rows:
+    """The random generators: one for all rows, one for each row, or None for torch's default."""
+    if isinstance(decoding.seed, Sequence):
+        if len(decoding.seed) != rows:
             raise config_error(
                 "seed",
                 f"must be one number, or one for each of {rows} rows",
-                got=len(how.seed),
+                got=len(decoding.seed),
             )
-        return [torch.Generator(device).manual_seed(seed) for seed in how.seed]
-    return None if how.seed is None else torch.Generator(device).manual_seed(how.seed)
+        return [torch.Generator(device).manual_seed(seed) for seed in decoding.seed]
+    return None if decoding.seed is None else torch.Generator(device).manual_seed(decoding.seed)

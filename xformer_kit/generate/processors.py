@@ -2,7 +2,7 @@
 
 Each processor is a value that maps scores (b, vocab) and the ids so far (b, t) to scores. They
 compose: the result of one is the input of the next. Constraints act on logits or, in beam search,
-on log-probabilities; warpers shape a draw. Padding has the id after the last one of the vocabulary.
+on log-probabilities; warpers change the distribution of a draw. The id of padding is vocab_size.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ class Temperature:
 
 
 @dataclass(frozen=True)
-class TopK:
-    """The k likeliest tokens (Fan et al., 2018, arXiv:1805.04833, section 5.1.1)."""
+class TopKFilter:
+    """Keeps the k likeliest tokens (Fan et al., 2018, arXiv:1805.04833, section 5.1.1)."""
 
     k: int
 
@@ -44,9 +44,9 @@ class TopK:
 
 
 @dataclass(frozen=True)
-class TopP:
-    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al., 2020,
-    arXiv:1904.09751, section 3.1). The token that reaches p still belongs to the set.
+class TopPFilter:
+    """Keeps the smallest set of likeliest tokens whose probability reaches p (Holtzman et al.,
+    2020, arXiv:1904.09751, section 3.1). The token that reaches p belongs to the set.
     """
 
     p: float
@@ -59,8 +59,8 @@ class TopP:
 
 
 @dataclass(frozen=True)
-class MinP:
-    """Tokens with at least p times the probability of the likeliest (Nguyen et al., 2024,
+class MinPFilter:
+    """Keeps tokens with at least p times the probability of the likeliest (Nguyen et al., 2024,
     arXiv:2407.01082, section 3).
     """
 
@@ -72,9 +72,9 @@ class MinP:
 
 
 @dataclass(frozen=True)
-class TypicalP:
-    """The tokens whose surprisal -log p is nearest to the entropy, as many as reach probability p
-    together (Meister et al., 2023, arXiv:2202.00666, section 4).
+class TypicalPFilter:
+    """Keeps the tokens whose surprisal -log p is nearest to the entropy, as many as reach
+    probability p together (Meister et al., 2023, arXiv:2202.00666, section 4).
     """
 
     p: float
@@ -88,14 +88,14 @@ class TypicalP:
 
 
 def _until(p: float, scores: Tensor, order: Tensor, share: Tensor) -> Tensor:
-    """The scores of the first tokens in an order whose probabilities (b, vocab) sum up to p."""
-    beyond = share.cumsum(-1) - share >= p
-    return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), NEVER)
+    """Keeps the scores of the first tokens in an order whose probabilities (b, vocab) sum to p."""
+    excluded = share.cumsum(-1) - share >= p
+    return scores.masked_fill(torch.zeros_like(excluded).scatter(-1, order, excluded), NEVER)
 
 
 @dataclass(frozen=True)
 class RepetitionPenalty:
-    """Tokens that stand before: positive scores divided by the penalty, negative ones multiplied
+    """Ids in the text so far: positive scores divided by the penalty, negative ones multiplied
     (Keskar et al., 2019, arXiv:1909.05858, section 4.1, there for positive ones).
     """
 
@@ -110,8 +110,8 @@ class RepetitionPenalty:
 
 @dataclass(frozen=True)
 class NoRepeatNgram:
-    """No sequence of n tokens comes twice (Paulus et al., 2018, arXiv:1705.04304, section 2.5,
-    there n is 3). Where that would leave no token at all, the row is left as it was.
+    """No sequence of n tokens occurs twice (Paulus et al., 2018, arXiv:1705.04304, section 2.5,
+    there n is 3). A row in which that would exclude all tokens is unchanged.
     """
 
     n: int
@@ -131,7 +131,7 @@ class NoRepeatNgram:
 
 @dataclass(frozen=True)
 class MinNewTokens:
-    """No end before so many tokens have come."""
+    """Excludes `end` in the first `count` new tokens."""
 
     count: int
     end: int
@@ -147,7 +147,7 @@ class MinNewTokens:
 
 @dataclass(frozen=True)
 class AllowedIds:
-    """The listed ids, and no others."""
+    """Keeps the listed ids."""
 
     ids: tuple[int, ...]
 
@@ -158,10 +158,11 @@ class AllowedIds:
 
 @dataclass
 class AllowedNext:
-    """The ids that a function of (prompt's row, its ids so far) returns; it is not called for texts
-    that have ended. Raises ConfigError if it returns none, or one outside the vocabulary.
+    """Keeps the ids that a function of (index of the prompt, ids so far) returns. It is not called
+    for texts that have ended. Raises ConfigError if it returns no ids, or one outside the
+    vocabulary.
 
-    rows: the prompt that each row belongs to.
+    rows: index of the prompt of each row.
     """
 
     allowed: Allowed
@@ -180,39 +181,45 @@ class AllowedNext:
                 raise config_error(
                     "allowed",
                     f"must return at least one id, and ids from 0 to {vocab - 1}",
-                    got=f"{listed} for row {row} behind {len(text)} tokens",
+                    got=f"{listed} for row {row} after {len(text)} tokens",
                 )
             kept[at, listed] = scores[at, listed]
         return kept
 
 
-def constraints(how: Decoding, prompt: int, rows: Sequence[int]) -> list[Processor]:
+def constraints(decoding: Decoding, prompt: int, rows: Sequence[int]) -> list[Processor]:
     """Processors that depend on the text after `prompt` tokens; `rows` as in AllowedNext."""
     found: list[Processor] = []
-    if how.repetition_penalty is not None:
-        found.append(RepetitionPenalty(how.repetition_penalty))
-    if callable(how.allowed):
-        found.append(AllowedNext(how.allowed, how.end, prompt, rows))
-    elif how.allowed is not None:
-        found.append(AllowedIds(tuple({*how.allowed, *(() if how.end is None else (how.end,))})))
-    if how.min_new_tokens:
-        found.append(MinNewTokens(how.min_new_tokens, how.end, prompt))
-    if how.no_repeat_ngram is not None:  # the last one: it sees what the others left
-        found.append(NoRepeatNgram(how.no_repeat_ngram))
+    if decoding.repetition_penalty is not None:
+        found.append(RepetitionPenalty(decoding.repetition_penalty))
+    if callable(decoding.allowed):
+        found.append(AllowedNext(decoding.allowed, decoding.end, prompt, rows))
+    elif decoding.allowed is not None:
+        found.append(
+            AllowedIds(
+                tuple({*decoding.allowed, *(() if decoding.end is None else (decoding.end,))})
+            )
+        )
+    if decoding.min_new_tokens:
+        found.append(MinNewTokens(decoding.min_new_tokens, decoding.end, prompt))
+    if (
+        decoding.no_repeat_ngram is not None
+    ):  # last, because it checks whether all tokens are excluded
+        found.append(NoRepeatNgram(decoding.no_repeat_ngram))
     return found
 
 
-def warpers(how: Decoding) -> list[Processor]:
-    """Processors of a draw; none for temperature 0 and in contrastive search."""
-    if how.greedy or how.penalty_alpha is not None:
+def warpers(decoding: Decoding) -> list[Processor]:
+    """Processors that change the distribution; none for temperature 0 and contrastive search."""
+    if decoding.greedy or decoding.penalty_alpha is not None:
         return []
     found: list[Processor] = []
-    if how.temperature is not None and how.temperature != 1:
-        found.append(Temperature(how.temperature))
+    if decoding.temperature is not None and decoding.temperature != 1:
+        found.append(Temperature(decoding.temperature))
     shapes: Any = (
-        (how.top_k, TopK),
-        (how.top_p, TopP),
-        (how.min_p, MinP),
-        (how.typical_p, TypicalP),
+        (decoding.top_k, TopKFilter),
+        (decoding.top_p, TopPFilter),
+        (decoding.min_p, MinPFilter),
+        (decoding.typical_p, TypicalPFilter),
     )
     return found + [kind(value) for value, kind in shapes if value is not None]

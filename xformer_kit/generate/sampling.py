@@ -1,4 +1,4 @@
-"""Generation token by token: greedy, drawn from the model's distribution, or contrastive."""
+"""Generation token by token: greedy, sampling, contrastive or speculative."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.generate.beam import beam_search
-from xformer_kit.generate.choosing import Choice
 from xformer_kit.generate.contrastive import contrast
 from xformer_kit.generate.options import Decoding
-from xformer_kit.generate.reading import Prompt, Reading, generating, prompt_of
+from xformer_kit.generate.prompt import CachedModel, Prompt, generating, prompt_of
 from xformer_kit.generate.speculative import check_draft, speculate
+from xformer_kit.generate.token_sampler import TokenSampler
 from xformer_kit.registry import config_error
 
 
@@ -26,22 +26,23 @@ def generate(
     draft: nn.Module | None = None,
     **options: Any,
 ) -> Tensor:
-    """Prompts (b, t) and their continuations, (b * num_return, t + n) with n up to max_new_tokens.
+    """Returns prompts (b, t) with their continuations, (b * num_return, t + n), n <=
+    max_new_tokens.
 
-    The texts of one prompt follow each other. A row that ended is filled with `end`; when all have,
-    nothing more is computed. Without ids the text begins with `start`. `beam` searches (see
-    `beam_search`, which gives scores too); all else is as in `stream`.
+    The texts of one prompt are consecutive rows. Rows that have ended are filled with `end`;
+    generation stops when all have. Without ids every text begins with `start`. With `beam` it is
+    beam search (see `beam_search`, which also returns scores). Other arguments are as in `stream`.
     """
-    given: Any = {"source": source, "source_real": source_real, "real": real}
+    inputs: Any = {"source": source, "source_real": source_real, "real": real}
     if options.get("beam") is not None:
-        options["draft"] = draft  # a search refuses one
-        found = beam_search(model, ids, max_new_tokens, **given, **options)
+        options["draft"] = draft  # beam search rejects it
+        found = beam_search(model, ids, max_new_tokens, **inputs, **options)
         return found.ids.flatten(0, 1)
-    prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)
-    new = list(_stream(model, prompt, how, draft))
+    prompt, decoding = _checked(model, ids, max_new_tokens, draft, inputs, options)
+    new = list(_stream(model, prompt, decoding, draft))
     start = prompt.tokens.ids
-    if how.num_return > 1:
-        start = start.repeat_interleave(how.num_return, 0)
+    if decoding.num_return > 1:
+        start = start.repeat_interleave(decoding.num_return, 0)
     return torch.cat([start, *(token[:, None] for token in new)], 1)
 
 
@@ -56,28 +57,28 @@ def stream(
     draft: nn.Module | None = None,
     **options: Any,
 ) -> Iterator[Tensor]:
-    """The next tokens of prompts (b, t), one (b * num_return,) tensor after another, as soon as
-    each is known.
+    """Yields the next tokens of prompts (b, t), one tensor (b * num_return,) per step.
 
-    A model of two stacks is given a source (b, s), and `start` or the first tokens of the target as
-    ids. Prompts of different lengths are padded on the left, with real (b, t) False there;
-    source_real is False on the source's padding. `draft`, a smaller model of the same vocabulary,
-    proposes `ahead` tokens at once (see `speculate`); `penalty_alpha` with `top_k` is contrastive
-    search (see `contrast`). `options` are those of `Decoding`; `stop` needs model.tokenizer. The
-    model is in evaluation mode meanwhile.
+    ids: prompts; those of different lengths are padded on the left, with real (b, t) False there.
+    source: (b, s), for a model of two stacks, with source_real False on padding; `ids` are then the
+    first tokens of the target, or `start` is inputs.
+    draft: a smaller model with the same vocabulary that proposes `ahead` tokens at once (see
+    `speculate`).
+    options: those of `Decoding`. `penalty_alpha` with `top_k` is contrastive search (see
+    `contrast`); `stop` needs model.tokenizer.
 
-    Raises ConfigError for an empty prompt, for options out of range or that exclude each other, and
-    for more tokens than a position knows.
+    The model is in evaluation mode during generation. Raises ConfigError for an empty prompt, for
+    options out of range or that exclude each other, and for more tokens than the model supports.
     """
     if options.get("beam") is not None:
         raise config_error(
             "beam",
-            "a search knows its texts only at its end",
+            "beam search has texts only at its end",
             fix="Call generate, or leave beam out.",
         )
-    given = {"source": source, "source_real": source_real, "real": real}
-    prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)
-    return _stream(model, prompt, how, draft)
+    inputs = {"source": source, "source_real": source_real, "real": real}
+    prompt, decoding = _checked(model, ids, max_new_tokens, draft, inputs, options)
+    return _stream(model, prompt, decoding, draft)
 
 
 def _checked(
@@ -85,34 +86,36 @@ def _checked(
     ids: Tensor | None,
     new: int,
     draft: Any,
-    given: dict[str, Any],
+    inputs: dict[str, Any],
     options: dict[str, Any],
 ) -> tuple[Prompt, Decoding]:
-    """The prompt and the options, checked."""
+    """Returns the checked prompt and options."""
     if draft is not None:
         check_draft(model, draft)
-    how = Decoding.of(model.vocab_size, draft is not None, max_new_tokens=new, **options)
-    return prompt_of(model, ids, new, start=how.start, **given), how
+    decoding = Decoding.of(model.vocab_size, draft is not None, max_new_tokens=new, **options)
+    return prompt_of(model, ids, new, start=decoding.start, **inputs), decoding
 
 
-def _stream(model: Any, prompt: Prompt, how: Decoding, draft: Any) -> Iterator[Tensor]:
-    choice = Choice(how, prompt, model)
-    if how.penalty_alpha is not None:
-        return contrast(model, prompt, choice)
+def _stream(model: Any, prompt: Prompt, decoding: Decoding, draft: Any) -> Iterator[Tensor]:
+    sampler = TokenSampler(decoding, prompt, model)
+    if decoding.penalty_alpha is not None:
+        return contrast(model, prompt, sampler)
     return (
-        _drawn(model, prompt, choice) if draft is None else speculate(model, draft, prompt, choice)
+        _sample_tokens(model, prompt, sampler)
+        if draft is None
+        else speculate(model, draft, prompt, sampler)
     )
 
 
 @torch.inference_mode()
-def _drawn(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
-    many = choice.how.max_new_tokens
-    with generating(model, many, prompt.rows * choice.how.num_return):
-        reading = Reading(model, prompt, many)
-        logits = reading.first(choice.how.num_return)
-        for left in reversed(range(many)):
-            new = choice(logits)
+def _sample_tokens(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tensor]:
+    new_tokens = sampler.decoding.max_new_tokens
+    with generating(model, new_tokens, prompt.rows * sampler.decoding.num_return):
+        cached_model = CachedModel(model, prompt, new_tokens)
+        logits = cached_model.first(sampler.decoding.num_return)
+        for remaining in reversed(range(new_tokens)):
+            new = sampler(logits)
             yield new
-            if not left or choice.over:
+            if not remaining or sampler.over:
                 return
-            logits = reading(new)
+            logits = cached_model(new)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.generate.reading import evaluating, prompt_of
+from xformer_kit.generate.prompt import evaluating, prompt_of
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import config_error
 
@@ -24,16 +24,18 @@ def score(
     prefix: Tensor | None = None,
     start: int | None = None,
 ) -> Tensor:
-    """log p of each token of texts (b, t) in nats, given those before it and the source: (b, t -
-    1), or (b, t) behind `start`, which then stands in front of every text. The sum over a row is
-    the text's log-probability.
+    """Returns log p of each token of texts (b, t) in nats, given the earlier tokens and the source:
+    (b, t - 1), or (b, t) with `start`, which is prepended to every text. The sum over a row is the
+    text's log-probability.
 
-    real (b, t) is False on padding, on either side; prefix (b, t) is True on what is given, not
-    predicted, and what mask=prefix sees whole. Both have log-probability 0, as has the first real
-    token, which stands behind nothing. Raises ConfigError for what the model cannot read.
+    real: (b, t), False on padding, on either side.
+    prefix: (b, t), True on tokens that are given and not predicted (the prefix of mask=prefix).
+
+    Padding, prefix and the first real token have log-probability 0. Raises ConfigError for inputs
+    that the model cannot read.
     """
     if start is not None and isinstance(ids, Tensor) and ids.ndim == 2:
-        ids, real, prefix = _begun(ids, real, prefix, start)
+        ids, real, prefix = _prepend_start(ids, real, prefix, start)
     prompt = prompt_of(model, ids, None, source=source, source_real=source_real, real=real)
     if ids.shape[1] < 2:
         raise config_error(
@@ -48,22 +50,22 @@ def score(
         encoded = None if prompt.source is None else model.encode(prompt.source)[0]
         hidden, _ = model.hidden(tokens, source=encoded)
         found = _log_probability(model.head, hidden, ids[:, 1:], model.vocab_size)
-    asked = torch.ones_like(ids[:, 1:], dtype=torch.bool)
+    predicted = torch.ones_like(ids[:, 1:], dtype=torch.bool)
     if real is not None:
-        asked = real[:, 1:] & real[:, :-1]
+        predicted = real[:, 1:] & real[:, :-1]
     if prefix is not None:
-        asked = asked & ~prefix[:, 1:]
-    return found.masked_fill(~asked, 0)
+        predicted = predicted & ~prefix[:, 1:]
+    return found.masked_fill(~predicted, 0)
 
 
-def _begun(
+def _prepend_start(
     ids: Tensor, real: Tensor | None, prefix: Tensor | None, start: int
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The same with `start` in front."""
+    """Returns the fields with `start` prepended."""
     if real is not None and not real[:, 0].all():
         raise config_error(
             "real",
-            "must be True at the beginning of every row after start",
+            "must be True at the beginning of every row with start",
             fix="Pad texts on the right.",
         )
     ids = F.pad(ids, (1, 0), value=start)
@@ -74,8 +76,8 @@ def _begun(
 
 
 def _log_probability(head: Any, hidden: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
-    """hidden (b, t, dim), ids (b, t) -> (b, t), in chunks, so that all logits never exist at
-    once.
+    """log p (b, t) of ids (b, t) from hidden states (b, t, dim), in chunks, so that all logits
+    never exist at once.
     """
     step = max(1, CHUNK // (len(ids) * vocab_size))
     parts = zip(hidden.split(step, 1), ids.split(step, 1), strict=True)

@@ -1,8 +1,8 @@
 """Speculative decoding: a smaller model proposes several tokens for one step of the model, which
 accepts or replaces them.
 
-The text is distributed as the model's own draws, and with temperature 0 is its greedy text, for
-any draft.
+The text has the distribution of the model's own samples, and with temperature 0 it is the model's
+greedy text, for any draft.
 """
 
 from collections.abc import Iterator
@@ -12,34 +12,35 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.generate.choosing import Choice, Draws, drawn
-from xformer_kit.generate.reading import Prompt, Reading, generating
+from xformer_kit.generate.prompt import CachedModel, Prompt, generating
+from xformer_kit.generate.token_sampler import Draws, TokenSampler, sample
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import config_error
 
 
 @torch.inference_mode()
-def speculate(model: Any, draft: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
+def speculate(model: Any, draft: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tensor]:
     """The next tokens (b,), one after another (Leviathan et al., 2023, arXiv:2211.17192, algorithm
     1).
 
-    A proposed token x is kept with probability min(1, p(x) / q(x)), p the model's and q the draft's
-    distribution; the first that is not is drawn anew from the positive part of p - q. All rows go
-    on by what the slowest of them keeps, which leaves each row's distribution as it is: whether a
-    token is kept never depends on that token's own later ones.
+    A proposed token x is accepted with probability min(1, p(x) / q(x)), p the model's and q the
+    draft's distribution; the first rejected one is replaced by a sample of the positive part of p -
+    q. All rows advance by the smallest number of accepted tokens of any row. That does not change
+    the distribution of a row, because the acceptance of a token does not depend on later tokens.
     """
-    left, ahead = choice.how.max_new_tokens, 4 if choice.how.ahead is None else choice.how.ahead
-    rows = prompt.rows * choice.how.num_return
-    with generating(model, left, rows * (ahead + 1)), generating(draft, left, rows):
-        pair = Pair(model, draft, prompt, choice)
-        new = pair.first()
+    remaining = sampler.decoding.max_new_tokens
+    ahead = 4 if sampler.decoding.ahead is None else sampler.decoding.ahead
+    rows = prompt.rows * sampler.decoding.num_return
+    with generating(model, remaining, rows * (ahead + 1)), generating(draft, remaining, rows):
+        decoder = SpeculativeDecoder(model, draft, prompt, sampler)
+        new = decoder.first()
         while True:
             for token in new:
-                yield choice.take(token)
-                left -= 1
-                if not left or choice.over:
+                yield sampler.append(token)
+                remaining -= 1
+                if not remaining or sampler.over:
                     return
-            new = pair.round(min(ahead, left - 1))
+            new = decoder.round(min(ahead, remaining - 1))
 
 
 class Proposal(NamedTuple):
@@ -51,102 +52,107 @@ class Proposal(NamedTuple):
     share: Tensor
 
 
-class Pair:
-    """A model and its draft, reading the same texts."""
+class SpeculativeDecoder:
+    """A model and its draft, with caches of the same texts."""
 
-    def __init__(self, model: Any, draft: Any, prompt: Prompt, choice: Choice):
-        self.choice = choice
-        new = choice.how.max_new_tokens
-        self.model = Reading(model, prompt, new)
-        self.draft = Reading(draft, prompt, new)
-        # (b, n), tokens that the draft has not read, the newest last
-        self.unread = prompt.tokens.ids[:, :0]
+    def __init__(self, model: Any, draft: Any, prompt: Prompt, sampler: TokenSampler):
+        self.sampler = sampler
+        new = sampler.decoding.max_new_tokens
+        self.model = CachedModel(model, prompt, new)
+        self.draft = CachedModel(draft, prompt, new)
+        # (b, n), tokens that are not in the draft's cache, the newest last
+        self.uncached = prompt.tokens.ids[:, :0]
 
     def first(self) -> list[Tensor]:
-        """The first token after the prompt, which both read."""
-        copies = self.choice.how.num_return
-        share = self._share(self.model.first(copies)[:, None], self.unread)
+        """Computes the prompt with both models; returns the first token."""
+        copies = self.sampler.decoding.num_return
+        share = self._share(self.model.first(copies)[:, None], self.uncached)
         self.draft.first(copies)
-        self.unread = drawn(share[:, 0], self.choice.draws)[:, None]
-        return [self.unread[:, 0]]
+        self.uncached = sample(share[:, 0], self.sampler.draws)[:, None]
+        return [self.uncached[:, 0]]
 
     def round(self, count: int) -> list[Tensor]:
-        """One to count + 1 tokens (b,): those of the draft that every row keeps, and one of the
-        model's own.
+        """Returns 1 to count + 1 tokens (b,): those of the draft that all rows accept, and one of
+        the model.
         """
-        newest = self.unread[:, -1:]
+        newest = self.uncached[:, -1:]
         proposal = self._propose(count)
         read = self.model.hidden(Tokens(ids=torch.cat([newest, proposal.ids], 1)))
         share = self._share(self.model.model.head(read), proposal.ids)  # (b, count + 1, vocab)
-        kept = self._kept(proposal, share)
-        least = int(kept.min())
-        own = drawn(_residual(proposal, share, least), self.choice.draws)
-        if least < count:
-            own = torch.where(kept > least, proposal.ids[:, least], own)
-        self._rewind(proposal, least, own)
-        return [*proposal.ids[:, :least].unbind(1), own]
+        accepted = self._accepted(proposal, share)
+        num_accepted = int(accepted.min())
+        model_token = sample(_residual(proposal, share, num_accepted), self.sampler.draws)
+        if num_accepted < count:
+            model_token = torch.where(
+                accepted > num_accepted, proposal.ids[:, num_accepted], model_token
+            )
+        self._rewind(proposal, num_accepted, model_token)
+        return [*proposal.ids[:, :num_accepted].unbind(1), model_token]
 
     def _propose(self, count: int) -> Proposal:
-        """The draft's own draws, one after another."""
-        rows, vocab = len(self.unread), self.draft.model.vocab_size
-        ids, shares, unread = self.unread[:, :0], [], self.unread
+        """Samples `count` tokens of the draft, one after another."""
+        rows, vocab = len(self.uncached), self.draft.model.vocab_size
+        ids, shares, uncached = self.uncached[:, :0], [], self.uncached
         for _ in range(count):
-            logits = self.draft.model.head(self.draft.hidden(Tokens(ids=unread))[:, -1:])
+            logits = self.draft.model.head(self.draft.hidden(Tokens(ids=uncached))[:, -1:])
             shares.append(self._share(logits, ids, only_last=True)[:, 0])
-            unread = drawn(shares[-1], self.choice.draws)[:, None]
-            ids = torch.cat([ids, unread], 1)
+            uncached = sample(shares[-1], self.sampler.draws)[:, None]
+            ids = torch.cat([ids, uncached], 1)
         none = torch.zeros(rows, 0, vocab, device=ids.device)
         return Proposal(ids, torch.stack(shares, 1) if shares else none)
 
     def _share(self, logits: Tensor, ids: Tensor, only_last: bool = False) -> Tensor:
-        """The distributions (b, n, vocab) of logits: one after each beginning of `ids`, or only the
-        last one.
+        """The distributions (b, n, vocab) of logits (b, n, vocab): after the first 0, 1, ... of
+        `ids`, or only after all of them.
         """
-        shaped, text = self.choice.shaped, self.choice.text
-        if text is None:  # each is shaped on its own
-            scores = shaped(logits.flatten(0, 1), None).view_as(logits)
+        process, text = self.sampler.process, self.sampler.text
+        if text is None:  # no processor depends on the text
+            scores = process(logits.flatten(0, 1), None).view_as(logits)
         else:
             ends = [ids.shape[1]] if only_last else range(logits.shape[1])
-            behind = [torch.cat([text, ids[:, :n]], 1) for n in ends]
-            scores = torch.stack([shaped(logits[:, j], past) for j, past in enumerate(behind)], 1)
-        if self.choice.how.greedy:
+            texts = [torch.cat([text, ids[:, :n]], 1) for n in ends]
+            scores = torch.stack([process(logits[:, j], past) for j, past in enumerate(texts)], 1)
+        if self.sampler.decoding.greedy:
             return F.one_hot(scores.argmax(-1), scores.shape[-1]).float()
         return scores.float().softmax(-1)
 
-    def _kept(self, proposal: Proposal, share: Tensor) -> Tensor:
-        """How many of the proposed tokens each row keeps, (b,); one that has ended keeps all."""
+    def _accepted(self, proposal: Proposal, share: Tensor) -> Tensor:
+        """Number of proposed tokens that each row accepts, (b,); all in rows that have ended."""
         ids, count = proposal.ids[..., None], proposal.ids.shape[1]
         p, q = share[:, :count].gather(-1, ids)[..., 0], proposal.share.gather(-1, ids)[..., 0]
-        kept = (_uniform(p, self.choice.draws) * q < p).long().cumprod(-1).sum(-1)
-        ending = self.choice.ending
-        return kept if ending is None else kept.masked_fill(ending.done, count)
+        accepted = (_uniform(p, self.sampler.draws) * q < p).long().cumprod(-1).sum(-1)
+        stop_criteria = self.sampler.stop_criteria
+        return (
+            accepted if stop_criteria is None else accepted.masked_fill(stop_criteria.done, count)
+        )
 
-    def _rewind(self, proposal: Proposal, kept: int, own: Tensor) -> None:
-        """Remove the tokens that were not kept from the caches."""
+    def _rewind(self, proposal: Proposal, accepted: int, model_token: Tensor) -> None:
+        """Removes the rejected tokens from the caches."""
         count = proposal.ids.shape[1]
-        self.model.past.rewind(count - kept)
-        if kept < count:
-            self.draft.past.rewind(count - kept - 1)  # the last proposed token was never read
-            self.unread = own[:, None]
+        self.model.past.rewind(count - accepted)
+        if accepted < count:
+            # the last proposed token is not in the draft's cache
+            self.draft.past.rewind(count - accepted - 1)
+            self.uncached = model_token[:, None]
         else:
-            self.unread = torch.cat(
-                [proposal.ids[:, -1:] if count else self.unread, own[:, None]], 1
+            self.uncached = torch.cat(
+                [proposal.ids[:, -1:] if count else self.uncached, model_token[:, None]], 1
             )
 
 
 def _residual(proposal: Proposal, share: Tensor, at: int) -> Tensor:
-    """The distribution of the token after the kept ones, (b, vocab): the positive part of p - q, or
-    p if nothing was proposed.
+    """The distribution of the token after the accepted ones, (b, vocab): the positive part of p -
+    q, or p if no token was proposed there.
     """
     if at == proposal.ids.shape[1]:
         return share[:, at]
-    left = (share[:, at] - proposal.share[:, at]).clamp(min=0)
-    # the sum is 0 if p is q: such a token is always kept
-    return left.where(left.sum(-1, keepdim=True) > 0, share[:, at])
+    residual = (share[:, at] - proposal.share[:, at]).clamp(min=0)
+    # the sum is 0 if p is q: such a token is always accepted
+    return residual.where(residual.sum(-1, keepdim=True) > 0, share[:, at])
 
 
 def _uniform(like: Tensor, draws: Draws) -> Tensor:
-    """Draws from [0, 1), (b, k)."""
+    """Uniform random numbers in [0, 1), (b, k)."""
     if isinstance(draws, list):
         return torch.stack(
             [torch.rand(like.shape[1], generator=draw, device=like.device) for draw in draws]
@@ -155,7 +161,7 @@ def _uniform(like: Tensor, draws: Draws) -> Tensor:
 
 
 def check_draft(model: Any, draft: Any) -> None:
-    """Raises ConfigError for a draft that cannot read or write what the model does."""
+    """Raises ConfigError for a draft with another vocabulary or other stacks than the model."""
     if draft.vocab_size != model.vocab_size or draft.source_vocab_size != model.source_vocab_size:
         raise config_error(
             "draft",
@@ -163,7 +169,9 @@ def check_draft(model: Any, draft: Any) -> None:
             got=f"{draft.vocab_size} tokens and {model.vocab_size}",
         )
     if draft.names != model.names:
-        theirs, ours = " and ".join(draft.names), " and ".join(model.names)
+        draft_stacks, model_stacks = " and ".join(draft.names), " and ".join(model.names)
         raise config_error(
-            "draft", "must have the model's stacks", got=f"{theirs}, and the model has {ours}"
+            "draft",
+            "must have the model's stacks",
+            got=f"{draft_stacks}, and the model has {model_stacks}",
         )

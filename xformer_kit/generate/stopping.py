@@ -1,4 +1,4 @@
-"""The ends of texts: an id, or stop texts."""
+"""Stop criteria: an id, or stop texts."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from xformer_kit.generate.options import Decoding
 from xformer_kit.registry import config_error
 
 
-class Ending:
+class StopCriteria:
     """Which rows have ended: with the id `end`, or with a text of `stop`. Called with the new
     tokens (b,) of all rows, it returns them with `end` in rows that ended before.
 
@@ -17,22 +17,26 @@ class Ending:
     different times and have no id to be filled with.
     """
 
-    def __init__(self, how: Decoding, rows: int, device: torch.device, tokenizer: Any = None):
-        if how.stops and tokenizer is None:
+    def __init__(self, decoding: Decoding, rows: int, device: torch.device, tokenizer: Any = None):
+        if decoding.stops and tokenizer is None:
             raise config_error(
                 "stop",
                 "texts need model.tokenizer, and the model has none",
                 fix="Load the model from a run, or give end.",
             )
-        if how.stops and how.end is None and rows > 1:
+        if decoding.stops and decoding.end is None and rows > 1:
             raise config_error(
                 "stop",
                 f"{rows} rows stop at different times",
                 fix="Give end, the id to fill them with.",
             )
-        self.end = how.end
+        self.end = decoding.end
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.texts = [Tail(how.stops, tokenizer) for _ in range(rows)] if how.stops else []
+        self.texts = (
+            [StopTextMatcher(decoding.stops, tokenizer) for _ in range(rows)]
+            if decoding.stops
+            else []
+        )
 
     def __call__(self, new: Tensor) -> Tensor:
         if self.end is not None:
@@ -48,8 +52,8 @@ class Ending:
         return bool(self.done.all())
 
 
-class Tail:
-    """The newest text of one row: as much as a stop text may still begin in."""
+class StopTextMatcher:
+    """Searches the text of one row for stop texts; keeps only characters in which one may begin."""
 
     def __init__(self, stops: tuple[str, ...], tokenizer: Any):
         self.stops = stops
@@ -58,7 +62,7 @@ class Tail:
         self.keep = max(map(len, stops)) - 1  # characters
 
     def __call__(self, new: int) -> bool:
-        """One more id; whether a stop text is complete."""
+        """Appends an id; returns whether a stop text is complete."""
         text = self.text + self.decode(new)
         self.text = text[max(0, len(text) - self.keep) :]
         return any(stop in text for stop in self.stops)

@@ -14,7 +14,7 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.tree import ranges
-from xformer_kit.kernel import KERNELS, Kernel, against
+from xformer_kit.kernel import KERNELS, Kernel, cannot_train
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
@@ -82,7 +82,7 @@ def attentions(
     for depth, block in enumerate(plan.blocks):
         for sub in block.sublayers:
             if sub.kind == "attn":
-                at = stack.calls[depth].group_of[sub.name]
+                at = stack.layers[depth].group_of[sub.name]
                 run = None if contexts is None else _run(config, stack, rows, at, contexts[at], sub)
                 yield depth, _explained(sub, run)
 
@@ -110,7 +110,7 @@ def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
     asked = context.attn.computes
     for other in sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed):
         if KERNELS[other].speed > KERNELS[name].speed and asked in KERNELS[other].computes:
-            yield other, against(other, context) or "it could too, and kernel=auto takes it"
+            yield other, cannot_train(other, context) or "it could too, and kernel=auto takes it"
 
 
 def contexts_of(
@@ -119,8 +119,8 @@ def contexts_of(
     """In the order of the stack's groups; None for a component that reads values."""
     length, dtype = config["data"]["seq_len"], memory.weights_dtype(config)
     ids = torch.zeros(rows, length, dtype=torch.int64, device="meta")
-    tokens = Tokens(ids=ids, document=torch.zeros_like(ids) if documents else None).placed()
-    source = Tokens(ids=torch.zeros_like(ids)).placed()
+    tokens = Tokens(ids=ids, document=torch.zeros_like(ids) if documents else None).with_positions()
+    source = Tokens(ids=torch.zeros_like(ids)).with_positions()
     try:
         return stack.contexts(tokens, tokens, source, dtype)
     except (RuntimeError, NotImplementedError):

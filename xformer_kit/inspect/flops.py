@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from xformer_kit.inspect.weights import uncompiled
-from xformer_kit.kernel import Chunked, Kernel, Reference
+from xformer_kit.kernel import ChunkedRecurrence, Kernel, Reference
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.tokens import Tokens
 
@@ -138,7 +138,7 @@ def _as_written(model: nn.Module) -> Iterator[None]:
         if isinstance(getattr(module, "kernel", None), Kernel):
             state = getattr(module, "computes", "scores") == "recurrence"
             kept.append((module, "kernel", module.kernel))
-            module.kernel = Chunked() if state else reference  # type: ignore[assignment]
+            module.kernel = ChunkedRecurrence() if state else reference  # type: ignore[assignment]
         if isinstance(module, Stack):
             kept.append((module, "kernels", module.kernels))
             module.kernels = dict.fromkeys(module.kernels, reference)

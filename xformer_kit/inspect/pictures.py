@@ -118,7 +118,7 @@ def _of_model(model: Model) -> Iterator[tuple[str, Mask, int]]:
     for name in model.names:
         stack: Any = model.get_submodule(name)
         alike: dict[tuple[str, Mask, int], list[int]] = {}
-        for depth, block in enumerate(stack.calls):
+        for depth, block in enumerate(stack.layers):
             for sub, index in block.group_of.items():
                 look = stack.groups[index]
                 alike.setdefault((sub, look.mask, look.heads), []).append(depth)

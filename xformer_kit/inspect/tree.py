@@ -10,7 +10,7 @@ from torch import nn
 from xformer_kit.inspect import parameters
 from xformer_kit.inspect.components import written
 from xformer_kit.model.block import Block
-from xformer_kit.model.head import Shape
+from xformer_kit.model.head import LogitShape
 from xformer_kit.model.model import Model
 from xformer_kit.placement import normed
 from xformer_kit.plan import CARRIED, KINDS, BlockPlan, StackPlan, SublayerPlan
@@ -184,7 +184,7 @@ class _Tree:
         return Node(name, what or _what(module), size, cost, tuple(children))
 
 
-def _shape(shape: Shape) -> Iterator[str]:
+def _shape(shape: LogitShape) -> Iterator[str]:
     """What becomes of the logits."""
     if isinstance(shape.scale, str):
         yield "x a factor of each"

@@ -113,7 +113,7 @@ def _calls(model: Model) -> Iterator[Call]:
     """Every attention of every layer; layers may share one."""
     for name in model.names:
         stack: Any = model.get_submodule(name)
-        for depth, block in enumerate(stack.calls):
+        for depth, block in enumerate(stack.layers):
             for sub, attn in block.attentions().items():
                 hooks = stack.hooks[stack.groups[block.group_of[sub]].position]
                 yield Call(f"{name}.{depth}.{sub}", depth, attn, "bias" in hooks)
@@ -205,30 +205,32 @@ class Watching(Kernel):
         for rest in ("prepare", "recur", "explain"):
             setattr(self, rest, getattr(kernel, rest))
 
-    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, score_fn=None):
         if self.on:
-            memo = context.memo
-            before = None if memo is None else dict(memo)
+            state = context.cross_layer_state
+            before = None if state is None else dict(state)
             seen = context
             if not isinstance(self.kernel, Reference):
                 wide = torch.promote_types(q.dtype, torch.float32)
                 prepared = REFERENCE.prepare(context, q.shape[1], self.biased, wide)
                 seen = context._replace(prepared=prepared)
-            self.calls.append(weights_of(q, k, seen, scale, scores, weigh))
-            if memo is not None:  # what crosses layers is left there once
-                memo.clear()
-                memo.update(before)
-        more = () if weigh is None else (weigh,)
+            self.calls.append(weights_of(q, k, seen, scale, scores, score_fn))
+            if state is not None:  # each layer adds to it only once
+                state.clear()
+                state.update(before)
+        more = () if score_fn is None else (score_fn,)
         return self.kernel(q, k, v, context, scale, dropout, scores, *more)
 
 
-def weights_of(q: Tensor, k: Tensor, context: Any, scale: float, scores: Any, weigh: Any) -> Tensor:
+def weights_of(
+    q: Tensor, k: Tensor, context: Any, scale: float, scores: Any, score_fn: Any
+) -> Tensor:
     """The weights (b, h, t, s) of what `reference` is given, in fp32 at least."""
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k = q.to(wide), k.to(wide)
     with torch.autocast(q.device.type, enabled=False):
         return REFERENCE.weights(
-            q, k, context, scale, 0.0, None if scores is None else scores.to(wide), weigh
+            q, k, context, scale, 0.0, None if scores is None else scores.to(wide), score_fn
         )
 
 
@@ -263,7 +265,7 @@ def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]
         if context.depth not in wanted:
             return
         calls = [] if watching is None else watching.calls
-        weights = attn.weighed(
+        weights = attn.attention_weights(
             calls, partial(_probed, attn, args[0], kwargs.get("source"), context)
         )
         if weights is not None:

@@ -1,17 +1,17 @@
-"""How are scores computed? Which kernel, and why?"""
+"""Kernels: implementations of attention and of recurrences, and the choice among them."""
 
 from xformer_kit.kernel.base import (
     KERNELS,
-    Explanation,
     Kernel,
-    against,
+    KernelExplanation,
+    cannot_compute,
+    cannot_train,
+    cannot_train_on,
     choose,
-    refusal,
-    untrained,
     visible,
 )
-from xformer_kit.kernel.chunked import Chunked
-from xformer_kit.kernel.flex import Either, Flex
+from xformer_kit.kernel.chunked import ChunkedRecurrence
+from xformer_kit.kernel.flex import Flex, SDPAOrFlex
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.kernel.reference import Reference, spread
 from xformer_kit.kernel.sdpa import SDPA
@@ -20,19 +20,19 @@ from xformer_kit.kernel.varlen import Varlen
 __all__ = [
     "KERNELS",
     "SDPA",
-    "Chunked",
-    "Either",
-    "Explanation",
+    "ChunkedRecurrence",
     "Flex",
     "Kernel",
+    "KernelExplanation",
     "Recurrence",
     "Reference",
+    "SDPAOrFlex",
     "Varlen",
-    "against",
+    "cannot_compute",
+    "cannot_train",
+    "cannot_train_on",
     "choose",
-    "refusal",
     "segments",
     "spread",
-    "untrained",
     "visible",
 ]

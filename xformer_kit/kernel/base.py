@@ -1,8 +1,8 @@
-"""The contract of a kernel, and the choice among them.
+"""The base class of kernels, and the choice among them.
 
-A kernel computes softmax(mask(scores)) v, and one that can takes other weights than softmax's.
-Attentions that keep a state in place of scores have kernels of their own. A kernel may be refused
-by a composition; the composition never is, for `reference` can compute every one.
+A kernel computes softmax(mask(scores)) v, some also with other weights. Attentions that keep a
+state instead of scores have their own kernels. `reference` computes every composition, so that
+another kernel may reject one without making it impossible.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,25 +15,24 @@ from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Context, Fault, Options, Registry
 
-Weigh = Callable[
-    [Tensor, Tensor | None], Tensor
-]  # (scores with biases, what is seen or None: all) -> weights
+# (scores with biases, attention mask or None) -> weights
+ScoreFn = Callable[[Tensor, Tensor | None], Tensor]
 
 
-class Explanation(NamedTuple):
+class KernelExplanation(NamedTuple):
     """How a kernel runs, for `xformer explain`."""
 
-    how: str = ""  # in a few words
-    kept: int = 0  # scores that each layer keeps for the gradient, of one head and sequence
+    how: str = ""  # a short description
+    kept: int = 0  # scores that each layer saves for backward, per head and sequence
 
 
 class Kernel:
     """Base of all kernels. A kernel is a value without weights.
 
-    speed: `auto` takes the kernel of the highest speed that can.
-    trains_on: the kinds of devices on which it computes gradients; None: all.
-    computes: what attentions may ask of it: `scores` of `__call__`, or `recurrence` of `recur`;
-    with `mixture` it also stands where nothing is asked.
+    speed: `auto` chooses the kernel with the highest speed that can train the composition.
+    trains_on: device types on which it computes gradients; None: all.
+    computes: the values of `Attention.computes` that it supports: `scores` with `__call__`,
+    `recurrence` with `recur`, `mixture` with neither.
     """
 
     speed: float = 0
@@ -42,20 +41,24 @@ class Kernel:
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why the kernel cannot compute the composition."""
+        """Yields why the kernel cannot compute a composition."""
         yield from ()
 
     def prepare(
         self, context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype
     ) -> Any:
-        """Once per forward of a stack, for all its layers with one mask and position: what
-        `__call__` finds in `context.prepared`. `biased` says whether the position has a bias.
+        """Returns `context.prepared` for `__call__`. It is called once per forward of a stack, for
+        all layers with the same mask and position.
+
+        biased: whether the position has a bias.
         """
         return None
 
-    def explain(self, prepared: Any, queries: int, keys: int, dropout: float) -> "Explanation":
-        """How it runs in training with what `prepare` made and that dropout of weights."""
-        return Explanation()
+    def explain(
+        self, prepared: Any, queries: int, keys: int, dropout: float
+    ) -> "KernelExplanation":
+        """Describes how it runs in training, with the result of `prepare` and a dropout."""
+        return KernelExplanation()
 
     def __call__(
         self,
@@ -66,21 +69,24 @@ class Kernel:
         scale: float,
         dropout: float = 0.0,
         scores: Tensor | None = None,
-        weigh: Weigh | None = None,
+        score_fn: ScoreFn | None = None,
     ) -> Tensor:
         """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e); h is a multiple of kv.
 
-        `dropout` is the probability on the weights, 0 outside training. `scores` (b, h, t, s),
-        where a position gives them, take the place of q k^T * scale. `weigh`, where an attention
-        has one (the trait `score` describes it), makes the weights in place of softmax. A
-        row with nothing to see is zero.
+        dropout: probability, on the weights; 0 outside training.
+        scores: (b, h, t, s), of a position that computes scores; replace q k^T * scale.
+        score_fn: computes the weights instead of softmax; the trait `score` describes it.
+
+        The output of a query without visible keys is zero.
         """
         raise NotImplementedError
 
     def recur(self, recurrence: Recurrence, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """What every token reads of a state (b, h, t, e), and the state behind the last, (b, h, d,
-        e); from `state` on.
-        `chunk`: tokens that may be computed at once."""
+        """Returns what every token reads from the state, (b, h, t, e), and the state after the last
+        token, (b, h, d, e).
+
+        state: before the first token. chunk: tokens that may be computed at once.
+        """
         raise NotImplementedError
 
 
@@ -89,17 +95,17 @@ KERNELS = Registry("kernel", base=Kernel)
 
 @KERNELS.register("auto")
 class Auto(Kernel):
-    """The fastest kernel that can compute the composition; `xformer describe` says which."""
+    """The fastest kernel that can compute the composition; `xformer describe` shows which."""
 
 
-def refusal(name: str, context: Context) -> str | None:
+def cannot_compute(name: str, context: Context) -> str | None:
     """Why a kernel cannot compute the composition, or None."""
-    asked = context.attn.computes
-    if name != "auto" and asked not in KERNELS[name].computes:
+    needed = context.attn.computes
+    if name != "auto" and needed not in KERNELS[name].computes:
         attn = f"attn '{context.names['attn']}'"
         if "scores" not in KERNELS[name].computes:
             return f"{attn} keeps no state, whose steps {name} computes"
-        state = "keeps a state and " if asked == "recurrence" else ""
+        state = "keeps a state and " if needed == "recurrence" else ""
         return f"{attn} {state}has no scores that {name} could compute"
     fault = next(KERNELS.cannot({"name": name}, context), None)
     return None if fault is None else fault.rule
@@ -109,33 +115,35 @@ def choose(name: str, context: Context) -> str:
     """The name of the kernel that runs: `name` itself, or for auto the fastest that can."""
     if name != "auto":
         return name
-    able = [n for n in KERNELS if n != "auto" and against(n, context) is None]
+    able = [n for n in KERNELS if n != "auto" and cannot_train(n, context) is None]
     return max(able, key=lambda n: KERNELS[n].speed)
 
 
-def against(name: str, context: Context) -> str | None:
+def cannot_train(name: str, context: Context) -> str | None:
     """Why a kernel cannot train the composition, or None."""
-    return refusal(name, context) or untrained(name, context.device)
+    return cannot_compute(name, context) or cannot_train_on(name, context.device)
 
 
-def untrained(name: str, device: str) -> str | None:
+def cannot_train_on(name: str, device: str) -> str | None:
     """Why a kernel cannot train on a kind of device, or None."""
-    there = KERNELS[name].trains_on
-    if there is None or device in there:
+    devices = KERNELS[name].trains_on
+    if devices is None or device in devices:
         return None
     return (
-        f"{name} computes gradients only on {' and '.join(kind.upper() for kind in there)}, and"
+        f"{name} computes gradients only on {' and '.join(kind.upper() for kind in devices)}, and"
         f" this is a {device.upper()}"
     )
 
 
 def visible(context: AttentionContext, heads: int) -> Tensor | None:
-    """True where the query sees the key, broadcasting to (b, h, q, k); None: all do."""
+    """The attention mask: True where the query may attend to the key; broadcasts to (b, h, q, k).
+    None: everywhere.
+    """
     return context.visible(heads)
 
 
 def covers(context: AttentionContext, band: tuple[float, float] | None) -> bool:
-    """Whether a band lets every query of the context see every key."""
+    """Whether a band lets every query of the context attend to every key."""
     return context.covers(band)
 
 

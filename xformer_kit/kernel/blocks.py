@@ -1,7 +1,7 @@
-"""Queries by blocks, each against the slice of keys that its band lets it see.
+"""Blocks of queries, each with the slice of keys that its band allows.
 
-What a mask hides at both ends of the keys is then never computed, and no table of all pairs of
-tokens is built.
+Scores of masked keys at both ends are then never computed, and no tensor of all pairs of tokens is
+built.
 """
 
 import math
@@ -17,15 +17,14 @@ from xformer_kit.model.tokens import AttentionContext
 
 
 class QueryBlock(NamedTuple):
-    """Queries from `start` to `stop` beside keys from `first` to `last`, both without the end."""
+    """Queries start, ..., stop - 1 with the keys first, ..., last - 1."""
 
     start: int
     stop: int
     first: int
     last: int
-    # the last key is seen only by the last query, the one before by the last two, and so on
-    causal: bool = False
-    # True where seen, or a bias that is -inf where not; broadcasts to (b, h, queries, keys)
+    causal: bool = False  # whether it has as many keys as queries and a causal mask
+    # attention mask, or a bias that is -inf where it is False; broadcasts to (b, h, queries, keys)
     table: Tensor | None = None
 
     @property
@@ -33,21 +32,21 @@ class QueryBlock(NamedTuple):
         return self.last - self.first
 
 
-def cut(
+def query_blocks(
     context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype, size: int
 ) -> tuple[QueryBlock, ...]:
-    """The blocks of a context whose mask is a band, `size` queries each. Tables that are equal are
-    one tensor.
+    """The blocks of a context whose mask is a band, with `size` queries each. Equal tables are one
+    tensor.
     """
     left, right = context.mask.band()
     queries, keys = context.query.length, context.key.length
-    ahead = keys - queries  # keys before the first query: queries are the last of the keys
-    alike = (
+    ahead = keys - queries  # keys before the first query; queries are the last of the keys
+    uniform = (
         context.key.real is None
         and context.key.document is None
         and (not biased or _shifts(context))
     )
-    made: list[QueryBlock] = []
+    blocks: list[QueryBlock] = []
     tables: dict[tuple[int, ...], Tensor | None] = {}
     for start in range(0, queries, size):
         stop = min(start + size, queries)
@@ -59,24 +58,24 @@ def cut(
         )  # distances, query - key
         covered = farthest <= left and nearest >= -right
         square = right == 0 and farthest <= left and stop - start == last - first
-        if square and alike and not biased:
-            made.append(QueryBlock(start, stop, first, last, causal=stop - start > 1))
+        if square and uniform and not biased:
+            blocks.append(QueryBlock(start, stop, first, last, causal=stop - start > 1))
             continue
         shape = (farthest, stop - start, last - first)
-        if not alike or shape not in tables:
-            part = context.part(slice(start, stop), slice(first, last))
-            tables[shape] = table(part, heads, biased, dtype, covered)
-        made.append(QueryBlock(start, stop, first, last, table=tables[shape]))
-    return tuple(made)
+        if not uniform or shape not in tables:
+            part = context.narrow(slice(start, stop), slice(first, last))
+            tables[shape] = attention_table(part, heads, biased, dtype, covered)
+        blocks.append(QueryBlock(start, stop, first, last, table=tables[shape]))
+    return tuple(blocks)
 
 
-def table(
+def attention_table(
     context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype, covered: bool
 ) -> Tensor | None:
-    """What is seen, or the position's bias with -inf where it is not; None: all is seen, without a
-    bias. `covered`: the mask shows all.
+    """The attention mask, or the position's bias with -inf where it is False; None if neither is
+    needed. `covered`: whether `context.mask` allows all pairs.
     """
-    seen = context.seen(heads, covered)
+    seen = context.visible_pairs(heads, covered)
     if not biased:
         return seen
     added = bias(context, heads).to(dtype)
@@ -84,7 +83,7 @@ def table(
 
 
 def _shifts(context: AttentionContext) -> bool:
-    """Whether the bias follows from the distance of two slots."""
+    """Whether the bias depends only on the distance between two slots."""
     ordered = (
         context.query.position is context.query.slot and context.key.position is context.key.slot
     )
@@ -92,10 +91,10 @@ def _shifts(context: AttentionContext) -> bool:
 
 
 def slices(x: Tensor, blocks: Sequence[QueryBlock]) -> list[Tensor]:
-    """What each block sees of keys or values (b, kv, s, d).
+    """The slice of keys or values x (b, kv, s, d) for each block.
 
-    Made of pieces that x is split into once, so that the backward pass touches every key as often
-    as it is seen; a slice of x would send back a gradient as long as x.
+    x is split once into pieces, of which the slices are concatenated: the gradient of a slice of x
+    would be as large as x.
     """
     if all(block.keys == x.shape[2] for block in blocks):
         return [x] * len(blocks)
@@ -106,6 +105,6 @@ def slices(x: Tensor, blocks: Sequence[QueryBlock]) -> list[Tensor]:
     at = {end: i for i, end in enumerate(ends)}
     found = []
     for block in blocks:
-        some = pieces[at[block.first] : at[block.last]]
-        found.append(some[0] if len(some) == 1 else torch.cat(some, 2))
+        parts = pieces[at[block.first] : at[block.last]]
+        found.append(parts[0] if len(parts) == 1 else torch.cat(parts, 2))
     return found

@@ -1,4 +1,4 @@
-"""FlexAttention: mask and bias as functions of one pair of tokens, which are compiled into one
+"""The flex kernel: FlexAttention compiles mask and bias, functions of a query and a key, into one
 fused kernel.
 """
 
@@ -10,33 +10,30 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from xformer_kit.kernel.base import KERNELS, Explanation, Kernel
+from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Fault, config_error
 
-Pair = Callable[
-    [Tensor, Tensor, Tensor, Tensor], Tensor
-]  # (row, head, query, key), all numbers -> what is seen
-BLOCK_MASKS = 64  # of masks and lengths, kept for the next forward
+# (row, head, index of the query, index of the key) -> whether the query may attend to the key
+MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+BLOCK_MASKS = 64  # block masks in the cache
 
 
-class Asked(NamedTuple):
-    """How FlexAttention is called: which blocks of pairs it computes, and whether scores have a
-    bias.
-    """
+class FlexCall(NamedTuple):
+    """How FlexAttention is called."""
 
-    blocks: Any  # a BlockMask, or None: all
-    biased: bool
+    blocks: Any  # a BlockMask; None: no mask
+    biased: bool  # whether scores have a bias
 
 
 @KERNELS.register("flex", also_called=("flex_attention",))
 class Flex(Kernel):
-    """The same equation where mask and bias are functions of a pair of tokens, and blocks that a
-    mask hides are left out (Dong et al., 2024, arXiv:2412.05496). No table of all pairs is held:
-    memory is linear in the text for a window, and for documents.
+    """softmax(mask(q k^T * scale + bias)) v with mask and bias as functions of a query and a key;
+    masked blocks are skipped (Dong et al., 2024, arXiv:2412.05496). Memory is linear in the length
+    for a window and for documents.
 
-    On CUDA it is compiled, and kernel=auto takes it where sdpa would need a table. On a CPU torch
-    computes it step by step, and no gradients.
+    On CUDA it is compiled, and kernel=auto uses it where sdpa would need a mask tensor. On a CPU
+    torch computes it step by step, without gradients.
     """
 
     speed = 0.5
@@ -80,7 +77,7 @@ class Flex(Kernel):
     def prepare(self, context, heads, biased, dtype):
         device, bare = (
             context.query.slot.device,
-            context._replace(prepared=None, position=None, memo=None),
+            context._replace(prepared=None, position=None, cross_layer_state=None),
         )
         lengths = context.query.length, context.key.length
         if (
@@ -88,10 +85,12 @@ class Flex(Kernel):
             and context.key.real is None
             and context.key.document is None
         ):
-            return Asked(None, biased)
+            return FlexCall(None, biased)
         per_head = heads if context.mask.per_head else None
-        if alone(context):  # the mask and the lengths say all
-            return Asked(_kept(context.mask, per_head, *lengths, str(device)), biased)
+        if is_plain(context):  # the block mask depends only on the mask and the lengths
+            return FlexCall(
+                _cached_block_mask(context.mask, per_head, *lengths, str(device)), biased
+            )
         rows = max(
             field.shape[0]
             for tokens in (context.query, context.key)
@@ -99,20 +98,25 @@ class Flex(Kernel):
             if field is not None
         )
         queries, keys = lengths
-        return Asked(
+        return FlexCall(
             _block_mask(
-                pairs(bare), rows if rows > 1 else None, per_head, queries, keys, str(device)
+                mask_function(bare),
+                rows if rows > 1 else None,
+                per_head,
+                queries,
+                keys,
+                str(device),
             ),
             biased,
         )
 
     def explain(self, prepared, queries, keys, dropout):
-        left = (
+        skipped = (
             "" if prepared.blocks is None else ", without the blocks of pairs that the mask hides"
         )
-        return Explanation(f"with mask and bias as functions of a pair of tokens{left}")
+        return KernelExplanation(f"with mask and bias as functions of a pair of tokens{skipped}")
 
-    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, score_fn=None):
         if q.device.type == "cpu":
             if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
                 raise config_error(
@@ -122,16 +126,20 @@ class Flex(Kernel):
                 )
             q, k, v = q.detach(), k.detach(), v.detach()
         run, options = (
-            _attention(q.device.type),
+            _flex_attention(q.device.type),
             {"scale": scale, "enable_gqa": k.shape[1] != q.shape[1]},
         )
-        changed = change(context, weigh) if context.prepared.biased or weigh is not None else None
+        changed = (
+            score_mod(context, score_fn)
+            if context.prepared.biased or score_fn is not None
+            else None
+        )
         return run(q, k, v, score_mod=changed, block_mask=context.prepared.blocks, **options)
 
 
-def alone(context: AttentionContext) -> bool:
-    """Whether what is seen follows from the mask and the number of tokens: nothing is padded,
-    packed or a prefix, and tokens stand in their places from the first on.
+def is_plain(context: AttentionContext) -> bool:
+    """Whether the attention mask depends only on `context.mask` and the number of tokens: no
+    padding, documents or prefix, as many queries as keys, and positions equal to slots.
     """
     fields = (context.query.prefix, context.key.prefix, context.key.real, context.key.document)
     ordered = (
@@ -145,25 +153,25 @@ def alone(context: AttentionContext) -> bool:
     )
 
 
-def pairs(context: AttentionContext) -> Pair:
-    """Whether a query sees a key: mask, padding and documents."""
+def mask_function(context: AttentionContext) -> MaskFunction:
+    """Returns the function of mask, padding and documents."""
     mask, query, key = context.mask, context.query, context.key
-    apart = query.document is not None and key.document is not None
+    compare_documents = query.document is not None and key.document is not None
 
-    def sees(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        one, other = _at(query, row, i), _at(key, row, j)
-        seen = mask.allows(one, other, head)
-        if other.real is not None:
-            seen = seen & other.real
-        return seen & (one.document == other.document) if apart else seen
+    def mask_mod(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        query_token, key_token = _token(query, row, i), _token(key, row, j)
+        seen = mask.allows(query_token, key_token, head)
+        if key_token.real is not None:
+            seen = seen & key_token.real
+        if compare_documents:
+            seen = seen & (query_token.document == key_token.document)
+        return seen
 
-    return sees
+    return mask_mod
 
 
-def change(context: AttentionContext, weigh: Any) -> Callable[..., Tensor]:
-    """What becomes of a score: the position's bias is added, and what comes before the softmax is
-    done.
-    """
+def score_mod(context: AttentionContext, score_fn: Any) -> Callable[..., Tensor]:
+    """Returns FlexAttention's score_mod: adds the position's bias, applies `score_fn.before`."""
     position, query, key, biased = (
         context.position,
         context.query,
@@ -173,41 +181,46 @@ def change(context: AttentionContext, weigh: Any) -> Callable[..., Tensor]:
 
     def changed(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if biased:
-            added = position.bias(_at(query, row, i), _at(key, row, j), head)
+            added = position.bias(_token(query, row, i), _token(key, row, j), head)
             score = score + added.to(score.dtype)
-        return score if weigh is None else weigh.before(score)
+        return score if score_fn is None else score_fn.before(score)
 
     return changed
 
 
-def _at(tokens: Tokens, row: Tensor, place: Tensor) -> Tokens:
-    """One token, every field a number."""
+def _token(tokens: Tokens, row: Tensor, place: Tensor) -> Tokens:
+    """One token; every field is a scalar."""
     return tokens.map(lambda field: field[row if field.shape[0] > 1 else 0, place])
 
 
 @lru_cache(BLOCK_MASKS)
-def _kept(mask: Any, heads: int | None, queries: int, keys: int, device: str) -> Any:
+def _cached_block_mask(mask: Any, heads: int | None, queries: int, keys: int, device: str) -> Any:
     slot = torch.arange(keys, device=device)[None]
     tokens = Tokens(slot=slot, position=slot)
-    sees = pairs(AttentionContext(tokens, tokens, mask, None))
-    return _block_mask(sees, None, heads, queries, keys, device)
+    mask_mod = mask_function(AttentionContext(tokens, tokens, mask, None))
+    return _block_mask(mask_mod, None, heads, queries, keys, device)
 
 
 def _block_mask(
-    sees: Pair, rows: int | None, heads: int | None, queries: int, keys: int, device: str
+    mask_mod: MaskFunction,
+    rows: int | None,
+    heads: int | None,
+    queries: int,
+    keys: int,
+    device: str,
 ) -> Any:
-    """On CUDA compiled, so that the pairs are never laid out."""
+    """Creates a BlockMask; compiled on CUDA, so that no tensor of all pairs is built."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     return create_block_mask(
-        sees, rows, heads, queries, keys, device=device, _compile=device.startswith("cuda")
+        mask_mod, rows, heads, queries, keys, device=device, _compile=device.startswith("cuda")
     )
 
 
 @cache
-def _attention(device: str) -> Callable[..., Any]:
-    """Torch's function as it runs on a kind of device. Compiled, lengths are fixed in the first
-    graph and free from the second on, so that texts of any length take two.
+def _flex_attention(device: str) -> Callable[..., Any]:
+    """FlexAttention for a device type. Compiled, lengths are static in the first graph and dynamic
+    from the second on, so that two graphs serve all lengths.
     """
     from torch.nn.attention import flex_attention as module
 
@@ -216,38 +229,38 @@ def _attention(device: str) -> Callable[..., Any]:
         return compiled
 
     def step_by_step(*args: Any, **options: Any) -> Any:
-        # Torch traces each function of a pair with its compiler first, for the gradient that there
-        # is none of on a CPU.
+        # Without the patch torch would first compile each function for a gradient, which does not
+        # exist on a CPU.
         with patch.object(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
             return module.flex_attention(*args, **options)
 
     return step_by_step
 
 
-class Either(Kernel):
-    """What kernel=auto means where there is a CUDA device: `usual`, or `flex` where that would need
-    a table on CUDA.
+class SDPAOrFlex(Kernel):
+    """The kernel of kernel=auto if there is a CUDA device: flex on CUDA where sdpa would need a
+    mask or bias tensor, else sdpa.
     """
 
-    def __init__(self, usual: Any, flex: Flex):
-        self.usual = usual
+    def __init__(self, sdpa: Any, flex: Flex):
+        self.sdpa = sdpa
         self.flex = flex
 
     def prepare(self, context, heads, biased, dtype):
-        able = (
+        supported = (
             context.query.slot.device.type == "cuda"
             and dtype != torch.float64
             and context.query.length > 1
         )
-        kernel = self.flex if able and self.usual.tabled(context, biased) else self.usual
+        kernel = self.flex if supported and self.sdpa.needs_table(context, biased) else self.sdpa
         return kernel.prepare(context, heads, biased, dtype)
 
     def explain(self, prepared, queries, keys, dropout):
-        if not isinstance(prepared, Asked):
-            return self.usual.explain(prepared, queries, keys, dropout)
+        if not isinstance(prepared, FlexCall):
+            return self.sdpa.explain(prepared, queries, keys, dropout)
         how, kept = self.flex.explain(prepared, queries, keys, dropout)
-        return Explanation(f"by flex, {how}", kept)
+        return KernelExplanation(f"by flex, {how}", kept)
 
     def __call__(self, q, k, v, context, *args, **options):
-        kernel = self.flex if isinstance(context.prepared, Asked) else self.usual
+        kernel = self.flex if isinstance(context.prepared, FlexCall) else self.sdpa
         return kernel(q, k, v, context, *args, **options)

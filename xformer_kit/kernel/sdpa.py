@@ -1,5 +1,5 @@
-"""Torch's scaled_dot_product_attention: flash and memory-efficient kernels where the request allows
-them.
+"""The sdpa kernel: torch's scaled_dot_product_attention, with its flash and memory-efficient
+implementations where they apply.
 """
 
 import math
@@ -10,38 +10,39 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from xformer_kit.kernel import dropout as dropping
-from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, covers
-from xformer_kit.kernel.blocks import QueryBlock, cut, slices, table
+from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation, covers
+from xformer_kit.kernel.blocks import QueryBlock, attention_table, query_blocks, slices
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Context, Fault, at_least
 
-ROWS, ROWS_ON_CUDA = (
-    128,
-    1024,
-)  # queries of a block: 64 to 128 measured fastest on a CPU; each block is a call
+# Queries per block; each block is one call. On a CPU 64 to 128 are fastest.
+CPU_BLOCK = 128
+CUDA_BLOCK = 1024
 
 
-class Request(NamedTuple):
-    """How torch's function is called: with its own causal mask, with one table for all, by blocks,
-    or with nothing.
+class SDPACall(NamedTuple):
+    """How torch's function is called.
+
+    causal: with its own causal mask.
+    dense: with this mask or bias.
+    newest: with only this many newest keys, because no query attends to older ones.
+    blocks: once for each of these blocks of queries.
     """
 
     causal: bool = False
     dense: Tensor | None = None
-    # keys that are seen at all, where older ones are not: a number that no step of generation
-    # changes
     newest: int | None = None
     blocks: tuple[QueryBlock, ...] = ()
 
 
 @KERNELS.register("sdpa", also_called=("flash", "torch"))
 class SDPA(Kernel):
-    """The same equation, fused. A causal or full mask costs nothing, a window is computed by blocks
-    of queries that meet only the keys of their window, and any other mask is one dense tensor for
-    all layers.
+    """softmax(mask(q k^T * scale + bias)) v, fused. A causal or full mask needs no tensor, a window
+    is computed by blocks of queries with only the keys of their window, and any other mask is one
+    dense tensor for all layers.
 
-    On a CPU dropout of weights is computed by blocks too, and keeps no weights
-    (`xformer_kit/kernel/dropout.py`), but for a compiled block, where torch's own way keeps them.
+    On a CPU, dropout of weights is computed by blocks that do not store the weights
+    (`xformer_kit/kernel/dropout.py`), except in a compiled block, where torch stores them.
     """
 
     speed: float = 1
@@ -49,9 +50,7 @@ class SDPA(Kernel):
     def __init__(
         self,
         *,
-        block: (
-            int | None
-        ) = None,  # queries that meet one slice of the keys; null: 128, or 1,024 on CUDA
+        block: int | None = None,  # queries per block; null is 128, or 1,024 on CUDA
     ):
         self.block = block
 
@@ -61,61 +60,65 @@ class SDPA(Kernel):
 
     @classmethod
     def cannot(cls, options, context):
-        if reason := beyond_softmax(context, "sdpa"):
+        if reason := not_softmax(context, "sdpa"):
             yield Fault("", reason)
 
     def prepare(self, context, heads, biased, dtype):
         context = context._replace(key=unpadded(context))
-        if (request := bare(context, biased)) is not None:
+        if (request := call_without_table(context, biased)) is not None:
             return request
         band = context.mask.band()
         if band is None or context.cross or band == (math.inf, math.inf):
-            return Request(dense=table(context, heads, biased, dtype, covers(context, band)))
-        size = self.block or (ROWS_ON_CUDA if context.query.slot.device.type == "cuda" else ROWS)
-        blocks = cut(context, heads, biased, dtype, size)
+            return SDPACall(
+                dense=attention_table(context, heads, biased, dtype, covers(context, band))
+            )
+        size = self.block or (CUDA_BLOCK if context.query.slot.device.type == "cuda" else CPU_BLOCK)
+        blocks = query_blocks(context, heads, biased, dtype, size)
         if len(blocks) > 1:
-            return Request(blocks=blocks)
+            return SDPACall(blocks=blocks)
         (block,) = blocks
-        return Request(block.causal, block.table, block.keys if block.first else None)
+        return SDPACall(block.causal, block.table, block.keys if block.first else None)
 
-    def tabled(self, context: AttentionContext, biased: bool) -> bool:
-        """Whether it needs a table of what is seen, or of a bias."""
-        return bare(context, biased) is None
+    def needs_table(self, context: AttentionContext, biased: bool) -> bool:
+        """Whether it needs a tensor of the mask or of a bias."""
+        return call_without_table(context, biased) is None
 
     def explain(self, prepared, queries, keys, dropout):
-        how = self.described(prepared)
-        if dropping.able(dropout):
-            return Explanation(
+        how = self._describe(prepared)
+        if dropping.is_supported(dropout):
+            return KernelExplanation(
                 f"{how}; in training on a CPU by blocks that drop weights, and compute them again"
                 " for the gradient"
             )
-        if not unfused(prepared):
-            return Explanation(how)
+        if not is_unfused(prepared):
+            return KernelExplanation(how)
         scores = sum((b.stop - b.start) * b.keys for b in prepared.blocks)
-        return Explanation(how, scores or queries * keys)
+        return KernelExplanation(how, scores or queries * keys)
 
-    def described(self, prepared: Request) -> str:
-        """How torch's function is called, in a few words."""
+    def _describe(self, prepared: SDPACall) -> str:
+        """Describes how torch's function is called."""
         causal, dense, newest, blocks = prepared
         learned = (
-            "; torch has no fused kernel for a learned bias on a CPU" if unfused(prepared) else ""
+            "; torch has no fused kernel for a learned bias on a CPU"
+            if is_unfused(prepared)
+            else ""
         )
         if blocks:
-            most = max(block.keys for block in blocks)
-            return f"by blocks of {blocks[0].stop} queries against {most} keys at most{learned}"
+            keys = max(block.keys for block in blocks)
+            return f"by blocks of {blocks[0].stop} queries against {keys} keys at most{learned}"
         if dense is None:
-            some = f", on the newest {newest} keys" if newest else ""
-            return ("with torch's own causal mask" if causal else "without a mask") + some
-        what = "mask" if dense.dtype == torch.bool else "bias"
-        return f"with a dense {what}, {' x '.join(map(str, dense.shape))}{learned}"
+            keys_text = f", on the newest {newest} keys" if newest else ""
+            return ("with torch's own causal mask" if causal else "without a mask") + keys_text
+        kind = "mask" if dense.dtype == torch.bool else "bias"
+        return f"with a dense {kind}, {' x '.join(map(str, dense.shape))}{learned}"
 
-    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, weigh=None):
+    def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, score_fn=None):
         causal, dense, newest, blocks = context.prepared
         if newest is not None:
             k, v = k[:, :, -newest:], v[:, :, -newest:]
-        if dropout and q.device.type == "cpu" and dropping.able(dropout):
-            whole = QueryBlock(0, q.shape[2], 0, k.shape[2], causal, dense)
-            return dropping.attend(q, k, v, blocks or (whole,), scale, dropout)
+        if dropout and q.device.type == "cpu" and dropping.is_supported(dropout):
+            single = QueryBlock(0, q.shape[2], 0, k.shape[2], causal, dense)
+            return dropping.attend(q, k, v, blocks or (single,), scale, dropout)
         grouped = k.shape[1] != q.shape[1]
         if not blocks:
             return scaled_dot_product_attention(
@@ -128,16 +131,16 @@ class SDPA(Kernel):
             blocks,
             strict=True,
         )
-        some = [
+        outputs = [
             scaled_dot_product_attention(
                 q, k, v, block.table, dropout, block.causal, scale=scale, enable_gqa=grouped
             )
             for q, k, v, block in parts
         ]
-        return some[0] if len(some) == 1 else torch.cat(some, 2)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
 
 
-def beyond_softmax(context: Context, kernel: str) -> str | None:
+def not_softmax(context: Context, kernel: str) -> str | None:
     """Why a kernel that computes softmax(q k^T * scale + bias) v cannot compute the composition, or
     None.
     """
@@ -151,30 +154,30 @@ def beyond_softmax(context: Context, kernel: str) -> str | None:
     return None
 
 
-def bare(context: AttentionContext, biased: bool) -> Request | None:
-    """How torch's function is called where it needs no table; None: it needs one."""
+def call_without_table(context: AttentionContext, biased: bool) -> SDPACall | None:
+    """The call if it needs no mask or bias tensor, else None."""
     band = context.mask.band()
     if biased or context.key.real is not None or context.key.document is not None:
         return None
     if covers(context, band):
-        return Request()
-    whole = not context.cross and context.query.length == context.key.length
-    if whole and band is not None and band[1] == 0 and band[0] >= context.key.length - 1:
-        return Request(causal=True)
+        return SDPACall()
+    square = not context.cross and context.query.length == context.key.length
+    if square and band is not None and band[1] == 0 and band[0] >= context.key.length - 1:
+        return SDPACall(causal=True)
     return None
 
 
-def unfused(request: Request) -> bool:
-    """Whether torch computes it step by step, for the gradient of a bias."""
+def is_unfused(request: SDPACall) -> bool:
+    """Whether torch has no fused implementation, because a bias needs a gradient."""
     tables = (request.dense, *(block.table for block in request.blocks))
     return any(t is not None and t.requires_grad and t.device.type != "cuda" for t in tables)
 
 
 def unpadded(context: AttentionContext) -> Tokens:
-    """The context's keys, without `real` where it hides nothing that matters: where no token sees a
-    later one, and padding stands behind all tokens, only padding sees padding.
+    """The context's keys, without `real` if it has no effect on real tokens: if no token attends to
+    a later one and all padding is at the end of the rows.
 
-    That is read from values, so only on a CPU: elsewhere reading them waits for the device.
+    This reads values, and is therefore done only on a CPU, without a synchronisation.
     """
     real = context.key.real
     if (

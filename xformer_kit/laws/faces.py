@@ -12,7 +12,7 @@ from typing import Any
 from xformer_kit.config import unused
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
-from xformer_kit.kernel import untrained
+from xformer_kit.kernel import cannot_train_on
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, PointwiseNorm
@@ -200,7 +200,7 @@ def factors() -> dict[str, list]:
     }
     # A kernel that computes no gradients on a CPU is refused there with everything, so that its
     # pairs would say nothing.
-    found["kernel"] = [node for node in found["kernel"] if not untrained(node["name"], "cpu")]
+    found["kernel"] = [node for node in found["kernel"] if not cannot_train_on(node["name"], "cpu")]
     extras = ((name, getattr(extra, "variants", [{}])) for name, extra in EXTRAS.items())
     return found | {
         "extra": [{}, *({name: node} for name, variants in extras for node in variants)],

@@ -57,7 +57,8 @@ def one_graph(case: Case) -> None:
     case = _of_layers(case, EQUAL)
     model = case.learning().float().train()
     # Also layers with and without a module of an extra are of two kinds.
-    kinds = sum(model.get_submodule(name).kinds for name in model.names)  # type: ignore[misc]
+    stacks: list[Any] = [model.get_submodule(name) for name in model.names]
+    kinds = sum(stack.num_block_kinds for stack in stacks)
     crosses = _crosses(case, model)
     with _compiling() as graphs:
         compile_blocks(model, backend=graphs.add, fullgraph=True)
@@ -121,7 +122,7 @@ def _crosses(case: Case, model: Model) -> bool:
     handed = list[bool]()
     with ExitStack() as hooks, torch.random.fork_rng(devices=[]), torch.no_grad():
         for name in model.names:
-            for block in model.get_submodule(name).calls:  # type: ignore[union-attr]
+            for block in model.get_submodule(name).layers:  # type: ignore[union-attr]
                 hook = block.register_forward_hook(lambda _, args, out: handed.append(bool(out[2])))
                 hooks.enter_context(hook)
         _forward(case, model)()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import Score
-from xformer_kit.kernel import KERNELS, untrained
+from xformer_kit.kernel import KERNELS, cannot_train_on
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, NotApplicable, faults, sized
 from xformer_kit.laws.masks import picture
@@ -109,7 +109,7 @@ def unlearned(case: Case) -> list[str]:
     there is of it here.
     """
     name = case.config["kernel"]["name"]
-    return [] if name == "auto" or untrained(name, "cpu") is None else [name]
+    return [] if name == "auto" or cannot_train_on(name, "cpu") is None else [name]
 
 
 Built = Callable[..., Model]  # kernel, precision, rounding, weights -> the model

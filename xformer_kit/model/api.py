@@ -1,4 +1,6 @@
-"""A config -> a model with its initial weights; a run's directory -> a trained one."""
+"""`build`: a model with initial weights from a config. `load`: the trained model of a run
+directory.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,13 +21,15 @@ from xformer_kit.registry.command_lines import resume
 def build(
     config: Mapping[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None
 ) -> Model:
-    """The model of a config; the source's vocabulary is another where it is given. Raises
-    ConfigError with all its faults.
+    """Returns the model of a config, with initial weights. Raises ConfigError with all faults.
+
+    vocab_size: needed if the config does not set model.vocab_size. source_vocab_size: of the
+    source, if it has its own vocabulary.
     """
     if not isinstance(config, Mapping):
         raise config_error(
             "build",
-            "takes a config, such as compose(['model=decoder']) gives",
+            "needs a config, e.g. compose(['model=decoder'])",
             got=f"{config!r}",
         )
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
@@ -33,7 +37,7 @@ def build(
     if missing := [key for key in ("model", *GROUPS) if key not in config]:
         raise config_error(
             "build",
-            "takes a whole config, such as compose(['model=decoder']) gives",
+            "needs a complete config, e.g. compose(['model=decoder'])",
             got=f"one without {', '.join(missing)}",
         )
     ensure(config, data=False)
@@ -43,17 +47,17 @@ def build(
     ):
         raise config_error(
             "model.vocab_size",
-            "must be the vocab_size that build(...) is given",
+            "must equal the vocab_size of build(...)",
             got=f"{own} and {vocab_size}",
             fix="Give one of them, or the same size twice.",
         )
-    return _made(config, vocab_size, source_vocab_size)
+    return _build_checked(config, vocab_size, source_vocab_size)
 
 
-def _made(
+def _build_checked(
     config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None
 ) -> Model:
-    """The model of a config that has been checked."""
+    """The model of a config without faults."""
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
         raise config_error(
@@ -76,10 +80,12 @@ def _made(
 
 
 def load(run: str | Path, components: Iterable[str] = (), checkpoint: str = "best") -> Model:
-    """The trained model of a run's directory in evaluation mode, with its `tokenizer`.
+    """Returns the trained model of a run directory, in evaluation mode, with its `tokenizer`.
 
-    Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist.
-    Raises ConfigError if the run, its components, its sizes or the checkpoint do not allow it.
+    components: files that register components of the run.
+    checkpoint: loads checkpoints/<checkpoint>.ckpt, or last.ckpt if that does not exist.
+
+    Raises ConfigError if the run or its checkpoint cannot be loaded.
     """
     components = [components] if isinstance(components, str) else list(components)
     config = read_config(run)
@@ -93,13 +99,13 @@ def load(run: str | Path, components: Iterable[str] = (), checkpoint: str = "bes
             f"cannot be read as a checkpoint: {error}",
             fix="Load another one of the run.",
         ) from None
-    return restored(run, config, components, state)
+    return restore_model(run, config, components, state)
 
 
-def restored(
+def restore_model(
     run: str | Path, config: Mapping[str, Any], components: Iterable[str], state: Mapping[str, Any]
 ) -> Model:
-    """`load` with a config and the state of a checkpoint that have been read already."""
+    """`load`, with the config and the state of the checkpoint already read."""
     if "config" in state:
         check_unchanged(run, config, state, OF_MODEL)
     import_components(components, GROUPS.values())
@@ -110,12 +116,11 @@ def restored(
     ensure(config, data=False)
     if fault := next(too_large(config, training=False), None):
         raise ConfigError(fault.under(run))
-    model = _made(config, size, None if source is tokenizer else source.size)
+    model = _build_checked(config, size, None if source is tokenizer else source.size)
     try:
         model.load_state_dict(state["state_dict"])
-        model.load_state_dict(
-            state.get("average") or {}, strict=False
-        )  # what was judged, where weights were averaged
+        # averaged weights, if there are any: validation used them
+        model.load_state_dict(state.get("average") or {}, strict=False)
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise config_error(
@@ -127,7 +132,7 @@ def restored(
 
 
 def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
-    """That of the sources, where they have one of their own."""
+    """The tokenizer of the sources: their own if there is one, else `tokenizer`."""
     file = run / "source_tokenizer.json"
     if not file.is_file():
         return tokenizer
@@ -137,6 +142,7 @@ def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
 
 
 def _checkpoint(run: str | Path, components: Iterable[str], name: str) -> Path:
+    """The file of a checkpoint, or of `last`. Raises ConfigError if there is neither."""
     for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
         if path.is_file():
             return path

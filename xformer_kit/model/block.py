@@ -1,4 +1,4 @@
-"""A block: sublayers, and the placements that carry the residual stream around them."""
+"""A transformer block: sublayers, with a residual placement around each group of them."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
@@ -15,29 +15,34 @@ from xformer_kit.model.report import Report, add
 from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens
 from xformer_kit.placement import Placement, State, Sublayer
 
-Memory = dict[str, Tensor]  # what attentions give to those of later layers
-READ = "{}.position"  # name of the cache of what a position reads before an attention
+CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later layers, by name
+POSITION_CACHE = "{}.position"  # name of the cache of a position that reads an attention's input
 
 
 class LayerInput(NamedTuple):
-    """What a block receives besides the residual stream."""
+    """The inputs of a block in addition to the residual stream."""
 
     contexts: Mapping[str, AttentionContext] = {}  # by sublayer
     tokens: Tokens = UNKNOWN
     source: Tensor | None = None  # (b, s, dim)
-    caches: Mapping[str, Cache] = {}  # by sublayer; empty outside of generation
-    memory: Memory = {}
+    caches: Mapping[str, Cache] = {}  # by sublayer; empty outside generation
+    cross_layer_state: CrossLayerState = {}
     extras: Mapping[str, ExtraInput] = {}
 
 
 class Block(nn.Module):
-    """Groups of sublayers with one placement around each; the sublayers of a group run in parallel
-    on one input.
+    """Groups of sublayers, applied one after another, with one placement around each group. The
+    sublayers of a group run in parallel on the same input.
 
-    group_of: attention -> index of its group among the stack's. crosses: attentions to another
-    stack. multipliers: factors of what sublayers add to the residual stream. calls: number of
-    layers that call it. extras: by name, those that have a module for this layer; the stack owns
-    them. variant: name of its plan among the stack's.
+    sublayers: name -> module.
+    groups: the names of the sublayers in each group.
+    group_of: name of an attention -> index of its attention group in the stack.
+    cross_attentions: names of the attentions to the other stack.
+    dropout: probability, on the output of each sublayer.
+    multipliers: name of a sublayer -> factor on its output.
+    num_calls: number of layers that use this block.
+    extras: name -> module of an extra for this layer; the stack owns them.
+    variant: name of the block's plan in the stack's plan.
     """
 
     def __init__(
@@ -46,10 +51,10 @@ class Block(nn.Module):
         groups: Sequence[Sequence[str]],
         placements: Sequence[Placement],
         group_of: Mapping[str, int],
-        crosses: Sequence[str],
+        cross_attentions: Sequence[str],
         dropout: float,
         multipliers: Mapping[str, float],
-        calls: int,
+        num_calls: int,
         extras: Mapping[str, Extra],
         variant: str,
     ):
@@ -60,30 +65,31 @@ class Block(nn.Module):
         names = map("_".join, self.groups)
         self.placement = nn.ModuleDict(dict(zip(names, placements, strict=True)))
         self.group_of = dict(group_of)
-        self.crosses = crosses
+        self.cross_attentions = cross_attentions
         self.dropout = dropout
         self.multipliers = dict(multipliers)
-        self.called = calls
+        self.num_calls = num_calls
         self.extras = dict(extras)
         self.variant = variant
 
-    def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, Memory]:
-        """The state after the block, the reports of its sublayers (`loss` summed, the rest by
-        name), and the memory with what attentions added.
+    def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, CrossLayerState]:
+        """Returns the state after the block, the reports of its sublayers (`loss` summed, the rest
+        by name), and the cross-layer state with what its attentions added.
 
-        The memory is never changed in place: recomputing a block reads what it read before, and
-        FSDP, which under mixed precision gives a block copies of its arguments, loses nothing.
+        `layer.cross_layer_state` is copied first: activation checkpointing then recomputes the
+        block from the same input, and FSDP may pass copies of the arguments under mixed precision.
         """
         report: Report = {}
-        memory = dict(layer.memory)
-        layer = layer._replace(memory=memory)
+        cross_layer_state = dict(layer.cross_layer_state)
+        layer = layer._replace(cross_layer_state=cross_layer_state)
         for names, placement in zip(self.groups, self.placement.values(), strict=True):
             branches = [self._branch(name, layer, report) for name in names]
             total = partial(self._total, names, layer)
             state = placement(state, branches, total, layer.tokens)
-        return state, report, memory
+        return state, report, cross_layer_state
 
     def _branch(self, name: str, layer: LayerInput, report: Report) -> Sublayer:
+        """A sublayer as a function of its input only, wrapped by the extras."""
         if name in self.group_of:
             branch: Sublayer = partial(self._attend, name, layer)
         else:
@@ -93,29 +99,31 @@ class Block(nn.Module):
         return branch
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
+        passed = layer.cross_layer_state
         values = [
-            partial(extra.values, layer=layer.extras[key]._replace(memo=layer.memory))
+            partial(extra.values, layer=layer.extras[key]._replace(cross_layer_state=passed))
             for key, extra in self.extras.items()
         ]
-        context = layer.contexts[name]._replace(memo=layer.memory, values=values)
-        if context.reads:
-            cache = layer.caches.get(READ.format(name))
-            context = context._replace(added=context.position.read(x, context, cache))
-        source = layer.source if name in self.crosses else None
+        context = layer.contexts[name]._replace(cross_layer_state=passed, values=values)
+        if context.position_reads_input:
+            cache = layer.caches.get(POSITION_CACHE.format(name))
+            context = context._replace(added_scores=context.position.read(x, context, cache))
+        source = layer.source if name in self.cross_attentions else None
         cache = layer.caches.get(name)
         return getattr(self, name)(x, source=source, context=context, cache=cache)
 
     def _feed_forward(self, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
-        x, of_ffn = getattr(self, name)(x, tokens)
-        add(report, of_ffn, name)
+        x, ffn_report = getattr(self, name)(x, tokens)
+        add(report, ffn_report, name)
         return x
 
     def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
-        """What a group adds to the residual stream."""
-        added = (self._added(n, layer, h) for n, h in zip(names, outputs, strict=True))
-        return reduce(torch.add, added)
+        """The sum of a group's outputs, which its placement adds to the residual stream."""
+        scaled = (self._scale(n, layer, h) for n, h in zip(names, outputs, strict=True))
+        return reduce(torch.add, scaled)
 
-    def _added(self, name: str, layer: LayerInput, h: Tensor) -> Tensor:
+    def _scale(self, name: str, layer: LayerInput, h: Tensor) -> Tensor:
+        """Applies dropout, the extras' hook `added` and the multiplier to a sublayer's output."""
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)
         for key, extra in self.extras.items():
@@ -124,4 +132,5 @@ class Block(nn.Module):
         return h if factor == 1.0 else h * factor
 
     def attentions(self) -> dict[str, Attention]:
+        """Name -> attention, in the order of the block."""
         return {name: getattr(self, name) for name in self.group_of}

@@ -1,4 +1,4 @@
-"""A plan -> modules. No other file of model/ uses a registry."""
+"""Builds the modules of a plan. The other files of model/ do not use registries."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,9 +10,9 @@ from torch import nn
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.ffn import FFNS
-from xformer_kit.kernel import KERNELS, Either, Flex, Kernel
+from xformer_kit.kernel import KERNELS, Flex, Kernel, SDPAOrFlex
 from xformer_kit.model.block import Block
-from xformer_kit.model.head import Head, Shape, TiedHead, Transform
+from xformer_kit.model.head import Head, LogitShape, TiedHead, Transform
 from xformer_kit.model.init import INITS
 from xformer_kit.model.initialise import initialise
 from xformer_kit.model.model import Model
@@ -25,37 +25,37 @@ from xformer_kit.registry import config_error
 
 
 def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-    """The model of a valid config, with its initial weights."""
+    """Returns the model of a valid config, with initial weights."""
     return from_plan(model_plan(config), vocab_size, source_vocab_size)
 
 
 def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-    """The model of a plan, with its initial weights.
+    """Returns the model of a plan, with initial weights.
 
-    source_vocab_size: of the source's tokens, if it is another. Raises ConfigError if source and
+    source_vocab_size: of the source's tokens, if it differs. Raises ConfigError if source and
     target share embeddings and their vocabularies differ.
     """
-    of_source, two = source_vocab_size or vocab_size, len(plan.stacks) > 1
-    if two and plan.embedding.shared and of_source != vocab_size:
+    source_size, two_stacks = source_vocab_size or vocab_size, len(plan.stacks) > 1
+    if two_stacks and plan.embedding.shared and source_size != vocab_size:
         raise config_error(
             "model.share_embeddings",
             "needs one vocabulary",
-            got=f"{vocab_size} tokens of the target and {of_source} of the source",
+            got=f"{vocab_size} tokens of the target and {source_size} of the source",
             fix="Set model.share_embeddings=false, or tokenizer.shared=true.",
         )
     rows = partial(_rounded_up, multiple=plan.embedding.vocab_multiple)
     channels, types = plan.embedding.dim, plan.embedding.token_types
-    apart = two and not plan.embedding.shared
+    separate = two_stacks and not plan.embedding.shared
     embed = _embedding(rows(vocab_size), channels)
-    source_embed = _embedding(rows(of_source), channels) if apart else None
+    source_embed = _embedding(rows(source_size), channels) if separate else None
     token_type = _embedding(types, channels) if types else None
     sizes = {stack.name: rows(vocab_size) for stack in plan.stacks}
-    if apart:
-        sizes["encoder"] = rows(of_source)
+    if separate:
+        sizes["encoder"] = rows(source_size)
     model = Model(
         plan.dim,
         vocab_size,
-        of_source,
+        source_size,
         embed,
         source_embed,
         token_type,
@@ -85,10 +85,10 @@ def _head(plan: HeadPlan, dim: int, vocab_size: int, rows: int, embed: nn.Embedd
         transform = Transform(dim, plan.dim, partial(_norm, plan.norm, plan.dim))
     elif plan.dim != dim:
         transform = nn.Linear(dim, plan.dim, bias=False)
-    rest = vocab_size, plan.bias, transform, Shape(plan.scale, plan.softcap)
+    options = vocab_size, plan.bias, transform, LogitShape(plan.scale, plan.softcap)
     if plan.tied:
-        return TiedHead(embed, *rest)
-    return Head(nn.Parameter(torch.empty(rows, dim)), *rest)
+        return TiedHead(embed, *options)
+    return Head(nn.Parameter(torch.empty(rows, dim)), *options)
 
 
 def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int) -> Stack:
@@ -128,12 +128,12 @@ def _position(plan: StackPlan, position: Any) -> Position:
 
 def _kernel(node: Node, flex_on_cuda: bool) -> Kernel:
     kernel = KERNELS.create(node)
-    return Either(kernel, Flex()) if flex_on_cuda and torch.cuda.is_available() else kernel
+    return SDPAOrFlex(kernel, Flex()) if flex_on_cuda and torch.cuda.is_available() else kernel
 
 
 def _extras(model: ModelPlan, plan: StackPlan, vocab_size: int) -> dict[str, Extra]:
     traits = plan.base.sublayers[0].context.attn
-    given = {
+    arguments = {
         "dim": plan.dim,
         "layers": len(plan.blocks),
         "vocab_size": vocab_size,
@@ -147,7 +147,7 @@ def _extras(model: ModelPlan, plan: StackPlan, vocab_size: int) -> dict[str, Ext
         "norm": partial(_norm, plan.base.nodes["norm"]),
     }
     return {
-        name: EXTRAS.create({"name": name, **options}, **given)
+        name: EXTRAS.create({"name": name, **options}, **arguments)
         for name, options in model.extras.items()
     }
 
@@ -160,19 +160,19 @@ def _block(
     depth: int,
     calls: int = 0,
 ) -> Block:
-    """A block of layer `depth`; calls: number of layers that call it, 0 for one of an extra."""
+    """The block of layer `depth`. calls: number of layers that use it, 0 for an extra's block."""
     block, group_of = plan.blocks[depth], plan.attention.group_of[plan.calls[depth]]
-    given: dict[str, Any] = {"dim": plan.dim, "depth": depth, "layers": len(plan.blocks)}
+    common: dict[str, Any] = {"dim": plan.dim, "depth": depth, "layers": len(plan.blocks)}
     modules = {}
     for sub in block.sublayers:
-        of_kind = {**given, "norm": partial(_norm, sub.norm)}
+        arguments = {**common, "norm": partial(_norm, sub.norm)}
         if sub.kind == "ffn":
-            modules[sub.name] = FFNS.create(sub.component, **of_kind)
+            modules[sub.name] = FFNS.create(sub.component, **arguments)
             continue
-        of_kind["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
-        modules[sub.name] = ATTENTIONS.create(sub.component, **of_kind, max_len=plan.max_len)
-    first = plan.calls.index(plan.calls[depth])  # of the layers that share the block
-    of_layer = {name: extra.of_layer(first) for name, extra in extras.items()}
+        arguments["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
+        modules[sub.name] = ATTENTIONS.create(sub.component, **arguments, max_len=plan.max_len)
+    first = plan.calls.index(plan.calls[depth])  # the first layer that uses the block
+    layer_extras = {name: extra.of_layer(first) for name, extra in extras.items()}
     return Block(
         modules,
         [[sub.name for sub in group] for group in block.groups],
@@ -182,14 +182,15 @@ def _block(
         plan.dropout,
         {sub.name: plan.multiplier * sub.multiplier for sub in block.sublayers},
         calls,
-        {name: extra for name, extra in of_layer.items() if extra is not None},
+        {name: extra for name, extra in layer_extras.items() if extra is not None},
         block.variant,
     )
 
 
 def _placements(model: ModelPlan, plan: StackPlan, block: BlockPlan, depth: int) -> list[Any]:
+    """One placement per group of the block; `order` counts the groups of the stack."""
     last = len(plan.calls) - 1 - plan.calls[::-1].index(plan.calls[depth])
-    before, later = _groups(plan, 0, depth), _groups(plan, depth, last)
+    before, later = _count_groups(plan, 0, depth), _count_groups(plan, depth, last)
     return [
         PLACEMENTS.create(
             block.nodes["placement"],
@@ -212,6 +213,6 @@ def _norm(node: Node, dim: int) -> nn.Module:
     return NORMS.create(node, dim=dim)
 
 
-def _groups(plan: StackPlan, start: int, end: int) -> int:
-    """Groups of sublayers in these layers."""
+def _count_groups(plan: StackPlan, start: int, end: int) -> int:
+    """The number of groups of sublayers in the layers from `start` to before `end`."""
     return sum(len(block.groups) for block in plan.blocks[start:end])

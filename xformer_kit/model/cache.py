@@ -1,4 +1,4 @@
-"""Caches of one sublayer in generation."""
+"""Caches of one attention in generation."""
 
 from typing import Any
 
@@ -9,37 +9,38 @@ from xformer_kit.registry import config_error
 
 
 class Cache:
-    """What one call of an attention keeps of the past, or of a source, for generation.
+    """Base of all caches: what an attention keeps in generation of the tokens so far, or of a
+    source.
 
-    rewinds: whether the newest tokens can be forgotten. length: tokens of which it holds something.
+    can_rewind: whether `rewind` can remove the newest tokens. length: number of cached tokens.
     """
 
-    rewinds = True
+    can_rewind = True
     length = 0
 
     def append(self, *new: Tensor) -> Any:
-        """Keep what belongs to the newest tokens; returns all that is kept."""
+        """Appends tensors of new tokens; returns those of all cached tokens."""
         raise NotImplementedError
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch, in this order (beam search)."""
+        """Keeps these rows of the batch, in this order (beam search)."""
         raise NotImplementedError
 
     def rewind(self, n: int) -> None:
-        """Forget the newest n tokens. Raises ConfigError where the past cannot be told apart."""
+        """Removes the newest n tokens. Raises ConfigError if that is impossible."""
         raise NotImplementedError
 
     @property
     def bytes(self) -> int:
-        """Bytes held."""
+        """Allocated bytes."""
         raise NotImplementedError
 
 
 class KeyValueCache(Cache):
-    """Any number of tensors with the same rows and time axis, e.g. keys and values (rows, kv,
-    length, head_dim).
+    """Tensors with the same rows and time axis, e.g. keys and values (rows, kv_heads, length,
+    head_dim).
 
-    The room for `length` tokens is taken at once, so that a step writes in place.
+    Memory for `length` tokens is allocated at the start; each step writes in place.
     """
 
     def __init__(self, *shapes: tuple[int, ...], dtype: torch.dtype, device: torch.device):
@@ -48,26 +49,24 @@ class KeyValueCache(Cache):
         self.length = 0
 
     def append(self, *new: Tensor) -> list[Tensor]:
-        """Each (rows, ..., t, d); returns what is held so far, (rows, ..., length, d)."""
+        """Appends (rows, ..., t, d); returns the tensors of all tokens, (rows, ..., length, d)."""
         self._write(new)
         return self.kept()
 
     def _write(self, new: tuple[Tensor, ...]) -> None:
-        if (
-            self.held[0].dtype != new[0].dtype
-        ):  # computed in another precision than the weights are kept in
+        if self.held[0].dtype != new[0].dtype:  # under autocast
             self.held = [held.to(fresh.dtype) for held, fresh in zip(self.held, new, strict=True)]
         start, self.length = self.length, self.length + new[0].shape[-2]
         for held, fresh in zip(self.held, new, strict=True):
             held.narrow(-2, start, fresh.shape[-2]).copy_(fresh)
 
     def kept(self) -> list[Tensor]:
-        """What is held so far, (rows, ..., length, d)."""
+        """Returns the tensors of all cached tokens, (rows, ..., length, d)."""
         return [held.narrow(-2, 0, self.length) for held in self.held]
 
     def select(self, rows: Tensor) -> None:
-        """What is held is copied, without the room behind it, into the room of the last copy: a
-        beam does so at each step.
+        """Copies the cached tokens of these rows into the buffer of the previous copy: beam search
+        does so at each step.
         """
         for at, (held, kept) in enumerate(zip(self.held, self.kept(), strict=True)):
             fresh = self.spare[at]
@@ -92,73 +91,72 @@ class KeyValueCache(Cache):
 
 
 class WindowCache(KeyValueCache):
-    """The same where no token is seen from more than `left` tokens behind it: older ones leave.
+    """A cache for attention within a window: a token attends to at most the `window_left` tokens
+    before it, and older ones are dropped.
 
-    It is a ring that is read in order: when its room is full, the newest tokens move to the front.
-    `rewound` tokens more than are seen stay, so that as many can be forgotten. Its room does not
-    grow with the text.
+    When the buffer is full, its newest tokens are copied to the front. REWIND_MARGIN tokens more
+    than the window are kept, so that as many can be removed. Memory is independent of the length.
     """
 
-    rewound = 32  # tokens
+    REWIND_MARGIN = 32  # tokens
 
-    def __init__(self, held: list[Tensor], left: int):
+    def __init__(self, held: list[Tensor], window_left: int):
         self.held = held
-        self.left = left
+        self.window_left = window_left
         self.spare = [None] * len(held)
-        self.length = 0  # tokens held
-        self.seen = 0  # tokens that came
+        self.length = 0  # tokens in the buffer
+        self.total = 0  # tokens appended so far
 
     @classmethod
-    def room(cls, left: int) -> int:
-        """Tokens that it has room for: twice what must stay, so that a token is moved once on
-        average.
+    def capacity(cls, window_left: int) -> int:
+        """Tokens in its buffer: twice as many as must be kept, so that each token is copied to the
+        front once on average.
         """
-        return 2 * (left + cls.rewound)
+        return 2 * (window_left + cls.REWIND_MARGIN)
 
     def append(self, *new: Tensor) -> list[Tensor]:
-        """Each (rows, ..., t, d); returns what the new tokens may see and themselves, (rows, ...,
-        at most left + t, d).
+        """Appends tensors (rows, ..., t, d); returns those of the new tokens after the tokens that
+        they may attend to, (rows, ..., at most window_left + t, d).
         """
-        count, room = new[0].shape[-2], self.held[0].shape[-2]
-        self.seen += count
-        if self.length + count > room:
-            self._move(self.left + self.rewound)
-        if self.length + count > room:
-            return self._long(new)
+        count, capacity = new[0].shape[-2], self.held[0].shape[-2]
+        self.total += count
+        if self.length + count > capacity:
+            self._discard_old(self.window_left + self.REWIND_MARGIN)
+        if self.length + count > capacity:
+            return self._append_long(new)
         self._write(new)
-        seen = min(self.length, self.left + count)
-        return [held.narrow(-2, self.length - seen, seen) for held in self.held]
+        visible = min(self.length, self.window_left + count)
+        return [held.narrow(-2, self.length - visible, visible) for held in self.held]
 
-    def _move(self, stay: int) -> None:
-        """The newest tokens to the front, and the others away."""
-        stay = min(stay, self.length)
+    def _discard_old(self, count: int) -> None:
+        """Keeps the newest `count` tokens, at the front of the buffer."""
+        count = min(count, self.length)
         for held in self.held:
-            newest = held.narrow(-2, self.length - stay, stay)
-            held.narrow(-2, 0, stay).copy_(newest.clone())  # the two may overlap
-        self.length = stay
+            newest = held.narrow(-2, self.length - count, count)
+            held.narrow(-2, 0, count).copy_(newest.clone())  # the two may overlap
+        self.length = count
 
-    def _long(self, new: tuple[Tensor, ...]) -> list[Tensor]:
-        """More tokens at once than there is room for, as of a long prompt: they are seen, and the
-        newest stay.
+    def _append_long(self, new: tuple[Tensor, ...]) -> list[Tensor]:
+        """Appends more tokens than the buffer holds, e.g. of a long prompt: returns all of them and
+        keeps the newest.
         """
         past = [kept.to(fresh.dtype) for kept, fresh in zip(self.kept(), new, strict=True)]
-        whole = [torch.cat(pair, -2) for pair in zip(past, new, strict=True)]
-        length = whole[0].shape[-2]
-        stay, seen = (
-            min(length, self.left + self.rewound),
-            min(length, self.left + new[0].shape[-2]),
-        )
+        joined = [torch.cat(pair, -2) for pair in zip(past, new, strict=True)]
+        length = joined[0].shape[-2]
+        stored = min(length, self.window_left + self.REWIND_MARGIN)
+        visible = min(length, self.window_left + new[0].shape[-2])
         self.length = 0
-        self._write(tuple(field.narrow(-2, length - stay, stay) for field in whole))
-        return [field.narrow(-2, length - seen, seen) for field in whole]
+        self._write(tuple(field.narrow(-2, length - stored, stored) for field in joined))
+        return [field.narrow(-2, length - visible, visible) for field in joined]
 
     def rewind(self, n: int) -> None:
-        able = self.length if self.seen == self.length else max(0, self.length - self.left)
-        if n > able:
+        limit = self.length if self.total == self.length else max(0, self.length - self.window_left)
+        if n > limit:
             raise config_error(
                 "rewind",
-                f"a cache that keeps a window of {self.left + 1} tokens can go back by {able} here",
+                f"a cache with a window of {self.window_left + 1} tokens can remove {limit} here",
                 got=n,
                 fix="Rewind by fewer tokens, or begin again with the prompt.",
             )
-        self.length, self.seen = self.length - n, self.seen - n
+        self.length -= n
+        self.total -= n

@@ -1,5 +1,5 @@
-"""A checkpoint, read only if all of it is as it was written. It may come from elsewhere: nothing in
-it is executed.
+"""Reads checkpoints. A file is checked completely before it is used, and nothing in it is executed,
+so that it may come from an untrusted source.
 """
 
 import zipfile
@@ -13,19 +13,19 @@ from torch import Tensor
 from xformer_kit.config.saved import LARGEST, parse_config
 from xformer_kit.registry import ConfigError, shown
 
-FOLDER = 0x10  # of an entry's attributes
-Check = Callable[[Any, str], str | None]  # (value, its path) -> what is wrong with it
+FOLDER = 0x10  # flag in an entry's attributes
+Check = Callable[[Any, str], str | None]  # (value, its path) -> its fault, or None
 
 
 class DamagedError(Exception):
-    """A file that is not a whole checkpoint; the text is the reason."""
+    """Raised for a file that is not a valid checkpoint; the message is the reason."""
 
 
 def read(path: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> dict[str, Any]:
-    """The mapping of a checkpoint: tensors and plain values, on the CPU.
+    """Returns the mapping of a checkpoint: tensors and plain values, on the CPU.
 
     Raises DamagedError for a file that cannot be read, lacks one of the keys `needs`, or has an
-    entry that is not as ENTRIES says.
+    entry that fails its check in ENTRIES.
     """
     state = read_mapping(path)
     if missing := [key for key in needs if key not in state]:
@@ -36,28 +36,26 @@ def read(path: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> di
     return state
 
 
-def read_weights(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that a file maps names to. Raises DamagedError for a file that cannot be read, or
-    does not have all those that are wanted, in their shapes.
+def read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors of a file by name. Raises DamagedError for a file that cannot be read, or
+    that lacks an expected tensor or has it in another shape.
     """
     state = read_mapping(path)
-    if fault := weights_fault(state, wanted, "weights"):
+    if fault := weights_fault(state, expected, "weights"):
         raise DamagedError(f"its {fault}")
     return state
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """The mapping that torch.save wrote. Each entry of the archive is compared with its checksum
-    first. Raises DamagedError.
+    """Returns the mapping that torch.save wrote, after checking the checksum of each entry of the
+    archive. Raises DamagedError.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            fault = _fault(archive)
+            fault = _archive_fault(archive)
         if fault is None:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        Exception
-    ) as error:  # one changed bit of the archive's directory can raise any of a dozen types
+    except Exception as error:  # a damaged archive can raise exceptions of a dozen types
         reason = next(iter(str(error).splitlines()), "").rstrip(".")
         raise DamagedError(f"{_size(path)}{type(error).__name__}: {reason}") from error
     if fault is not None:
@@ -67,14 +65,16 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     return state
 
 
-def weights_fault(found: Mapping[Any, Any], wanted: Mapping[str, Tensor], path: str) -> str | None:
-    """What of the tensors `found` is not as wanted: one that is missing, or of another type or
-    shape.
+def weights_fault(
+    found: Mapping[Any, Any], expected: Mapping[str, Tensor], path: str
+) -> str | None:
+    """Why the tensors `found` are not those expected, or None: one is missing, or has another type
+    or shape.
     """
-    if missing := [name for name in wanted if name not in found]:
+    if missing := [name for name in expected if name not in found]:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         return f"{path} must have {missing[0]}{more}, as the model has"
-    for name, tensor in wanted.items():
+    for name, tensor in expected.items():
         if fault := _tensor(found[name], f"{path}.{name}"):
             return fault
         if found[name].shape != tensor.shape:
@@ -85,21 +85,18 @@ def weights_fault(found: Mapping[Any, Any], wanted: Mapping[str, Tensor], path: 
     return None
 
 
-def _fault(archive: zipfile.ZipFile) -> str | None:
-    """What of an archive is not as torch.save writes it."""
+def _archive_fault(archive: zipfile.ZipFile) -> str | None:
+    """Why an archive is not as torch.save writes it, or None."""
     for entry in archive.infolist():
-        if (
-            entry.external_attr & FOLDER
-            # zipfile reads it all the same; torch reads nothing of it, and leaves the tensor as it
-            # is
-        ):
+        # torch would silently skip it and leave its tensor uninitialised
+        if entry.external_attr & FOLDER:
             return f"'{entry.filename}' is marked as a folder"
     damaged = archive.testzip()
     return None if damaged is None else f"'{damaged}' does not have its checksum"
 
 
 def damage(path: Path) -> str | None:
-    """The reason why a file is not a whole checkpoint, or None."""
+    """Why a file is not a valid checkpoint, or None."""
     try:
         read(path)
     except DamagedError as error:
@@ -114,13 +111,13 @@ def _size(path: Path) -> str:
         return ""
 
 
-def got(value: Any) -> str:
-    """A plain value, shortened; of anything else its type."""
-    if isinstance(value, int) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+def describe_value(value: Any) -> str:
+    """A plain value, shortened, or the type of another value, for messages."""
+    if isinstance(value, int) and not -MAX_INT <= value <= MAX_INT:
         return "a number of more than 64 bits"
     if value is None or isinstance(value, (bool, int, float, str)):
-        text = shown(value[:SHOWN] if isinstance(value, str) else value)
-        return text if len(text) <= SHOWN + 2 else f"{text[:SHOWN]}..."
+        text = shown(value[:MAX_SHOWN] if isinstance(value, str) else value)
+        return text if len(text) <= MAX_SHOWN + 2 else f"{text[:MAX_SHOWN]}..."
     return (
         f"a tensor of the shape {_shape(value)}"
         if isinstance(value, Tensor)
@@ -132,36 +129,34 @@ def _shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def _type(types: Any, what: str) -> Check:
-    """Of one of these types; a bool is no number."""
+def _of_type(types: Any, what: str) -> Check:
+    """A check that a value has one of these types; a bool is not a number."""
 
     def check(value: Any, path: str) -> str | None:
-        right = isinstance(value, types) and (isinstance(value, bool) == (types is bool))
-        return None if right else f"{path} must be {what}; got {got(value)}"
+        valid = isinstance(value, types) and (isinstance(value, bool) == (types is bool))
+        return None if valid else f"{path} must be {what}; got {describe_value(value)}"
 
     return check
 
 
-def _whole(least: int) -> Check:
+def _integer(least: int) -> Check:
     def check(value: Any, path: str) -> str | None:
-        right = type(value) is int and least <= value <= LARGEST_NUMBER
+        valid = type(value) is int and least <= value <= MAX_INT
         return (
             None
-            if right
-            else f"{path} must be a whole number of at least {least}; got {got(value)}"
+            if valid
+            else f"{path} must be a whole number of at least {least}; got {describe_value(value)}"
         )
 
     return check
 
 
 def number_fault(value: Any, path: str) -> str | None:
-    """A tensor of one number is one too: a task of one's own may measure such."""
+    """Why a value is not a number, or None. A tensor of one element is a number."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return None
-    right = type(value) is float or (
-        type(value) is int and -LARGEST_NUMBER <= value <= LARGEST_NUMBER
-    )
-    return None if right else f"{path} must be a number; got {got(value)}"
+    valid = type(value) is float or (type(value) is int and -MAX_INT <= value <= MAX_INT)
+    return None if valid else f"{path} must be a number; got {describe_value(value)}"
 
 
 def _number_or_none(value: Any, path: str) -> str | None:
@@ -171,9 +166,9 @@ def _number_or_none(value: Any, path: str) -> str | None:
 def _mapping(each: Check | None = None, key: Any = str) -> Check:
     def check(value: Any, path: str) -> str | None:
         if not isinstance(value, dict):
-            return f"{path} must be a mapping; got {got(value)}"
-        if odd := [name for name in value if not isinstance(name, key)]:
-            return f"{path} must have names as keys; got {got(odd[0])}"
+            return f"{path} must be a mapping; got {describe_value(value)}"
+        if bad_keys := [name for name in value if not isinstance(name, key)]:
+            return f"{path} must have names as keys; got {describe_value(bad_keys[0])}"
         pairs = value.items() if each else ()
         return next(
             (fault for name, item in pairs if each and (fault := each(item, f"{path}.{name}"))),
@@ -184,8 +179,8 @@ def _mapping(each: Check | None = None, key: Any = str) -> Check:
 
 
 def _window(value: Any, path: str) -> str | None:
-    right = isinstance(value, Tensor) and value.shape == (4,) and value.is_floating_point()
-    return None if right else f"{path} must be a tensor of 4 numbers; got {got(value)}"
+    valid = isinstance(value, Tensor) and value.shape == (4,) and value.is_floating_point()
+    return None if valid else f"{path} must be a tensor of 4 numbers; got {describe_value(value)}"
 
 
 def _optimizer(value: Any, path: str) -> str | None:
@@ -195,20 +190,20 @@ def _optimizer(value: Any, path: str) -> str | None:
         return f"{path} must have param_groups and state; it has no {' and no '.join(missing)}"
     groups = value["param_groups"]
     if not isinstance(groups, list) or not groups:
-        return f"{path}.param_groups must be a list of mappings; got {got(groups)}"
+        return f"{path}.param_groups must be a list of mappings; got {describe_value(groups)}"
     for number, group in enumerate(groups):
         if fault := _mapping()(group, here := f"{path}.param_groups[{number}]"):
             return fault
         if not isinstance(group.get("params"), list):
-            return f"{here}.params must be a list; got {got(group.get('params'))}"
+            return f"{here}.params must be a list; got {describe_value(group.get('params'))}"
     return _mapping(_mapping(), key=(int, str))(value["state"], f"{path}.state")
 
 
-def _mark(value: Any, path: str) -> str | None:
-    """Of metrics.csv; empty where a process wrote none."""
+def _metrics_mark(value: Any, path: str) -> str | None:
+    """The mark of metrics.csv; empty if a process writes none."""
     if (fault := _mapping()(value, path)) or not value:
         return fault
-    checks = {"rows": _whole(0), "columns": _whole(0), "sha256": _type(str, "a text")}
+    checks = {"rows": _integer(0), "columns": _integer(0), "sha256": _of_type(str, "a text")}
     return next(
         (
             fault
@@ -221,7 +216,7 @@ def _mark(value: Any, path: str) -> str | None:
 
 def _config(value: Any, path: str) -> str | None:
     if not isinstance(value, str):
-        return f"{path} must be a text; got {got(value)}"
+        return f"{path} must be a text; got {describe_value(value)}"
     if len(value) > LARGEST:
         return f"{path} must have at most {LARGEST:,} characters; got {len(value):,}"
     try:
@@ -231,26 +226,26 @@ def _config(value: Any, path: str) -> str | None:
     return None
 
 
-LARGEST_NUMBER = 2**63 - 1
-SHOWN = 40  # characters of a value in a message
-_tensor = _type(Tensor, "a tensor")
-ENTRIES: dict[str, Check] = {  # what each entry of a checkpoint must be where it is there
+MAX_INT = 2**63 - 1
+MAX_SHOWN = 40  # characters of a value in a message
+_tensor = _of_type(Tensor, "a tensor")
+ENTRIES: dict[str, Check] = {  # the check of each entry, if it exists
     "state_dict": _mapping(_tensor),
     "average": _mapping(_tensor),
-    "global_step": _whole(0),
+    "global_step": _integer(0),
     "optimizer": _optimizer,
     "scaler": _mapping(number_fault),
     "window": _window,
     "best": _number_or_none,
-    "is_best": _type(bool, "true or false"),
+    "is_best": _of_type(bool, "true or false"),
     "validation": _mapping(number_fault),
-    "left_out": _whole(0),
-    "accumulate": _whole(1),
+    "left_out": _integer(0),
+    "accumulate": _integer(1),
     "spent": _mapping(number_fault),
-    "metrics": _mark,
-    "world_size": _whole(1),
+    "metrics": _metrics_mark,
+    "world_size": _integer(1),
     "config": _config,
-    "data_fingerprint": _type(str, "a text"),
+    "data_fingerprint": _of_type(str, "a text"),
     "versions": _mapping(),
     "callbacks": _mapping(),
 }

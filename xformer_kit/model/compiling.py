@@ -1,5 +1,5 @@
-"""Compile a model block by block: layers of one kind share one graph, and a change elsewhere
-recompiles nothing.
+"""Compiles a model block by block: layers of one kind share one graph, and a change outside the
+blocks does not recompile them.
 """
 
 from typing import Any
@@ -9,24 +9,24 @@ from torch import nn
 
 from xformer_kit.model.stack import Stack
 
-# Training, validation, prompt and decoding, each with padding and without, and all of it twice
-# where sizes vary.
-GRAPHS = 16  # graphs that one kind of block may need
+# Training, validation, prompt and decoding, each with and without padding, and each with fixed and
+# with dynamic sizes.
+GRAPHS = 16  # largest number of graphs of one kind of block
 
 
 def graph_kinds(stack: Stack) -> int:
-    """The number of kinds of layers that need a graph each: with a placement whose state grows, no
-    two layers have states of one length.
+    """The number of kinds of layers, each with its own graph. If the placement's state grows from
+    layer to layer, every layer is a kind of its own.
     """
-    return stack.kinds if isinstance(stack.streams, int) else len(stack.order)
+    return stack.num_block_kinds if isinstance(stack.streams, int) else len(stack.block_index)
 
 
 def compile_blocks(model: nn.Module, **options: Any) -> None:
-    """Compile every block in place; `options` are torch.compile's. Parameters keep their names.
+    """Compiles every block in place; `options` are torch.compile's. Parameter names are unchanged.
 
-    Torch counts recompilations per function, and all blocks are one function: its limit, meant for
-    one kind of block, is raised to what the kinds of this model need. Beyond it torch goes on
-    uncompiled, or fails with `fullgraph`.
+    Torch counts recompilations per function, and all blocks share the function Block.forward. Its
+    recompile limit is therefore raised to the number of graphs of all kinds of this model: at the
+    limit torch runs uncompiled, or raises with `fullgraph`.
     """
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     limits = torch._dynamo.config

@@ -1,4 +1,4 @@
-"""What a stack keeps between calls, so that each token is read once."""
+"""The cache of a stack in generation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,53 +10,57 @@ from xformer_kit.registry import config_error
 
 
 class GenerationCache:
-    """What a stack keeps between calls: the tokens so far, one cache for each attention of each
-    layer, and those of the extras.
+    """What a stack keeps between calls in generation: the tokens so far, one cache for each
+    attention of each layer, and the caches of the extras.
 
-    crosses: for each layer the names of the caches that hold the source's keys and values.
+    caches: for each layer, name -> cache.
+    cross_caches: for each layer, the names of the caches of the source's keys and values.
+    extra: name of an extra -> its caches by name.
     """
 
     def __init__(
         self,
         caches: Sequence[dict[str, Cache]],
-        crosses: Sequence[Sequence[str]] = (),
+        cross_caches: Sequence[Sequence[str]] = (),
         extra: Mapping[str, Mapping[str, Cache]] | None = None,
     ):
         self.caches = caches
-        self.crosses = crosses or [()] * len(caches)
+        self.cross_caches = cross_caches or [()] * len(caches)
         self.extra = extra or {}
         self.tokens: Tokens | None = None
-        # newest tokens that no cache has read, since what the caches hold was wrong beside them
-        self.unread = 0
-        self.left: int | None = None  # tokens before a new one that the caches give; None: all
+        # newest tokens that are in no cache, because the cached keys were invalid at their length
+        self.uncached = 0
+        self.window_left: int | None = None  # cached tokens before a new one; None: all
 
-    def narrow(self, left: int) -> bool:
-        """Keep no more than is seen from `left` tokens on, where all caches hold plain keys and
-        values; whether they do.
+    def use_windows(self, window_left: int) -> bool:
+        """Replaces each cache of the stack's own tokens by a WindowCache of `window_left` tokens,
+        if all are plain KeyValueCaches. Returns whether they are.
         """
-        if any(type(cache) is not KeyValueCache for cache in self._own()):
+        if any(type(cache) is not KeyValueCache for cache in self._self_caches()):
             return False
-        for caches, cross in zip(self.caches, self.crosses, strict=True):
+        for caches, cross in zip(self.caches, self.cross_caches, strict=True):
             caches |= {
-                n: WindowCache(c.held, left)  # type: ignore[attr-defined]
+                n: WindowCache(c.held, window_left)  # type: ignore[attr-defined]
                 for n, c in caches.items()
                 if n not in cross
             }
-        self.left = left
+        self.window_left = window_left
         return True
 
     def select(self, rows: Tensor, sources: bool = True) -> None:
-        """Go on with these rows of the batch (beam search). Without `sources` each takes the place
-        of one with the same source, whose keys and values stay where they are.
+        """Keeps these rows of the batch, in this order (beam search).
+
+        sources: False if each row replaces one with the same source, whose cached keys and values
+        then need no change.
         """
-        for cache in self._each() if sources else self._own():
+        for cache in self._all_caches() if sources else self._self_caches():
             cache.select(rows)
         if self.tokens is not None:
             self.tokens = self.tokens.select(rows)
 
     def rewind(self, n: int) -> None:
-        """Forget the newest n tokens. Raises ConfigError, with nothing forgotten, where a cache
-        cannot.
+        """Removes the newest n tokens. Raises ConfigError, without a change, if a cache cannot
+        remove them.
         """
         held = self.length
         if n > held:
@@ -67,39 +71,43 @@ class GenerationCache:
                 fix=f"Rewind by at most {held}.",
             )
         if n and self.tokens is not None:
-            unread = min(n, self.unread)
+            uncached = min(n, self.uncached)
             for cache in sorted(
-                self._own(), key=lambda cache: cache.rewinds
-            ):  # those that refuse come first
-                cache.rewind(n - unread)
-            self.unread -= unread
+                self._self_caches(), key=lambda cache: cache.can_rewind
+            ):  # those that raise come first
+                cache.rewind(n - uncached)
+            self.uncached -= uncached
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
 
-    def seen(self, new: int) -> Tokens:
-        """The tokens whose keys and values the caches give to the `new` newest ones."""
-        if self.left is None or self.length <= self.left + new:
+    def visible(self, new: int) -> Tokens:
+        """The tokens whose keys and values the caches return to the newest `new` tokens."""
+        if self.window_left is None or self.length <= self.window_left + new:
             return self.tokens
-        return self.tokens.map(lambda field: field[:, -(self.left + new) :])
+        return self.tokens.map(lambda field: field[:, -(self.window_left + new) :])
 
     @property
     def length(self) -> int:
+        """Number of tokens so far."""
         return 0 if self.tokens is None else self.tokens.length
 
     @property
     def bytes(self) -> int:
-        """Bytes held by all caches."""
-        return sum(cache.bytes for cache in self._each())
+        """Allocated bytes of all caches."""
+        return sum(cache.bytes for cache in self._all_caches())
 
-    def _each(self):
-        return (*(cache for caches in self.caches for cache in caches.values()), *self._of_extras())
+    def _all_caches(self):
+        return (
+            *(cache for caches in self.caches for cache in caches.values()),
+            *self._extra_caches(),
+        )
 
-    def _own(self):
-        """The caches of the stack's own tokens, without those of a source."""
-        pairs = zip(self.caches, self.crosses, strict=True)
+    def _self_caches(self):
+        """The caches of the stack's own tokens, not those of a source."""
+        pairs = zip(self.caches, self.cross_caches, strict=True)
         of_layers = (
             cache for caches, cross in pairs for n, cache in caches.items() if n not in cross
         )
-        return (*of_layers, *self._of_extras())
+        return (*of_layers, *self._extra_caches())
 
-    def _of_extras(self):
+    def _extra_caches(self):
         return (cache for caches in self.extra.values() for cache in caches.values())

@@ -1,4 +1,4 @@
-"""What is said of a hidden state? One logit for each token of the vocabulary."""
+"""The head: hidden states -> one logit per token of the vocabulary."""
 
 import math
 from collections.abc import Callable
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.fused_projections import FusedProjections, laid
+from xformer_kit.model.fused_projections import FusedProjections, fused_projection
 from xformer_kit.model.loss import cross_entropies, cross_entropy
 
 
-class Shape(NamedTuple):
-    """What becomes of the logits: softcap tanh(scale (hidden W^T + b) / softcap). A learned scale
-    is the head's.
+class LogitShape(NamedTuple):
+    """Scale and bound of logits: softcap tanh(scale (hidden W^T + b) / softcap). The parameter of a
+    learned scale belongs to the head.
     """
 
     scale: float | Literal["learned"] = 1.0
@@ -26,21 +26,23 @@ class Shape(NamedTuple):
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
 
-PLAIN = Shape()
+PLAIN = LogitShape()
 
 
 class Head(nn.Module):
     """hidden W^T + b: one logit per token of the vocabulary.
 
-    Rows that round the vocabulary up to `model.vocab_multiple` live in the weight alone: no logit
-    of theirs is computed. `transform` stands in front of it; there is a bias with `bias`; `shape`
-    scales and bounds the logits. A learned scale has a factor s for each token, 1 at the start,
-    stored as s / sqrt(dim), so that Adam moves it sqrt(dim) times as fast as other weights (nGPT:
-    Loshchilov et al., 2024, arXiv:2410.01131, eq. 3 and section 2.5).
+    weight: (vocab_size rounded up to `model.vocab_multiple`, dim). The additional rows have no
+    logits. bias: whether there is a bias. transform: applied to hidden states before the
+    projection. shape: scale and bound of the logits.
+
+    A learned scale has a factor s per token, initially 1, stored as s / sqrt(dim), so that Adam
+    changes it sqrt(dim) times as fast as other weights (nGPT: Loshchilov et al., 2024,
+    arXiv:2410.01131, eq. 3 and section 2.5).
     """
 
     weight: Tensor
-    packed: FusedProjections | None = None  # while a text is generated
+    packed: FusedProjections | None = None  # set during generation
 
     def __init__(
         self,
@@ -48,13 +50,15 @@ class Head(nn.Module):
         vocab_size: int,
         bias: bool = False,
         transform: nn.Module | None = None,
-        shape: Shape = PLAIN,
+        shape: LogitShape = PLAIN,
     ):
         super().__init__()
         self.weight = weight  # (vocab_size rounded up, dim)
-        self._rest(vocab_size, bias, transform, shape)
+        self._set_up(vocab_size, bias, transform, shape)
 
-    def _rest(self, vocab_size: int, bias: bool, transform: nn.Module | None, shape: Shape) -> None:
+    def _set_up(
+        self, vocab_size: int, bias: bool, transform: nn.Module | None, shape: LogitShape
+    ) -> None:
         self.vocab_size, self.shape = vocab_size, shape
         self.bias = nn.Parameter(torch.zeros(self.weight.shape[0])) if bias else None
         self.transform = transform
@@ -72,11 +76,13 @@ class Head(nn.Module):
         z_loss: float = 0.0,
         scale: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """hidden (b, t, dim) -> logits (b, t, vocab); with target (b, t), the sum of the
-        cross-entropies in nats over targets that are not negative, computed in chunks so that all
-        logits never exist at once (see `loss.py`, also for label_smoothing and z_loss). With scale
-        (n,) also those of n streams at once, hidden (n, b, t, dim) and target (n, b, t): the sum of
-        theirs, each times its scale, and the n sums themselves.
+        """Returns logits (b, t, vocab) of hidden states (b, t, dim).
+
+        With target (b, t): returns the sum of the cross-entropies in nats over targets that are not
+        negative, computed in chunks so that all logits never exist at once (see `loss.py`, also for
+        label_smoothing and z_loss).
+        With target (n, b, t), hidden (n, b, t, dim) and scale (n,): returns the sum of the n
+        losses, each times its scale, and the n losses.
         """
         if self.transform is not None:
             hidden = self.transform(hidden)
@@ -84,7 +90,7 @@ class Head(nn.Module):
             return self._loss(hidden, target, scale, label_smoothing, z_loss)
         if self.packed is not None:
             return self.shape(self.packed(hidden)[0])
-        return self.shape(F.linear(hidden, *self._shown()))
+        return self.shape(F.linear(hidden, *self._vocab_rows()))
 
     def _loss(
         self,
@@ -96,43 +102,41 @@ class Head(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         bias: Tensor | None = self.bias
         factor, softcap = self.shape
-        weight, bias = self._scaled(self.weight, bias)
-        if (
-            isinstance(factor, float) and factor != 1.0
-        ):  # of the narrow side, in place of the logits
+        weight, bias = self._apply_scale(self.weight, bias)
+        if isinstance(factor, float) and factor != 1.0:  # scales fewer numbers than the logits
             hidden, bias = hidden * factor, None if bias is None else bias * factor
         terms = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}
         if scale is not None:
             return cross_entropies(hidden, weight, target, scale, bias, self.vocab_size, **terms)
         return cross_entropy(hidden, weight, target, bias, self.vocab_size, **terms)
 
-    def _shown(self) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias without the rows that round the vocabulary up."""
-        weight, bias = self._scaled(self.weight, self.bias)
+    def _vocab_rows(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias without the rows after the vocabulary."""
+        weight, bias = self._apply_scale(self.weight, self.bias)
         vocab = self.vocab_size
         if weight.shape[0] == vocab:
             return weight, bias
         return weight[:vocab], None if bias is None else bias[:vocab]
 
-    def _scaled(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Both with what is learned of the logits' scale."""
+    def _apply_scale(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias times the learned scale of the logits."""
         if self.scales is None:
             return weight, bias
         factor = self.root * self.scales
         return weight * factor[:, None], None if bias is None else bias * factor
 
-    def pack(self, rows: int) -> FusedProjections | None:
-        """The fastest product for `rows` texts that are generated; None where the weight is sharded
-        or was replaced.
+    def fuse(self, rows: int) -> FusedProjections | None:
+        """The fastest projection for generating `rows` texts; None if the weight is sharded or
+        replaced.
         """
         if type(self.weight) is not nn.Parameter:
             return None
-        return laid(*self._shown(), [self.vocab_size], rows, strided=True)
+        return fused_projection(*self._vocab_rows(), [self.vocab_size], rows, strided=True)
 
 
 class TiedHead(Head):
-    """The same with the embedding's weight, which is looked up, not held: one storage and one name,
-    whatever moves it.
+    """A head with the embedding's weight. It reads the weight from the embedding at each access, so
+    that there is one parameter with one name, also after `to`, `fully_shard` or a replacement.
     """
 
     def __init__(
@@ -141,11 +145,11 @@ class TiedHead(Head):
         vocab_size: int,
         bias: bool = False,
         transform: nn.Module | None = None,
-        shape: Shape = PLAIN,
+        shape: LogitShape = PLAIN,
     ):
         nn.Module.__init__(self)
-        self.__dict__["embed"] = embed  # past nn.Module, which would register it
-        self._rest(vocab_size, bias, transform, shape)
+        self.__dict__["embed"] = embed  # not registered as a submodule
+        self._set_up(vocab_size, bias, transform, shape)
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
@@ -153,13 +157,14 @@ class TiedHead(Head):
 
 
 class Transform(nn.Module):
-    """norm(gelu(x W + b)) (Devlin et al., 2019, arXiv:1810.04805, the released masked-token head),
-    to the channels of the embeddings (ALBERT).
+    """norm(gelu(x W + b)) (Devlin et al., 2019, arXiv:1810.04805, the released masked-token head).
+
+    embed_dim: channels of its output, those of the embeddings (ALBERT).
     """
 
-    def __init__(self, dim: int, read: int, norm: Callable[[], nn.Module]):
+    def __init__(self, dim: int, embed_dim: int, norm: Callable[[], nn.Module]):
         super().__init__()
-        self.dense = nn.Linear(dim, read)
+        self.dense = nn.Linear(dim, embed_dim)
         self.norm = norm()
 
     def forward(self, hidden: Tensor) -> Tensor:

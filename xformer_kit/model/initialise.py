@@ -1,7 +1,7 @@
-"""The initial weights of a model, a pure function of (seed, canonical name, shape).
+"""The initial weights of a model: a pure function of seed, canonical parameter name and shape.
 
-So a component that is added or replaced leaves the start of every other parameter as it was. Draws
-are made on the CPU in fp32, for every device and dtype of the model.
+Adding or replacing a component therefore does not change the initial weights of the other
+parameters. Numbers are drawn on the CPU in fp32, for every device and dtype of the model.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."
 
 
 def canonical(name: str) -> str:
-    """A parameter's name without what wrappers add to it."""
+    """A parameter's name without the prefixes of wrappers (torch.compile, checkpointing, FSDP)."""
     for wrapper in WRAPPERS:
         name = (
             name.replace(wrapper, "")
@@ -28,13 +28,13 @@ def canonical(name: str) -> str:
 
 
 def generator(seed: int, name: str) -> torch.Generator:
-    """The source of a parameter's draw."""
+    """The random generator for the initial value of a parameter."""
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
 def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
-    """Every matrix that writes to the residual stream, of a model's `named_modules()`."""
+    """Names of the matrices that write to the residual stream, from a model's named_modules()."""
     for path, module in modules:
         name = getattr(module, "residual", "")
         if name and hasattr(module, name):
@@ -43,20 +43,20 @@ def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
 
 @torch.no_grad()
 def initialise(model: Any, seed: int, init: Init) -> None:
-    """Matrices N(0, init.std(matrix)^2), biases zero; what else a component holds (the weights of
-    norms, ...) stays as it was constructed.
+    """Draws matrices from N(0, init.std(matrix)^2) and sets biases to zero, in place. Other
+    parameters (weights of norms, ...) stay as constructed.
 
-    A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own
-    parameters.
+    A module's method `initial(name, shape, generator) -> Tensor | None` takes precedence for its
+    own parameters, unless it returns None.
     """
     modules = dict(model.named_modules())
-    writes = _writes(modules)
+    writes = _residual_writes(modules)
     gains = placement_gains(model)
     owned = list(owned_parameters(modules))
     gates = (name for name, _, _ in owned if name.endswith(".gate.weight"))
     gated = {f"{name.removesuffix('.gate.weight')}.up.weight" for name in gates}
     for name, parameter, owner in owned:
-        start = _own(owner, name, parameter, seed)
+        start = _module_init(owner, name, parameter, seed)
         if start is None and parameter.ndim >= 2:
             looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)
             more = writes.get(name, 0), gains.get(name, 1.0), name in gated
@@ -72,8 +72,8 @@ def initialise(model: Any, seed: int, init: Init) -> None:
 def owned_parameters(
     modules: Mapping[str, nn.Module],
 ) -> Iterator[tuple[str, nn.Parameter, nn.Module]]:
-    """Every parameter once, by its canonical name, with the module that has it. `named_parameters`
-    walks over all modules for it, and a model that is built would be walked over five times.
+    """Yields every parameter once: canonical name, parameter and its module. It takes the modules
+    of `named_modules()`, so that building a model traverses them once.
     """
     seen: set[int] = set()
     for path, module in modules.items():
@@ -83,17 +83,16 @@ def owned_parameters(
                 yield canonical(f"{path}.{key}" if path else key), parameter, module
 
 
-def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
-    """Every matrix that writes to the residual stream, by name -> how often that of its stack is
-    written to. A block that several layers share writes as often; one of an extra, which no layer
-    calls, does not count.
+def _residual_writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
+    """Name of a matrix that writes to the residual stream -> number of writes to the stream of its
+    stack. A block that several layers share counts once per layer, a block of an extra not at all.
     """
-    called: dict[str, Any] = {
-        path: module.called for path, module in modules.items() if hasattr(module, "called")
+    num_calls: dict[str, Any] = {
+        path: module.num_calls for path, module in modules.items() if hasattr(module, "num_calls")
     }
     times: dict[str, int] = {}
     for name in residual_names(modules.items()):
-        times[name] = next((n for path, n in called.items() if name.startswith(f"{path}.")), 1)
+        times[name] = next((n for path, n in num_calls.items() if name.startswith(f"{path}.")), 1)
     sums: dict[str, int] = {}
     for name, n in times.items():
         stack = name.split(".", 1)[0]
@@ -101,7 +100,8 @@ def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
     return {name: sums[name.split(".", 1)[0]] for name in times}
 
 
-def _own(module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor | None:
+def _module_init(module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor | None:
+    """What the module's method `initial` returns for its parameter; None if it has none."""
     initial = getattr(module, "initial", None)
     return (
         initial(name.rsplit(".", 1)[-1], tuple(parameter.shape), generator(seed, name))
@@ -111,7 +111,7 @@ def _own(module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor |
 
 
 def placement_gains(model: Any) -> dict[str, float]:
-    """Factors of initial standard deviations that placements need, by parameter name."""
+    """Parameter name -> factor on its initial standard deviation, from the placements' `gains`."""
     found: dict[str, float] = {}
     for name in model.names:
         for where, block in model.get_submodule(name).named_blocks.items():

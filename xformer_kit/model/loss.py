@@ -1,11 +1,9 @@
-"""How far are the predictions from the targets? Cross-entropy from hidden states, without ever
-holding all logits.
+"""Cross-entropy from hidden states, in chunks, so that all logits never exist at once.
 
 The logits of a large vocabulary are the largest tensor of a small model, and they are only needed
-for their gradient. So a chunk of tokens at a time goes from hidden states to logits, loss and
-gradient, and its logits are dropped. The gradient is computed in the forward pass: computing chunks
-again in backward would cost a third matrix product. This file imports torch alone, because the head
-of every model uses it.
+for their gradient. Therefore logits, loss and gradient are computed for a chunk of tokens at a
+time. The gradient is computed in the forward pass: recomputing chunks in backward would cost a
+third matrix product. This file imports only torch, because the head of every model uses it.
 """
 
 from collections.abc import Iterator
@@ -17,17 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Measured on a CPU, fp32: up to 4 million logits torch's own fused loss is as fast or faster;
-# beyond, chunks win. They do so from half a million on where the vocabulary is not small: what
-# torch makes anew for every step is then slow to write at first.
-SMALL, LITTLE = 4 * 2**20, 2**19  # logits of a batch
-NARROW = 1024  # logits of a token, below which LITTLE does not hold
-# chunks that fill the allocator as all of a sequence do: one, one beside the results of another,
-# and the last
-ALIKE = 3
-CHUNK = (
-    4 * 2**20
-)  # logits held at once, 16 MiB in fp32; fewer make the matrix products slow, more only cost memory
+# Measured in fp32 on a CPU: up to 4 million logits torch's fused loss is at least as fast as
+# chunks. With a vocabulary of at least MIN_VOCAB_CPU chunks are faster from half a million on,
+# because torch's new tensors are slow to write at first.
+MAX_UNCHUNKED = 4 * 2**20  # logits of a batch
+MAX_UNCHUNKED_CPU = 2**19
+MIN_VOCAB_CPU = 1024
+# Number of chunks that need as much memory as all: the first, the second next to the results of the
+# first, and the last.
+FIRST_CHUNKS = 3
+# Logits that exist at once, 16 MiB in fp32. Smaller chunks make matrix products slow, larger ones
+# only need more memory.
+CHUNK = 4 * 2**20
 
 
 def cross_entropy(
@@ -49,12 +48,12 @@ def cross_entropy(
     (Chowdhery et al., 2022, arXiv:2204.02311, section 5). With softcap s the logits are s
     tanh((hidden W^T + b) / s).
 
-    hidden (..., dim), weight (rows, dim), target (...) of integers; a negative target is ignored.
-    Rows of weight and bias from `vocab_size` on pad the vocabulary: they take no part and their
-    gradient is zero. Twice differentiable it is not: a second backward raises RuntimeError. A
-    target beyond the vocabulary raises torch's own index error.
+    hidden (..., dim), weight (rows, dim), target (...) of integers; negative targets are ignored.
+    Rows of weight and bias from `vocab_size` on are not used, and their gradient is zero. It is not
+    twice differentiable: a double backward raises RuntimeError. A target outside the vocabulary
+    raises torch's index error.
     """
-    return _summed(
+    return _summed_loss(
         hidden, weight, target, None, bias, vocab_size, Terms(label_smoothing, z_loss, softcap)
     )[0]
 
@@ -71,19 +70,20 @@ def cross_entropies(
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Of n streams, hidden (n, ..., dim) and target (n, ...): the sum of scale[i] times the
-    cross-entropy of stream i, and the n cross-entropies, (n,), through which no gradient flows.
+    """For n streams, hidden (n, ..., dim) and target (n, ...): returns the sum of scale[i] times
+    the cross-entropy of stream i, and the n cross-entropies, (n,), without gradient.
 
-    The chunks of all streams run one after another into one gradient of the weight, so that more
-    streams hold no more logits than one. Everything else is as in `cross_entropy`.
+    The chunks of all streams are computed one after another and add to one gradient of the weight,
+    so that n streams need no more logits at once than one. Other arguments are as in
+    `cross_entropy`.
     """
     each = scale[:, None].expand(len(scale), target[0].numel()).flatten()
     terms = Terms(label_smoothing, z_loss, softcap)
-    total, found = _summed(hidden, weight, target, each, bias, vocab_size, terms)
-    return total, found.detach().view(len(scale), -1).sum(-1)
+    total, losses = _summed_loss(hidden, weight, target, each, bias, vocab_size, terms)
+    return total, losses.detach().view(len(scale), -1).sum(-1)
 
 
-def _summed(
+def _summed_loss(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
@@ -92,46 +92,46 @@ def _summed(
     vocab_size: int | None,
     terms: "Terms",
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss and, where each target has a scale (tokens,), the losses (tokens,) without
-    it.
-    """
+    """The summed loss, and with a scale (tokens,) the losses (tokens,) without it."""
     hidden, target = hidden.flatten(0, -2), target.flatten()
     vocab = len(weight) if vocab_size is None else vocab_size
-    few = LITTLE if hidden.device.type == "cpu" and vocab >= NARROW else SMALL
-    if len(target) * vocab <= few:
-        return _at_once(hidden, weight, target, scale, bias, vocab, terms)
+    limit = (
+        MAX_UNCHUNKED_CPU
+        if hidden.device.type == "cpu" and vocab >= MIN_VOCAB_CPU
+        else MAX_UNCHUNKED
+    )
+    if len(target) * vocab <= limit:
+        return _unchunked_loss(hidden, weight, target, scale, bias, vocab, terms)
     parameters = (hidden, weight, bias)
-    wanted = tuple(
+    needs_grad = tuple(
         torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters
     )
-    return _Chunked.apply(hidden, weight, bias, target, scale, vocab, wanted, terms)
+    return _ChunkedLoss.apply(hidden, weight, bias, target, scale, vocab, needs_grad, terms)
 
 
-_few = False  # whether only the first chunks are computed
+_first_chunks_only = False  # whether only the first chunks are computed
 
 
 @contextmanager
 def first_chunks() -> Iterator[None]:
-    """Losses and gradients of the first `ALIKE` chunks alone, which hold what all of them hold: to
-    measure memory with.
-    """
-    global _few
-    _few = True
+    """Computes only the first FIRST_CHUNKS chunks in this context, to measure memory."""
+    global _first_chunks_only
+    _first_chunks_only = True
     try:
         yield
     finally:
-        _few = False
+        _first_chunks_only = False
 
 
 class Terms(NamedTuple):
-    """What is added to the cross-entropy, zeros add nothing, and the bound of the logits."""
+    """Label smoothing and z-loss, 0 for none, and the bound of the logits, None for none."""
 
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     softcap: float | None = None
 
 
-def _at_once(
+def _unchunked_loss(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
@@ -146,12 +146,12 @@ def _at_once(
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     smoothing, c, cap = terms
     logits = logits if cap is None else cap * torch.tanh(logits / cap)
-    how = {
+    options = {
         "ignore_index": -1,
         "reduction": "sum" if scale is None else "none",
         "label_smoothing": smoothing,
     }
-    loss = F.cross_entropy(logits, target.clamp(min=-1), **how)  # type: ignore[arg-type]
+    loss = F.cross_entropy(logits, target.clamp(min=-1), **options)  # type: ignore[arg-type]
     if c:
         squares = logits.logsumexp(-1).square().masked_fill(target < 0, 0)
         loss = loss + c * (squares.sum() if scale is None else squares)
@@ -159,19 +159,21 @@ def _at_once(
 
 
 class _Gradients(NamedTuple):
-    """Of the summed loss, in fp32 or better; None where nobody asked."""
+    """Gradients of the summed loss, in at least fp32; None if not needed."""
 
     hidden: Tensor | None  # (tokens, dim)
     weight: Tensor | None  # (rows, dim)
     bias: Tensor | None  # (rows,)
 
 
-class _Chunked(torch.autograd.Function):
-    """The loss, with the gradients of `_sweep` kept for backward, which only scales them."""
+class _ChunkedLoss(torch.autograd.Function):
+    """The autograd function: saves the gradients of `_chunked_loss`; backward only scales them."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, target, scale, vocab, wanted, terms):
-        loss, each, gradients = _sweep(hidden, weight, bias, target, scale, vocab, wanted, terms)
+    def forward(ctx, hidden, weight, bias, target, scale, vocab, needs_grad, terms):
+        loss, each, gradients = _chunked_loss(
+            hidden, weight, bias, target, scale, vocab, needs_grad, terms
+        )
         ctx.save_for_backward(*gradients)
         ctx.dtypes = [None if p is None else p.dtype for p in (hidden, weight, bias)]
         if each is not None:
@@ -181,7 +183,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, upstream, _):
-        # Not in place: the graph may be kept and run backward again.
+        # Not in place: the graph may be retained for another backward.
         scaled = [
             g if g is None else (g * upstream).to(d)
             for g, d in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
@@ -189,18 +191,18 @@ class _Chunked(torch.autograd.Function):
         return *scaled, None, None, None, None, None
 
 
-def _sweep(
+def _chunked_loss(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     target: Tensor,
     scale: Tensor | None,
     vocab: int,
-    wanted: tuple[bool, ...],
+    needs_grad: tuple[bool, ...],
     terms: Terms,
 ) -> tuple[Tensor, Tensor | None, _Gradients]:
-    """The summed loss, that of each target where it has a scale, and the wanted gradients, chunk by
-    chunk; matrix products in autocast's type, sums in fp32.
+    """Computes the summed loss, with a scale also the loss of each target, and the needed
+    gradients, chunk by chunk. Matrix products are in autocast's dtype, sums in at least fp32.
     """
     compute = _compute_dtype(hidden)
     exact = torch.promote_types(compute, torch.float32)
@@ -209,7 +211,7 @@ def _sweep(
     gradients = _Gradients(
         *(
             torch.zeros_like(p, dtype=exact) if want and p is not None else None
-            for p, want in zip((hidden, weight, bias), wanted, strict=True)
+            for p, want in zip((hidden, weight, bias), needs_grad, strict=True)
         )
     )
     with torch.autocast(hidden.device.type, enabled=False):
@@ -219,17 +221,19 @@ def _sweep(
             None if bias is None else bias[:vocab].to(exact),
         )
         size = max(1, CHUNK // vocab)
-        for start in range(0, min(tokens, ALIKE * size) if _few else tokens, size):
+        for start in range(
+            0, min(tokens, FIRST_CHUNKS * size) if _first_chunks_only else tokens, size
+        ):
             rows = slice(start, start + size)
             by = None if scale is None else scale[rows, None].to(exact)
-            found = _chunk(x[rows], w, b, target[rows], by, gradients, rows, terms)
-            loss += found.sum() if by is None else (found * by).sum()
+            losses = _chunk_loss(x[rows], w, b, target[rows], by, gradients, rows, terms)
+            loss += losses.sum() if by is None else (losses * by).sum()
             if each is not None:
-                each[rows] = found[:, 0]
+                each[rows] = losses[:, 0]
     return loss, each, gradients
 
 
-def _chunk(
+def _chunk_loss(
     x: Tensor,
     w: Tensor,
     b: Tensor | None,
@@ -239,15 +243,15 @@ def _chunk(
     rows: slice,
     terms: Terms,
 ) -> Tensor:
-    """The losses of some tokens, (tokens, dim) x (vocab, dim) -> (tokens, 1); adds to `gradients`,
-    times the scale (tokens, 1). One (tokens, vocab) buffer in fp32.
+    """Returns the losses of a chunk, (tokens, dim) x (vocab, dim) -> (tokens, 1), and adds their
+    gradients, times the scale (tokens, 1), to `gradients`. One (tokens, vocab) buffer in fp32.
 
     With e = exp(logit - max) and z = sum(e): loss = log z + max - logit[target]; the gradient of
-    the logits is e / z - onehot = (e - z onehot) / z, whose division is left to the narrow side of
-    each product. Smoothing by s over v tokens takes (1 - s) logit[target] + s mean(logit) in place
-    of logit[target], so (1 - s) onehot + s / v in place of onehot. c log^2 Z, where log Z = log z +
-    max, multiplies e by 1 + 2 c log Z. A bounded logit has the slope 1 - (logit / bound)^2, which
-    takes a second buffer.
+    the logits is e / z - onehot = (e - z onehot) / z, in which the division is applied to the
+    smaller factor of each product. Smoothing by s over v tokens replaces logit[target] by (1 - s)
+    logit[target] + s mean(logit), and onehot by (1 - s) onehot + s / v. c log^2 Z, where log Z =
+    log z + max, multiplies e by 1 + 2 c log Z. The derivative of a bounded logit is 1 - (logit /
+    bound)^2, which needs a second buffer.
     """
     smoothing, c, cap = terms
     keep, index = target[:, None] >= 0, target[:, None].clamp(min=0)
@@ -258,12 +262,12 @@ def _chunk(
     if cap is not None:
         e = e.div_(cap).tanh_()
         slope, e = 1 - e.square(), e.mul_(cap)
-    top, aim = e.amax(-1, keepdim=True), e.gather(-1, index)
+    maximum, target_logit = e.amax(-1, keepdim=True), e.gather(-1, index)
     if smoothing:
-        aim = (1 - smoothing) * aim + smoothing * e.mean(-1, keepdim=True)
-    z = e.sub_(top).exp_().sum(-1, keepdim=True)
-    total = z.log() + top
-    loss = total - aim + c * total.square() if c else total - aim
+        target_logit = (1 - smoothing) * target_logit + smoothing * e.mean(-1, keepdim=True)
+    z = e.sub_(maximum).exp_().sum(-1, keepdim=True)
+    total = z.log() + maximum
+    loss = total - target_logit + c * total.square() if c else total - target_logit
     if any(g is not None for g in gradients):
         if c:
             e *= 1 + 2 * c * total
@@ -279,13 +283,13 @@ def _chunk(
 def _accumulate(
     e: Tensor, share: Tensor, x: Tensor, w: Tensor, gradients: _Gradients, rows: slice
 ) -> None:
-    """Add what the gradient `e * share` of the logits (tokens, vocab) makes of hidden states,
-    weight and bias.
+    """Adds the gradients of hidden states, weight and bias for the gradient `e * share` of the
+    logits (tokens, vocab).
     """
     vocab = e.shape[-1]
     if gradients.bias is not None:
         gradients.bias[:vocab] += (e.t() @ share).squeeze(-1)
-    if x.dtype != e.dtype:  # half precision: 1 / z would underflow on the narrow side
+    if x.dtype != e.dtype:  # half precision: 1 / z would underflow in the smaller factor
         e, share = e.mul_(share).to(x.dtype), torch.ones_like(share)
     if gradients.hidden is not None:
         gradients.hidden[rows] = (e @ w) * share
@@ -298,7 +302,7 @@ def _accumulate(
 
 
 def _compute_dtype(hidden: Tensor) -> torch.dtype:
-    """What F.linear would compute in here: autocast leaves float64 alone."""
+    """The dtype of F.linear here: that of autocast, which does not change float64."""
     device = hidden.device.type
     if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:
         return torch.get_autocast_dtype(device)

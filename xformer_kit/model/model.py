@@ -1,5 +1,6 @@
-"""Tokens -> stacks -> logits. What the config leaves out does not exist: `decoder` alone is a
-language model, `encoder` alone is BERT-like, both are sequence to sequence.
+"""The model: embeddings, one or two stacks, and a head that computes logits.
+
+Only a decoder: a language model. Only an encoder: a BERT-like model. Both: sequence to sequence.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from xformer_kit.registry import config_error
 
 
 class Encoded(NamedTuple):
-    """What an encoder made of a source, for a decoder to look at."""
+    """An encoder's output, to which a decoder attends."""
 
     hidden: Tensor  # (b, s, dim)
     tokens: Tokens
@@ -30,12 +31,18 @@ class Encoded(NamedTuple):
 
 
 class Model(nn.Module):
-    """A transformer of one or two stacks. Parameters are named by what they are, e.g.
-    `decoder.3.attn.q.weight`.
+    """A transformer with one or two stacks. Example of a parameter: `decoder.3.attn.q.weight`.
 
-    embed: of the decoder's tokens, or of the encoder's if there is no decoder. source_embed: None
-    if the source is embedded by `embed`. vocab_size: number of logits; source_vocab_size: of the
-    encoder's tokens. predictions: what extras predict in training in addition to the next token.
+    dim: channels of the residual stream.
+    vocab_size: number of logits. source_vocab_size: number of ids of the encoder's tokens.
+    embed: embedding of the decoder's tokens, or of the encoder's if there is no decoder.
+    source_embed: embedding of the source's tokens; None if `embed` is used for both.
+    token_type: embedding of `segment`, added to the tokens'; None if there is none.
+    stacks: name -> stack; the head reads the last one's output.
+    head: returns the head for an embedding, with which it may share its weight.
+    embed_scale: factor on embeddings. dropout: probability, on embeddings.
+
+    Attribute predictions: the tokens that extras predict in training in addition to the next one.
     """
 
     def __init__(
@@ -64,11 +71,11 @@ class Model(nn.Module):
             self.add_module(name, stack)
         self.names = tuple(stacks)
         extras: Any = self.stack.extra.values()
-        self.predictions = [found for extra in extras for found in extra.predictions]
+        self.predictions = [prediction for extra in extras for prediction in extra.predictions]
         self.head = head(embed)
 
     def constrain(self) -> None:
-        """Apply the extras' constraints on parameters: at the start, and after every step."""
+        """Applies the extras' constraints to the parameters, initially and after each step."""
         for extra in self.stack.extra.values():
             extra.constrain(self)  # type: ignore[operator]
 
@@ -79,23 +86,24 @@ class Model(nn.Module):
 
     @property
     def two_stacks(self) -> bool:
+        """Whether there are an encoder and a decoder."""
         return len(self.names) > 1
 
     @property
-    def longest(self) -> int | None:
-        """Tokens that all positions of the stack know; None: no limit."""
-        return self.stack.longest
+    def max_seq_len(self) -> int | None:
+        """Longest sequence that the output stack supports; None if unlimited."""
+        return self.stack.max_seq_len
 
     def encode(self, source: Tokens) -> tuple[Encoded, Report]:
-        """The encoder's output for source tokens (b, s), and what its components report."""
+        """Returns the encoder's output for source tokens (b, s), and the reports of its modules."""
         encoder: Stack = self._modules["encoder"]  # type: ignore[assignment]
         table = self.embed if self.source_embed is None else self.source_embed
-        if self.stack.source_reach is not None:
-            _fits(source, None, self.stack.source_reach, "source")
-        tokens, x = self._embedded(source, encoder, table, None, "source")
-        x, of_stack = encoder(x, tokens)
+        if self.stack.max_source_len is not None:
+            _check_length(source, None, self.stack.max_source_len, "source")
+        tokens, x = self._embed(source, encoder, table, None, "source")
+        x, stack_report = encoder(x, tokens)
         report: Report = {}
-        add(report, of_stack, "encoder")
+        add(report, stack_report, "encoder")
         return Encoded(x, tokens), report
 
     def hidden(
@@ -105,12 +113,12 @@ class Model(nn.Module):
         source: Tokens | Encoded | None = None,
         further: bool = False,
     ) -> tuple[Tensor, Report]:
-        """What the head reads, (b, t, dim), for tokens (b, t), and what the components report. Goes
-        on from `cache`.
+        """Returns hidden states (b, t, dim), the input of the head, for tokens (b, t) after those
+        in `cache`, and the reports of all modules.
 
-        In a model of two stacks `tokens` are the decoder's and `source` the encoder's, or what
-        `encode` made of them. With `further`, only in training, (1 + n, b, t, dim): for the next
-        token, and for the n of `predictions`.
+        With two stacks `tokens` are the decoder's and `source` the encoder's, or its output.
+        further: only in training; returns (1 + n, b, t, dim), the states that predict the next
+        token, followed by those of the n `predictions`.
         """
         report: Report = {}
         if self.two_stacks and source is None:
@@ -122,48 +130,49 @@ class Model(nn.Module):
         if isinstance(source, Tokens):
             source, report = self.encode(source)
         stack = self.stack
-        if cache is not None and stack.stale(cache, tokens.length):
-            return self._anew(tokens, cache, source)
-        tokens, x = self._embedded(tokens, stack, self.embed, cache, "model")
-        read = (None, None) if source is None else source
-        x, of_stack = stack(x, tokens, cache, *read, further)
-        add(report, of_stack, self.names[-1])
+        if cache is not None and stack.needs_recompute(cache, tokens.length):
+            return self._recompute(tokens, cache, source)
+        tokens, x = self._embed(tokens, stack, self.embed, cache, "model")
+        encoded = (None, None) if source is None else source
+        x, stack_report = stack(x, tokens, cache, *encoded, further)
+        add(report, stack_report, self.names[-1])
         return x, report
 
-    def _anew(
+    def _recompute(
         self, tokens: Tokens, cache: GenerationCache, source: Encoded | None
     ) -> tuple[Tensor, Report]:
-        """The same, where what the cache holds is wrong beside the new tokens: they are read with
-        all before them.
+        """The same if the cached keys are invalid at the new length: computes all tokens without
+        the cache, which only records the new ones.
         """
         new = tokens.length
-        cache.tokens = cache.tokens.then(tokens.placed(cache.tokens))  # type: ignore[union-attr]
-        cache.unread += new
+        past: Any = cache.tokens
+        cache.tokens = past.concat(tokens.with_positions(past))
+        cache.uncached += new
         x, report = self.hidden(cache.tokens, source=source)
         return x[:, -new:], report
 
-    def _embedded(
+    def _embed(
         self,
         tokens: Tokens,
         stack: Stack,
         table: nn.Embedding,
         cache: GenerationCache | None,
-        what: str,
+        name: str,
     ) -> tuple[Tokens, Tensor]:
-        """The tokens with their places, and their embeddings (b, t, dim)."""
+        """Returns the tokens with slots and positions, and their embeddings (b, t, dim)."""
         if tokens.ids.dtype != torch.long:
             tokens = tokens._replace(ids=tokens.ids.long())
-        longest = stack.longest if tokens.position is None else stack.reach
-        if longest is not None:
-            _fits(tokens, cache, longest, what)
-        tokens = tokens.placed(None if cache is None else cache.tokens)
+        limit = stack.max_seq_len if tokens.position is None else stack.max_attention_len
+        if limit is not None:
+            _check_length(tokens, cache, limit, name)
+        tokens = tokens.with_positions(None if cache is None else cache.tokens)
         x = F.embedding(tokens.ids, table.weight)  # (b, t) -> (b, t, embed_dim)
         if self.embed_scale != 1.0:
             x = x * self.embed_scale
         if self.token_type is not None:
             segment = torch.zeros_like(tokens.ids) if tokens.segment is None else tokens.segment
             x = x + F.embedding(segment, self.token_type.weight)
-        x = stack.embedded(x, tokens)
+        x = stack.prepare_embeddings(x, tokens)
         return tokens, F.dropout(x, self.dropout, self.training) if self.dropout else x
 
     def forward(
@@ -181,17 +190,21 @@ class Model(nn.Module):
         position: Tensor | None = None,
         cache: GenerationCache | None = None,
     ) -> Tensor:
-        """ids (b, t) -> logits (b, t, vocab); with two stacks, source (b, s) and target (b, t) ->
-        logits (b, t, vocab).
+        """Returns logits (b, t, vocab) for ids (b, t); with two stacks for source (b, s) and target
+        (b, t).
 
-        real, source_real, target_real are False on padding; document numbers the texts of a packed
-        row, segment the kinds of tokens; prefix is True where mask=prefix sees whole; position
-        overrides where tokens stand. Each (b, t). Raises IndexError for an id outside the
-        vocabulary, on a GPU only for one outside the rounded-up weight, and ConfigError for what
-        the model has no stack for, for what are no ids, and for a field of another shape than
-        theirs.
+        real, source_real, target_real: False on padding.
+        document: number of the document in a packed row.
+        segment: token type.
+        prefix: True on the tokens of a prefix, which attend to each other under mask=prefix.
+        position: overrides the positions.
+        cache: keys and values of earlier tokens; those of these tokens are appended.
+
+        Each field is (b, t). Raises IndexError for an id outside the vocabulary (on a GPU: outside
+        the embedding, whose rows are rounded up), and ConfigError for arguments that do not fit the
+        model's stacks, ids that are not integers (b, t), and fields of another shape.
         """
-        ids, real = self._given(ids, source, target, real, target_real)
+        ids, real = self._target_ids(ids, source, target, real, target_real)
         fields = {
             "real": real,
             "document": document,
@@ -200,17 +213,17 @@ class Model(nn.Module):
             "position": position,
         }
         ids = checked_ids("ids", ids, **fields)
-        self._knows(ids, self.vocab_size)
+        self._check_ids(ids, self.vocab_size)
         if isinstance(source, Tensor):
             source = checked_ids("source", source, source_real=source_real)
-            self._knows(source, self.source_vocab_size)
+            self._check_ids(source, self.source_vocab_size)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         tokens = Tokens(ids, None, position, document, segment, prefix, real)
         hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]
         return self.head(hidden)
 
-    def _given(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
-        """The tokens of the stack that speaks, under either of their names."""
+    def _target_ids(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
+        """Returns the ids of the output stack, from `ids` or `target`, and where they are real."""
         if not self.two_stacks and (source is not None or target is not None):
             raise config_error(
                 "source, target",
@@ -223,12 +236,12 @@ class Model(nn.Module):
             )
         if (target_real if target is None else real) is not None:
             raise config_error(
-                "real, target_real", "the first is the padding of ids, the second that of target"
+                "real, target_real", "real marks the padding of ids, target_real that of target"
             )
         return (ids, real) if target is None else (target, target_real)
 
     @staticmethod
-    def _knows(ids: Tensor, size: int) -> None:
+    def _check_ids(ids: Tensor, size: int) -> None:
         if type(ids) is not Tensor or not ids.is_cpu or torch.compiler.is_compiling():
             return  # reading a value would wait for the device, or break the graph
         largest = int(ids.max()) if ids.numel() else -1
@@ -236,9 +249,7 @@ class Model(nn.Module):
             raise IndexError(f"ids: must be below the vocabulary's {size}; got {largest}.")
 
     def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
-        """Tokens (b, t) to go on from in generation: a prefix, where a mask of the stack sees one
-        whole.
-        """
+        """Returns the tokens (b, t) of a prompt; they are a prefix if a mask distinguishes one."""
         return Tokens(
             ids=ids,
             real=real,
@@ -246,8 +257,8 @@ class Model(nn.Module):
         )
 
     def cache(self, rows: int, length: int, source_length: int = 0) -> GenerationCache:
-        """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a
-        source of `source_length`.
+        """Returns an empty cache for generating `rows` sequences of at most `length` tokens, with a
+        source of `source_length` tokens.
         """
         if self.two_stacks and source_length < 1:
             raise config_error(
@@ -259,17 +270,18 @@ class Model(nn.Module):
         return empty_cache(self.stack, rows, length, source_length)
 
     def after_step(self, report: Report) -> None:
-        """Hand each component what it reported, summed over the micro-batches and ranks of an
-        optimizer step, which it has made.
+        """Applies constraints, and calls `after_step` of each module that has it with the module's
+        report, summed over the micro-batches and ranks of an optimizer step. Call it after each
+        step.
         """
         self.constrain()
-        for owner, said in by_owner(report).items():
+        for owner, values in by_owner(report).items():
             module = self.get_submodule(owner)
             if owner and hasattr(module, "after_step"):
-                module.after_step(said)  # type: ignore[operator]
+                module.after_step(values)  # type: ignore[operator]
 
     def figures(self, report: Report) -> dict[str, float]:
-        """The numbers of such a report that are logged."""
+        """The numbers of a report that are logged, by name."""
         return figures(self, report)
 
     def generate(self, ids: Tensor | None = None, **options: Any) -> Tensor:
@@ -281,12 +293,12 @@ class Model(nn.Module):
         return generate(self, ids, **options)
 
 
-def _fits(tokens: Tokens, cache: GenerationCache | None, longest: int, what: str) -> None:
+def _check_length(tokens: Tokens, cache: GenerationCache | None, limit: int, name: str) -> None:
     length = tokens.length + (0 if cache is None else cache.length)
-    if length > longest:
+    if length > limit:
         raise config_error(
             "model.max_len",
-            f"the {what}'s positions end at {longest} tokens",
+            f"the {name}'s positions end at {limit} tokens",
             got=length,
             fix="Give fewer, or build it with a larger model.max_len.",
         )

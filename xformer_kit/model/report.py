@@ -1,5 +1,5 @@
-"""What modules report of a forward pass: {name: tensor}. `loss` is summed; the rest goes by the
-name of its module, e.g. `decoder.0.ffn.load`.
+"""Reports: tensors that modules return from a forward pass, by name. The entries `loss` of all
+modules are summed; other names start with that of their module, e.g. `decoder.0.ffn.load`.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ def add(report: Report, more: Report, owner: str) -> None:
 
 
 def by_owner(report: Report) -> dict[str, Report]:
-    """decoder.0.ffn.load -> {"decoder.0.ffn": {"load": ...}}; "" owns what is the model's own."""
+    """{"decoder.0.ffn.load": x} -> {"decoder.0.ffn": {"load": x}}; `loss` has the owner ""."""
     owners: dict[str, Report] = defaultdict(dict)
     for name, value in report.items():
         owner, _, key = name.rpartition(".")
@@ -26,8 +26,8 @@ def by_owner(report: Report) -> dict[str, Report]:
 
 
 def figures(model: nn.Module, report: Report) -> dict[str, float]:
-    """The numbers of a report that are logged: what the module's `figures(report)` returns, or its
-    single numbers.
+    """The numbers of a report that are logged, by name: those that a module's `figures(report)`
+    returns, or if it has none, its tensors of one element.
     """
     found: dict[str, float] = {}
     for owner, values in by_owner(report).items():

@@ -1,6 +1,4 @@
-"""Split a model's parameters over processes: torch's fully_shard on every block and on the
-whole.
-"""
+"""Shards a model's parameters over processes, with torch's fully_shard."""
 
 from functools import partial
 from typing import Any
@@ -14,29 +12,31 @@ from xformer_kit.model.stack import Stack
 
 
 def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
-    """Shard every block, and what is left as one group, in place. `policy` are fully_shard's
-    options.
+    """Shards every block, and the other parameters as one group, in place. `policy`: options of
+    fully_shard.
 
-    Every rank must hold the same weights. Gradients are means over ranks. What a training step
-    calls is ready: `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`.
+    Every rank must have the same weights. Gradients are averaged over ranks. A training step may
+    call `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`.
     """
     for stack in (module for module in model.modules() if isinstance(module, Stack)):
         for block in stack.named_blocks.values():
             fully_shard(block, mesh=mesh, **policy)
-    # What is outside the blocks, embedding and tables of positions, is read from the first to the
-    # last layer and by the
-    # head: it stays gathered from the forward pass to the end of the backward pass.
+    # Parameters outside the blocks (embedding, tables of positions) are used by all layers and by
+    # the head: they stay unsharded from the forward pass to the end of the backward pass.
     fully_shard(model, mesh=mesh, **(policy | {"reshard_after_forward": False}))
     for name in ("hidden", "encode"):
         register_fsdp_forward_method(model, name)
-    model.head.register_forward_pre_hook(partial(_at_hand, model))
+    model.head.register_forward_pre_hook(partial(_unshard_head, model))
     return model
 
 
-def _at_hand(model: nn.Module, head: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """What fully_shard does for a forward method: the head, whose weight is the model's, may be
-    called by itself, also behind a backward pass, and computes in the policy's type.
+def _unshard_head(
+    model: nn.Module, head: nn.Module, inputs: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """What fully_shard does before a forward method: the head, whose weight may be the model's
+    embedding, can be called on its own, also after a backward pass, and computes in the policy's
+    dtype.
     """
-    model.unshard()  # type: ignore[operator]  # nothing where it is gathered already
-    hidden, *rest = given
+    model.unshard()  # type: ignore[operator]  # no effect if it is unsharded already
+    hidden, *rest = inputs
     return hidden.to(head.weight.dtype), *rest  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.block import Block, LayerInput, Memory
+from xformer_kit.model.block import Block, CrossLayerState, LayerInput
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.report import Report, add
 from xformer_kit.model.stack_cache import append
@@ -20,15 +20,15 @@ from xformer_kit.registry import config_error
 if TYPE_CHECKING:
     from xformer_kit.plan import StackPlan
 
-Memories = Mapping[str, Mapping[str, Tensor]]  # extra -> what its hooks returned
+ExtraMemory = Mapping[str, Mapping[str, Tensor]]  # name of an extra -> tensors of its hooks
 
 
 class Stack(nn.Module):
-    """Blocks, called `0`, `1`, ...; `position` holds the positions that they use; `norm` is the
-    final norm.
+    """A stack of blocks, with the position encodings, kernels and extras that they share.
 
-    Layers may share a block, which is owned once and called several times. Caches are one for each
-    layer.
+    Blocks are modules named `0`, `1`, ... Layers may share a block: it is stored once and called
+    several times, with one cache per layer. `norm` is the final norm; `embed_norm` and `project`
+    are applied to the embeddings before the first block.
     """
 
     norm: nn.Module
@@ -49,7 +49,7 @@ class Stack(nn.Module):
         self.position = nn.ModuleDict(position)
         self.kernels = dict(kernels)
         self.groups = plan.attention.groups
-        self.order = plan.calls
+        self.block_index = plan.calls  # of each layer
         for at, block in enumerate(blocks):
             self.add_module(str(at), block)
         self.placement = placement
@@ -60,32 +60,33 @@ class Stack(nn.Module):
         self.extra = nn.ModuleDict(extras)
         self.max_len = plan.max_len
         self.hooks = {name: place.enters for name, place in position.items()}
-        # Blocks of a kind share one graph when they are compiled.
-        self.kinds = len({(block.variant, *block.extras) for block in blocks})
-        self.reach, self.source_reach = (self._reach(cross) for cross in (False, True))
+        # Blocks of one kind share one graph when they are compiled.
+        self.num_block_kinds = len({(block.variant, *block.extras) for block in blocks})
+        self.max_attention_len = self._attention_limit(cross=False)
+        self.max_source_len = self._attention_limit(cross=True)
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
         self.breaks = plan.breaks
         self.cross_breaks = plan.cross_breaks
 
     @property
-    def longest(self) -> int | None:
-        """The longest sequence that its positions and attentions support; None if unlimited."""
+    def max_seq_len(self) -> int | None:
+        """Longest sequence that its positions and attentions support; None if unlimited."""
         positions: Any = self.position.values()
-        return self.max_len if any(p.bounded for p in positions) else self.reach
+        return self.max_len if any(p.bounded for p in positions) else self.max_attention_len
 
-    def _reach(self, cross: bool) -> int | None:
-        """The longest (source) sequence that its attentions support; None if unlimited."""
+    def _attention_limit(self, cross: bool) -> int | None:
+        """Longest (source) sequence that its attentions support; None if unlimited."""
         bounded = any(
             attention.bounded
             for block in self.blocks
             for name, attention in block.attentions().items()
-            if (name in block.crosses) == cross
+            if (name in block.cross_attentions) == cross
         )
         return self.max_len if bounded else None
 
-    def embedded(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Embeddings (b, t, embed_dim) with the base position, if that is added to them, a norm,
-        and the map to (b, t, dim).
+    def prepare_embeddings(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """Adds the base position to embeddings (b, t, embed_dim) if it acts there, applies their
+        norm, and projects them to (b, t, dim).
         """
         if "base" in self.position:
             x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
@@ -93,39 +94,41 @@ class Stack(nn.Module):
 
     @property
     def sees_prefix(self) -> bool:
-        """Whether some attention sees the tokens of a prefix whole."""
+        """Whether some mask lets the tokens of a prefix attend to later ones of it."""
         return any(group.mask.sees_prefix for group in self.groups if not group.cross)
 
     @property
     def blocks(self) -> list[Block]:
-        return [self._modules[str(at)] for at in range(max(self.order) + 1)]  # type: ignore[misc]
+        """Each block once."""
+        count = max(self.block_index) + 1
+        return [self._modules[str(at)] for at in range(count)]  # type: ignore[misc]
 
     @property
     def named_blocks(self) -> dict[str, Block]:
-        """All blocks, also those of extras: name in the stack -> block."""
+        """Name in the stack -> block, including the blocks of extras."""
         return {name: module for name, module in self.named_modules() if isinstance(module, Block)}
 
     @property
-    def calls(self) -> list[Block]:
+    def layers(self) -> list[Block]:
         """The block of each layer; layers may share one."""
-        return [self._modules[str(at)] for at in self.order]  # type: ignore[misc]
+        return [self._modules[str(at)] for at in self.block_index]  # type: ignore[misc]
 
-    def refuse(self, tokens: Tokens, breaks: Mapping[str, str]) -> None:
-        """Raises ConfigError for tokens that need a law which a component breaks."""
+    def check_tokens(self, tokens: Tokens, breaks: Mapping[str, str]) -> None:
+        """Raises ConfigError for tokens that need a law that a component breaks."""
         needs = (
             ("documents", "document", "one document per row"),
             ("padding", "real", "rows of one length"),
         )
-        for law, field, way in needs:
+        for law, field, required in needs:
             if law in breaks and getattr(tokens, field) is not None:
                 raise config_error(
-                    field, breaks[law], fix=f"Give {way}, or choose another component."
+                    field, breaks[law], fix=f"Give {required}, or choose another component."
                 )
 
     def contexts(
         self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype
     ) -> list[AttentionContext]:
-        """One context for each attention group, with the tables of position and kernel."""
+        """One context per attention group, with the tables of its position and kernel."""
         return [self._context(group, query, key, source, dtype) for group in self.groups]
 
     def _context(
@@ -133,7 +136,7 @@ class Stack(nn.Module):
     ) -> AttentionContext:
         position: Position = self.position[group.position]  # type: ignore[assignment]
         kernel, hooks = self.kernels[group.kernel], self.hooks[group.position]
-        if group.cross:  # positions are compared, not slots, which padding and packing move
+        if group.cross:  # compares positions: padding and packing shift slots
             query, key = (tokens._replace(slot=tokens.position) for tokens in (query, source))
             tables = position.begin(query, key)
         else:
@@ -144,7 +147,7 @@ class Stack(nn.Module):
             group.mask,
             tables,
             scored="scores" in hooks,
-            reads=type(position).read is not Position.read,
+            position_reads_input=type(position).read is not Position.read,
             gain=position.score_gain(),
             cross=group.cross,
         )
@@ -155,104 +158,112 @@ class Stack(nn.Module):
         self,
         x: Tensor,
         tokens: Tokens,
-        past: GenerationCache | None = None,
+        cache: GenerationCache | None = None,
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
         further: bool = False,
     ) -> tuple[Tensor, Report]:
-        """x (b, t, dim) -> (b, t, dim) and the reports of all blocks; appends `tokens` to `past`.
+        """Returns hidden states (b, t, dim) for embeddings x (b, t, dim), and the reports of all
+        blocks. Appends `tokens` to `cache`.
 
-        With `further` (n, b, t, dim): the same, and then those from which extras predict more
-        tokens.
+        source: the encoder's output (b, s, dim), for cross attentions.
+        further: returns (n, b, t, dim), the hidden states followed by the states from which extras
+        predict further tokens.
         """
         if self.breaks:
-            self.refuse(tokens, self.breaks)
+            self.check_tokens(tokens, self.breaks)
             if source_tokens is not None:
-                self.refuse(source_tokens, self.cross_breaks)
-        key = tokens if past is None else append(self, past, tokens)
+                self.check_tokens(source_tokens, self.cross_breaks)
+        key = tokens if cache is None else append(self, cache, tokens)
         contexts = self.contexts(tokens, key, source_tokens, x.dtype)
-        inputs = self._begin(tokens, key, past)
-        begun = {name: layer.memory for name, layer in inputs.items()}
+        inputs = self._extra_inputs(tokens, key, cache)
+        begin_memory = {name: layer.memory for name, layer in inputs.items()}
         for name, extra in self._extras():
             x = extra.embed(x, inputs[name])
         report: Report = {}
-        memory: Memory = {}
+        passed: CrossLayerState = {}
         state = self.placement.start(x, self.streams)
-        for depth, block in enumerate(self.calls):
-            # By sublayer: an index into all contexts would give each layer a graph of its own.
-            at = {
+        for depth, block in enumerate(self.layers):
+            # By sublayer, because torch.compile would compile a graph per index into all contexts.
+            by_sublayer = {
                 name: contexts[group]._replace(depth=depth)
                 for name, group in block.group_of.items()
             }
-            caches = {} if past is None else past.caches[depth]
-            state, inputs, in_block = self._before(state, inputs, begun, depth)
-            layer = LayerInput(at, tokens, source, caches, memory, in_block)
-            trunk = state, layer
-            state, of_block, memory = block(state, layer)
-            add(report, of_block, str(self.order[depth]))
-            state, inputs = self._after(state, inputs)
+            caches = {} if cache is None else cache.caches[depth]
+            state, inputs, in_block = self._before_layer(state, inputs, begin_memory, depth)
+            layer = LayerInput(by_sublayer, tokens, source, caches, passed, in_block)
+            last_input = state, layer
+            state, block_report, passed = block(state, layer)
+            add(report, block_report, str(self.block_index[depth]))
+            state, inputs = self._after_layer(state, inputs)
             for observe in self.observers:
                 observe(depth, state)
-        hidden = self._finished(state, inputs)
+        hidden = self._finish(state, inputs)
         if not further:
             return hidden, report
-        # They come last, so that the draws of dropout before them stay the same.
-        states = self._further(*trunk, inputs, report)
-        return torch.stack([hidden, *(self._finished(state, inputs) for state in states)]), report
+        # Computed last, so that the dropout masks of the layers do not depend on them.
+        states = self._further_states(*last_input, inputs, report)
+        return torch.stack([hidden, *(self._finish(state, inputs) for state in states)]), report
 
     def _extras(self) -> Iterator[tuple[str, Extra]]:
         yield from self.extra.items()  # type: ignore[misc]
 
-    def _begin(
-        self, tokens: Tokens, key: Tokens, past: GenerationCache | None
+    def _extra_inputs(
+        self, tokens: Tokens, key: Tokens, cache: GenerationCache | None
     ) -> dict[str, ExtraInput]:
-        """The extras' inputs with what their `begin` returned."""
+        """The input of each extra's hooks, with the tensors of its hook `begin`."""
         inputs = {}
         for name, extra in self._extras():
-            cache = None if past is None else past.extra.get(name, {})
-            layer = ExtraInput(tokens, key, placement=self.placement, cache=cache)
+            extra_cache = None if cache is None else cache.extra.get(name, {})
+            layer = ExtraInput(tokens, key, placement=self.placement, cache=extra_cache)
             inputs[name] = layer._replace(memory=extra.begin(layer))
         return inputs
 
-    def _before(self, state: State, inputs: dict[str, ExtraInput], begun: Memories, depth: int):
-        """The state that enters a layer, the extras' inputs in the stack, and those in the block:
-        `begun`, what `begin` returned, and what `before_layer` did.
+    def _before_layer(
+        self, state: State, inputs: dict[str, ExtraInput], begin_memory: ExtraMemory, depth: int
+    ):
+        """Runs the extras' hook `before_layer`. Returns the state that enters the layer, and the
+        inputs of the hooks in the stack and in the block. In the block their memory holds
+        only the tensors of `begin` and of this layer's `before_layer`.
         """
         in_block = {}
         inputs = {name: layer._replace(depth=depth) for name, layer in inputs.items()}
         for name, extra in self._extras():
             state, added = extra.before_layer(state, inputs[name])
-            in_block[name] = inputs[name]._replace(memory={**begun[name], **added})
+            in_block[name] = inputs[name]._replace(memory={**begin_memory[name], **added})
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
         return state, inputs, in_block
 
-    def _after(self, state: State, inputs: dict[str, ExtraInput]):
+    def _after_layer(self, state: State, inputs: dict[str, ExtraInput]):
+        """Runs the extras' hook `after_layer`."""
         for name, extra in self._extras():
             state, added = extra.after_layer(state, inputs[name])
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
         return state, inputs
 
-    def _further(
+    def _further_states(
         self, state: State, last: LayerInput, inputs: Mapping[str, ExtraInput], report: Report
     ) -> Iterator[State]:
-        """The states from which extras predict more tokens; adds to the report."""
+        """The states from which extras predict further tokens; adds to the report."""
         last = last._replace(caches={})
         for name, extra in self._extras():
-            for at, (found, more) in extra.further(state, last, inputs[name]).items():
-                add(report, more, f"extra.{name}.{at}")
-                yield found
+            further = extra.further(state, last, inputs[name])
+            for module, (further_state, module_report) in further.items():
+                add(report, module_report, f"extra.{name}.{module}")
+                yield further_state
 
-    def _finished(self, state: State, inputs: Mapping[str, ExtraInput]) -> Tensor:
+    def _finish(self, state: State, inputs: Mapping[str, ExtraInput]) -> Tensor:
+        """The hidden states (b, t, dim) of a final state: extras, then the final norm."""
         for name, extra in self._extras():
             state = extra.final(state, inputs[name])
         return self.placement.finish(state, self.norm)
 
-    def stale(self, past: GenerationCache, new: int) -> bool:
-        """Whether what `past` holds is wrong with `new` more tokens, so that all must be computed
-        again.
+    def needs_recompute(self, cache: GenerationCache, new: int) -> bool:
+        """Whether the keys in `cache` are invalid for a sequence that is `new` tokens longer, e.g.
+        because rotary frequencies depend on its length, so that all tokens must be recomputed.
         """
-        if past.tokens is None:
+        if cache.tokens is None:
             return False
-        held, total = past.tokens, past.length + new
+        cached, total = cache.tokens, cache.length + new
         positions: Any = self.position.values()
-        return past.unread > 0 or any(position.stale(held, total) for position in positions)
+        return cache.uncached > 0 or any(position.stale(cached, total) for position in positions)

@@ -1,4 +1,4 @@
-"""The cache of a stack: room for it, and which tokens may be appended to it."""
+"""Creates the cache of a stack, and appends tokens to it."""
 
 import math
 from itertools import chain
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from xformer_kit.model.block import READ, Block
+from xformer_kit.model.block import POSITION_CACHE, Block
 from xformer_kit.model.cache import Cache, WindowCache
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.tokens import Tokens
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
 
 def empty_cache(stack: "Stack", rows: int, length: int, source_length: int = 0) -> GenerationCache:
-    """Room for `rows` sequences of at most `length` tokens, and a source of `source_length`.
-
-    If no attention sees further back than a window, room for that is enough.
+    """Returns an empty cache for `rows` sequences of at most `length` tokens, and a source of
+    `source_length` tokens. If every attention is limited to a window, it holds only that window.
     """
-    left = _window(stack)
-    if left is not None and WindowCache.room(left) < length:
-        past = _caches(stack, rows, WindowCache.room(left), source_length)
-        if past.narrow(left):
+    window_left = _window(stack)
+    if window_left is not None and WindowCache.capacity(window_left) < length:
+        past = _caches(stack, rows, WindowCache.capacity(window_left), source_length)
+        if past.use_windows(window_left):
             return past
     return _caches(stack, rows, length, source_length)
 
@@ -32,34 +31,35 @@ def empty_cache(stack: "Stack", rows: int, length: int, source_length: int = 0) 
 def _caches(stack: "Stack", rows: int, length: int, source_length: int) -> GenerationCache:
     caches = [
         {
-            name: attention.cache(rows, source_length if name in block.crosses else length)
+            name: attention.cache(rows, source_length if name in block.cross_attentions else length)
             for name, attention in block.attentions().items()
         }
-        | _of_positions(stack, block, rows, length)
-        for block in stack.calls
+        | _position_caches(stack, block, rows, length)
+        for block in stack.layers
     ]
-    # A block of averages without norms has no parameter; its buffer is cast with the model.
+    # A block without any parameter (attn=mean, norm=none) has a buffer, which is cast with the
+    # model.
     tensors = chain(stack.blocks[0].parameters(), stack.blocks[0].buffers())
     like = next(x for x in tensors if x.is_floating_point())
     extras: Any = stack.extra.items()
     extra = {name: extra.caches(rows, length, like) for name, extra in extras}
-    return GenerationCache(caches, [block.crosses for block in stack.calls], extra)
+    return GenerationCache(caches, [block.cross_attentions for block in stack.layers], extra)
 
 
-def _of_positions(stack: "Stack", block: Block, rows: int, length: int) -> dict[str, Cache]:
-    """Room for what positions read of the tokens."""
-    found: dict[str, Cache] = {}
+def _position_caches(stack: "Stack", block: Block, rows: int, length: int) -> dict[str, Cache]:
+    """Empty caches of the positions that read the inputs of attentions."""
+    caches: dict[str, Cache] = {}
     for name, group in block.group_of.items():
         position: Any = stack.position[stack.groups[group].position]
-        cache = None if name in block.crosses else position.cache(rows, length)
+        cache = None if name in block.cross_attentions else position.cache(rows, length)
         if cache is not None:
-            found[READ.format(name)] = cache
-    return found
+            caches[POSITION_CACHE.format(name)] = cache
+    return caches
 
 
 def _window(stack: "Stack") -> int | None:
-    """How many tokens before a new one are seen at most; None if some attention sees all, if its
-    position needs all, and if an extra has caches, which may count real tokens over padding.
+    """The largest number of tokens before a token that any attention attends to. None if unlimited,
+    if a position computes scores from all tokens, or if an extra has caches.
     """
     own = [group for group in stack.groups if not group.cross]
     extras: Any = stack.extra.values()
@@ -74,17 +74,16 @@ def _window(stack: "Stack") -> int | None:
 
 
 def append(stack: "Stack", past: GenerationCache, tokens: Tokens) -> Tokens:
-    """Appends tokens; returns those whose keys and values a call attends to."""
+    """Appends tokens; returns those whose keys and values the new ones attend to."""
     if past.tokens is not None:
-        _refuse_unseen(stack, past.tokens, tokens)
-    past.tokens = tokens if past.tokens is None else past.tokens.then(tokens)
-    return past.seen(tokens.length)
+        _check_order(stack, past.tokens, tokens)
+    past.tokens = tokens if past.tokens is None else past.tokens.concat(tokens)
+    return past.visible(tokens.length)
 
 
-def _refuse_unseen(stack: "Stack", past: Tokens, new: Tokens) -> None:
-    """Raises ConfigError if cached tokens would see new ones, which a cache does not allow: if a
-    prefix comes in several calls, if a mask sees the future, and if a component breaks causality
-    and with it the law of caches.
+def _check_order(stack: "Stack", past: Tokens, new: Tokens) -> None:
+    """Raises ConfigError if cached tokens would attend to new ones: if a prefix is given in several
+    calls, if a mask sees the future, or if a component breaks causality and the law of caches.
     """
     if "cache" in stack.breaks and "causality" in stack.breaks:
         raise config_error(
@@ -94,27 +93,25 @@ def _refuse_unseen(stack: "Stack", past: Tokens, new: Tokens) -> None:
         )
     for group in (group for group in stack.groups if not group.cross):
         prefix = group.mask.sees_prefix and new.prefix is not None
-        if not (group.mask.sees_future or prefix) or not _sees(group, past, new):
+        if not (group.mask.sees_future or prefix) or not _attends(group, past, new):
             continue
         if group.mask.sees_future:
             raise config_error(
                 "cache",
                 f"a mask sees the future, so the {past.length} tokens in the cache would have"
-                f" seen the {new.length} that are new",
+                f" attended to the {new.length} new ones",
                 fix="Give all tokens in one call, or build the model with mask=causal.",
             )
         raise config_error(
             "prefix",
-            f"is seen whole, so the {past.length} tokens in the cache would have seen those of"
-            f" the {new.length} new ones that are of it",
-            fix=(
-                "Give the whole prefix in the first call, and behind it tokens with prefix False."
-            ),
+            f"must be given in one call: the {past.length} tokens in the cache would have attended"
+            f" to those of the {new.length} new ones that belong to it",
+            fix="Give the whole prefix in the first call, and later tokens with prefix False.",
         )
 
 
-def _sees(group: Any, past: Tokens, new: Tokens) -> bool:
-    """Whether a real token of `past` would see a real one of `new`."""
+def _attends(group: Any, past: Tokens, new: Tokens) -> bool:
+    """Whether a real token of `past` would attend to a real one of `new`."""
     query, key = past.as_query(), new.as_key()
     head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
     seen = group.mask.allows(query, key, head)

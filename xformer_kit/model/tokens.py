@@ -1,5 +1,5 @@
-"""Tokens describe a batch of sequences; an AttentionContext is what the attentions of one call of a
-stack receive.
+"""Tokens: a batch of sequences. AttentionContext: the inputs of an attention besides its queries,
+keys and values.
 """
 
 import math
@@ -14,60 +14,60 @@ from xformer_kit.registry import config_error
 
 
 class Tokens(NamedTuple):
-    """One batch of sequences; every field is (b, t), or (1, t) where all rows agree, or None.
+    """A batch of sequences. Each field is (b, t), or (1, t) if all rows are equal, or None.
 
-    A NamedTuple, so that batches, compilation, checkpointing and sharding traverse it.
+    It is a NamedTuple so that collation, torch.compile, checkpointing and FSDP can traverse it.
     """
 
     ids: Tensor | None = None  # token ids
-    slot: Tensor | None = None  # order of arrival: causality, windows and caches use it
-    # where encodings place a token: restarts with a document, counts real tokens
+    slot: Tensor | None = None  # index in the row, for causality, windows and caches
+    # index for position encodings: counts real tokens and restarts with each document
     position: Tensor | None = None
-    # packed texts: tokens of different documents do not see each other
+    # number of the document in a packed row; tokens attend only within their document
     document: Tensor | None = None
     segment: Tensor | None = None  # token type
-    prefix: Tensor | None = None  # True where a token belongs to a prefix that is seen whole
+    prefix: Tensor | None = None  # True on the tokens of a prefix (mask=prefix)
     real: Tensor | None = None  # False on padding
 
     @property
     def length(self) -> int:
+        """Number of tokens in a row."""
         return next(field for field in self if field is not None).shape[-1]
 
     def map(self, change) -> "Tokens":
-        """The same change on every field that is there."""
+        """Applies a function to every field that is not None."""
         return Tokens(*(None if field is None else change(field) for field in self))
 
     def select(self, rows: Tensor) -> "Tokens":
-        """These rows of the batch; a field that all rows share stays."""
+        """Returns these rows of the batch; fields (1, t) are unchanged."""
         return self.map(lambda field: field if field.shape[0] == 1 else field[rows])
 
     def shifted(self) -> tuple["Tokens", Tensor]:
-        """The tokens but the last, and the ids that each of them predicts: (b, t + 1) -> Tokens of
-        (b, t), (b, t).
+        """Returns inputs and targets of next-token prediction: all tokens but the last, and the
+        ids that follow them. (b, t + 1) -> Tokens of (b, t), (b, t).
 
-        A target that is padding or starts another document is -1: nothing is to be predicted there.
+        A target is -1, which the loss ignores, if it is padding or starts another document.
         """
-        return self.map(lambda field: field[:, :-1]), self.ahead(1)
+        return self.map(lambda field: field[:, :-1]), self.targets(1)
 
-    def ahead(self, n: int) -> Tensor:
-        """For each of the tokens but the last the id of the one that stands `n` behind it: (b, t +
-        1) -> (b, t).
+    def targets(self, n: int) -> Tensor:
+        """Returns, for all tokens but the last, the id `n` tokens later: (b, t + 1) -> (b, t).
 
-        -1 where that is padding, belongs to another document, or lies beyond the end of the row.
+        -1 if that token is padding, belongs to another document, or is after the end of the row.
         """
-        here, there = self.map(lambda field: field[:, :-n]), self.map(lambda field: field[:, n:])
-        target = there.ids
-        if there.real is not None:
-            target = target.masked_fill(~there.real, -1)
-        if there.document is not None:
-            target = target.masked_fill(there.document != here.document, -1)
+        first, later = self.map(lambda field: field[:, :-n]), self.map(lambda field: field[:, n:])
+        target = later.ids
+        if later.real is not None:
+            target = target.masked_fill(~later.real, -1)
+        if later.document is not None:
+            target = target.masked_fill(later.document != first.document, -1)
         return target if n == 1 else F.pad(target, (0, self.length - 1 - target.shape[1]), value=-1)
 
-    def placed(self, past: "Tokens | None" = None) -> "Tokens":
-        """With slot and position filled in: slots go on from `past`; positions count real tokens,
-        within a document.
+    def with_positions(self, past: "Tokens | None" = None) -> "Tokens":
+        """Returns the tokens with `slot` and `position`, if they are None. Slots continue after
+        those of `past`; positions count the real tokens of a document.
 
-        Behind a past with documents, tokens without one belong to its last.
+        Tokens without `document` after a past with documents belong to its last document.
         """
         tokens, start = self, 0 if past is None else past.length
         if self.slot is None:
@@ -85,12 +85,12 @@ class Tokens(NamedTuple):
             return tokens._replace(
                 position=past.position[:, -1:] + 1 + tokens.slot - tokens.slot[:, :1]
             )
-        whole = tokens if past is None else past._replace(position=None).then(tokens)
-        return tokens._replace(position=_count(whole)[:, start:])
+        all_tokens = tokens if past is None else past._replace(position=None).concat(tokens)
+        return tokens._replace(position=_count_positions(all_tokens)[:, start:])
 
-    def then(self, more: "Tokens") -> "Tokens":
-        """These tokens followed by `more`; fields that one of them lacks are filled with their
-        neutral value.
+    def concat(self, more: "Tokens") -> "Tokens":
+        """Concatenates the tokens with `more` along the rows. A field that only one of them has is
+        filled with its neutral value in the other: True for `real`, else 0.
         """
 
         def join(name: str, a: Tensor | None, b: Tensor | None) -> Tensor | None:
@@ -98,18 +98,19 @@ class Tokens(NamedTuple):
                 return None
             rows = max(field.shape[0] for field in (a, b) if field is not None)
             a, b = (
-                _neutral(name, rows, side, like) if f is None else f
+                _fill(name, rows, side, like) if f is None else f
                 for f, side, like in ((a, self, b), (b, more, a))
             )
             rows = max(a.shape[0], b.shape[0])
             return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
 
-        one = self.position is self.slot and more.position is more.slot  # then one join serves both
+        # One tensor is both slot and position: it is concatenated once.
+        same = self.position is self.slot and more.position is more.slot
         pairs = zip(Tokens._fields, self, more, strict=True)
-        whole = Tokens(
-            *(None if one and name == "position" else join(name, a, b) for name, a, b in pairs)
+        joined = Tokens(
+            *(None if same and name == "position" else join(name, a, b) for name, a, b in pairs)
         )
-        return whole._replace(position=whole.slot) if one else whole
+        return joined._replace(position=joined.slot) if same else joined
 
     def as_query(self) -> "Tokens":
         """Fields as (b, 1, q, 1), so that a mask or a bias broadcasts to (b, h, q, k)."""
@@ -120,11 +121,11 @@ class Tokens(NamedTuple):
         return self.map(lambda field: field[:, None, None, :])
 
 
-UNKNOWN = Tokens()  # nothing is known of the tokens: no padding, no documents
+UNKNOWN = Tokens()  # no fields: neither padding nor documents
 
 
-def _count(tokens: Tokens) -> Tensor:
-    """How many real tokens of its document stand before each token, (b, t)."""
+def _count_positions(tokens: Tokens) -> Tensor:
+    """The number of real tokens before each token in its document, (b, t)."""
     real, document = tokens.real, tokens.document
     count = tokens.slot if real is None else real.long().cumsum(-1) - 1
     if document is not None:
@@ -134,55 +135,55 @@ def _count(tokens: Tokens) -> Tensor:
     return count.clamp(min=0)
 
 
-def _neutral(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
+def _fill(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
     return torch.full((rows, tokens.length), name == "real", dtype=like.dtype, device=like.device)
 
 
 class AttentionContext(NamedTuple):
-    """What the attentions of one call of a stack receive, once per call for each mask and position
-    that the stack uses.
+    """The inputs of an attention besides its queries, keys and values. A stack creates one per
+    forward for each of its attention groups.
     """
 
     query: Tokens
     key: Tokens
     mask: Any  # a Mask
     position: Any  # a Position with the tables of this forward
-    depth: int = 0  # index of the call: a layer that is shared is called several times
-    # values that cross layers: a layer adds to it, later layers read
-    memo: dict[str, Tensor] | None = None
-    prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
-    scored: bool = False  # the position computes the scores
-    reads: bool = False  # the position reads what an attention is given
-    added: Any = None  # what it adds to scores then, (b, h, q, k)
-    # factor on scores that the position asks of an attention in which it turns some channels alone
+    depth: int = 0  # index of the layer
+    # tensors that attentions pass to later layers, by name; changed in place
+    cross_layer_state: dict[str, Tensor] | None = None
+    prepared: Any = None  # what `Kernel.prepare` returned, for all layers
+    scored: bool = False  # whether the position computes the scores
+    position_reads_input: bool = False  # whether `Position.read` is called before an attention
+    added_scores: Any = None  # what `Position.read` returned, added to the scores, (b, h, q, k)
+    # factor on the scores of an attention in which the position rotates only some channels
     gain: float = 1.0
-    cross: bool = False  # keys are another stack's: their slots say nothing about the queries'
-    # changes of values by extras, (values, input of the attention) -> values
+    cross: bool = False  # whether keys are another stack's, so that slots cannot be compared
+    # the extras' hooks `values`: (values, input of the attention) -> values
     values: Sequence[Callable[[Tensor, Tensor], Tensor]] = ()
 
     def visible(self, heads: int) -> Tensor | None:
-        """True where the query sees the key, broadcasting to (b, h, q, k): mask, padding and
-        documents. None: all do.
+        """The attention mask from mask, padding and documents: True where the query may attend to
+        the key; broadcasts to (b, h, q, k). None if every query may attend to every key.
         """
-        return self.seen(heads, self.covers(self.mask.band()))
+        return self.visible_pairs(heads, self.covers(self.mask.band()))
 
-    def seen(self, heads: int, covered: bool) -> Tensor | None:
-        """The same where it is known whether the mask shows all."""
+    def visible_pairs(self, heads: int, covered: bool) -> Tensor | None:
+        """The same; `covered`: whether `mask` allows all pairs, and need not be evaluated."""
         query, key = self.query.as_query(), self.key.as_key()
-        seen = None
+        allowed = None
         if not covered:
             head = torch.arange(heads, device=self.query.slot.device).view(1, -1, 1, 1)
-            seen = self.mask.allows(query, key, head)
+            allowed = self.mask.allows(query, key, head)
         if key.real is not None:
-            seen = key.real if seen is None else seen & key.real
+            allowed = key.real if allowed is None else allowed & key.real
         if key.document is not None and query.document is not None:
             same = query.document == key.document
-            seen = same if seen is None else seen & same
-        return seen
+            allowed = same if allowed is None else allowed & same
+        return allowed
 
-    def part(self, queries: slice, keys: slice) -> "AttentionContext":
-        """Some of the queries before some of the keys. Where they stand to each other their slots
-        say, not their number.
+    def narrow(self, queries: slice, keys: slice) -> "AttentionContext":
+        """The context of some of the queries and some of the keys. Their slots are kept, so that
+        distances are unchanged.
         """
         query, key = (
             self.query.map(lambda field: field[:, queries]),
@@ -191,21 +192,21 @@ class AttentionContext(NamedTuple):
         return self._replace(query=query, key=key)
 
     def covers(self, band: tuple[float, float] | None) -> bool:
-        """Whether a band lets every query see every key: slots of keys run from 0 to their
-        number.
+        """Whether a band (left, right) of distances lets every query attend to every key. The
+        slots of keys are 0, 1, ..., and the queries are the last of the keys.
         """
         if band is None:
             return False
         queries, keys = self.query.length, self.key.length
-        if self.cross:  # a query may stand anywhere from slot 0 on
+        if self.cross:  # the slot of a query may be any
             return math.isinf(band[0]) and band[1] >= keys - 1
-        first = keys - queries  # slot of the first query: queries are the last of the keys
+        first = keys - queries  # slot of the first query
         return band[0] >= keys - 1 and band[1] >= keys - 1 - first
 
 
 def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
-    """ids (b, t) of any integer type as int64. Raises ConfigError for what are none, and for a
-    field that has no value for each of them.
+    """Returns ids (b, t) of any integer type as int64. Raises ConfigError if they are not ids, or
+    if a field is not (b, t) or (1, t).
     """
     if not isinstance(ids, Tensor):
         raise config_error(

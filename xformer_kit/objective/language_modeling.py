@@ -109,10 +109,10 @@ def _targets(model: Any, batch: Batch) -> list[Tensor]:
 def _target(batch: Batch, ahead: int) -> Tensor:
     """(b, t): the ids `ahead` places after each token that is read."""
     if "labels" not in batch:
-        return batch["tokens"].ahead(ahead)
+        return batch["tokens"].targets(ahead)
     labels = batch["labels"][:, ahead:]  # of a corpus with labels for some tokens only
     if ahead == 1:
         return labels
     return torch.where(
-        batch["tokens"].ahead(ahead) < 0, -1, F.pad(labels, (0, ahead - 1), value=-1)
+        batch["tokens"].targets(ahead) < 0, -1, F.pad(labels, (0, ahead - 1), value=-1)
     )

@@ -1,4 +1,4 @@
-"""A config as a plan: which components make which block. Plain data, nothing is built."""
+"""The plan of a model: the components of every block, as plain data. No module is built."""
 
 from xformer_kit.plan.attention_groups import AttentionGroup, AttentionGroups
 from xformer_kit.plan.composition import depths, max_len, model_plan, stack_plan, stacks

@@ -22,7 +22,7 @@ class PositionPlan(NamedTuple):
 
 
 class AttentionGroup(NamedTuple):
-    """What attentions attend through. Attentions of one group share a context and its tables."""
+    """Mask, position and kernel of attentions that share one AttentionContext."""
 
     mask: Mask
     position: str  # name of the stack's position

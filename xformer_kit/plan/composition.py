@@ -1,4 +1,4 @@
-"""A config as a plan. The config is taken to have known names and values of the right types."""
+"""Computes the plan of a config, whose names and types of values must be valid."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What attentions give to attentions of later layers, such as the values of the first layer."""
+"""Tensors that attentions pass to those of later layers, e.g. the values of the first layer."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,11 +9,11 @@ Key = tuple[str, str]  # variant, name of the sublayer
 
 
 def with_pairs(plan: StackPlan) -> StackPlan:
-    """The plan with `Context.paired`: what each attention gives to a later layer that takes it, or
-    takes from an earlier one.
+    """Returns the plan with `Context.paired`: the names of the tensors that each attention passes
+    to a later layer that uses them, or uses from an earlier one.
 
-    An attention's trait `across` names it: name -> (what the two must have in common, the first
-    layer that takes it).
+    They are in the trait `across` of an attention: name -> (a key, equal for the layers that share
+    the tensor, the first layer that uses it).
     """
     paired = _paired(plan)
 
@@ -42,18 +42,18 @@ def with_pairs(plan: StackPlan) -> StackPlan:
 
 def _paired(plan: StackPlan) -> dict[Key, set[str]]:
     found: dict[Key, set[str]] = {}
-    held: dict[Any, set[Key]] = {}  # what has been given, with whom it is shared -> who gave it
-    begun: dict[int, int] = {}  # block -> the first layer that calls it
+    providers: dict[Any, set[Key]] = {}  # (name, key, cross) -> earlier attentions with the tensor
+    first_layers: dict[int, int] = {}  # block -> the first layer that calls it
     for layer, (block, at) in enumerate(zip(plan.blocks, plan.calls, strict=True)):
-        depth = begun.setdefault(at, layer)
+        depth = first_layers.setdefault(at, layer)
         for sub in block.sublayers:
             if sub.kind != "attn":
                 continue
             key = block.variant, sub.name
             for name, (common, first) in sub.context.attn.across.items():
-                before = held.setdefault((name, common, sub.cross), set())
+                before = providers.setdefault((name, common, sub.cross), set())
                 if before and depth >= first:
-                    for one in (*before, key):
-                        found.setdefault(one, set()).add(name)
+                    for attention in (*before, key):
+                        found.setdefault(attention, set()).add(name)
                 before.add(key)
     return found

@@ -30,10 +30,10 @@ KINDS: dict[str, Registry] = {
 STACKS = ("encoder", "decoder")
 CARRIED = ("heads", "kv_heads", "head_dim")
 SUBLAYERS = ("attn", "cross", "ffn")
-# Kinds that a layout may give a sublayer next to its own component.
+# Kinds that a sublayer of a layout may set in addition to its component.
 WITH_SUBLAYER = {"attn": ("mask", "position", "norm"), "ffn": ("norm",)}
-MULTIPLIER = "multiplier"  # of what a sublayer adds to the stream; a layout may give it too
-# Laws that only the output stack must keep: a source is read whole.
+MULTIPLIER = "multiplier"  # factor on a sublayer's output; a layout may set it too
+# Laws that only the output stack must keep, because a source is computed in one call.
 OUTPUT_LAWS = ("causality", "cache")
 CROSS_DEFAULTS = {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}
 
@@ -144,8 +144,8 @@ def sublayers(
         found: dict[str, Any] = {"component": nodes[kind]} | shared
         if word == "cross":
             found |= CROSS_DEFAULTS
-        for some in (*cross, difference) if word == "cross" else (difference,):
-            found |= merge_sublayer(kind, found, some)
+        for change in (*cross, difference) if word == "cross" else (difference,):
+            found |= merge_sublayer(kind, found, change)
         return SublayerNodes(name, kind, cross=word == "cross", **found)
 
     groups = [entry if isinstance(entry, list) else [entry] for entry in layout]

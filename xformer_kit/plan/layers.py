@@ -4,11 +4,11 @@ from xformer_kit.plan.differences import Node
 
 
 def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
-    """The block of each layer, of `unique` that there are (Takase and Kiyono, 2021,
+    """The index of the block of each layer, 0 to unique - 1 (Takase and Kiyono, 2021,
     arXiv:2104.06022, section 2).
 
-    sequence: neighbours share, AABB, as ALBERT's groups do; cycle: the whole stack is called again,
-    ABAB, as in the Universal Transformer; cycle_rev: the last time backwards, ABABBA.
+    sequence: consecutive layers share a block, AABB, as in ALBERT's groups; cycle: the blocks are
+    repeated, ABAB, as in the Universal Transformer; cycle_rev: the last time in reverse, ABABBA.
     """
     if sharing == "sequence":
         return tuple(i * unique // layers for i in range(layers))
@@ -20,7 +20,7 @@ def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
 
 
 def layer_order(stack: Node, layers: int) -> list[str]:
-    """The variant of each layer: the pattern repeated and cut, with `first` and `last` laid over
+    """The variant of each layer: the pattern is repeated up to `layers`; `first` and `last` replace
     its ends.
     """
     pattern = stack.get("pattern") or ["base"]

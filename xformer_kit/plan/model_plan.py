@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from xformer_kit.kernel import against, choose
+from xformer_kit.kernel import cannot_train, choose
 from xformer_kit.plan.attention_groups import AttentionGroups, attention_groups
 from xformer_kit.plan.differences import Node
 from xformer_kit.registry import Context
@@ -13,7 +13,7 @@ from xformer_kit.registry import Context
 
 @dataclass(frozen=True)
 class SublayerPlan:
-    """One sublayer: its name in the block, its component, and what an attention attends through."""
+    """One sublayer: its name in the block, its component, and the components around it."""
 
     name: str  # attn, cross, ffn, ffn_2, ...
     kind: str  # attn or ffn
@@ -33,10 +33,10 @@ class SublayerPlan:
 
     @cached_property
     def flex_on_cuda(self) -> bool:
-        """Whether flex may take the place of sdpa on a CUDA device."""
+        """Whether flex may replace sdpa on a CUDA device."""
         if self.kernel["name"] != "auto" or self.kernel_name != "sdpa":
             return False
-        return against("flex", replace(self.context, device="cuda")) is None
+        return cannot_train("flex", replace(self.context, device="cuda")) is None
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Position(nn.Module):
         projections. By default q k^T * scale and what `read` returned.
         """
         content = q @ spread(k, q.shape[1]).mT * attn.scale
-        return content + context.added.to(content.dtype)
+        return content + context.added_scores.to(content.dtype)
 
     def read(self, x: Tensor, context: AttentionContext, cache: Any) -> Tensor:
         """What is added to the scaled scores of an attention with the input x (b, t, dim), (b, h,

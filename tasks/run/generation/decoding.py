@@ -96,9 +96,11 @@ def generate_answers(
 
 def max_answer_tokens(model: Any, prompt: Any) -> int:
     """Returns the number of tokens that the model's positions support after a prompt."""
-    if model.longest is None:
+    if model.max_seq_len is None:
         return 2**31
-    return max(1, model.longest - (1 if "source" in prompt else int(prompt["tokens.prefix"].sum())))
+    return max(
+        1, model.max_seq_len - (1 if "source" in prompt else int(prompt["tokens.prefix"].sum()))
+    )
 
 
 def _length(prompt: Any) -> int:

@@ -108,7 +108,7 @@ def test_activations_are_those_after_each_layer_of_real_tokens(tmp_path, config)
 
     task = Task(config(), model, None, total_steps=2)
     noting.on_train_start(None, task)
-    for depth, block in enumerate(model.decoder.calls):
+    for depth, block in enumerate(model.decoder.layers):
         block.register_forward_hook(
             lambda m, args, out, d=depth: expected.update({f"activation/decoder.{d}": out[0][0]})
         )

@@ -23,12 +23,12 @@ def test_the_layer_is_that_of_x_transformers():
 def test_products_are_minus_squared_distances(width):
     mine = ours("distance", head_dim=width)
     q, k = torch.randn(2, 6, 5, width).double(), torch.randn(2, 3, 7, width).double()
-    wide, keys, _ = mine.compared(q, k, None)
+    wide, keys, _ = mine.kernel_inputs(q, k, None)
     exact = -((q[..., None, :] - k.repeat_interleave(2, 1)[..., None, :, :]) ** 2).sum(-1)
     assert_close(wide @ keys.repeat_interleave(2, 1).mT, exact)
     assert wide.shape[-1] == keys.shape[-1] == {5: 7, 8: 16}[width]
     given = q @ k.repeat_interleave(2, 1).mT * mine.scale
-    assert_close(mine.compared(q, k, given)[2], exact * mine.scale)
+    assert_close(mine.kernel_inputs(q, k, given)[2], exact * mine.scale)
 
 
 @pytest.mark.parametrize("law", ["cache", "kernels", "gradients", "shift", "documents"])
@@ -56,7 +56,7 @@ def test_keys_turn_with_the_queries_that_read_them():
         max_len=LENGTH,
         layers=1,
     )
-    tokens = Tokens(ids=torch.zeros(1, 3, dtype=torch.long)).placed()
+    tokens = Tokens(ids=torch.zeros(1, 3, dtype=torch.long)).with_positions()
     turns = place.begin(tokens, tokens)
     for heads, first in ((6, 2), (3, 1)):
         q = torch.randn(1, heads, 3, HEAD_DIM)

@@ -20,11 +20,13 @@ SLIDING = {"name": "sliding_window", "window": 4}
 
 
 def run(layer, position="none"):
-    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
+    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).with_positions()
     place = POSITIONS.create(
         position, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
-    context = AttentionContext(tokens, tokens, Causal(), place.begin(tokens, tokens), memo={})
+    context = AttentionContext(
+        tokens, tokens, Causal(), place.begin(tokens, tokens), cross_layer_state={}
+    )
     return layer(
         x(),
         None,
@@ -59,7 +61,7 @@ def test_a_learned_key_meets_queries_that_are_not_turned(after):
     q, k, v = (
         m(x()).unflatten(-1, (-1, HEAD_DIM)).transpose(1, 2) for m in (mine.q, mine.k, mine.v)
     )
-    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
+    tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).with_positions()
     place = POSITIONS.create(
         "rotary", dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )

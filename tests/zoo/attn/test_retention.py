@@ -41,7 +41,7 @@ REFUSED = [
     (
         ["attn=retention", "mask=full"],
         [
-            "attn: attn 'retention' hands its state from token to token in their order, and mask"
+            "attn: attn 'retention' passes its state from token to token in their order, and mask"
             " 'full' shows later ones. Choose mask=causal."
         ],
     ),

@@ -171,8 +171,8 @@ class Whole(Attention):
         if why:
             yield Fault("", "; ".join(why), fix=f"Choose {listed(ways)}.")
 
-    def weighed(self, calls, probed):
-        return probed(self.head_dim)
+    def attention_weights(self, calls, probe):
+        return probe(self.head_dim)
 
     def cache(self, rows, length, context=None) -> Cache:
         return NothingKept()

@@ -14,7 +14,7 @@ from xformer_kit.attention import (
     MultiHead,
     Projections,
     Score,
-    Softmax,
+    SoftmaxScore,
     channels,
 )
 from xformer_kit.kernel import Kernel, spread
@@ -49,7 +49,7 @@ class Distance(MultiHead):
         scale: float | None = None,  # factor on squared distances; null is head_dim^-0.5
         score: Callable[
             ..., Score
-        ] = Softmax,  # how scores, minus squared distances, become weights
+        ] = SoftmaxScore,  # how scores, minus squared distances, become weights
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__(
@@ -86,7 +86,7 @@ class Distance(MultiHead):
             return
         yield from super().cannot(options, context)
 
-    def compared(
+    def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         of_q, of_k = q.square().sum(-1, keepdim=True), k.square().sum(-1, keepdim=True)

@@ -87,8 +87,8 @@ class Exclusive(MultiHead):
                 fix="Set it to head.",
             )
 
-    def attend(self, q, k, v, context, scores, *weigh):
-        out = super().attend(q, k, v, context, scores, *weigh)
+    def attend(self, q, k, v, context, scores, *score_fn):
+        out = super().attend(q, k, v, context, scores, *score_fn)
         own = spread(v[:, :, -q.shape[2] :], out.shape[1])  # values of the queries' tokens
         # Not by a unit vector: for a token that sees only itself the share is exactly 1, and the
         # output zero, which a norm after it would not make of rounding errors.

@@ -41,5 +41,5 @@ class Fourier(Whole):
         )  # tokens behind the end are zero
         return texts.back(mixed, len(x)).to(x.dtype)
 
-    def weighed(self, calls, probed):
+    def attention_weights(self, calls, probe):
         return None

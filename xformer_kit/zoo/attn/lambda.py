@@ -11,8 +11,8 @@ from xformer_kit.attention import (
     KeyValueCache,
     check_heads,
     device_and_dtype,
-    exact,
-    unmixed,
+    no_autocast,
+    to_fp32,
 )
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import Fault, above, at_least
@@ -125,8 +125,8 @@ class Lambda(Attention):
         weights = self._of_content(q, k, seen, context.key.real) + self._of_places(q, context)
         return weights if seen is None else weights.masked_fill(~seen, 0)
 
-    def weighed(self, calls, probed):
-        return probed(self.v_head_dim)
+    def attention_weights(self, calls, probe):
+        return probe(self.v_head_dim)
 
     def _of_content(self, q: Tensor, k: Tensor, seen: Tensor | None, real: Tensor | None) -> Tensor:
         """q_n K_m^T with K_m = exp(k_m - s) / sum_j exp(k_j - s) over the j that n sees, (b, h, t,
@@ -136,8 +136,8 @@ class Lambda(Attention):
         a channel's keys, and both factors span the whole exponent: keys that differ by less than
         about 145 in fp32 are told apart, whoever sees them.
         """
-        with unmixed(q):
-            q, k = exact(q), exact(k)
+        with no_autocast(q):
+            q, k = to_fp32(q), to_fp32(k)
             room = math.log(torch.finfo(k.dtype).max) - math.log(k.shape[-2]) - MARGIN
             high = (
                 (k - _middle(k.detach(), real, room)).clamp(max=room).exp()

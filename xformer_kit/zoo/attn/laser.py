@@ -83,13 +83,13 @@ class Laser(MultiHead):
                 fix="Choose attn.score=softmax.",
             )
 
-    def attend(self, q, k, v, context, scores, *weigh):
+    def attend(self, q, k, v, context, scores, *score_fn):
         if v.dtype == torch.float16 and self.cap > MOST_IN_FP16:
             rule = f"must be at most {MOST_IN_FP16:g} in fp16"
             raise config_error("attn.cap", rule, self.cap, "Or set trainer.precision=bf16-mixed.")
         v = self.cap * (v / self.cap).tanh()
         top = v.detach().amax(2, keepdim=True)  # (b, kv, 1, e)
-        out = super().attend(q, k, (v - top).exp().to(v.dtype), context, scores, *weigh)
+        out = super().attend(q, k, (v - top).exp().to(v.dtype), context, scores, *score_fn)
         nothing = out <= 0
         found = out.masked_fill(nothing, 1).log() + spread(top, out.shape[1])
         return found.masked_fill(nothing, 0).to(out.dtype)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS, Kernelized, real_of
+from xformer_kit.attention import ATTENTIONS, Kernelized, real_tokens
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import at_least
 
@@ -112,7 +112,7 @@ class Performer(Kernelized):
         return (logs - logs.amax(-1, keepdim=True).detach()).exp()
 
     def of_keys(self, k, context, segment, top):
-        k, real = k.transpose(1, 2), real_of(context.query)
+        k, real = k.transpose(1, 2), real_tokens(context.query)
         if not self.positive:
             return (self.relus(k) if real is None else self.relus(k) * real), None, None
         logs = self.logs(k)

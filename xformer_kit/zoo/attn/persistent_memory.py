@@ -123,7 +123,7 @@ class PersistentMemory(MultiHead):
         k = self.memory.k
         return (k if self.k_norm is None else self.k_norm(k[None])[0]).to(dtype)
 
-    def attend(self, q, k, v, context, scores, *weigh):
+    def attend(self, q, k, v, context, scores, *score_fn):
         keys = self.keys(k.dtype)
         count = keys.shape[1]
         if scores is not None:
@@ -140,10 +140,10 @@ class PersistentMemory(MultiHead):
             else F.pad(x.expand(*x.shape[:-1], context.key.length), (count, 0), value=of_learned)
             for x, of_learned in zip(context.prepared, (True, 0), strict=True)
         )
-        if scores is None and not weigh and type(self.kernel) is Reference:
+        if scores is None and not score_fn and type(self.kernel) is Reference:
             return self.fused(q, k, v, seen, bias)
         context = context._replace(prepared=(seen, bias))
-        return super().attend(q, k, v, context, scores, *weigh)
+        return super().attend(q, k, v, context, scores, *score_fn)
 
     def fused(
         self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, bias: Tensor | None

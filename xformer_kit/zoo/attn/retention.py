@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS, Recurrent, StateCache, check_heads, exact
+from xformer_kit.attention import ATTENTIONS, Recurrent, StateCache, check_heads, to_fp32
 from xformer_kit.kernel import Kernel, Recurrence, segments
 from xformer_kit.registry import above, at_least
 
@@ -66,7 +66,9 @@ class Retention(Recurrent):
             if self.packed is not None
             else [getattr(self, name)(x) for name in self.packs]
         )
-        q, k, v = (m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(exact, maps[:3]))
+        q, k, v = (
+            m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(to_fp32, maps[:3])
+        )
         q, k = (
             context.position.rotate(q, context.query),
             context.position.rotate_key(k, context.query),
@@ -75,7 +77,7 @@ class Retention(Recurrent):
         decay = decay.view(1, -1, 1).expand(1, -1, q.shape[2])  # (1, h, t)
         if real is not None:  # padding writes nothing, and no time goes by
             k, decay = k * real[:, None, :, None], decay * real[:, None]
-        out, state = self.recurred(
+        out, state = self.run_recurrence(
             Recurrence(q * self.head_dim**-0.5, k, v, decay, None, segments(context)),
             None if cache is None else cache.held[0],
         )

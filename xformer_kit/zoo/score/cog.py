@@ -11,7 +11,7 @@ class Cog(Score):
     """
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "cog"
 
     @classmethod

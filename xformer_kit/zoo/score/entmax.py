@@ -42,7 +42,7 @@ class Entmax(Score):
         yield from above(options, "At 1 it is softmax: attn.score.name=softmax.", alpha=1)
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "entmax"
 
     def weights(self, scores):

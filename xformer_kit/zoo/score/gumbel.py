@@ -34,7 +34,7 @@ class Gumbel(Score):
         yield from above(options, temperature=0)
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "gumbel"
 
     def weights(self, scores):

@@ -13,7 +13,7 @@ class Hard(Score):
     """
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "hard"
 
     def __init__(self):

@@ -36,7 +36,7 @@ class Inverted(Score):
         yield from above(options, eps=0)
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "inverted"
 
     @classmethod

@@ -1,6 +1,6 @@
 """Squares of positive scores."""
 
-from xformer_kit.attention import SCORES, Score, counted
+from xformer_kit.attention import SCORES, Score, count_keys
 
 
 @SCORES.register("relu2", also_called=("relu_squared", "squared_relu"))
@@ -11,11 +11,11 @@ class ReLU2(Score):
     """
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "relu2"
 
     def __init__(self):
         super().__init__()
 
     def weights(self, scores):
-        return scores.relu().square() / counted(scores)
+        return scores.relu().square() / count_keys(scores)

@@ -37,7 +37,7 @@ class Residual(Score):
             )
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "residual"
 
     def __init__(self):
@@ -51,8 +51,8 @@ class Residual(Score):
     ) -> Tensor:
         if context is not None:
             key = f"scores {scores.shape[1]} {scores.shape[-1]} {'source' * context.cross}"
-            memo = context.memo if context.memo is not None else {}
-            scores = memo[key] = scores + memo[key] if key in memo else scores
+            state = {} if context.cross_layer_state is None else context.cross_layer_state
+            scores = state[key] = scores + state[key] if key in state else scores
         return super().forward(scores, seen)
 
     def weights(self, scores):

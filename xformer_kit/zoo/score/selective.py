@@ -19,7 +19,7 @@ class Keys(KeyValueCache):
     of which the newest cannot be told.
     """
 
-    rewinds = False
+    can_rewind = False
     taken: Tensor | None = None
 
     def select(self, rows: Tensor) -> None:
@@ -66,7 +66,7 @@ class Selective(Score):
         self.keep_first = keep_first
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "selective"
 
     @classmethod
@@ -114,4 +114,4 @@ class Selective(Score):
 
 def firsts(tokens: Tokens) -> Tensor:
     """Where a text begins, which its position does not say where a user gives it, (b, t)."""
-    return tokens._replace(position=None).placed().position == 0  # type: ignore[operator]
+    return tokens._replace(position=None).with_positions().position == 0  # type: ignore[operator]

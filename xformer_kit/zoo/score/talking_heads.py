@@ -40,7 +40,7 @@ class TalkingHeads(Score):
             )
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "talking_heads"
 
     @classmethod
@@ -60,7 +60,7 @@ class TalkingHeads(Score):
     def weights(self, scores):
         return scores.softmax(-1)
 
-    def behind(self, weights):
+    def after(self, weights):
         return weights if self.probabilities is None else mixed(weights, self.probabilities)
 
 

@@ -33,7 +33,7 @@ class TopK(Score):
             )
 
     @classmethod
-    def beyond(cls, options):
+    def describe(cls, options):
         return "top_k"
 
     def weights(self, scores):

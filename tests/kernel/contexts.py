@@ -1,4 +1,4 @@
-"""What the tests of kernels look through, and at."""
+"""Contexts and inputs for the tests of kernels."""
 
 import torch
 
@@ -19,7 +19,7 @@ def tokens(length: int, real: list[int] | None = None, document: list[int] | Non
         fields["real"] = torch.cat([slot < n if n >= 0 else slot >= length + n for n in real])
     if document is not None:
         fields["document"] = (slot >= torch.tensor(document)[:, None]).long()
-    return Tokens(slot=slot, **fields).placed()
+    return Tokens(slot=slot, **fields).with_positions()
 
 
 def context(
