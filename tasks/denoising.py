@@ -15,5 +15,5 @@ class DenoisingTask(InfillingTask):
         objective = self.objective
         source, target = example["source"][:-1], example["target"][1:-1]
         generated = greedy_answer(self, source, self.config["data"]["seq_len"])
-        texts = (source, objective.restored(source, generated), objective.restored(source, target))
+        texts = (source, objective.restore(source, generated), objective.restore(source, target))
         return Sample(*(text_with_holes(objective, ids) for ids in texts))

@@ -41,6 +41,6 @@ class MaskedLanguageModelingTask(InfillingTask):
         original = np.where(chosen, example["labels"], example["tokens"])
         masked = np.where(chosen, objective.tokenizer.special(MASK), original)
         filled = torch.tensor(masked, device=self.device)
-        filled[torch.from_numpy(chosen)] = objective.likely(self.model, filled, 1)[1][:, 0]
+        filled[torch.from_numpy(chosen)] = objective.most_likely(self.model, filled, 1)[1][:, 0]
         texts = (masked, filled.cpu().numpy(), original)
         return Sample(*(text_with_holes(objective, ids) for ids in texts))

@@ -126,7 +126,7 @@ class Task(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """One optimizer step on this rank's examples of it."""
         self._start_step()
-        batch = self.objective.whole(self.model, batch, self._sum_over_ranks)
+        batch = self.objective.add_step_totals(self.model, batch, self._sum_over_ranks)
         for micro in range(self.accumulate):
             self.seed_micro_batch(self.step, micro)
             loss = self._micro_batch_loss(self.micro_batch(batch, micro), micro)

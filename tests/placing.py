@@ -37,7 +37,7 @@ def made(name, kinds, **options):
 
 
 def result(part, sublayers, factor=1.0, finish=True):
-    streams = part.streams({"streams": getattr(part, "states", 1)})
+    streams = part.streams({"streams": getattr(part, "num_streams", 1)})
     state = part(part.start(X, streams), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
     state = part(
         state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN

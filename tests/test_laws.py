@@ -131,12 +131,12 @@ def test_the_laws_that_components_say_they_break():
         ("position", "learned"): {"shift": "a row belongs to a place in the text"},
         ("position", "sinusoidal"): {"shift": "waves are counted from the start of a text"},
         ("position", "fire"): {
-            "shift": "beyond L the distance is measured against the query's position"
+            "shift": "above L the distance is measured against the query's position"
         },
         ("ffn", "moe"): {
             "kernels in bf16": (
-                "which experts take a token is no continuous function, and of two scores that are"
-                " near, rounding to 8 bits makes either the larger"
+                "the choice of experts is not continuous, and rounding to 8 bits can change the"
+                " order of two close scores"
             ),
         },
         ("attn", "persistent_memory"): {"nothing": "a learned key is seen by every query"},
@@ -151,15 +151,15 @@ def test_the_laws_that_components_say_they_break():
             ragged
             | {
                 "kernels in bf16": (
-                    "which queries are prototypes is no continuous function, and of two angles that"
-                    " are near, rounding to 8 bits makes either the larger"
+                    "the choice of prototypes is not continuous, and rounding to 8 bits can change"
+                    " the order of two close angles"
                 ),
             }
         ),
         ("attn", "linformer"): ragged | {"symmetry": place, "source order": place},
         ("attn", "nystrom"): ragged | {"symmetry": "segments are told by the order of the tokens"},
         ("attn.score", "selective"): {
-            "symmetry": "what a token takes away is taken from those that come later"
+            "symmetry": "a token lowers the scores only of later queries"
         },
         ("attn.score", "inverted"): {
             "causality": "queries compete for keys, those of later tokens too",
@@ -170,21 +170,18 @@ def test_the_laws_that_components_say_they_break():
         ("placement", "dense_former"): growing,
         ("placement", "lime"): growing,
         ("placement", "mv_split"): {
-            "causality": "a mean over a whole text lets tokens hear of later ones",
-            "cache": "a new token changes the mean of all before it",
-            "nothing": (
-                "tokens hear of each other by the mean of their text, also where a mask shows them"
-                " nothing"
-            ),
+            "causality": "the mean over a whole text depends on later tokens",
+            "cache": "a new token changes the mean of all tokens before it",
+            "nothing": "tokens depend on each other through the mean, also if a mask hides all",
         },
         ("ffn.router", "expert_choice"): {
             "causality": (
-                "whether an expert takes a token depends on all others of its text, also on later"
+                "whether an expert computes a token depends on all tokens of its text, also later"
                 " ones"
             ),
-            "cache": "whether an expert takes a token depends on tokens that are not written yet",
+            "cache": "whether an expert computes a token depends on tokens that do not exist yet",
             "documents": (
-                "an expert takes the best tokens of a row, in which texts stand beside each other"
+                "an expert computes the best tokens of a row, which may hold several texts"
             ),
         },
     }

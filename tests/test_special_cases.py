@@ -13,7 +13,7 @@ from tests.messages import messages
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import Case, faults
 from xformer_kit.laws.faces import CAUSAL, WINDOW
-from xformer_kit.mask.base import BLIND
+from xformer_kit.mask.base import HIDES_ALL
 from xformer_kit.model.build import build_model
 
 
@@ -189,6 +189,6 @@ def test_traits_of_a_tree_of_masks_are_true(tree):
 def test_kernels_agree_on_any_tree_of_masks(tree):
     config = tiny(mask=tree)
     assume(
-        not any(BLIND in fault for fault in messages(faults(config)))
+        not any(HIDES_ALL in fault for fault in messages(faults(config)))
     )  # such a tree is refused, whatever the kernel
     assert LAWS["kernels"](config) is None

@@ -89,7 +89,7 @@ def run(args: Any) -> int:
     _check(args)
     lines = None if args.prompt is None else [_prompt(args.prompt)]
     _, config = open_run(args.run, args.components)
-    speaks = OBJECTIVES[config["task"]["name"]].speaks
+    speaks = OBJECTIVES[config["task"]["name"]].text_use
     _suits(args, speaks, config["task"]["name"])
     lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
@@ -189,7 +189,7 @@ def _answer(args: Any, run: Any, lines: list[str]) -> None:
             "are those of a search, and there is none",
             fix="Add --beam 4, or leave it out.",
         )
-    if run.objective.speaks == "restores":
+    if run.objective.text_use == "restores":
         found = restore_spans(run, lines, _where(args), **how)
     elif args.input is None and args.output is None and not how.keys() & {"beam", "num_return"}:
         return _stream_answer(run, lines, how)

@@ -233,7 +233,7 @@ def commands(
         "language_modeling": sample and (sample.prompt if sample.expected else "The "),
         "prefix_language_modeling": "The ",
     }.get(task)
-    if task in OBJECTIVES and OBJECTIVES[task].speaks in ("fills", "restores"):
+    if task in OBJECTIVES and OBJECTIVES[task].text_use in ("fills", "restores"):
         prompt = "The <mask> of"
     run, found = _short(run_dir), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():

@@ -16,7 +16,7 @@ def task_of(config: Config) -> type[EvaluatedTask]:
         from tasks.seq2seq import Seq2SeqTask
 
         return Seq2SeqTask
-    speaks = OBJECTIVES[name].speaks
+    speaks = OBJECTIVES[name].text_use
     if speaks == "fills":
         from tasks.masked_language_modeling import MaskedLanguageModelingTask
 

@@ -138,7 +138,7 @@ ONE_FAULT = {
     ),
     "ffn.width=-1": "ffn.width: must be at least 1 channel; got -1.",
     "ffn.width=64 ffn.expand=2": (
-        "ffn.width: cannot be set beside ffn.expand; got 64 and 2. Set one of them to null."
+        "ffn.width: cannot be set together with ffn.expand; got 64 and 2. Set one of them to null."
     ),
     "ffn.width=64 ffn.multiple_of=8": (
         "ffn.multiple_of: rounds the expanded width, and ffn.width is taken as it is; got 8 and 64."

@@ -108,8 +108,8 @@ REFUSED = {
         " 0.01. Leave it out."
     ),
     "placement=normformer placement.scale_residual=true model.decoder.layout=[attn]": (
-        "placement.scale_residual: weighs the stream beside a feed-forward network, and no layer"
-        " has one; got true. Set it to false."
+        "placement.scale_residual: scales the stream that a feed-forward network is added to, and"
+        " no layer has one; got true. Set it to false."
     ),
     "ffn=moe ffn.top_k=4 ffn.experts=4 ffn.router.correction=0.1": (
         "ffn.router.correction: chooses a token's experts, and with ffn.top_k=4 it takes them all;"

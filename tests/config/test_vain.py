@@ -30,21 +30,21 @@ REFUSED = {
         f"model.decoder.cross.{TURNED.format('none').removeprefix('attn.')} choose position=rotary."
     ),
     "placement.shared=false": (
-        "placement.shared: gives each sublayer that runs beside another a norm of its own, and none"
-        " does; got false. Leave it true, or put two into an inner list of the layout: [[attn,"
-        " ffn]]."
+        "placement.shared: gives each of several parallel sublayers its own norm, and none"
+        " run in parallel; got false. Leave it true, or put two into an inner list of the layout:"
+        " [[attn, ffn]]."
     ),
     "position=alibi position.symmetric=false": (
-        "position.symmetric: is about later tokens, of which mask=causal shows none; got false."
+        "position.symmetric: affects only later tokens, and mask=causal hides them; got false."
         " Leave it true."
     ),
     "position=alibi position.symmetric=false mask=chunked": (
-        "position.symmetric: is about later tokens, of which mask=chunked shows none; got false."
+        "position.symmetric: affects only later tokens, and mask=chunked hides them; got false."
         " Leave it true."
     ),
     "position=alibi position.slopes=geometric attn.heads=8": (
-        "position.slopes: is a rule for a number of heads that is no power of two, and attn.heads"
-        " is one; got 'geometric' and 8. Leave it 'press'."
+        "position.slopes: applies if attn.heads is not a power of two, and it is one;"
+        " got 'geometric' and 8. Leave it 'press'."
     ),
     "attn=compositional attn.retrievals=1 attn.choice_dim=4": (
         "attn.choice_dim: is where one of several retrievals is chosen, and attn.retrievals is 1;"

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.messages import messages
-from xformer_kit.extra.deep_embed import Factors
+from xformer_kit.extra.deep_embed import TokenFactors
 from xformer_kit.ffn import FFNS
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
@@ -21,7 +21,7 @@ def vectors(model):
 
 def test_it_multiplies_as_the_network_of_x_transformers_does():
     theirs = pytest.importorskip("x_transformers.x_transformers").FeedForward(7)
-    ours, ids, x = Factors(5, 7), torch.tensor([[4, 0, 4]]), torch.randn(1, 3, 7)
+    ours, ids, x = TokenFactors(5, 7), torch.tensor([[4, 0, 4]]), torch.randn(1, 3, 7)
     torch.nn.init.normal_(ours.weight)
     assert_close(ours(theirs(x), ids), theirs(x, deep_embed=ours.weight[ids]))
 

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.config import check
-from xformer_kit.extra import EXTRAS, Extra, Prediction, kept, recalled
+from xformer_kit.extra import EXTRAS, Extra, Prediction, from_memory, to_memory
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import VOCAB, Case
 from xformer_kit.model.tokens import Tokens
@@ -23,10 +23,10 @@ def early_exit():
             super().__init__()
 
         def after_layer(self, state, layer):
-            return state, {} if layer.depth else kept(state, "first")
+            return state, {} if layer.depth else to_memory(state, "first")
 
         def further(self, state, last, layer):
-            return {"": (recalled(layer.memory, "first"), {})}
+            return {"": (from_memory(layer.memory, "first"), {})}
 
     yield
     EXTRAS.forget(EarlyExit.__module__)

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.messages import messages
-from xformer_kit.extra import TokenShift, earlier
+from xformer_kit.extra import TokenShift, previous_places
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.model.tokens import Tokens
@@ -39,7 +39,7 @@ def test_by_eye_with_padding_and_documents():
     tokens = Tokens(
         real=torch.tensor([[1, 0, 1, 1, 1]]).bool(), document=torch.tensor([[0, 0, 0, 1, 1]])
     )
-    moved = part.shifted(TENS, earlier(tokens, 5, 2), None)[0]
+    moved = part.shifted(TENS, previous_places(tokens, 5, 2), None)[0]
     assert moved[[0, 2, 3, 4]].tolist() == [
         [10, 0, 0, 13],
         [30, 11, 0, 33],
@@ -68,9 +68,9 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
     cache = part.caches(2, 9, x)["0.attn"]
     for start, end in ((0, 1), (1, 4), (4, 5), (5, 9)):
         read = tokens.map(lambda field: field[:, :end])  # noqa: B023
-        places = earlier(read, end - start, 2)
+        places = previous_places(read, end - start, 2)
         found.append(part.shifted(x[:, start:end], places, cache))
-    assert_close(torch.cat(found, 1), part.shifted(x, earlier(tokens, 9, 2), None))
+    assert_close(torch.cat(found, 1), part.shifted(x, previous_places(tokens, 9, 2), None))
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,8 @@ def test_every_sublayer_reads_shifted_channels():
         (
             36,
             (
-                r"extra\.token_shift\.tokens: must be below model\.dim, or none has a channel; got"
-                r" 36 and"
-                r" 36\."
+                r"extra\.token_shift\.tokens: must be below model\.dim, or parts have no channels;"
+                r" got 36 and 36\."
             ),
         ),
     ],

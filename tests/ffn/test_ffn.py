@@ -168,13 +168,15 @@ def test_a_softly_clamped_glu_is_that_of_x_transformers(activation):
             getattr(ours.up, name).copy_(up)
             getattr(ours.gate, name).copy_(gate)
     x = torch.randn(2, 3, DIM, dtype=torch.float64) * 4
-    assert_close(ours.between(ours.gate(x), ours.up(x)), theirs(x))
+    assert_close(ours.hidden_channels(ours.gate(x), ours.up(x)), theirs(x))
 
 
 def test_a_soft_clamp_is_smooth_where_its_factor_is_zero():
     ours = made("glu", activation="silu", soft_clamp=(2.0, 3.0))
     gate = torch.zeros(1, ours.width, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(ours.between(gate, torch.full_like(gate, 1.0)).sum(), gate)
+    (slope,) = torch.autograd.grad(
+        ours.hidden_channels(gate, torch.full_like(gate, 1.0)).sum(), gate
+    )
     assert_close(slope, torch.full_like(gate, 0.5 * 3 * math.tanh(1 / 3)))
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from xformer_kit.ffn.grouped import Groups, grouped, grouped_outer, grouped_product
+from xformer_kit.ffn.grouped import Groups, grouped_linear, grouped_outer, grouped_product
 
 COUNTS = [3, 0, 5, 1, 0]
 
@@ -26,7 +26,7 @@ def test_each_group_goes_through_its_matrix(into, out, dtype):
     x, weight, y, counts = given(into, out, dtype)
     rows, others = x.split(COUNTS), y.split(COUNTS)
     expected = torch.cat([part @ matrix.T for part, matrix in zip(rows, weight, strict=True)])
-    got = grouped(x, weight, Groups.of(counts))
+    got = grouped_linear(x, weight, Groups.of(counts))
     assert_close(got, expected)
     assert ("Mm" in got.grad_fn.name()) == (dtype == torch.float32 and into == 8)
     assert_close(
@@ -54,5 +54,5 @@ def test_they_keep_the_rules_of_torchs_operations():
 def test_their_flops_are_those_of_their_rows(dtype):
     x, weight, _, counts = given(8, 16, dtype)
     with FlopCounterMode(display=False) as counter:
-        grouped(x, weight, Groups.of(counts)).sum().backward()
+        grouped_linear(x, weight, Groups.of(counts)).sum().backward()
     assert counter.get_total_flops() == 3 * 2 * 9 * 8 * 16

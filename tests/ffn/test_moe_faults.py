@@ -13,11 +13,11 @@ FAULTS = {
     "top_k=0": "top_k: must be at least 1 expert; got 0.",
     "shared=-1": "shared: must be at least 0 expert; got -1.",
     "shared_gate=true": (
-        "shared_gate: weighs what shared experts compute, and there are none; got true. Set"
+        "shared_gate: gates the output of shared experts, and there are none; got true. Set"
         " ffn.shared, or false."
     ),
     "expand=2.0": (
-        "width: cannot be set beside ffn.expand; got 19 and 2.0. Set one of them to null."
+        "width: cannot be set together with ffn.expand; got 19 and 2.0. Set one of them to null."
     ),
     "expert={name: moe}": "expert: no expert is called 'moe'. Known: glu, mlp.",
     "expert={name: glu, width: 3}": (
@@ -100,9 +100,9 @@ def test_runs_with_expert_choice_are_refused_in_one_sentence_if_their_data_or_ma
     ]
     compose(words)
     sentence = (
-        "ffn: 'moe' breaks the law of documents (router 'expert_choice': an expert takes the best"
-        " tokens of a row, in which texts stand beside each other), which data.documents=true"
-        " needs. Choose another ffn.router."
+        "ffn: 'moe' breaks the law of documents (router 'expert_choice': an expert computes the"
+        " best tokens of a row, which may hold several texts), which data.documents=true needs."
+        " Choose another ffn.router."
     )
     encoder = ["model=encoder", "task=masked_language_modeling", "data.documents=true"]
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
@@ -114,9 +114,9 @@ def test_a_capacity_and_packed_texts_are_refused():
 
     words = ["data.documents=true", "ffn=moe", "ffn.router.capacity=1.25"]
     sentence = (
-        "ffn: 'moe' breaks the law of documents (router 'softmax': in training, an expert that an"
-        " earlier text of a row has filled takes none of the next text), which data.documents=true"
-        " needs. Choose another ffn.router."
+        "ffn: 'moe' breaks the law of documents (router 'softmax': in training, an earlier"
+        " text of a row can use up the capacity of an expert for the next text), which"
+        " data.documents=true needs. Choose another ffn.router."
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
         compose(words)

@@ -8,7 +8,7 @@ from mpmath import mp
 from torch.testing import assert_close
 
 from xformer_kit.ffn import ROUTERS
-from xformer_kit.ffn.router import beyond
+from xformer_kit.ffn.router import order_of_sums
 from xformer_kit.model.tokens import UNKNOWN, Tokens
 
 EYE = torch.eye(4, dtype=torch.float64)  # logits are the token itself
@@ -58,12 +58,12 @@ def test_renormalised_is_the_softmax_of_the_chosen_alone():
     with torch.no_grad():
         router.bias.copy_(torch.randn(6, generator=draw))
     logits = (x + router.bias)[0]
-    best = logits.topk(3)
+    highest = logits.topk(3)
     routes, _ = router(x, UNKNOWN)
-    assert_close(routes.weight, best.values.softmax(-1))
+    assert_close(routes.weight, highest.values.softmax(-1))
     assert_close(
         routes.weight,
-        logits.softmax(-1).gather(-1, best.indices)
+        logits.softmax(-1).gather(-1, highest.indices)
         / logits.softmax(-1).topk(3).values.sum(-1, True),
     )
 
@@ -240,17 +240,21 @@ def test_tokens_beyond_a_capacity_are_dropped(capacity, lengths):
     router = made("softmax", capacity=capacity, renormalise=False)
     real = None if min(lengths) == 7 else torch.arange(7) < torch.tensor(lengths)[:, None]
     routes, report = router(x, Tokens(real=real))
-    expected, best = torch.zeros(21, 4, dtype=torch.float64), x.softmax(-1).topk(2)
-    kept = kept_by_hand(best.indices.tolist(), 4, 2, capacity, lengths)
-    for row, token, choice in kept:
-        expected[7 * row + token, best.indices[row, token, choice]] = best.values[
+    expected, highest = torch.zeros(21, 4, dtype=torch.float64), x.softmax(-1).topk(2)
+    accepted = kept_by_hand(highest.indices.tolist(), 4, 2, capacity, lengths)
+    for row, token, choice in accepted:
+        expected[7 * row + token, highest.indices[row, token, choice]] = highest.values[
             row, token, choice
         ]
     found = torch.zeros_like(expected).index_put(
         (routes.token, routes.expert), routes.weight, accumulate=True
     )
     assert_close(found, expected)
-    assert report["dropped"] == 2 * sum(lengths) - len(kept) == report["load"].sum() - len(kept)
+    assert (
+        report["dropped"]
+        == 2 * sum(lengths) - len(accepted)
+        == report["load"].sum() - len(accepted)
+    )
     assert len(set(routes.groups.counts.tolist())) == 1
 
 
@@ -292,4 +296,4 @@ def test_sums_of_sigmoids_that_rounding_makes_equal_are_told_apart():
         ]
         order = sorted(range(len(pairs)), key=lambda i: beside[i])
     for dtype in (torch.float32, torch.float64):
-        assert beyond(torch.tensor(pairs, dtype=dtype)).argsort().tolist() == order
+        assert order_of_sums(torch.tensor(pairs, dtype=dtype)).argsort().tolist() == order

@@ -10,7 +10,7 @@ from xformer_kit.laws import faults
 from xformer_kit.mask import (
     MASKS,
     Causal,
-    Chunked,
+    ChunkedMask,
     GlobalTokens,
     PerHead,
     SlidingWindow,
@@ -23,8 +23,11 @@ PICTURES = [
         SlidingWindow(window=2, causal=False),
         ["110000", "111000", "011100", "001110", "000111", "000011"],
     ),
-    (Chunked(chunk=3), ["100000", "110000", "111000", "000100", "000110", "000111"]),
-    (Chunked(chunk=4, causal=False), ["111100", "111100", "111100", "111100", "000011", "000011"]),
+    (ChunkedMask(chunk=3), ["100000", "110000", "111000", "000100", "000110", "000111"]),
+    (
+        ChunkedMask(chunk=4, causal=False),
+        ["111100", "111100", "111100", "111100", "000011", "000011"],
+    ),
     (GlobalTokens(count=2), ["100000", "110000", "110000", "110000", "110000", "110000"]),
     (GlobalTokens(causal=False), ["111111", "100000", "100000", "100000", "100000", "100000"]),
 ]
@@ -63,8 +66,8 @@ def test_per_head_masks():
 def test_chunks_of_several_sizes():
     first = [0, 1, 1, 1, 2, 2, 3, 3, 4]  # sizes 1, 3, 2, 2, ...
     same = torch.tensor([[a == b for b in first] for a in first])
-    assert torch.equal(matrix(Chunked(chunk=(1, 3, 2), causal=False), 9), same)
-    assert torch.equal(matrix(Chunked(chunk=(4,)), 9), matrix(Chunked(chunk=4), 9))
+    assert torch.equal(matrix(ChunkedMask(chunk=(1, 3, 2), causal=False), 9), same)
+    assert torch.equal(matrix(ChunkedMask(chunk=(4,)), 9), matrix(ChunkedMask(chunk=4), 9))
 
 
 REFUSED = {
@@ -113,10 +116,10 @@ def test_masks_of_masks_compose_from_a_command_line():
         ["mask=per_head", "mask.of=[causal,{name:chunked,chunk:8}]", "attn.heads=4", "model.dim=64"]
     )
     assert not faults(config)
-    assert MASKS.create(config["mask"]) == PerHead((Causal(), Chunked(chunk=8)))
+    assert MASKS.create(config["mask"]) == PerHead((Causal(), ChunkedMask(chunk=8)))
 
 
 def test_chunks_of_several_sizes_compose_from_a_command_line():
     config = compose(["mask=chunked", "mask.chunk=[4,8]"])
     assert not faults(config)
-    assert MASKS.create(config["mask"]) == Chunked(chunk=(4, 8))
+    assert MASKS.create(config["mask"]) == ChunkedMask(chunk=(4, 8))

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from xformer_kit.extra import EXTRAS, Extra, kept, recalled
+from xformer_kit.extra import EXTRAS, Extra, from_memory, to_memory
 
 
 @EXTRAS.register("backout")
@@ -18,8 +18,8 @@ class Backout(Extra):
         self.factor = nn.Parameter(torch.tensor([0.2]))
 
     def after_layer(self, state, layer):
-        return state, kept(state, "middle") if layer.depth == self.middle else {}
+        return state, to_memory(state, "middle") if layer.depth == self.middle else {}
 
     def final(self, state, layer):
-        middle = recalled(layer.memory, "middle")
+        middle = from_memory(layer.memory, "middle")
         return layer.placement.joined(state, middle, lambda x, y: x - self.factor * y)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from xformer_kit.extra import EXTRAS, Extra, kept, recalled
+from xformer_kit.extra import EXTRAS, Extra, from_memory, to_memory
 
 
 @EXTRAS.register("residual_factors")
@@ -18,7 +18,7 @@ class ResidualFactors(Extra):
         self.first = nn.Parameter(torch.zeros(layers))
 
     def before_layer(self, state, layer):
-        added = {} if layer.depth else kept(state, "first")
-        first = recalled({**layer.memory, **added}, "first")
+        added = {} if layer.depth else to_memory(state, "first")
+        first = from_memory({**layer.memory, **added}, "first")
         a, b = self.own[layer.depth], self.first[layer.depth]
         return layer.placement.joined(state, first, lambda x, x0: a * x + b * x0), added

@@ -6,7 +6,7 @@ From nanochat, https://github.com/karpathy/nanochat.
 import torch
 from torch import nn
 
-from xformer_kit.extra import EXTRAS, Extra, earlier, previous
+from xformer_kit.extra import EXTRAS, Extra, previous, previous_places
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import Fault
 
@@ -35,7 +35,7 @@ class Smear(Extra):
 
     def embed(self, x, layer):
         whole = x if layer.cache is None else layer.cache["x"].append(x[:, None])[0][:, 0]
-        before = previous(whole, 1, x.shape[1], earlier(layer.key, x.shape[1], 1))
+        before = previous(whole, 1, x.shape[1], previous_places(layer.key, x.shape[1], 1))
         gate = torch.sigmoid(self.gate(x[..., : self.gate.in_features]))
         return x + self.factor * gate * before
 

@@ -192,8 +192,8 @@ def test_an_option_out_of_range_is_answered(name, option, value):
         (
             {"cast": "before"},
             (
-                "cast: says on which side of the weight numbers are rounded, and with weight=false"
-                " there is none; got 'before'. Leave it out."
+                "cast: selects on which side of the weight numbers are rounded, and with"
+                " weight=false there is none; got 'before'. Leave it out."
             ),
         ),
     ],

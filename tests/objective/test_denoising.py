@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.data.batch import collate
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.objective.denoising import behind_sentinels, spans
+from xformer_kit.objective.denoising import replace_spans, spans
 from xformer_kit.registry import ConfigError, Context
 
 KINDS = ("denoising", "text_infilling", "mixture_of_denoisers")
@@ -46,7 +46,7 @@ def test_the_paper_s_figure_by_eye():
     text = ids(
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
     )  # Thank you (for inviting) me to your party (last) week
-    source, target = behind_sentinels(text, [(2, 4), (8, 9)], [100, 101, 102])
+    source, target = replace_spans(text, [(2, 4), (8, 9)], [100, 101, 102])
     assert source.tolist() == [0, 1, 100, 4, 5, 6, 7, 101, 9, 10]
     assert target.tolist() == [100, 2, 3, 101, 8]
 

@@ -125,7 +125,7 @@ def test_micro_batches_make_the_step_of_the_whole_batch(terms):
     objective, model = made(**terms)
     whole, report = trained(objective, model, batch())
     expected = torch.autograd.grad(whole, list(model.parameters()))
-    step, sums, said = objective.whole(model, batch(), lambda counts: counts), [], {}
+    step, sums, said = objective.add_step_totals(model, batch(), lambda counts: counts), [], {}
     for row in range(ROWS):
         nats, count, told = objective.loss(
             model, map_tensors(step, lambda x, row=row: x[row : row + 1])
@@ -141,7 +141,9 @@ def test_micro_batches_make_the_step_of_the_whole_batch(terms):
 def test_ranks_count_the_targets_of_all():
     objective, model = made()
     mine = map_tensors(batch(), lambda x: x[:1])
-    step = objective.whole(model, mine, lambda counts: counts + torch.tensor([50, 40, 30]))
+    step = objective.add_step_totals(
+        model, mine, lambda counts: counts + torch.tensor([50, 40, 30])
+    )
     assert step["targets"].tolist() == [
         [11 + 50, 9 + 40, 7 + 30]
     ]  # 13 tokens in documents of 4 and 9
@@ -163,7 +165,9 @@ def test_labels_ask_for_the_same_tokens_of_every_block():
     objective, model = made()
     ids = batch()["tokens"].ids
     labels = torch.where(torch.arange(LENGTH + 1) < 9, -1, ids)
-    step = objective.whole(model, {"tokens": Tokens(ids), "labels": labels}, lambda counts: counts)
+    step = objective.add_step_totals(
+        model, {"tokens": Tokens(ids), "labels": labels}, lambda counts: counts
+    )
     assert (
         step["targets"][0].tolist() == [4 * ROWS] * 3
     )  # the tokens 9 to 12, also from 2 and 3 places before

@@ -128,13 +128,13 @@ def test_masks_without_a_meaning_are_refused_with_the_way_out():
     assert cannot(meeting("full")).endswith(" Use mask=prefix or mask=causal.")
     assert (
         cannot(meeting("prefix", source=True))
-        == "mask 'prefix' is for a prefix, which a decoder beside an encoder does not have. "
-        "Use mask=causal, or a decoder alone."
+        == "mask 'prefix' is for a prefix, which a decoder with an encoder does not have. "
+        "Use mask=causal, or only a decoder."
     )
     assert (
         cannot(meeting("prefix", "encoder"))
-        == "mask 'prefix' is for a prefix, which an encoder does not have. Use mask=full, or a"
-        " decoder alone."
+        == "mask 'prefix' is for a prefix, which an encoder does not have. Use mask=full, or"
+        " only a decoder."
     )
 
 

@@ -201,8 +201,8 @@ def test_log_buckets_are_those_of_deberta():
         (
             {"name": "disentangled", "content_to_position": False, "position_to_content": False},
             (
-                "position.position_to_content: one of the two terms must stay; got neither. Choose"
-                " position=none for none."
+                "position.position_to_content: one of the two terms must be true; got neither."
+                " Choose position=none for none."
             ),
         ),
     ],

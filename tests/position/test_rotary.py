@@ -218,7 +218,7 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
         ({"scaling": {"name": "linear", "factor": 0}}, ".scaling.factor: must be above 0; got 0."),
         (
             {"scaling": {"name": "yarn", "mscale": 1.0}},
-            ".scaling.mscale: goes with mscale_all, which is null; got 1.0. Set both, or neither.",
+            ".scaling.mscale: needs mscale_all, which is null; got 1.0. Set both, or neither.",
         ),
         (
             {"scaling": {"name": "llama3", "high": 1.0}},
@@ -272,7 +272,7 @@ def test_a_rotation_that_depends_on_the_length_declares_the_law_that_it_breaks(l
     """The law is broken if texts may be longer than `original`."""
     dynamic = {"name": "dynamic", "original": 8}
     config = tiny(position={"name": "rotary", "scaling": dynamic})
-    assert "turns by the length of its text" in LAWS[law](config)
+    assert "depends on the length of the text" in LAWS[law](config)
     with pytest.raises(LawBroken):
         LAWS[law].__wrapped__(Case(config, law))  # without the exemption
     assert (

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xformer_kit.config.compatibility import ComponentAt, Refusals
-from xformer_kit.placement import normed
+from xformer_kit.placement import has_norms
 from xformer_kit.plan import (
     CROSS_DEFAULTS,
     KINDS,
@@ -187,4 +187,4 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     inside = "norm" in components.wanted(name) and (
         with_options is None or with_options(sub.component)
     )
-    return inside or normed(block.nodes["placement"]["name"])
+    return inside or has_norms(block.nodes["placement"]["name"])

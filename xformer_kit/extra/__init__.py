@@ -6,12 +6,12 @@ from xformer_kit.extra.base import (
     ExtraInput,
     Prediction,
     first_calls,
-    kept,
-    recalled,
+    from_memory,
+    to_memory,
 )
 from xformer_kit.extra.deep_embed import DeepEmbed
 from xformer_kit.extra.future_tokens import FutureTokens
-from xformer_kit.extra.previous import Earlier, earlier, previous
+from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
 from xformer_kit.extra.reinject import Reinject
 from xformer_kit.extra.stochastic_depth import StochasticDepth
 from xformer_kit.extra.token_shift import TokenShift
@@ -22,20 +22,20 @@ from xformer_kit.extra.value_residual import ValueResidual
 __all__ = [
     "EXTRAS",
     "DeepEmbed",
-    "Earlier",
     "Extra",
     "ExtraInput",
     "FutureTokens",
     "Prediction",
+    "PreviousPlaces",
     "Reinject",
     "StochasticDepth",
     "TokenShift",
     "UNet",
     "UnitWeights",
     "ValueResidual",
-    "earlier",
     "first_calls",
-    "kept",
+    "from_memory",
     "previous",
-    "recalled",
+    "previous_places",
+    "to_memory",
 ]

@@ -89,7 +89,7 @@ class Extra(nn.Module):
         return {}
 
     def of_layer(self, depth: int) -> "Extra | None":
-        """What a block calls `wrap`, `added` and `values` of; None if the block needs nothing.
+        """Returns the module whose `wrap`, `added` and `values` a block calls; None if it has none.
 
         An extra with parameters for each layer returns a module with those of one layer, so that
         all layers share one compiled graph. Layers that share a block have those of the first.
@@ -123,12 +123,12 @@ class Extra(nn.Module):
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why it cannot be used in a model with `context.stacks`."""
+        """Faults of the extra in a model with `context.stacks`."""
         yield from ()
 
     @classmethod
     def overrides(cls, hook: str) -> bool:
-        """Whether it has a hook of its own, or its modules of layers have."""
+        """Whether it, or its `layer_class`, overrides a hook."""
         own = getattr(cls, hook) is not getattr(Extra, hook)
         return own or (cls.layer_class is not None and cls.layer_class.overrides(hook))
 
@@ -145,11 +145,11 @@ def first_calls(calls: Sequence[int]) -> list[int]:
     return [depth for depth, at in enumerate(calls) if at not in calls[:depth]]
 
 
-def kept(state: State, name: str) -> dict[str, Tensor]:
-    """A state as additions to the memory."""
+def to_memory(state: State, name: str) -> dict[str, Tensor]:
+    """Returns a state as additions to the memory."""
     return {f"{name}.{i}": x for i, x in enumerate(state)}
 
 
-def recalled(memory: Mapping[str, Tensor], name: str) -> State:
-    """The state that `kept` put into the memory."""
+def from_memory(memory: Mapping[str, Tensor], name: str) -> State:
+    """Returns the state that `to_memory` put into the memory."""
     return tuple(x for key, x in memory.items() if key.rpartition(".")[0] == name)

@@ -1,4 +1,4 @@
-"""A vector of each token by which a layer's feed-forward network is multiplied."""
+"""A learned vector per token, by which the output of each feed-forward network is multiplied."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ from xformer_kit.extra.base import EXTRAS, Extra, first_calls
 from xformer_kit.registry import Fault
 
 
-class Factors(nn.Module):
+class TokenFactors(nn.Module):
     """x * weight[ids]."""
 
-    no_decay = ("weight",)  # factors: decay would only shrink them
+    no_decay = ("weight",)  # factors around 1, which should not decay to 0
 
     def __init__(self, vocab_size: int, dim: int):
         super().__init__()
@@ -30,12 +30,12 @@ class Factors(nn.Module):
         return " x ".join(map(str, self.weight.shape))
 
 
-class Vectors(Extra):
-    """The vectors of one layer, (vocab_size, dim) for each of its networks."""
+class LayerFactors(Extra):
+    """The vectors of one layer, (vocab_size, dim) for each of its feed-forward networks."""
 
     def __init__(self, names: Sequence[str], vocab_size: int, dim: int):
         super().__init__()
-        self.table = nn.ModuleDict({name: Factors(vocab_size, dim) for name in names})
+        self.table = nn.ModuleDict({name: TokenFactors(vocab_size, dim) for name in names})
 
     def wrap(self, name, branch, layer):
         if name not in self.table:
@@ -50,7 +50,7 @@ class DeepEmbed(Extra):
     in x-transformers, for any network).
     """
 
-    layer_class = Vectors
+    layer_class = LayerFactors
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class DeepEmbed(Extra):
         self.layers = nn.ModuleDict()
         for depth in first_calls(calls):
             if names := [name for name, kind in sublayers[depth].items() if kind == "ffn"]:
-                self.layers[str(depth)] = Vectors(names, vocab_size, dim)
+                self.layers[str(depth)] = LayerFactors(names, vocab_size, dim)
 
     @classmethod
     def cannot(cls, options, context):

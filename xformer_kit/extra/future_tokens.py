@@ -3,7 +3,7 @@
 from xformer_kit.extra.base import EXTRAS, Extra, Prediction
 from xformer_kit.registry import Fault, above, at_least, at_most
 
-MOST = 10_000  # blocks
+MAX_BLOCKS = 10_000  # blocks
 
 
 @EXTRAS.register("future_tokens", also_called=("multi_token_prediction", "mtp"))
@@ -31,7 +31,7 @@ class FutureTokens(Extra):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "tokens", count=2)
-        yield from at_most(options, "tokens", count=MOST)
+        yield from at_most(options, "tokens", count=MAX_BLOCKS)
         yield from above(options, weight=0)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""How an earlier residual stream enters a later one."""
+"""The sum of an earlier residual stream and a later one."""
 
 from typing import Literal
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Way = Literal["factor", "matrix"]
+JoinForm = Literal["factor", "matrix"]
 
 
 class Join(nn.Module):
     """a x + b y with two learned numbers, 1 and 0 at the start; or x + [x, y] W with W (2 dim,
-    dim), 0 at the start, for streams x and y (b, t, dim). A model starts as one without it.
+    dim), 0 at the start, for streams x and y (b, t, dim). At the start the result is x.
     """
 
-    def __init__(self, dim: int, way: Way):
+    def __init__(self, dim: int, way: JoinForm):
         super().__init__()
         start = torch.tensor([1.0, 0.0]) if way == "factor" else torch.zeros(dim, 2 * dim)
         self.weight = nn.Parameter(start)

@@ -1,4 +1,4 @@
-"""Earlier tokens of a text: which stand before each token, and their channels."""
+"""The tokens before each token of a text: their places and their channels."""
 
 from typing import NamedTuple
 
@@ -9,18 +9,18 @@ from torch.nn import functional as F
 from xformer_kit.model.tokens import Tokens
 
 
-class Earlier(NamedTuple):
+class PreviousPlaces(NamedTuple):
     """The places of the n-th real token before each token in its document, for n = 1, 2, ...: each
     field is (n, b, t).
     """
 
-    at: Tensor  # index among all tokens, those that are cached included
+    at: Tensor  # index among all tokens, including cached ones
     exists: Tensor  # False if there is none
 
 
-def earlier(key: Tokens, queries: int, count: int) -> Earlier | None:
-    """The `count` tokens before each of the newest `queries`; None if all are real and of one
-    document, so that the n-th stands n places before.
+def previous_places(key: Tokens, queries: int, count: int) -> PreviousPlaces | None:
+    """Returns the places of the `count` tokens before each of the newest `queries`; None if all
+    tokens are real and of one document, so that the n-th is n places before.
     """
     if key.real is None and key.document is None:
         return None
@@ -37,12 +37,12 @@ def earlier(key: Tokens, queries: int, count: int) -> Earlier | None:
         document = key.document.expand_as(place)
         of = document.expand(count, -1, -1).gather(-1, found)
         exists = exists & (of == document[:, -queries:])
-    return Earlier(found, exists)
+    return PreviousPlaces(found, exists)
 
 
-def previous(x: Tensor, n: int, queries: int, places: Earlier | None) -> Tensor:
-    """Channels of the n-th token before each of the newest `queries` of x (b, t, c); 0 if there is
-    none.
+def previous(x: Tensor, n: int, queries: int, places: PreviousPlaces | None) -> Tensor:
+    """Returns the channels of the n-th token before each of the newest `queries` of x (b, t, c); 0
+    if there is none.
     """
     if places is None:
         end, start = max(x.shape[1] - n, 0), x.shape[1] - n - queries

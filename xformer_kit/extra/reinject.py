@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from xformer_kit.extra.base import EXTRAS, Extra, kept, recalled
-from xformer_kit.extra.join import Join, Way
+from xformer_kit.extra.base import EXTRAS, Extra, from_memory, to_memory
+from xformer_kit.extra.join import Join, JoinForm
 from xformer_kit.registry import Fault
 
 
@@ -20,7 +20,7 @@ class Reinject(Extra):
         dim: int,
         layers: int,
         *,
-        way: Way = "factor",  # a x + b y, or x + [x, y] W
+        way: JoinForm = "factor",  # a x + b y, or x + [x, y] W
     ):
         super().__init__()
         self.joins = nn.ModuleDict({str(depth): Join(dim, way) for depth in range(1, layers)})
@@ -33,6 +33,6 @@ class Reinject(Extra):
 
     def before_layer(self, state, layer):
         if not layer.depth:
-            return state, kept(state, "first")
+            return state, to_memory(state, "first")
         join = self.joins[str(layer.depth)]
-        return layer.placement.joined(state, recalled(layer.memory, "first"), join), {}
+        return layer.placement.joined(state, from_memory(layer.memory, "first"), join), {}

@@ -37,8 +37,8 @@ class StochasticDepth(Extra):
                 if block.nodes["placement"].get("residual") is False:
                     yield Fault(
                         "",
-                        f"placement '{block.nodes['placement']['name']}' without residual adds"
-                        " nothing to a sublayer, so nothing is left of one that is skipped",
+                        f"placement '{block.nodes['placement']['name']}' without residual does not"
+                        " add the stream to a sublayer, so a skipped sublayer returns zeros",
                         fix="Choose placement.residual=true, or leave it out.",
                     )
                     return

@@ -1,20 +1,20 @@
-"""Channels of earlier tokens in the place of a token's own."""
+"""Token shift: some channels of a token are replaced by those of earlier tokens."""
 
 import torch
 from torch import Tensor
 
 from xformer_kit.extra.base import EXTRAS, Extra
-from xformer_kit.extra.previous import Earlier, earlier, previous
+from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import Fault, at_least
 
 
 @EXTRAS.register("token_shift", also_called=("shift_tokens",))
 class TokenShift(Extra):
-    """Each sublayer reads channels in `tokens` + 1 parts of equal size: of part n a token has those
-    of the n-th real token before it in its document, or 0 if there is none. Channels that are left
-    over stay (BlinkDL, https://github.com/BlinkDL/minGPT-tuned; x-transformers' shift_tokens, which
-    counts padding too).
+    """Splits the channels that each sublayer reads into `tokens` + 1 parts of equal size, and takes
+    part n from the n-th real token before it in its document, or 0 if there is none. Remaining
+    channels do not change (BlinkDL, https://github.com/BlinkDL/minGPT-tuned; x-transformers'
+    shift_tokens, which counts padding too).
     """
 
     variants = [{"tokens": 1}, {"tokens": 2}]
@@ -24,7 +24,7 @@ class TokenShift(Extra):
         dim: int,
         sublayers: dict[int, dict[str, str]],
         *,
-        tokens: int = 1,  # earlier tokens of which channels are read
+        tokens: int = 1,  # number of earlier tokens whose channels are read
     ):
         super().__init__()
         self.tokens = tokens
@@ -38,21 +38,23 @@ class TokenShift(Extra):
         if options.tokens >= context.dim > 0:
             yield Fault(
                 "tokens",
-                "must be below model.dim, or none has a channel",
+                "must be below model.dim, or parts have no channels",
                 got=f"{options.tokens} and {context.dim}",
             )
 
     def begin(self, layer):
-        places = earlier(layer.key, layer.tokens.length, self.tokens)
+        places = previous_places(layer.key, layer.tokens.length, self.tokens)
         return {} if places is None else places._asdict()
 
     def wrap(self, name, branch, layer):
-        places = Earlier(**layer.memory) if layer.memory else None
+        places = PreviousPlaces(**layer.memory) if layer.memory else None
         cache = None if layer.cache is None else layer.cache[f"{layer.depth}.{name}"]
         return lambda x: branch(self.shifted(x, places, cache))
 
-    def shifted(self, x: Tensor, places: Earlier | None, cache: KeyValueCache | None) -> Tensor:
-        """x (b, t, dim) -> the same shape; what later tokens need of it goes to the cache."""
+    def shifted(
+        self, x: Tensor, places: PreviousPlaces | None, cache: KeyValueCache | None
+    ) -> Tensor:
+        """Shifts x (b, t, dim); stores the channels that later tokens need in the cache."""
         rest = x.shape[-1] - (self.tokens + 1) * self.part
         own, moved, rest = x.split([self.part, self.tokens * self.part, rest], -1)
         whole = moved if cache is None else cache.append(moved[:, None])[0][:, 0]

@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from xformer_kit.extra.base import EXTRAS, Extra, kept, recalled
-from xformer_kit.extra.join import Join, Way
+from xformer_kit.extra.base import EXTRAS, Extra, from_memory, to_memory
+from xformer_kit.extra.join import Join, JoinForm
 from xformer_kit.registry import Fault
 
 
@@ -13,9 +13,9 @@ class UNet(Extra):
     with y the same stream before layer i (U-ViT: Bao et al., 2022, arXiv:2209.12152, section 3.1).
     """
 
-    # U-ViT: what layer i returned enters, as [x, y] W.   Here: what entered it, as in
+    # U-ViT: y is the output of layer i, joined as [x, y] W.   Here: y is its input, as in
     # x-transformers, so that in a stack of an even number of layers the two in the middle are
-    # joined by more than what is between them; x + [x, y] W starts as x.
+    # joined too; x + [x, y] W starts as x.
 
     variants = [{"way": "matrix"}, {"way": "factor"}]
 
@@ -24,7 +24,7 @@ class UNet(Extra):
         dim: int,
         layers: int,
         *,
-        way: Way = "factor",  # a x + b y, or x + [x, y] W
+        way: JoinForm = "factor",  # a x + b y, or x + [x, y] W
     ):
         super().__init__()
         self.last = layers - 1
@@ -39,6 +39,6 @@ class UNet(Extra):
 
     def before_layer(self, state, layer):
         if str(layer.depth) not in self.joins:
-            return state, kept(state, f"layer_{layer.depth}")
-        earlier = recalled(layer.memory, f"layer_{self.last - layer.depth}")
+            return state, to_memory(state, f"layer_{layer.depth}")
+        earlier = from_memory(layer.memory, f"layer_{self.last - layer.depth}")
         return layer.placement.joined(state, earlier, self.joins[str(layer.depth)]), {}

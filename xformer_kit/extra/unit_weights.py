@@ -23,10 +23,10 @@ class UnitWeights(Extra):
 
 @torch.no_grad()
 def unit_weights(model: nn.Module) -> None:
-    """Length 1 along the channels of the residual stream, as nGPT keeps them from the start and
-    after every step (Loshchilov et al., 2024, arXiv:2410.01131, sections 2.1, 2.3.2 and 2.4.2):
-    each row of an embedding and of a map that reads the stream, each column of a map that writes to
-    it. What reads and writes something else, and what is no map, stays as it is.
+    """Scales matrices to length 1 along the channels of the residual stream (Loshchilov et al.,
+    2024, arXiv:2410.01131, sections 2.1, 2.3.2 and 2.4.2): each row of an embedding and of a matrix
+    that reads the stream, each column of a matrix that writes to it. Other parameters do not
+    change.
     """
     modules = dict(model.named_modules())
     dim, writes = model.dim, set(residual_names(modules.items()))

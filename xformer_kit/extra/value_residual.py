@@ -1,4 +1,4 @@
-"""Values of the first attention in those of later layers."""
+"""Value residual: values of the first attention are added to those of later layers."""
 
 from typing import Literal
 
@@ -12,9 +12,10 @@ Mix = Literal["fixed", "learned", "token"]
 
 
 class MixedValues(Extra):
-    """Values of one layer; the first attention of each shape (kv_heads, v_head_dim) leaves its own.
+    """Mixes the values of one layer with those of the first attention of the same shape (kv_heads,
+    v_head_dim), which stores its own.
 
-    mix is None for a layer whose only attention is called once, as the first.
+    mix is None for a layer whose only attention is the first one and is called once.
     """
 
     def __init__(self, mix: Mix | None, dim: int, kv_heads: int):
@@ -39,11 +40,12 @@ class MixedValues(Extra):
 
 @EXTRAS.register("value_residual", also_called=("resformer", "value_residual_learning"))
 class ValueResidual(Extra):
-    """a v_1 + b v in place of the values v of each attention after the first, whose values are v_1:
-    a = b = 1/2, or both learned from there (Zhou et al., 2024, arXiv:2410.17897), or b = 1 - a =
-    sigmoid(x W + c) for each token and key head, with the attention's input x.
+    """Replaces the values v of each attention after the first by a v_1 + b v, where v_1 are the
+    values of the first: a = b = 1/2, or both learned and 1/2 at the start (Zhou et al., 2024,
+    arXiv:2410.17897), or b = 1 - a = sigmoid(x W + c) for each token and key head, with the
+    attention's input x.
 
-    v_1 is that of the first attention of the stack with as many key heads and channels.
+    v_1 is that of the first attention of the stack with the same number of key heads and channels.
     """
 
     layer_class = MixedValues

@@ -1,9 +1,9 @@
-"""What does a token do alone? forward(x, tokens) -> (x, report), over (b, t, dim)."""
+"""Feed-forward networks: forward(x, tokens) -> (x, report), over (b, t, dim)."""
 
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense
 from xformer_kit.ffn.expert_choice import ExpertChoice
 from xformer_kit.ffn.moe import EXPERTS, MixtureOfExperts
-from xformer_kit.ffn.router import ROUTERS, Router, counted, sent
+from xformer_kit.ffn.router import ROUTERS, Router, count_experts, route_all
 
 __all__ = [
     "EXPERTS",
@@ -16,6 +16,6 @@ __all__ = [
     "ExpertChoice",
     "MixtureOfExperts",
     "Router",
-    "counted",
-    "sent",
+    "count_experts",
+    "route_all",
 ]

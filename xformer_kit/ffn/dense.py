@@ -1,4 +1,4 @@
-"""Feed-forward networks that send every token through the same weights."""
+"""Dense feed-forward networks: all tokens use the same weights."""
 
 import inspect
 import math
@@ -24,10 +24,11 @@ class FFN(nn.Module):
     residual = "down"  # the matrix that writes to the residual stream, if there is one
 
     def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
-        """x (b, t, dim), tokens of (b, t) -> x of the same shape, and what there is to report.
+        """x (b, t, dim), tokens of (b, t) -> the output, of the same shape, and a report.
 
-        A report's `loss` is added to the loss; what else it holds comes back, summed over the
-        micro-batches and ranks of an optimizer step, to `after_step(report)` of the same module.
+        The report's `loss` is added to the loss; its other entries are summed over the
+        micro-batches and ranks of an optimizer step and passed to `after_step(report)` of the same
+        module.
         """
         raise NotImplementedError
 
@@ -52,7 +53,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # softmax over the channels of a token; its norm is inner_norm (SoLU: Elhage et al., 2022,
     # https://transformer-circuits.pub/2022/solu)
     "solu": lambda x: x * x.softmax(-1),
-    # The others of torch.nn.functional that are element-wise and need nothing to be told.
+    # The other element-wise functions of torch.nn.functional without arguments.
     "elu": F.elu,
     "selu": F.selu,
     "celu": F.celu,
@@ -99,11 +100,11 @@ Activation = Literal[
 ]
 
 
-def width_of(
+def hidden_width(
     dim: int, width: int | None, expand: float | None, own: float, multiple_of: int
 ) -> int:
-    """Channels between the matrices: `width`, or `expand` (else the component's own multiple) x
-    dim, rounded up to `multiple_of`.
+    """Returns the channels between the matrices: `width`, or `expand` (by default the component's
+    `own` multiple) x dim, rounded up to `multiple_of`.
     """
     if width is not None:
         return width
@@ -117,7 +118,7 @@ def check_width(options, context):
     if options.width is not None and options.expand is not None:
         yield Fault(
             "width",
-            "cannot be set beside ffn.expand",
+            "cannot be set together with ffn.expand",
             got=f"{options.width} and {options.expand}",
             fix="Set one of them to null.",
         )
@@ -133,22 +134,24 @@ def check_width(options, context):
 
 
 class Scales(nn.ParameterList):
-    """A factor for each channel of each map, 1 at the start."""
+    """A learned factor for each channel of each input projection, 1 at the start."""
 
     def __init__(self, maps: int, width: int):
         super().__init__(torch.ones(width) for _ in range(maps))
 
     def extra_repr(self) -> str:
-        return f"{len(self)} of {len(self[0])}"  # torch's says the type, which may change
+        return (
+            f"{len(self)} of {len(self[0])}"  # torch's contains the tensor type, which may change
+        )
 
 
 class Dense(FFN):
-    """Maps that lead to `width` channels, what is done with those, and `down`, which leads back.
+    """Base: projections from `dim` to `width` channels, an activation, and the projection `down`.
 
-    enters: names of the maps that lead there, the parameters of `activated_channels`. What they
-    give, `between` turns into what `down` takes, channel by channel, so that the same component is
-    one network for all tokens and, with maps of another kind, an expert of many: it makes its maps
-    with `linear(in, out, bias)`.
+    enters: names of the input projections, which are the parameters of `activated_channels`.
+    `hidden_channels` maps their outputs to the input of `down`, channel by channel. All projections
+    are created with `linear(in, out, bias)`, so the same class is a network for all tokens or, with
+    another `linear`, the experts of a mixture.
     """
 
     enters: tuple[str, ...] = ()
@@ -166,12 +169,12 @@ class Dense(FFN):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scales = None  # here, for a value of the class would hide a module
+        self.scales = None  # not a class attribute, which would hide a module
 
     check = classmethod(lambda cls, options, context: check_width(options, context))
     norms_with = classmethod(
         lambda cls, options: bool(options.get("inner_norm"))
-    )  # whether it has a norm of its block's kind
+    )  # whether it builds a norm with the options of its block's norm
 
     @classmethod
     def cannot(cls, options, context):
@@ -183,25 +186,26 @@ class Dense(FFN):
             fix="Choose norm=rms or norm=layer there, or inner_norm=false.",
         )
 
-    def _scaled(self, dim: int, activated: str) -> None:
-        """A learned factor for each channel that enters, 1 at the start, beside sqrt(dim) for what
-        is activated: rows and inputs of length 1 have products of about dim^-0.5.
+    def _add_scales(self, dim: int, activated: str) -> None:
+        """Adds a learned factor for each channel of the input projections, 1 at the start; the
+        activated ones are also multiplied by sqrt(dim), as products of rows and inputs of length 1
+        are about dim^-0.5.
         """
         self.scales = Scales(len(self.enters), self.width)
         self.factors = tuple(math.sqrt(dim) if name == activated else 1.0 for name in self.enters)
 
-    def activated_channels(self, *entered: Tensor) -> Tensor:
-        """What the maps of `enters` give, each (..., width) -> (..., width)."""
+    def activated_channels(self, *projected: Tensor) -> Tensor:
+        """Combines the outputs of the input projections: each (..., width) -> (..., width)."""
         raise NotImplementedError
 
-    def between(self, *entered: Tensor) -> Tensor:
-        """The same, scaled, normed and dropped as the options say."""
+    def hidden_channels(self, *projected: Tensor) -> Tensor:
+        """`activated_channels` with the options' scales, norm and dropout."""
         if self.scales is not None:
-            entered = tuple(
-                h * (scale * by)
-                for h, scale, by in zip(entered, self.scales, self.factors, strict=True)
+            projected = tuple(
+                h * (scale * factor)
+                for h, scale, factor in zip(projected, self.scales, self.factors, strict=True)
             )
-        h = self.activated_channels(*entered)
+        h = self.activated_channels(*projected)
         if self.inner_norm is not None:
             h = self.inner_norm(h)
         return F.dropout(h, self.dropout, self.training) if self.dropout else h
@@ -211,8 +215,8 @@ class Dense(FFN):
 class MLP(Dense):
     """act(x U) D (Vaswani et al., 2017, arXiv:1706.03762, eq. 2).
 
-    With `inner_norm` norm(act(x U)) D (NormFormer: Shleifer et al., 2021, arXiv:2110.09456). With
-    `scales` act(x U * s sqrt(dim)) D, for extra unit_weights.
+    With `inner_norm` it is norm(act(x U)) D (NormFormer: Shleifer et al., 2021, arXiv:2110.09456).
+    With `scales` it is act(x U * s sqrt(dim)) D, for extra=unit_weights.
     """
 
     def __init__(
@@ -221,21 +225,21 @@ class MLP(Dense):
         norm: Callable[[int], nn.Module] = nn.RMSNorm,
         linear: Callable[[int, int, bool], nn.Module] = nn.Linear,
         *,
-        width: int | None = None,  # channels; null takes expand x dim
+        width: int | None = None,  # channels; null is expand x dim
         expand: float | None = None,  # multiple of dim; null is 4
         multiple_of: (
             int | None
         ) = None,  # channels; the expanded width is rounded up to it; null is 1
         activation: Activation = "gelu",  # element-wise function
         bias: bool = False,  # whether the matrices have biases
-        # whether the block's norm, of this width, stands in front of the last matrix
+        # whether a norm of the block's kind is applied before the last matrix
         inner_norm: bool = False,
-        # whether channels that enter have learned factors, and those that are activated sqrt(dim)
+        # whether hidden channels have learned factors, and activated ones the factor sqrt(dim)
         scales: bool = False,
         dropout: float = 0.0,  # probability, on the activated channels
     ):
         super().__init__()
-        width = width_of(dim, width, expand, 4, multiple_of or 1)
+        width = hidden_width(dim, width, expand, 4, multiple_of or 1)
         self.up = linear(dim, width, bias)
         self.down = linear(width, dim, bias)
         self.width = width
@@ -243,13 +247,13 @@ class MLP(Dense):
         self.activation = ACTIVATIONS[activation]
         self.dropout = dropout
         if scales:
-            self._scaled(dim, "up")
+            self._add_scales(dim, "up")
 
     def activated_channels(self, up):
         return self.activation(up)
 
     def forward(self, x, tokens=UNKNOWN):
-        return self.down(self.between(self.up(x))), {}
+        return self.down(self.hidden_channels(self.up(x))), {}
 
 
 @dataclass(frozen=True)
@@ -258,7 +262,7 @@ class GatedProduct(OptionGroup):
 
     activation: Activation = "silu"  # element-wise function of one of the two halves
     activated: Literal["gate", "up"] = "gate"  # the half that is activated
-    # largest value of the activated half, and size of the other; null: any
+    # upper bound of the activated half, and of the size of the other; null: none
     clamp: float | None = None
     # bounds of the activated half and the other; null: none
     soft_clamp: tuple[float, float] | None = None
@@ -283,10 +287,11 @@ SWIGLU = GatedProduct()
 
 @FFNS.register("glu", also_called=("swiglu", "geglu", "reglu", "gated"))
 class GLU(Dense):
-    """(act(x G) * x U) D, three matrices in place of two (Shazeer, 2020, arXiv:2002.05202, eq. 6).
+    """(act(x G) * x U) D, with three matrices instead of two (Shazeer, 2020, arXiv:2002.05202, eq.
+    6).
 
-    silu makes it SwiGLU, gelu GEGLU, relu ReGLU, identity the bilinear layer. `expand` is 8/3 by
-    default, so that the number of parameters equals an mlp's with 4.
+    With silu it is SwiGLU, with gelu GEGLU, with relu ReGLU, with identity the bilinear layer.
+    `expand` is 8/3 by default, so that it has as many parameters as an mlp with 4.
 
     With `clamp` c and `offset` o it is (act(min(x G, c)) * (clip(x U, -c, c) + o)) D: the released
     gpt-oss has gelu_quick, 7 and 1 (OpenAI, 2025, arXiv:2508.10925).
@@ -296,7 +301,7 @@ class GLU(Dense):
     silu or gelu, 4 and 25.
 
     With `scales` it is (act(x G * s_v sqrt(dim)) * (x U * s_u)) D (nGPT: Loshchilov et al., 2024,
-    arXiv:2410.01131, eq. 20 and 21), for extra unit_weights; experts share s_u and s_v.
+    arXiv:2410.01131, eq. 20 and 21), for extra=unit_weights; experts share s_u and s_v.
     """
 
     def __init__(
@@ -305,21 +310,21 @@ class GLU(Dense):
         norm: Callable[[int], nn.Module] = nn.RMSNorm,
         linear: Callable[[int, int, bool], nn.Module] = nn.Linear,
         *,
-        width: int | None = None,  # channels; null takes expand x dim
+        width: int | None = None,  # channels; null is expand x dim
         expand: float | None = None,  # multiple of dim; null is 8/3
         multiple_of: (
             int | None
         ) = None,  # channels; the expanded width is rounded up to it; null is 8
         product: GatedProduct = SWIGLU,
         bias: bool = False,  # whether the matrices have biases
-        # whether the block's norm, of this width, stands in front of the last matrix
+        # whether a norm of the block's kind is applied before the last matrix
         inner_norm: bool = False,
-        # whether channels that enter have learned factors, and those that are activated sqrt(dim)
+        # whether hidden channels have learned factors, and activated ones the factor sqrt(dim)
         scales: bool = False,
         dropout: float = 0.0,  # probability, on the gated channels
     ):
         super().__init__()
-        width = width_of(dim, width, expand, 8 / 3, multiple_of or 8)
+        width = hidden_width(dim, width, expand, 8 / 3, multiple_of or 8)
         self.gate = linear(dim, width, bias)
         self.up = linear(dim, width, bias)
         self.down = linear(width, dim, bias)
@@ -328,7 +333,7 @@ class GLU(Dense):
         self.product = product
         self.dropout = dropout
         if scales:
-            self._scaled(dim, product.activated)
+            self._add_scales(dim, product.activated)
 
     @classmethod
     def check(cls, options, context):
@@ -351,13 +356,13 @@ class GLU(Dense):
 
     def forward(self, x, tokens=UNKNOWN):
         gate, up = (self.gate(x), self.up(x)) if self.packed is None else self.packed(x)
-        return self.down(self.between(gate, up)), {}
+        return self.down(self.hidden_channels(gate, up)), {}
 
 
 def _tanhc(x: Tensor) -> Tensor:
-    """tanh(x) / x, 1 where x is 0; below 1 by Lambert's continued fraction, 1 / (1 + x^2 / (3 + x^2
-    / (5 + ...))), all of whose terms are positive: the derivative of the quotient is a small
-    difference of large numbers there.
+    """tanh(x) / x, and 1 at 0. For |x| < 1 it is Lambert's continued fraction, 1 / (1 + x^2 / (3 +
+    x^2 / (5 + ...))), whose terms are all positive: there the derivative of the quotient would be a
+    small difference of large numbers.
     """
     small = x.abs() < 1
     square, large = torch.where(small, x, 0.0) ** 2, torch.where(small, 1.0, x)

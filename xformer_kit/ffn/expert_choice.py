@@ -1,19 +1,19 @@
-"""Experts choose their tokens, so that loads are even."""
+"""A router in which experts choose their tokens, so that loads are even."""
 
 import torch
 
 from xformer_kit.ffn.grouped import Groups
-from xformer_kit.ffn.router import ROUTERS, Learned, Routes
+from xformer_kit.ffn.router import ROUTERS, LearnedRouter, Routes
 from xformer_kit.registry import Fault
 
 
 @ROUTERS.register("expert_choice", also_called=("ec",))
-class ExpertChoice(Learned):
-    """Each expert takes the tokens with the highest softmax(logits) for it, all experts as many:
-    top_k * tokens / experts (Zhou et al., 2022, arXiv:2202.09368, section 3.2).
+class ExpertChoice(LearnedRouter):
+    """Each expert computes the top_k * tokens / experts tokens with the highest softmax(logits) for
+    it (Zhou et al., 2022, arXiv:2202.09368, section 3.2).
 
-    So a token has `top_k` experts on average, each weighed by that score, and loads are even
-    without a loss.
+    A token has `top_k` experts on average, each weighted by that score, and loads are even without
+    an auxiliary loss.
     """
 
     # Paper: experts choose among the tokens of a batch.   Here: among those of a row, so that rows
@@ -21,12 +21,10 @@ class ExpertChoice(Learned):
 
     breaks = {
         "causality": (
-            "whether an expert takes a token depends on all others of its text, also on later ones"
+            "whether an expert computes a token depends on all tokens of its text, also later ones"
         ),
-        "cache": "whether an expert takes a token depends on tokens that are not written yet",
-        "documents": (
-            "an expert takes the best tokens of a row, in which texts stand beside each other"
-        ),
+        "cache": "whether an expert computes a token depends on tokens that do not exist yet",
+        "documents": ("an expert computes the best tokens of a row, which may hold several texts"),
     }
 
     def __init__(
@@ -36,7 +34,7 @@ class ExpertChoice(Learned):
         top_k: int,
         *,
         bias: bool = False,  # whether logits have a learned bias
-        z_loss: float = 0.0,  # factor of the loss for small logits
+        z_loss: float = 0.0,  # factor of the loss that keeps logits small
     ):
         super().__init__(dim, experts, bias, z_loss)
         self.top_k = top_k
@@ -58,12 +56,12 @@ class ExpertChoice(Learned):
         scores = logits.softmax(-1)
         lengths = torch.full((b,), t, device=x.device) if real is None else real.sum(-1)
         if real is not None:
-            scores = scores.masked_fill(~real[..., None], -1.0)  # behind every other
+            scores = scores.masked_fill(~real[..., None], -1.0)  # below all real tokens
         most = -(-self.top_k * t // self.experts)
-        best, token = scores.transpose(1, 2).topk(most, -1)  # (b, experts, most)
-        takes = -(-self.top_k * lengths // self.experts)  # of each row
-        taken = torch.arange(most, device=x.device) < takes[:, None, None]
-        weight = torch.where(taken, best, 0.0)
+        highest, token = scores.transpose(1, 2).topk(most, -1)  # (b, experts, most)
+        limit = -(-self.top_k * lengths // self.experts)  # tokens per expert, of each row
+        selected = torch.arange(most, device=x.device) < limit[:, None, None]
+        weight = torch.where(selected, highest, 0.0)
         token = token + t * torch.arange(b, device=x.device)[:, None, None]
         rows = [
             component.transpose(0, 1).flatten() for component in (token, weight)
@@ -73,7 +71,7 @@ class ExpertChoice(Learned):
         routes = Routes(Groups.of(counts), expert, *rows)
         if not self.reports:
             return routes, {}
-        load = taken.sum((0, 2)).expand(self.experts)
+        load = selected.sum((0, 2)).expand(self.experts)
         report = {"load": load}
         if self.z_loss:
             ones = logits.new_ones(b, t) if real is None else real.to(logits)

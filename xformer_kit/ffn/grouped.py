@@ -1,9 +1,8 @@
-"""How are rows sent through several matrices, each row through one? One product for each group of
-rows.
+"""Grouped matrix products: each group of rows is multiplied by its own matrix.
 
-Rows lie sorted by group, and `counts` says how many each has. As operations of torch's own registry
-these compile whole, have shapes without values (torch's meta device) and FLOPs, although how many
-rows a group has is known only when they run.
+Rows are sorted by group, and `counts` holds the number of rows of each group. The functions are
+registered as torch operators, so they compile without graph breaks and work on the meta device and
+in FLOP counters, although the number of rows of a group is known only at run time.
 """
 
 from typing import Any, NamedTuple
@@ -15,46 +14,51 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 
 class Groups(NamedTuple):
-    """How rows are sorted."""
+    """The sizes of consecutive groups of rows."""
 
-    counts: Tensor  # (groups,): rows of each
-    ends: Tensor  # (groups,), int32: where each ends
+    counts: Tensor  # (groups,): rows of each group
+    ends: Tensor  # (groups,), int32: the row after the last one of each group
 
     @classmethod
     def of(cls, counts: Tensor) -> "Groups":
         return cls(counts, counts.cumsum(0, dtype=torch.int32))
 
 
-def grouped(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
+def grouped_linear(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
     """x (rows, in), weight (groups, out, in) -> (rows, out): the rows of group g times weight[g]^T.
 
-    Torch's own operation where it takes them, else that of this file.
+    Uses torch's operation if it supports the tensors, otherwise `grouped_product`.
     """
-    # first of all, for an address, which _fits reads, breaks the graph
-    if not torch.compiler.is_compiling() and len(x) > 1 and _fits(x) and _fits(weight):
+    # is_compiling comes first: _torch_supports reads an address, which breaks the graph
+    if (
+        not torch.compiler.is_compiling()
+        and len(x) > 1
+        and _torch_supports(x)
+        and _torch_supports(weight)
+    ):
         out = F.grouped_mm(
             x, weight.transpose(1, 2), offs=groups.ends.to(torch.int32)
-        )  # compiled, a sum comes out as int64
+        )  # in compiled code cumsum returns int64
         if out.requires_grad:
             out.register_hook(
                 Tensor.contiguous
-            )  # it takes no gradient that was expanded, of a sum for example
+            )  # it does not support expanded gradients, for example of a sum
         return out
     return grouped_product(x, weight, groups.counts)
 
 
-def _fits(t: Tensor) -> bool:
-    """Torch's product of groups is not in float64, and its rows begin at multiples of 16 bytes,
-    forward and backward.
+def _torch_supports(t: Tensor) -> bool:
+    """Whether torch's grouped product supports the tensor: not in float64, and rows must start at
+    multiples of 16 bytes, forward and backward.
     """
-    plain = (
+    supported = (
         type(t) in (Tensor, nn.Parameter)
         and not t.is_meta
         and t.dtype != torch.float64
         and hasattr(F, "grouped_mm")
     )
     return (
-        plain
+        supported
         and t.is_contiguous()
         and all(size * t.element_size() % 16 == 0 for size in t.shape[-2 if t.ndim == 3 else -1 :])
         and t.data_ptr() % 16 == 0
@@ -63,7 +67,7 @@ def _fits(t: Tensor) -> bool:
 
 @torch.library.custom_op("xformer_kit::grouped_product", mutates_args=())
 def grouped_product(x: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
-    """The same, with counts (groups,)."""
+    """`grouped_linear` with counts (groups,)."""
     out = x.new_empty(x.shape[0], weight.shape[1])
     start = 0
     for group, n in enumerate(counts.tolist()):
@@ -99,7 +103,7 @@ def _(y: Tensor, x: Tensor, counts: Tensor) -> Tensor:
     return x.new_empty(counts.shape[0], y.shape[1], x.shape[1])
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
@@ -119,8 +123,8 @@ def _outer_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return grouped_product(x, grad, counts), grouped_product(y, grad.transpose(1, 2), counts), None
 
 
-grouped_product.register_autograd(_product_backward, setup_context=_keep)
-grouped_outer.register_autograd(_outer_backward, setup_context=_keep)
+grouped_product.register_autograd(_product_backward, setup_context=_save_inputs)
+grouped_outer.register_autograd(_outer_backward, setup_context=_save_inputs)
 
 
 @register_flop_formula(torch.ops.xformer_kit.grouped_product)
@@ -133,10 +137,10 @@ def _outer_flops(y: Any, x: Any, counts: Any, **_: Any) -> int:
     return 2 * x[0] * x[1] * y[1]
 
 
-def _torchs_flops(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
-    """Of torch's own: (rows, in) and (groups, in, out), or (out, rows) and (rows, in)."""
+def _grouped_mm_flops(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Of torch's operation: (rows, in) and (groups, in, out), or (out, rows) and (rows, in)."""
     return 2 * a[0] * a[1] * b[-1]
 
 
 if hasattr(torch.ops.aten, "_grouped_mm") and torch.ops.aten._grouped_mm not in flop_registry:
-    register_flop_formula(torch.ops.aten._grouped_mm)(_torchs_flops)
+    register_flop_formula(torch.ops.aten._grouped_mm)(_grouped_mm_flops)

@@ -1,4 +1,4 @@
-"""Mixture of experts: many networks of which each token takes a few."""
+"""Mixture of experts: each token is computed by a few of many networks."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
-from xformer_kit.ffn.grouped import grouped
-from xformer_kit.ffn.router import Router, Routes, Softmax
+from xformer_kit.ffn.grouped import grouped_linear
+from xformer_kit.ffn.router import Router, Routes, SoftmaxRouter
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.registry import Fault, Registry, at_least
 
-# What an expert is made like. Its width is an option of the mixture.
+# The kinds of experts. Their width is an option of the mixture.
 EXPERTS = Registry(
     "expert",
     given=("dim", "norm", "linear", "width", "expand", "multiple_of"),
@@ -37,8 +37,8 @@ class ExpertLinear(nn.Module):
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
-        """A bias is one, though it has two axes; a matrix is left to the init, which reads its last
-        two.
+        """Zeros for the bias, although it has two axes; the matrices are initialised by the init,
+        which uses the last two axes.
         """
         return torch.zeros(shape) if name == "bias" else None
 
@@ -48,14 +48,14 @@ class ExpertLinear(nn.Module):
         bias: Tensor | None = self.bias
         if rows.device.type != "meta" and torch.is_autocast_enabled(
             rows.device.type
-        ):  # knows no products of groups
+        ):  # autocast does not cover grouped products
             dtype = torch.get_autocast_dtype(rows.device.type)
             rows, weight, bias = (
                 rows.to(dtype),
                 weight.to(dtype),
                 None if bias is None else bias.to(dtype),
             )
-        rows = grouped(rows, weight, routes.groups)
+        rows = grouped_linear(rows, weight, routes.groups)
         return rows if bias is None else rows + bias[routes.expert]
 
     def extra_repr(self) -> str:
@@ -67,24 +67,25 @@ class ExpertLinear(nn.Module):
     "moe", also_called=("mixture_of_experts", "mixture", "experts", "sparse", "switch", "deepseek")
 )
 class MixtureOfExperts(FFN):
-    """sum_i g_i expert_i(x) over the few experts i that the router gives x, with weights g (Shazeer
-    et al., 2017, arXiv:1701.06538, eq. 1).
+    """sum_i g_i expert_i(x) over the few experts i that the router selects for x, with weights g
+    (Shazeer et al., 2017, arXiv:1701.06538, eq. 1).
 
-    Experts are networks as `mlp` and `glu` are; with `inner_norm` they share its weights. shared:
-    beside them, one network for all tokens, so many times as wide (DeepSeekMoE: Dai et al., 2024,
-    arXiv:2401.06066, section 3.2), with `shared_gate` times sigmoid(x w) (Qwen1.5-MoE, 2024).
-    Tokens are sorted by expert, and each expert computes its own as one product; none is dropped
-    but for a router's `capacity`. Layers without experts are variants: model.decoder.first=[dense]
+    An expert is a network like `mlp` or `glu`; with `inner_norm` all experts share the norm's
+    weights. shared: one more network for all tokens, `shared` times as wide as an expert
+    (DeepSeekMoE: Dai et al., 2024, arXiv:2401.06066, section 3.2), with `shared_gate` multiplied by
+    sigmoid(x w) (Qwen1.5-MoE, 2024). Tokens are sorted by expert, and each expert computes all of
+    its tokens in one product; no token is dropped unless the router has a `capacity`. Layers
+    without experts are variants: model.decoder.first=[dense]
     model.decoder.variants.dense.ffn={name: glu, width: 512}.
 
-    Reports `load`, (experts,): how many tokens each expert was to compute, without padding; and
-    with a capacity `dropped`, how many of those it did not.
+    The report holds `load`, (experts,): the number of tokens assigned to each expert, without
+    padding; and with a capacity `dropped`: how many of them were dropped.
     """
 
     breaks = {
         "kernels in bf16": (
-            "which experts take a token is no continuous function, and of two scores that are near,"
-            " rounding to 8 bits makes either the larger"
+            "the choice of experts is not continuous, and rounding to 8 bits can change the order"
+            " of two close scores"
         )
     }
 
@@ -93,25 +94,25 @@ class MixtureOfExperts(FFN):
         dim: int,
         norm: Callable[[int], nn.Module] = nn.RMSNorm,
         *,
-        experts: int = 8,  # networks to choose from
-        top_k: int = 2,  # experts of a token; on average, where experts choose
-        width: int | None = None,  # channels of an expert; null takes expand x dim
+        experts: int = 8,  # number of experts
+        top_k: int = 2,  # experts per token; the average, if experts choose tokens
+        width: int | None = None,  # channels of an expert; null is expand x dim
         expand: float | None = None,  # multiple of dim; null is the expert's own
         multiple_of: (
             int | None
         ) = None,  # channels; the expanded width is rounded up to it; null is the expert's own
-        expert: Callable[..., Dense] = GLU,  # what an expert is made like
-        router: Callable[..., Router] = Softmax,  # who computes what
-        # experts that compute every token, as one network of so many times the width
+        expert: Callable[..., Dense] = GLU,  # the kind of network
+        router: Callable[..., Router] = SoftmaxRouter,  # selects the experts of each token
+        # number of experts that compute every token, as one network of that many times the width
         shared: int = 0,
-        shared_gate: bool = False,  # whether a gate of the input weighs what those compute
+        shared_gate: bool = False,  # whether the output of the shared experts is gated by the input
     ):
         super().__init__()
         sizes = {"width": width, "expand": expand, "multiple_of": multiple_of}
-        given = {key: size for key, size in sizes.items() if size is not None}
+        sizes = {key: size for key, size in sizes.items() if size is not None}
         self.top_k = top_k
         self.router = router(dim=dim, experts=experts, top_k=top_k)
-        self.experts = expert(dim=dim, norm=norm, linear=partial(ExpertLinear, experts), **given)
+        self.experts = expert(dim=dim, norm=norm, linear=partial(ExpertLinear, experts), **sizes)
         self.shared = (
             expert(dim=dim, norm=norm, width=shared * self.experts.width) if shared else None
         )
@@ -131,29 +132,29 @@ class MixtureOfExperts(FFN):
         if options.shared_gate and not options.shared:
             yield Fault(
                 "shared_gate",
-                "weighs what shared experts compute, and there are none",
+                "gates the output of shared experts, and there are none",
                 got="true",
                 fix="Set ffn.shared, or false.",
             )
 
     @classmethod
     def norms_with(cls, options):
-        """Whether its experts have a norm of the kind of their block."""
+        """Whether its experts build a norm with the options of their block's norm."""
         expert = EXPERTS.complete(options["expert"])
         return EXPERTS[expert["name"]].norms_with(expert)
 
     def forward(self, x, tokens=UNKNOWN):
         routes, report = self.router(x, tokens)
-        each = x.flatten(0, 1)
-        rows = each[routes.token]
-        entered = [getattr(self.experts, name)(rows, routes) for name in self.experts.enters]
-        rows = self.experts.down(self.experts.between(*entered), routes)
-        out = routes.together(rows, len(each)).view_as(x)
+        flat = x.flatten(0, 1)
+        rows = flat[routes.token]
+        projected = [getattr(self.experts, name)(rows, routes) for name in self.experts.enters]
+        rows = self.experts.down(self.experts.hidden_channels(*projected), routes)
+        out = routes.combine(rows, len(flat)).view_as(x)
         if self.shared is None:
             return out, report
-        beside, _ = self.shared(x)
+        shared, _ = self.shared(x)
         return (
-            out + (beside if self.shared_gate is None else self.shared_gate(x).sigmoid() * beside),
+            out + (shared if self.shared_gate is None else self.shared_gate(x).sigmoid() * shared),
             report,
         )
 
@@ -162,9 +163,8 @@ class MixtureOfExperts(FFN):
             self.router.after_step(report["load"])
 
     def figures(self, report: Mapping[str, Tensor]) -> dict[str, float]:
-        """Of the loads of a step: each expert's share of them, the violation, how far the largest
-        lies above the mean, as a share of that (MaxVio of Wang et al., 2024, section 4.1), and the
-        share that a capacity dropped.
+        """Returns figures of the loads of a step: each expert's share, the violation (largest load
+        / mean load - 1, MaxVio of Wang et al., 2024, section 4.1), and the share of dropped tokens.
         """
         load = report["load"].double()
         share = (load / load.sum().clamp(min=1)).tolist()
@@ -177,9 +177,9 @@ class MixtureOfExperts(FFN):
         return {"load_violation": max(share) * len(share) - 1} | dropped | shares
 
     def unused(self) -> int:
-        """How many of its parameters a token does not meet, on average."""
+        """The number of its parameters that a token does not use, on average."""
         experts = self.router.experts
-        each = (
+        parameters = (
             sum(
                 p.numel()
                 for m in self.experts.modules()
@@ -188,4 +188,4 @@ class MixtureOfExperts(FFN):
             )
             // experts
         )
-        return each * (experts - self.top_k)
+        return parameters * (experts - self.top_k)

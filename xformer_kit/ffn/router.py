@@ -1,8 +1,8 @@
-"""Which experts compute a token, and how much does each count?
+"""Routers: they select the experts that compute each token, and their weights.
 
-A router is a component of ffn=moe: ffn.router.name=sigmoid ffn.router.scale=2.5. No token is
-dropped where there is no capacity: an expert computes all tokens that choose it. Padding has no
-part in loads and losses.
+A router is a component of ffn=moe: ffn.router.name=sigmoid ffn.router.scale=2.5. Without a capacity
+no token is dropped: an expert computes all tokens that choose it. Padding does not count in loads
+and losses.
 """
 
 import math
@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.ffn.grouped import Groups
-from xformer_kit.ffn.routes import ROUTERS, Report, Router, Routes, counted, sent
+from xformer_kit.ffn.routes import ROUTERS, Report, Router, Routes, count_experts, route_all
 from xformer_kit.registry import Fault, OptionGroup, Unused, above, apart, at_least, listed
 
 
-class Learned(Router):
-    """Base of those with logits x W^T + b of every token for every expert, (tokens, experts),
-    computed in fp32 or more as in Switch (Fedus et al., 2022, arXiv:2101.03961, section 2.4).
+class LearnedRouter(Router):
+    """Base of routers with logits x W^T + b, (tokens, experts), computed in fp32 or better as in
+    Switch (Fedus et al., 2022, arXiv:2101.03961, section 2.4).
 
     z_loss: factor of the mean over tokens of log(sum_i exp(logit_i))^2, which keeps logits small
     (ST-MoE: Zoph et al., 2022, arXiv:2202.08906, eq. 5).
@@ -58,37 +58,38 @@ class Learned(Router):
 
 @dataclass(frozen=True)
 class ExpertGroups(OptionGroup):
-    """Experts stand in `groups` groups, of which a token takes the `group_limit` best, by their
-    best expert (DeepSeek-V2: arXiv:2405.04434, section 2.2.2) or by the sum of their best two.
+    """Experts form `groups` groups, and a token's experts are in the `group_limit` groups with the
+    highest score: that of the best expert (DeepSeek-V2: arXiv:2405.04434, section 2.2.2) or the sum
+    of the best two.
     """
 
     groups: int = 1  # groups of experts
-    group_limit: int = 1  # groups that a token's experts may be of
-    # a group is as good as its best expert, or as its best two
+    group_limit: int = 1  # number of groups that a token's experts may be in
+    # score of a group: of its best expert, or the sum of its best two
     group_score: Literal["max", "top2"] = "max"
 
 
 ONE_GROUP = ExpertGroups()
 
 
-class TokenChoice(Learned):
-    """Each token takes the `top_k` experts with the highest score s, and weighs them by it.
+class TokenChoice(LearnedRouter):
+    """Base: each token is computed by the `top_k` experts with the highest score s, weighted by it.
 
-    renormalise: weights are divided by their sum.
-    balance: factor of experts * sum_i f_i P_i, with f_i the share of choices that fall on expert i
-    and P_i its mean share of scores, 1 where all are even (Switch, eq. 4; for several experts of a
-    token DeepSeek-V2, section 2.2.3). correction: no loss, but a bias that is added to scores to
-    choose, and not to weigh; behind every step it rises by so much for experts with less than the
-    mean load and falls for those with more (Wang et al., 2024, arXiv:2408.15664, algorithm 1).
-    capacity c: in training an expert computes at most ceil(c * top_k * tokens / experts) tokens of
-    a text, those that come first, and nothing of the others (Switch, eq. 3; GShard: Lepikhin et
-    al., 2020, arXiv:2006.16668, section 2.2, algorithm 1); what is left of their weights is not
-    renormalised. A text that is judged or generated is computed whole. So experts compute as many
-    rows each, in shapes that are known ahead.
+    renormalise: weights are divided by their sum. balance: factor of the loss experts * sum_i f_i
+    P_i, with f_i the share of choices of expert i and P_i its mean share of scores, which is 1 if
+    all are even (Switch, eq. 4; for several experts per token DeepSeek-V2, section 2.2.3).
+    correction: instead of a loss, a bias that is added to the scores for the choice but not for the
+    weights; after each step it increases by this number for experts with less than the mean load
+    and decreases for those with more (Wang et al., 2024, arXiv:2408.15664, algorithm 1). capacity
+    c: in training an expert computes at most ceil(c * top_k * tokens / experts) tokens of a row,
+    the first ones, and drops the others (Switch, eq. 3; GShard: Lepikhin et al., 2020,
+    arXiv:2006.16668, section 2.2, algorithm 1); the remaining weights are not renormalised. In
+    evaluation and generation no token is dropped. With a capacity all experts compute the same
+    number of rows, so shapes are known in advance.
     """
 
-    # Papers: capacity is of a batch, and first choices of all tokens go before second ones.   Here:
-    # of each row, token by token, so that no token depends on other rows or on those behind it.
+    # Papers: capacity is per batch, and first choices of all tokens precede second ones.   Here:
+    # per row, token by token, so that no token depends on other rows or on later tokens.
 
     correction_bias: Tensor | None
 
@@ -102,14 +103,14 @@ class TokenChoice(Learned):
         renormalise: bool = True,  # whether a token's weights sum to 1
         scale: float = 1.0,  # factor on the weights
         grouping: ExpertGroups = ONE_GROUP,
-        balance: float = 0.01,  # factor of the loss for even loads
+        balance: float = 0.01,  # factor of the loss that balances loads
         correction: (
             float | None
-        ) = None,  # what a step moves the bias that evens loads; 0 keeps it; null is none
+        ) = None,  # change per step of the bias that balances loads; 0: constant; null: none
         capacity: (
             float | None
-        ) = None,  # in training, what an expert computes at most, in even loads; null: all
-        z_loss: float = 0.0,  # factor of the loss for small logits
+        ) = None,  # in training, limit of an expert's load in multiples of the mean; null: none
+        z_loss: float = 0.0,  # factor of the loss that keeps logits small
     ):
         super().__init__(dim, experts, bias, z_loss)
         self.capacity = capacity
@@ -122,7 +123,7 @@ class TokenChoice(Learned):
         self.register_buffer(
             "correction_bias", None if correction is None else torch.zeros(experts)
         )
-        if self.idle:
+        if self.logits_unused:
             self.no_gradient = ("weight", "bias")
 
     @classmethod
@@ -139,7 +140,7 @@ class TokenChoice(Learned):
             return {}
         return {
             "documents": (
-                "in training, an expert that an earlier text of a row has filled takes none of the"
+                "in training, an earlier text of a row can use up the capacity of an expert for the"
                 " next text"
             )
         }
@@ -147,7 +148,7 @@ class TokenChoice(Learned):
     @classmethod
     @apart
     def check_groups(cls, options, context):
-        """Faults of groups that do not fit the experts of the layer."""
+        """Faults of groups that do not match the layer's number of experts."""
         if (moe := context.outer) is None or min(moe.experts, moe.top_k) < 1:
             return
         experts, top_k = moe.experts, moe.top_k
@@ -155,12 +156,12 @@ class TokenChoice(Learned):
             return  # a fault of the layer
         groups, limit = options.groups, options.group_limit
         if experts % groups:
-            ways = listed(n for n in range(1, experts + 1) if experts % n == 0)
+            divisors = listed(n for n in range(1, experts + 1) if experts % n == 0)
             yield Fault(
                 "groups",
                 "must divide ffn.experts",
                 got=f"{groups} and {experts}",
-                fix=f"Try {ways}.",
+                fix=f"Try {divisors}.",
             )
         elif limit > groups:
             yield Fault(
@@ -221,9 +222,9 @@ class TokenChoice(Learned):
             )
 
     @property
-    def idle(self) -> bool:
-        """Whether the loss does not depend on the logits: one expert with the weight 1."""
-        free = not self.renormalise and not (self.experts == 1 and self.competes)
+    def logits_unused(self) -> bool:
+        """Whether the loss is independent of the logits: one expert per token, of weight 1."""
+        free = not self.renormalise and not (self.experts == 1 and self.scores_sum_to_one)
         return (
             self.top_k == 1
             and not free
@@ -231,37 +232,37 @@ class TokenChoice(Learned):
             and (not self.balance or self.experts == 1)
         )
 
-    competes = False  # whether the scores of all experts sum to 1
+    scores_sum_to_one = False  # whether the scores of all experts sum to 1
 
     def scores(self, logits: Tensor) -> Tensor:
         """(tokens, experts) -> positive numbers of the same shape."""
         raise NotImplementedError
 
     def weights(self, scores: Tensor, logits: Tensor) -> Tensor:
-        """Of the experts that were chosen, (tokens, k) each."""
+        """The weights of the chosen experts, from their scores and logits, (tokens, k) each."""
         if self.renormalise:
             scores = scores / (scores.sum(-1, keepdim=True) + torch.finfo(scores.dtype).tiny)
         return scores * self.scale
 
     def choose(self, scores: Tensor, logits: Tensor) -> Tensor:
-        """(tokens, experts) each -> (tokens, k): the best, in falling order."""
+        """(tokens, experts) each -> (tokens, k): the experts with the highest scores, in descending
+        order.
+        """
         if self.correction_bias is not None:
             scores = scores + self.correction_bias
         groups, limit = self.grouping.groups, self.grouping.group_limit
         if limit < groups:
-            grouped, apart = (
-                component.unflatten(-1, (groups, -1)) for component in (scores, logits)
-            )
+            grouped, grouped_logits = (x.unflatten(-1, (groups, -1)) for x in (scores, logits))
             count = 2 if self.grouping.group_score == "top2" else 1
             sums = grouped.topk(count).values.sum(-1)
-            best = self.best(sums, beyond(apart.topk(count).values), limit)
-            kept = torch.zeros_like(sums).scatter(-1, best, 1.0)
-            scores = grouped.masked_fill(kept[..., None] == 0, -float("inf")).flatten(-2)
-        return self.best(scores, logits, self.top_k)
+            order = order_of_sums(grouped_logits.topk(count).values)
+            allowed = torch.zeros_like(sums).scatter(-1, self.highest(sums, order, limit), 1.0)
+            scores = grouped.masked_fill(allowed[..., None] == 0, -float("inf")).flatten(-2)
+        return self.highest(scores, logits, self.top_k)
 
-    def best(self, scores: Tensor, logits: Tensor, count: int) -> Tensor:
-        """Where the highest scores stand, in falling order; `logits` are larger where scores are,
-        and are not rounded to 1.
+    def highest(self, scores: Tensor, logits: Tensor, count: int) -> Tensor:
+        """Returns the indices of the highest scores, in descending order. `logits` have the same
+        order as the scores and break ties that rounding causes.
         """
         return scores.topk(count).indices
 
@@ -272,55 +273,59 @@ class TokenChoice(Learned):
         chosen = self.choose(scores.detach(), logits.detach())
         weight = self.weights(scores.gather(-1, chosen), logits.gather(-1, chosen))
         if self.capacity is not None and self.training:
-            routes, kept = self._limited(chosen.view(len(x), -1), weight, real)
+            routes, accepted = self._limited(chosen.view(len(x), -1), weight, real)
             report = self._report(logits, scores, chosen, real) if self.reports else {}
-            return routes, report | {"dropped": report["load"].sum() - kept.sum()} if report else {}
-        routes = sent(chosen, weight, self.experts)
+            return routes, report | {
+                "dropped": report["load"].sum() - accepted.sum()
+            } if report else {}
+        routes = route_all(chosen, weight, self.experts)
         return routes, self._report(logits, scores, chosen, real) if self.reports else {}
 
     def _limited(
         self, chosen: Tensor, weight: Tensor, real: Tensor | None
     ) -> tuple[Routes, Tensor]:
-        """The routes of the choices (b, t * k) for which there is room, and which those are. An
-        expert has `most` places for each row; an empty one computes the first token, with the
+        """Returns the routes of the choices (b, t * k) within the capacity, and which choices those
+        are. An expert has `most` places per row; an empty place computes the first token with the
         weight 0.
         """
         b, choices = chosen.shape
         most = min(max(1, math.ceil(self.capacity * choices / self.experts)), choices // self.top_k)
-        kept = torch.ones_like(chosen, dtype=torch.bool)
-        takes = chosen.new_full((b, 1), most)
+        accepted = torch.ones_like(chosen, dtype=torch.bool)
+        limit = chosen.new_full((b, 1), most)
         if real is not None:
-            kept = real.expand(b, -1).repeat_interleave(self.top_k, 1)
-            share = kept.sum(-1, keepdim=True) * (self.capacity / self.experts)
-            takes = share.ceil().long().clamp(1, most)
-        one = F.one_hot(chosen, self.experts) * kept[..., None]
+            accepted = real.expand(b, -1).repeat_interleave(self.top_k, 1)
+            share = accepted.sum(-1, keepdim=True) * (self.capacity / self.experts)
+            limit = share.ceil().long().clamp(1, most)
+        one = F.one_hot(chosen, self.experts) * accepted[..., None]
         before = (one.cumsum(1) - one).gather(-1, chosen[..., None])[
             ..., 0
-        ]  # how many have chosen that expert
-        kept = kept & (before < takes)
+        ]  # earlier choices of the same expert
+        accepted = accepted & (before < limit)
         rows, places = torch.arange(b, device=chosen.device)[:, None], self.experts * b * most
-        place = torch.where(kept, (chosen * b + rows) * most + before, places).flatten()
+        place = torch.where(accepted, (chosen * b + rows) * most + before, places).flatten()
         tokens = torch.arange(chosen.numel(), device=chosen.device) // self.top_k
         token = tokens.new_zeros(places + 1).scatter(0, place, tokens)[:-1]
         weight = weight.new_zeros(places + 1).scatter(0, place, weight.flatten())[:-1]
         expert = torch.arange(self.experts, device=chosen.device).repeat_interleave(b * most)
         return (
             Routes(Groups.of(chosen.new_full((self.experts,), b * most)), expert, token, weight),
-            kept,
+            accepted,
         )
 
     def _report(
         self, logits: Tensor, scores: Tensor, chosen: Tensor, real: Tensor | None
     ) -> Report:
         ones = torch.ones_like(chosen[:, 0]) if real is None else real.flatten().to(chosen)
-        load = counted(chosen.flatten(), self.experts, ones[:, None].expand_as(chosen).flatten())
+        load = count_experts(
+            chosen.flatten(), self.experts, ones[:, None].expand_as(chosen).flatten()
+        )
         report, counts = {"load": load}, ones.to(scores)
         if self.balance:
-            share = scores if self.competes else scores / scores.sum(-1, keepdim=True)
+            share = scores if self.scores_sum_to_one else scores / scores.sum(-1, keepdim=True)
             mean = (share * counts[:, None]).sum(0) / counts.sum().clamp(min=1)
             fair = (
                 load / load.sum().clamp(min=1) * self.experts
-            )  # 1 for each expert where all are even
+            )  # 1 for each expert if all loads are equal
             report["loss"] = self.balance * (fair.to(mean) * mean).sum()
         if self.z_loss:
             report["loss"] = report.get("loss", 0) + self._z_loss(logits, counts)
@@ -334,14 +339,14 @@ class TokenChoice(Learned):
 
 
 @ROUTERS.register("softmax", also_called=("mixtral", "switch", "topk", "top_k", "token_choice"))
-class Softmax(TokenChoice):
+class SoftmaxRouter(TokenChoice):
     """s = softmax(logits) over all experts (Fedus et al., 2022, arXiv:2101.03961, eq. 1).
 
-    Renormalised, that is the softmax over the logits of the chosen alone (Shazeer et al., 2017,
-    arXiv:1701.06538, eq. 3 and 5), so top-k before the softmax and behind it are one choice.
+    Renormalised, the weights are the softmax over the logits of the chosen experts (Shazeer et al.,
+    2017, arXiv:1701.06538, eq. 3 and 5), so top-k before and after the softmax are the same.
     """
 
-    competes = True
+    scores_sum_to_one = True
 
     def scores(self, logits):
         return logits.softmax(-1)
@@ -351,8 +356,8 @@ class Softmax(TokenChoice):
 
 
 @ROUTERS.register("sigmoid", also_called=("deepseek_v3",))
-class Sigmoid(TokenChoice):
-    """s = sigmoid(logits): experts do not compete before they are chosen (DeepSeek-AI, 2024,
+class SigmoidRouter(TokenChoice):
+    """s = sigmoid(logits): the scores of experts are independent (DeepSeek-AI, 2024,
     arXiv:2412.19437, eq. 12 to 15).
     """
 
@@ -360,28 +365,28 @@ class Sigmoid(TokenChoice):
         return logits.sigmoid()
 
     def weights(self, scores, logits):
-        # s_i / sum_j s_j, also where sigmoids are 0 in float32.
+        # s_i / sum_j s_j, also if sigmoids are 0 in float32.
         return (
             F.logsigmoid(logits).softmax(-1) * self.scale
             if self.renormalise
             else scores * self.scale
         )
 
-    def best(self, scores, logits, count):
-        # Beyond 17 a sigmoid is 1 in float32. What rounding makes equal is told apart by what
-        # sigmoids lack to 1.
+    def highest(self, scores, logits, count):
+        # Above 17 a sigmoid is 1 in float32; such ties are broken by the logits.
         order = logits.argsort(dim=-1, descending=True, stable=True)
         return order.gather(
             -1, scores.gather(-1, order).argsort(dim=-1, descending=True, stable=True)[..., :count]
         )
 
 
-def beyond(logits: Tensor) -> Tensor:
-    """(..., n) -> (...): larger where the sum of n sigmoids is, of sums that rounding makes equal.
+def order_of_sums(logits: Tensor) -> Tensor:
+    """Returns a number with the order of the sum of n sigmoids, also for sums that rounding makes
+    equal: (..., n) -> (...).
 
-    What the sum has beyond the number of positive logits is d = sum of sigmoid(x) over x < 0 - sum
-    of sigmoid(-x) over x >= 0, both known by their logarithms, however small. It is the sign of d /
-    (1 - log |d|), which grows with d.
+    The sum minus the number of positive logits is d = sum of sigmoid(x) over x < 0 - sum of
+    sigmoid(-x) over x >= 0, both computed as logarithms. The result is sign(d) / (1 - log |d|),
+    which increases with d.
     """
     negative = logits < 0
     tails = F.logsigmoid(-logits.abs())

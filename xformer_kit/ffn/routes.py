@@ -14,23 +14,23 @@ Report = dict[str, Tensor]
 
 
 class Routes(NamedTuple):
-    """The tokens that experts compute, one row for each pair of the two, sorted by expert."""
+    """The pairs of tokens and experts to compute, one row per pair, sorted by expert."""
 
-    groups: Groups  # of the experts
+    groups: Groups  # rows of each expert
     expert: Tensor  # (rows,)
-    token: Tensor  # (rows,), of all tokens of the batch
-    # (rows,), in fp32 or more; or (tokens, k), where `back` says which rows those are
+    token: Tensor  # (rows,), indices into all tokens of the batch
+    # (rows,), in fp32 or better; or (tokens, k) if `back` is set
     weight: Tensor
-    back: Tensor | None = None  # (tokens, k): the rows of each token, where all have as many
+    back: Tensor | None = None  # (tokens, k): the rows of each token, if all have k rows
 
-    def together(self, rows: Tensor, tokens: int) -> Tensor:
-        """The weighted sum of each token's rows: (rows, dim) -> (tokens, dim)."""
+    def combine(self, rows: Tensor, tokens: int) -> Tensor:
+        """Returns the weighted sum of each token's rows: (rows, dim) -> (tokens, dim)."""
         weight = self.weight.to(rows.dtype)
         if self.back is not None:
             return torch.bmm(weight[:, None], rows[self.back])[
                 :, 0
             ]  # (n, 1, k) (n, k, dim) -> (n, dim)
-        # With `accumulate` this is the same sum every time also on CUDA, which index_add is not.
+        # With `accumulate` the sum is deterministic on CUDA too, unlike index_add.
         empty = rows.new_zeros(tokens, rows.shape[-1])
         return empty.index_put((self.token,), rows * weight[:, None], accumulate=True)
 
@@ -47,37 +47,38 @@ class Router(nn.Module):
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why it cannot be composed with its block, and options without effect."""
+        """Faults of the router with its block, and options without effect."""
         yield from ()
 
     @property
     def reports(self) -> bool:
-        """Whether somebody may hear what is reported: not while a text is generated or judged."""
+        """Whether reports are used: not in generation and evaluation."""
         return self.training or torch.is_grad_enabled()
 
     def forward(self, x: Tensor, tokens: Tokens) -> tuple[Routes, Report]:
-        """x (b, t, dim), tokens of (b, t) -> the routes of tokens to experts, and a report: `load`,
-        (experts,), how many real tokens each expert computes, and the router's own `loss`.
+        """x (b, t, dim), tokens of (b, t) -> the routes from tokens to experts, and a report:
+        `load`, (experts,), the number of real tokens that each expert computes, and the router's
+        `loss`.
         """
         raise NotImplementedError
 
     def after_step(self, load: Tensor) -> None:
-        """The loads of an optimizer step, summed over its micro-batches and ranks."""
+        """Receives the loads of an optimizer step, summed over its micro-batches and ranks."""
 
 
 ROUTERS = Registry("router", given=("dim", "experts", "top_k"), base=Router, group="ffn.router")
 
 
-def counted(experts: Tensor, count: int, ones: Tensor | None = None) -> Tensor:
-    """How often each expert is named, (count,); with `ones`, how much of that counts."""
+def count_experts(experts: Tensor, count: int, ones: Tensor | None = None) -> Tensor:
+    """Returns how often each expert occurs in `experts`, (count,), each time weighted by `ones`."""
     ones = torch.ones_like(experts) if ones is None else ones
     return torch.zeros(count, dtype=experts.dtype, device=experts.device).scatter_add(
         0, experts, ones
     )
 
 
-def sent(chosen: Tensor, weight: Tensor, experts: int) -> Routes:
-    """Every token to each of its experts, none dropped: chosen and weight (tokens, k)."""
+def route_all(chosen: Tensor, weight: Tensor, experts: int) -> Routes:
+    """Returns the routes of all tokens to all of their experts, chosen and weight (tokens, k)."""
     flat = chosen.flatten()
     expert, order = flat.sort(stable=True)
     back = (
@@ -85,4 +86,6 @@ def sent(chosen: Tensor, weight: Tensor, experts: int) -> Routes:
         .scatter(0, order, torch.arange(len(flat), device=flat.device))
         .view_as(chosen)
     )
-    return Routes(Groups.of(counted(flat, experts)), expert, order // chosen.shape[1], weight, back)
+    return Routes(
+        Groups.of(count_experts(flat, experts)), expert, order // chosen.shape[1], weight, back
+    )

@@ -16,7 +16,7 @@ from xformer_kit.kernel import cannot_train_on
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, PointwiseNorm
-from xformer_kit.placement import normed
+from xformer_kit.placement import has_norms
 from xformer_kit.plan import KINDS, stacks
 from xformer_kit.registry import Fault
 
@@ -262,7 +262,7 @@ def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict
         placement.pop("shared", None)
     if entries == ["attn"]:
         placement.pop("scale_residual", None)
-    if entries and not normed(placement["name"]):
+    if entries and not has_norms(placement["name"]):
         layout = layout | {"layout": [_normless(entry) for entry in entries]}
     return placement, layout
 

@@ -1,9 +1,9 @@
-"""Who may look at whom?"""
+"""Attention masks: predicates on a query token and a key token."""
 
 from xformer_kit.mask.algebra import AllOf, AnyOf, Not, PerHead
 from xformer_kit.mask.band import Causal, Full, Prefix, SlidingWindow
 from xformer_kit.mask.base import INF, MASKS, Band, Mask, matrix
-from xformer_kit.mask.sparse import Chunked, GlobalTokens, Sparse
+from xformer_kit.mask.sparse import ChunkedMask, GlobalTokens, Sparse
 
 __all__ = [
     "INF",
@@ -12,7 +12,7 @@ __all__ = [
     "AnyOf",
     "Band",
     "Causal",
-    "Chunked",
+    "ChunkedMask",
     "Full",
     "GlobalTokens",
     "Mask",

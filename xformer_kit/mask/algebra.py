@@ -1,4 +1,4 @@
-"""Masks made of masks: `&`, `|`, `~`, and one for each group of heads."""
+"""Combinations of masks: `&`, `|`, `~`, and one mask per group of heads."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from xformer_kit.registry import Fault
 
 
 @dataclass(frozen=True)
-class Several(Mask):
-    """Base of those made of several masks."""
+class CompositeMask(Mask):
+    """Base of masks that combine several masks."""
 
     of: tuple[Mask, ...]  # masks, such as [causal, sliding_window]
 
@@ -36,8 +36,8 @@ class Several(Mask):
 
 @MASKS.register("all_of", also_called=("and", "intersection"))
 @dataclass(frozen=True)
-class AllOf(Several):
-    """A token sees what every one of the masks lets it see."""
+class AllOf(CompositeMask):
+    """Each token attends to the tokens that all of the masks show."""
 
     def allows(self, query, key, head):
         seen = self.of[0].allows(query, key, head)
@@ -63,8 +63,8 @@ class AllOf(Several):
 
 @MASKS.register("any_of", also_called=("or", "union"))
 @dataclass(frozen=True)
-class AnyOf(Several):
-    """A token sees what at least one of the masks lets it see."""
+class AnyOf(CompositeMask):
+    """Each token attends to the tokens that at least one of the masks shows."""
 
     def allows(self, query, key, head):
         seen = self.of[0].allows(query, key, head)
@@ -77,20 +77,18 @@ class AnyOf(Several):
         if any(band is None for band in bands):
             return None
         left, right = max(left for left, _ in bands), max(right for _, right in bands)
-        return (
-            (left, right) if (left, right) in bands else None
-        )  # else the union has corners of its own
+        return (left, right) if (left, right) in bands else None  # else the union is not a band
 
 
 @MASKS.register("per_head", also_called=("heads", "mixed_heads"))
 @dataclass(frozen=True)
-class PerHead(Several):
-    """Groups of heads look through masks of their own: the first `groups[0]` heads through the
-    first mask, and so on; or they take turns, head i through mask i modulo their number (Child et
-    al., 2019, arXiv:1904.10509, section 5.1, eq. 8).
+class PerHead(CompositeMask):
+    """Each group of heads has its own mask: the first `groups[0]` heads the first mask, and so on;
+    or head i has mask i modulo the number of masks (Child et al., 2019, arXiv:1904.10509, section
+    5.1, eq. 8).
     """
 
-    groups: tuple[int, ...] | None = None  # heads of each mask, in order; null: heads take turns
+    groups: tuple[int, ...] | None = None  # heads of each mask, in order; null: masks alternate
 
     @classmethod
     def check(cls, options, context):
@@ -130,8 +128,10 @@ class PerHead(Several):
     def allows(self, query, key, head):
         seen = self.of[0].allows(query, key, head)
         for i, mask in enumerate(self.of[1:], 1):
-            mine = head % len(self.of) == i if self.groups is None else head >= sum(self.groups[:i])
-            seen = torch.where(mine, mask.allows(query, key, head), seen)
+            own_heads = (
+                head % len(self.of) == i if self.groups is None else head >= sum(self.groups[:i])
+            )
+            seen = torch.where(own_heads, mask.allows(query, key, head), seen)
         return seen
 
     def band(self):
@@ -146,8 +146,8 @@ class PerHead(Several):
 @MASKS.register("not", also_called=("complement",))
 @dataclass(frozen=True)
 class Not(Mask):
-    """A token sees what the mask hides from it. A token that then sees nothing attends to nothing:
-    its output is zero.
+    """Each token attends to the tokens that the mask hides. A token that sees no token has the
+    output zero.
     """
 
     of: Mask  # a mask, such as causal

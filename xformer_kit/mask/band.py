@@ -1,4 +1,4 @@
-"""Masks that show what lies near: all, the past, a window of it, a prefix."""
+"""Masks that show a band around each token: all tokens, the past, a window; and a prefix."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from xformer_kit.registry import at_least
 @MASKS.register("full", also_called=("bidirectional", "none", "dense"))
 @dataclass(frozen=True)
 class Full(Mask):
-    """Every token sees every token (Vaswani et al., 2017, arXiv:1706.03762, section 3.2.3: the
+    """Each token attends to all tokens (Vaswani et al., 2017, arXiv:1706.03762, section 3.2.3: the
     encoder).
     """
 
@@ -23,8 +23,8 @@ class Full(Mask):
 @MASKS.register("causal", also_called=("autoregressive", "triangular"))
 @dataclass(frozen=True)
 class Causal(Mask):
-    """A token sees itself and what came before it (Vaswani et al., 2017, arXiv:1706.03762, section
-    3.2.3: the decoder).
+    """Each token attends to itself and all tokens before it (Vaswani et al., 2017,
+    arXiv:1706.03762, section 3.2.3: the decoder).
     """
 
     def allows(self, query, key, head):
@@ -37,12 +37,13 @@ class Causal(Mask):
 @MASKS.register("sliding_window", also_called=("local", "window"))
 @dataclass(frozen=True)
 class SlidingWindow(Mask):
-    """A token sees itself and the `window - 1` tokens before it, or on either side of it (Beltagy
-    et al., 2020, arXiv:2004.05150, section 3.1: the whole window is then 2 window - 1 tokens).
+    """Each token attends to itself and the `window - 1` tokens before it, or on each side of it
+    (Beltagy et al., 2020, arXiv:2004.05150, section 3.1: the whole window is then 2 window - 1
+    tokens).
     """
 
-    window: int = 256  # tokens, the query's own included
-    causal: bool = True  # whether only what came before is seen
+    window: int = 256  # tokens, including the query's own
+    causal: bool = True  # whether later tokens are hidden
 
     @classmethod
     def check(cls, options, context):
@@ -59,11 +60,11 @@ class SlidingWindow(Mask):
 @MASKS.register("prefix", also_called=("prefix_lm", "prefix_causal", "non_causal"))
 @dataclass(frozen=True)
 class Prefix(Mask):
-    """A token sees itself, what came before it, and all of the prefix (Raffel et al., 2020, JMLR
-    21(140), figure 4).
+    """Each token attends to itself, all tokens before it, and the whole prefix (Raffel et al.,
+    2020, JMLR 21(140), figure 4).
 
-    `Tokens.prefix` says which tokens that are; without any the mask is causal. A prompt is the
-    prefix of what is generated.
+    `Tokens.prefix` marks the tokens of the prefix; without a prefix the mask is causal. In
+    generation the prompt is the prefix.
     """
 
     def allows(self, query, key, head):

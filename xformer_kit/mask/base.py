@@ -1,8 +1,8 @@
-"""Who may look at whom?
+"""Attention masks.
 
-A mask answers one question for a pair of tokens: may the query see the key? It is a value: it owns
-no tensor, knows no length, and is compared by content. One mask serves training, generation and
-cross attention. Padding and documents are added by the model, never by a mask.
+A mask is a predicate on a query token and a key token. It holds no tensors and no sequence length,
+and is compared by content, so the same mask works in training, generation and cross attention.
+Padding and documents are masked by the model, never by a mask.
 """
 
 import math
@@ -19,45 +19,44 @@ INF = math.inf
 Band = tuple[
     float, float
 ]  # how many slots to the left and to the right a query sees; INF is unbounded
-BLIND = (  # the reason that the law of rows with nothing to see passes over
-    "hides every token of a text"
-)
+# the reason of a fault; the law `nothing`, of rows that see no token, ignores this fault
+HIDES_ALL = "hides every token of a text"
 
 
 class Mask:
     """Base of all masks. Combine them with `&`, `|` and `~`."""
 
     def allows(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        """True where the query sees the key. Point-wise: fields are (b, 1, q, 1) and (b, 1, 1, k),
-        head is (1, h, 1, 1).
+        """Returns True where the query sees the key. Fields are (b, 1, q, 1) and (b, 1, 1, k), head
+        is (1, h, 1, 1).
 
-        Element-wise torch only, without a Python branch on values, so that it also runs under vmap.
-        The result broadcasts to (b, h, q, k).
+        Uses element-wise torch operations only, without a Python branch on values, so that it also
+        runs under vmap. The result broadcasts to (b, h, q, k).
         """
         raise NotImplementedError
 
     def band(self) -> Band | None:
-        """(left, right) where the mask is exactly the band -right <= query.slot - key.slot <= left;
-        None otherwise.
+        """Returns (left, right) if the mask is exactly the band -right <= query.slot - key.slot <=
+        left; None otherwise.
         """
         return None
 
     @property
     def sees_future(self) -> bool:
-        """Whether some query may see a key of a later slot that is not of a prefix. True where it
-        is not known.
+        """Whether a query may see a key of a later slot that is not part of a prefix. True if
+        unknown.
         """
         band = self.band()
         return band is None or band[1] > 0
 
     @property
     def sees_prefix(self) -> bool:
-        """Whether a later key may be seen because it is of a prefix (`Tokens.prefix`)."""
+        """Whether a later key may be visible because it is part of a prefix (`Tokens.prefix`)."""
         return False
 
     @property
     def per_head(self) -> bool:
-        """Whether heads differ."""
+        """Whether the mask differs between heads."""
         return False
 
     def traits(self) -> MaskTraits:
@@ -65,21 +64,19 @@ class Mask:
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why the mask cannot be composed with its attention; whether one that is made of masks
-        hides all tokens.
-        """
+        """Faults of the mask with its attention: a combination of masks that hides all tokens."""
         length = context.seq_len or 1024
         heads = context.options["attn"].get("heads") or 1
-        if options.of and MASKS.create(options.node).blind(length, heads):
+        if options.of and MASKS.create(options.node).hides_all(length, heads):
             yield Fault(
                 "",
-                f"mask '{options.name}' {BLIND} of {length} from all",
+                f"mask '{options.name}' {HIDES_ALL} of {length} from all",
                 fix="Choose mask=causal or full.",
             )
 
-    def blind(self, length: int, heads: int) -> bool:
-        """Whether no token sees any in a text of that length. False where that is a question of
-        prefixes.
+    def hides_all(self, length: int, heads: int) -> bool:
+        """Whether no token sees any token in a text of that length. False if it depends on a
+        prefix.
         """
         if self.sees_prefix:
             return False
@@ -107,9 +104,9 @@ MASKS = Registry("mask", base=Mask)
 
 
 def matrix(mask: Mask, length: int, heads: int = 1, prefix: int = 0) -> Tensor:
-    """The mask as a picture: True where row (query) sees column (key); (length, length), or (heads,
-    ...) where they differ.
-    `prefix`: how many of the first tokens are of a prefix."""
+    """Returns the mask as a matrix: True where row (query) sees column (key); (length, length), or
+    (heads, length, length) if heads differ. `prefix`: length of the prefix in tokens.
+    """
     slot = torch.arange(length)[None]
     tokens = Tokens(slot=slot, position=slot, prefix=slot < prefix)
     seen = mask.allows(tokens.as_query(), tokens.as_key(), torch.arange(heads).view(1, -1, 1, 1))

@@ -1,8 +1,7 @@
-"""Masks that leave gaps, so that a long text costs less.
+"""Sparse masks, which make long texts cheaper.
 
-Distances are counted in slots. What has a place in a text (chunks, blocks, its first tokens) is
-counted in positions, which leave out padding and restart with a document: a padded row then equals
-the row alone.
+Distances are counted in slots. Chunks, blocks and the first tokens of a text are counted in
+positions, which skip padding and restart with each document, so padding does not change the result.
 """
 
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from xformer_kit.registry import Fault, at_least, shown
 
 @dataclass(frozen=True)
 class Sparse(Mask):
-    """Base: a pattern, of which a causal mask shows what came before."""
+    """Base: a pattern in both directions, which `causal` limits to earlier tokens."""
 
-    causal: bool = True  # whether only what came before is seen
+    causal: bool = True  # whether later tokens are hidden
 
     def pattern(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        """As `allows`, in both directions."""
+        """Like `allows`, in both directions."""
         raise NotImplementedError
 
     def allows(self, query, key, head):
@@ -36,19 +35,19 @@ class Sparse(Mask):
 
 @MASKS.register("chunked", also_called=("chunk", "local_chunks", "block_local", "blocked"))
 @dataclass(frozen=True)
-class Chunked(Sparse):
-    """A token sees those of its own chunk: floor(i / chunk) = floor(j / chunk) (Llama 4, Meta,
-    2025: `attention_chunk_size`; Child et al., 2019, arXiv:1904.10509, section 4.3, the first of
-    the fixed patterns).
+class ChunkedMask(Sparse):
+    """Each token attends to the tokens of its own chunk: floor(i / chunk) = floor(j / chunk) (Llama
+    4, Meta, 2025: `attention_chunk_size`; Child et al., 2019, arXiv:1904.10509, section 4.3, the
+    first of the fixed patterns).
 
-    Chunks of several sizes stand in their order at the start of a text, and the last size goes on
-    (DeepSpeed, 2020: the local windows of its `VariableSparsityConfig`, which is any_of [chunked,
-    global_tokens, random_blocks]).
+    With several sizes, the chunks at the start of a text have these sizes in order, and all further
+    chunks have the last size (DeepSpeed, 2020: the local windows of its `VariableSparsityConfig`,
+    which is any_of [chunked, global_tokens, random_blocks]).
     """
 
     breaks = {"shift": "chunks are counted from the start of a text"}
 
-    chunk: int | tuple[int, ...] = 256  # tokens; of several sizes the last goes on
+    chunk: int | tuple[int, ...] = 256  # tokens; of several sizes the last is repeated
 
     @classmethod
     def check(cls, options, context):
@@ -63,10 +62,10 @@ class Chunked(Sparse):
             yield Fault("chunk", "must be at least 1 token", got=shown(options.chunk))
 
     def pattern(self, query, key, head):
-        return self._of(query.position) == self._of(key.position)
+        return self._chunk_index(query.position) == self._chunk_index(key.position)
 
-    def _of(self, position: Tensor) -> Tensor:
-        """The number of a token's chunk."""
+    def _chunk_index(self, position: Tensor) -> Tensor:
+        """Returns the index of each token's chunk."""
         if isinstance(self.chunk, int):
             return position // self.chunk
         start = sum(self.chunk[:-1])
@@ -79,7 +78,7 @@ class Chunked(Sparse):
 @MASKS.register("global_tokens", also_called=("global", "global_attention", "longformer"))
 @dataclass(frozen=True)
 class GlobalTokens(Sparse):
-    """The first `count` tokens of a text see all and are seen by all; others see nothing else
+    """The first `count` tokens of a text attend to all tokens and all tokens attend to them
     (Beltagy et al., 2020, arXiv:2004.05150, section 3.1). Longformer itself is any_of
     [sliding_window causal=false, global_tokens causal=false].
     """

@@ -266,4 +266,6 @@ class Stack(nn.Module):
             return False
         cached, total = cache.tokens, cache.length + new
         positions: Any = self.position.values()
-        return cache.uncached > 0 or any(position.stale(cached, total) for position in positions)
+        return cache.uncached > 0 or any(
+            position.needs_recompute(cached, total) for position in positions
+        )

@@ -5,7 +5,7 @@ from xformer_kit.norm.norms import (
     PointwiseNorm,
     RMSNorm,
     _RMSNormFunction,
-    to_length,
+    scaled_to_unit,
 )
 
 __all__ = [
@@ -13,5 +13,5 @@ __all__ = [
     "PointwiseNorm",
     "RMSNorm",
     "_RMSNormFunction",
-    "to_length",
+    "scaled_to_unit",
 ]

@@ -1,6 +1,6 @@
-"""How is a signal kept in scale? norm(dim) -> Module over the last axis.
+"""Norms: norm(dim) -> Module over the last axis.
 
-One that leaves it as it is is an nn.Identity: what needs a norm of its own is refused with it.
+A norm that does nothing is an nn.Identity; components that need a norm are refused with it.
 """
 
 from typing import Any, Literal
@@ -22,8 +22,8 @@ class LayerNorm(nn.Module):
     """(x - mean) / sqrt(var + eps) * weight + bias, over channels (Ba et al., 2016,
     arXiv:1607.06450, eq. 4).
 
-    Without bias it is that of MPT and Cohere, without both that of OLMo (Groeneveld et al., 2024,
-    arXiv:2402.00838, section 2.1).
+    Without bias it is the norm of MPT and Cohere, without both that of OLMo (Groeneveld et al.,
+    2024, arXiv:2402.00838, section 2.1).
     """
 
     def __init__(
@@ -59,10 +59,11 @@ class RMSNorm(nn.Module):
     arXiv:1910.07467, eq. 4).
 
     With `unit_offset` the gain is 1 + offset, so that weight decay would pull it to 1 (the released
-    Gemma); the parameter is called `offset`, for it starts at 0. In half precision the mean is
-    taken in fp32 and `cast` says where the result returns to the input's precision: behind the
-    weight (OLMo 2, Gemma) or in front of it (Llama). In fp32 both are the same. Without a weight it
-    is that of Qin et al., 2023 (SRMSNorm of TransNormerLLM: arXiv:2307.14995), and of nanochat.
+    Gemma); the parameter is called `offset` because it starts at 0. In half precision the mean is
+    computed in fp32, and `cast` selects where the result is cast back to the input's precision:
+    after the multiplication by the weight (OLMo 2, Gemma) or before it (Llama). In fp32 both are
+    the same. Without a weight it is the norm of Qin et al., 2023 (SRMSNorm of TransNormerLLM:
+    arXiv:2307.14995), and of nanochat.
     """
 
     def __init__(
@@ -95,26 +96,26 @@ class RMSNorm(nn.Module):
             )
         if options.weight is False and options.cast == "before":
             why = (
-                "says on which side of the weight numbers are rounded, and with weight=false there"
-                " is none"
+                "selects on which side of the weight numbers are rounded, and with weight=false"
+                " there is none"
             )
             yield Fault("cast", why, got="'before'", fix="Leave it out.")
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Any = self.weight
         if x.dtype in HALF and (weight is None or self.cast == "before"):
-            return self._in_half(x)
+            return self._half_precision(x)
         if self.offset is not None:
             weight = 1 + self.offset
-        if _by_hand(x, weight):
+        if _uses_own_function(x, weight):
             return _RMSNormFunction.apply(
                 x, x.new_ones(self.shape) if weight is None else weight, self.eps
             )[0]
         return F.rms_norm(x, self.shape, weight, self.eps)
 
-    def _in_half(self, x: Tensor) -> Tensor:
-        """What torch's own does not do: 1 + offset in fp32, or a weight that multiplies what is
-        rounded already.
+    def _half_precision(self, x: Tensor) -> Tensor:
+        """Computes two cases that torch's function does not: 1 + offset in fp32, and a weight that
+        is applied after rounding.
         """
         weight: Any = self.weight if self.offset is None else 1 + self.offset.float()
         h = F.rms_norm(x.float(), self.shape, None, self.eps)
@@ -130,9 +131,9 @@ class RMSNorm(nn.Module):
         )
 
 
-def _by_hand(x: Tensor, weight: Tensor | None) -> bool:
-    """Whether `_RMSNormFunction` is to stand in for torch's own: for gradients on CPU, where that
-    one has no fused kernel and a backward pass of a dozen small operations, but not while
+def _uses_own_function(x: Tensor, weight: Tensor | None) -> bool:
+    """Whether to use `_RMSNormFunction` instead of torch's function: for gradients on CPU, where
+    torch has no fused kernel and the backward pass is a dozen small operations. Not while
     compiling, which fuses them.
     """
     return (
@@ -145,10 +146,10 @@ def _by_hand(x: Tensor, weight: Tensor | None) -> bool:
 
 
 class _RMSNormFunction(torch.autograd.Function):
-    """y = x r w with r = 1 / sqrt(mean(x^2) + eps), also given, (..., 1).
+    """Returns y = x r w and r = 1 / sqrt(mean(x^2) + eps), (..., 1).
 
-    dL/dx = r (g w - x r mean(g w x r)), dL/dw = sum(g x r). LayerNorm's fused backward pass at mean
-    0 gives both, but for the term r mean(g w) that it takes from dL/dx.
+    dL/dx = r (g w - x r mean(g w x r)), dL/dw = sum(g x r). LayerNorm's fused backward pass with
+    mean 0 computes both, except that it subtracts r mean(g w) from dL/dx.
     """
 
     @staticmethod
@@ -166,7 +167,7 @@ class _RMSNormFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g, _):
         x, weight, r = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for a second derivative, of which r is a part
+        if torch.is_grad_enabled():  # for a second derivative, which includes that of r
             r = (x.square().mean(-1, keepdim=True) + ctx.eps).rsqrt()
             n, gw = x * r, g * weight
             return (
@@ -188,18 +189,18 @@ class NoNorm(nn.Identity):
         super().__init__()
 
 
-def to_length(x: Tensor, eps: float) -> Tensor:
+def scaled_to_unit(x: Tensor, eps: float) -> Tensor:
     """x / max(|x|, eps), with the length in fp32 or better."""
     length = torch.linalg.vector_norm(
         x, dim=-1, keepdim=True, dtype=torch.float32 if x.dtype in HALF else None
-    )  # fp16 has no room for the squares of large channels
+    )  # squares of large channels overflow in fp16
     return x / length.clamp(min=eps)
 
 
 @NORMS.register("l2", also_called=("l2_norm", "l2norm", "normalize", "unit"))
 class L2Norm(nn.Module):
-    """x / max(|x|, eps): every token has length 1, nothing is learned (as Henry et al., 2020,
-    arXiv:2010.04245, do with queries and keys).
+    """x / max(|x|, eps): every token has length 1, nothing is learned (Henry et al., 2020,
+    arXiv:2010.04245, for queries and keys).
     """
 
     def __init__(
@@ -215,20 +216,20 @@ class L2Norm(nn.Module):
         yield from above(options, "Try 1e-6.", eps=0)
 
     def forward(self, x: Tensor) -> Tensor:
-        return to_length(x, self.eps).to(x.dtype)
+        return scaled_to_unit(x, self.eps).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"
 
 
 class PointwiseNorm(nn.Module):
-    """Base of those that take no statistics of the token: squashed(x) * weight + bias, with learned
-    numbers from `starts`.
+    """Base of norms without statistics of the token: pointwise(x) * weight + bias. `initial`: the
+    initial values of further learned numbers.
     """
 
-    def __init__(self, dim: int, bias: bool, **starts: float):
+    def __init__(self, dim: int, bias: bool, **initial: float):
         super().__init__()
-        for name, start in starts.items():
+        for name, start in initial.items():
             setattr(self, name, nn.Parameter(torch.full((1,), float(start))))
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
@@ -237,12 +238,12 @@ class PointwiseNorm(nn.Module):
     def check(cls, options, context):
         yield from above(options, "Try 0.5.", alpha=0)
 
-    def squashed(self, x: Tensor) -> Tensor:
-        """Each number by itself, of the same shape."""
+    def pointwise(self, x: Tensor) -> Tensor:
+        """Applies an element-wise function to x."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.squashed(x) * self.weight
+        h = self.pointwise(x) * self.weight
         return (h if self.bias is None else h + self.bias).to(x.dtype)
 
     def extra_repr(self) -> str:
@@ -251,10 +252,10 @@ class PointwiseNorm(nn.Module):
 
 @NORMS.register("dyt", also_called=("dynamic_tanh", "DynamicTanh"))
 class DyT(PointwiseNorm):
-    """tanh(alpha x) * weight + bias with one learned alpha: no statistics of the token at all
+    """tanh(alpha x) * weight + bias with one learned alpha, without statistics of the token
     (Dynamic Tanh: Zhu et al., 2025, arXiv:2503.10622, section 4 and algorithm 1).
 
-    The larger the width, the smaller a start of alpha their language models want (section 7.2).
+    Wider language models need a smaller initial alpha (section 7.2).
     """
 
     def __init__(
@@ -266,5 +267,5 @@ class DyT(PointwiseNorm):
     ):
         super().__init__(dim, bias, alpha=alpha)
 
-    def squashed(self, x):
+    def pointwise(self, x):
         return torch.tanh(self.alpha * x)

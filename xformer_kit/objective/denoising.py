@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from xformer_kit.objective import OBJECTIVES, Example, between
+from xformer_kit.objective import OBJECTIVES, Example, join_pieces
 from xformer_kit.objective.seq2seq import END, START, SourceTarget
 from xformer_kit.registry import Fault, at_least, config_error
 from xformer_kit.registry.messages import inside
@@ -21,29 +21,29 @@ Pair = tuple[np.ndarray, np.ndarray]  # the corrupted text, and its repair
 class Denoiser(SourceTarget):
     """Base: a pair of a corrupted text and its repair, for an encoder and a decoder.
 
-    taken: places of a window of seq_len that special tokens need; the text has the others.
+    reserved: places of a window of seq_len that are reserved for special tokens.
     """
 
     needs = (("encoder", "decoder"),)
-    speaks = "restores"
-    taken = 1
+    text_use = "restores"
+    reserved = 1
     sentinels: int = 100
-    openings: tuple[str, ...] = ()  # special tokens one of which a source begins with
+    mode_tokens: tuple[str, ...] = ()  # special tokens, one of which is the first of a source
 
     def corrupt(self, text: np.ndarray, draw: torch.Generator) -> Pair:
-        """Ids (n,), n at least 1 -> the corrupted text and its repair, without start and end."""
+        """Returns the corrupted text and its repair, without start and end, of ids (n,), n >= 1."""
         raise NotImplementedError
 
     def example(self, example: Example, draw: torch.Generator) -> Example:
-        """A window of seq_len + 1 tokens -> {source, target}, of which the model reads at most
-        seq_len each.
+        """Returns {source, target} of a window of seq_len + 1 tokens; the model reads at most
+        seq_len tokens of each.
         """
         window = example["tokens"]
-        room = len(window) - 1 - self.taken
+        room = len(window) - 1 - self.reserved
         if room < 1:
             raise config_error(
                 "data.seq_len",
-                f"must be at least {self.taken + 1} tokens, {self.taken} of them special",
+                f"must be at least {self.reserved + 1} tokens, {self.reserved} of them special",
                 f"{len(window) - 1}",
             )
         text = window[example["tokens.real"]] if "tokens.real" in example else window
@@ -51,32 +51,34 @@ class Denoiser(SourceTarget):
 
     @property
     def holes(self) -> tuple[str, ...]:
-        """The special tokens that stand for spans, in order: the first span has the first."""
+        """The special tokens that replace spans, in the order of the spans."""
         return tuple(f"<extra_id_{i}>" for i in range(self.sentinels))
 
-    def spans_hidden(
+    def corrupt_spans(
         self, text: np.ndarray, rate: float, span: float, draw: torch.Generator
     ) -> Pair:
-        """Random spans, each replaced by a sentinel."""
+        """Replaces random spans by sentinels."""
         where = spans(len(text), rate, span, self.sentinels, draw)
-        return behind_sentinels(text, where, self._special(self.holes))
+        return replace_spans(text, where, self._special(self.holes))
 
-    def blanked(self, pieces: Sequence[np.ndarray], opening: str | None = None) -> np.ndarray:
-        """Ids (t,) of a text in pieces, with a span between each two that is not known; at most as
-        many as `holes`.
+    def join_with_blanks(
+        self, pieces: Sequence[np.ndarray], opening: str | None = None
+    ) -> np.ndarray:
+        """Returns ids (t,) of a text in pieces with a sentinel between each two, for unknown spans;
+        at most as many as `holes`.
         """
-        return between(pieces, self._special(self.holes[: len(pieces) - 1]))
+        return join_pieces(pieces, self._special(self.holes[: len(pieces) - 1]))
 
     def _special(self, names: Sequence[str]) -> list[int]:
         return [self.tokenizer.special(name) for name in names]
 
-    def restored(self, source: np.ndarray, repair: np.ndarray) -> np.ndarray:
-        """The repaired text: each sentinel of the source is replaced by the tokens after it in the
-        repair, if there are any.
+    def restore(self, source: np.ndarray, repair: np.ndarray) -> np.ndarray:
+        """Returns the repaired text: each sentinel of the source is replaced by the tokens after it
+        in the repair, if there are any.
         """
         holes, known = {*self._special(self.holes)}, self.tokenizer.vocab_size
         spans: dict[int, list[int]] = {}
-        span: list[int] = []  # what comes before the first sentinel belongs nowhere
+        span: list[int] = []  # tokens before the first sentinel are dropped
         for i in repair.tolist():
             if i in holes:
                 span = spans.setdefault(i, [])
@@ -96,9 +98,10 @@ class Denoiser(SourceTarget):
 def spans(
     n: int, rate: float, mean: float, most: int, draw: torch.Generator
 ) -> list[tuple[int, int]]:
-    """Random spans [start, end) of a text of n tokens: n * rate tokens in spans of `mean` tokens on
-    average, at most `most` of them, with at least one token between two; the text ends with one.
-    Both are rounded, to 1 at least (`random_spans_noise_mask` of the released T5).
+    """Returns random spans [start, end) of a text of n tokens: n * rate tokens in spans of `mean`
+    tokens on average, at most `most` spans, with at least one token between two spans; the text
+    ends with a span. Both numbers are rounded, to at least 1 (`random_spans_noise_mask` of the
+    released T5).
     """
     noise = min(max(round(n * rate), 1), max(n - 1, 1))
     count = min(max(round(noise / mean), 1), most, noise, max(n - noise, 1))
@@ -108,15 +111,15 @@ def spans(
 
 
 def _parts(total: int, count: int, draw: torch.Generator) -> np.ndarray:
-    """A random way to write `total` as a sum of `count` numbers, at least 1 each; each way as
-    likely. 0 is (0,).
+    """Returns `count` random numbers of at least 1 whose sum is `total`, drawn uniformly; (0,) for
+    0.
     """
     cuts = torch.randperm(max(total - 1, 0), generator=draw)[: count - 1].sort().values.numpy() + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
-def behind_sentinels(text: np.ndarray, where: list[tuple[int, int]], sentinels: list[int]) -> Pair:
-    """Each span is one sentinel in the source; the target has each sentinel and its tokens."""
+def replace_spans(text: np.ndarray, where: list[tuple[int, int]], sentinels: list[int]) -> Pair:
+    """Returns the source, with a sentinel per span, and the target: each sentinel and its span."""
     source: list[Any] = []
     target: list[Any] = []
     at = 0
@@ -130,34 +133,34 @@ def behind_sentinels(text: np.ndarray, where: list[tuple[int, int]], sentinels: 
 @OBJECTIVES.register("denoising", also_called=("t5", "span_corruption", "span_masking"))
 @dataclass(kw_only=True, eq=False)
 class Denoising(Denoiser):
-    """-sum log p of the spans that sentinels stand for (Raffel et al., 2020, JMLR 21(140), section
+    """-sum log p of the spans that sentinels replace (Raffel et al., 2020, JMLR 21(140), section
     3.1.4, figure 2).
 
     `Thank you <X> me to your party <Y> week` has the target `<X> for inviting <Y> last </s>`.
-    `rate` of the tokens, rounded, lie in spans of `span` tokens on average; there are at most
-    `sentinels` spans, longer ones where more would be needed.
+    `rate` of the tokens, rounded, are in spans of `span` tokens on average; there are at most
+    `sentinels` spans, which are longer if more would be needed.
     """
 
-    rate: float = 0.15  # share of the tokens that are to be restored
+    rate: float = 0.15  # share of the tokens that are replaced
     span: float = 3.0  # tokens of a span, on average
-    sentinels: int = 100  # special tokens that stand for spans; the most spans of an example
+    sentinels: int = 100  # number of special tokens for spans; the maximum of spans per example
 
     def __post_init__(self) -> None:
         self.specials = (START, END, *self.holes)
 
     def corrupt(self, text, draw):
-        return self.spans_hidden(text, self.rate, self.span, draw)
+        return self.corrupt_spans(text, self.rate, self.span, draw)
 
 
 @OBJECTIVES.register("text_infilling", also_called=("bart", "infilling"))
 @dataclass(kw_only=True, eq=False)
 class TextInfilling(Denoiser):
-    """-sum log p of a whole text of which spans are one `<mask>` each (Lewis et al., 2020,
-    arXiv:1910.13461, section 2.2).
+    """-sum log p of a text, given the text with each of some spans replaced by one `<mask>` (Lewis
+    et al., 2020, arXiv:1910.13461, section 2.2).
 
-    `rate` of the tokens, rounded up, lie in spans whose lengths are drawn from a Poisson
-    distribution; one of length 0 puts a `<mask>` between two tokens, as long as the corrupted text
-    gets no longer than the text.
+    `rate` of the tokens, rounded up, are in spans whose lengths have a Poisson distribution; a span
+    of length 0 inserts a `<mask>` between two tokens, unless the corrupted text would become longer
+    than the text.
     """
 
     specials = (START, END, MASK)
@@ -165,29 +168,31 @@ class TextInfilling(Denoiser):
 
     rate: float = 0.3  # share of the tokens that are hidden
     span: float = 3.0  # mean of the Poisson distribution of the tokens of a span
-    # whether sentences, which end with . ! ? or a line, come in a random order
+    # whether sentences, which end with . ! ? or a line break, are put into a random order
     permute_sentences: bool = False
 
     def corrupt(self, text, draw):
         source = self._permuted(text, draw) if self.permute_sentences else text
         lengths = self._lengths(len(text), draw)
         kept = len(text) - int(lengths.sum())
-        # below `kept`: a token that stays
+        # below `kept`: a token that is not replaced
         order = torch.randperm(kept + len(lengths), generator=draw).numpy()
         consumed = np.ones(len(order), dtype=np.int64)
         consumed[order >= kept] = lengths
         starts = np.cumsum(consumed) - consumed
-        padded = np.append(source, 0)  # a mask of length 0 may stand at the end
+        padded = np.append(source, 0)  # a span of length 0 may be at the end
         return np.where(order >= kept, self.tokenizer.special(MASK), padded[starts]), text
 
-    def blanked(self, pieces, opening=None):
-        return between(pieces, self._special([MASK] * (len(pieces) - 1)))
+    def join_with_blanks(self, pieces, opening=None):
+        return join_pieces(pieces, self._special([MASK] * (len(pieces) - 1)))
 
-    def restored(self, source, repair):
+    def restore(self, source, repair):
         return repair[repair < self.tokenizer.vocab_size]
 
     def _lengths(self, n: int, draw: torch.Generator) -> np.ndarray:
-        """Tokens of each span: n * rate in all, the last one cut; no more spans than tokens."""
+        """The lengths of the spans, n * rate together; the last is cut; at most one span per
+        hidden token.
+        """
         hidden = int(np.ceil(n * self.rate))
         means = torch.full((2 * hidden + 8,), float(self.span))
         drawn = torch.poisson(means, generator=draw).long().numpy()
@@ -219,7 +224,7 @@ class Mode(NamedTuple):
     rate: float  # share of the tokens
 
 
-# option, the weight of a kind -> its denoisers
+# option that holds the weight of a kind -> its denoisers
 MODES = {
     "regular": (Mode("[R]", 3, 0.15), Mode("[R]", 8, 0.15)),
     "sequential": (Mode("[S]", float("inf"), 0.25),),  # one span, which is the end of the text
@@ -235,24 +240,24 @@ MODES = {
 @OBJECTIVES.register("mixture_of_denoisers", also_called=("ul2", "mod"))
 @dataclass(kw_only=True, eq=False)
 class MixtureOfDenoisers(Denoiser):
-    """-sum log p of spans, by a denoiser that is drawn for each example (Tay et al., 2022,
+    """-sum log p of spans, with a denoiser drawn for each example (Tay et al., 2022,
     arXiv:2205.05131, table 1).
 
     R: 15 % in spans of 3 or 8 tokens. S: the last quarter. X: 50 % in spans of 3 or 8, or 15 % or
-    50 % in spans of 64. The source begins with [R], [S] or [X]. The denoisers of a kind are as
-    likely; the paper's 7 all are, by these weights.
+    50 % in spans of 64. The source starts with [R], [S] or [X]. All denoisers of a kind are equally
+    likely; with the default weights all 7 are, as in the paper.
     """
 
-    taken = 2
-    openings = ("[R]", "[S]", "[X]")
+    reserved = 2
+    mode_tokens = ("[R]", "[S]", "[X]")
 
     regular: float = 2.0  # weight of the R-denoisers
     sequential: float = 1.0  # weight of the S-denoiser
     extreme: float = 4.0  # weight of the X-denoisers
-    sentinels: int = 100  # special tokens that stand for spans; the most spans of an example
+    sentinels: int = 100  # number of special tokens for spans; the maximum of spans per example
 
     def __post_init__(self) -> None:
-        self.specials = (START, END, *self.openings, *self.holes)
+        self.specials = (START, END, *self.mode_tokens, *self.holes)
 
     @classmethod
     def check(cls, options, context):
@@ -266,17 +271,17 @@ class MixtureOfDenoisers(Denoiser):
                 fix="Try 2, sequential=1 and extreme=4.",
             )
 
-    def blanked(self, pieces, opening=None):
-        """`opening` is [R], [S] or [X]; null: [S] where the one hole is the end of the text, else
+    def join_with_blanks(self, pieces, opening=None):
+        """`opening` is [R], [S] or [X]; None: [S] if the only hole is the end of the text, else
         [R].
         """
         end = len(pieces) == 2 and not len(pieces[1])
         mode = opening or ("[S]" if end else "[R]")
-        return np.concatenate([[self.tokenizer.special(mode)], super().blanked(pieces)])
+        return np.concatenate([[self.tokenizer.special(mode)], super().join_with_blanks(pieces)])
 
     def corrupt(self, text, draw):
         weights = [getattr(self, kind) / len(modes) for kind, modes in MODES.items() for _ in modes]
         drawn = torch.tensor(weights, dtype=torch.float64).multinomial(1, generator=draw)
         mode = [*chain.from_iterable(MODES.values())][int(drawn)]
-        source, target = self.spans_hidden(text, mode.rate, mode.span, draw)
+        source, target = self.corrupt_spans(text, mode.rate, mode.span, draw)
         return np.concatenate([[self.tokenizer.special(mode.token)], source]), target

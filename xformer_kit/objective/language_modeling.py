@@ -9,7 +9,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, Batch, Loss, blank_ids, hiding, no_prefix, reads_ahead
+from xformer_kit.objective import (
+    OBJECTIVES,
+    Batch,
+    Loss,
+    blank_ids,
+    causal_mask_fixes,
+    future_fault,
+    prefix_fault,
+)
 from xformer_kit.objective.cross_entropy import CrossEntropy
 
 
@@ -17,7 +25,7 @@ class NextToken(CrossEntropy):
     """Base: each token is predicted from the tokens before it."""
 
     covers = True
-    speaks = "goes on"
+    text_use = "goes on"
     laws = ("causality", "cache")
     predicted = ("tokens",)
 
@@ -27,8 +35,8 @@ class NextToken(CrossEntropy):
     def loss(self, model: Any, batch: Batch) -> Loss:
         hidden, report = model.hidden(batch["tokens"].shifted()[0])
         target = _target(batch, 1)
-        if "labels" in batch:  # of a corpus with labels for some tokens only
-            return *self.asked(model, hidden, target), report
+        if "labels" in batch:  # of a corpus that labels only some tokens
+            return *self.labelled_nats(model, hidden, target), report
         return self.nats(model, hidden, target), (target >= 0).sum(), report
 
 
@@ -41,12 +49,12 @@ class LanguageModeling(NextToken):
     section 2).
 
     batch["tokens"]: Tokens of (batch, seq + 1); each of the first `seq` predicts the one after it,
-    unless that one is padding or starts another document. batch["labels"], where there are any: the
-    same ids, -1 where nothing is asked.
+    unless that one is padding or starts another document. batch["labels"], if present: the same
+    ids, -1 where nothing is predicted.
 
     For each further prediction of an extra, training adds its weight times the mean of -log p(token
-    `ahead` places later | the tokens up to this one). Each mean is over the targets that it has in
-    the whole step.
+    `ahead` places later | the tokens up to this one). Each mean is over its targets in the whole
+    step.
     """
 
     reads = ("text", "labelled")
@@ -57,15 +65,15 @@ class LanguageModeling(NextToken):
     def cannot(cls, options, context):
         mask = context.mask
         if mask.sees_prefix:
-            way = "mask=causal, or task=prefix_language_modeling"
-            yield no_prefix(context, "language_modeling", way)
+            fix = "mask=causal, or task=prefix_language_modeling"
+            yield prefix_fault(context, "language_modeling", fix)
         elif mask.sees_future and not context.cross:
             maskable, other = context.attn.maskable, "task=masked_language_modeling"
-            way = hiding(context, "causal", "sliding_window") if maskable else other
-            yield reads_ahead(context, "language_modeling", way)
+            fix = causal_mask_fixes(context, "causal", "sliding_window") if maskable else other
+            yield future_fault(context, "language_modeling", fix)
 
-    def whole(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
-        """With the number of targets of the next token and of each further prediction in the whole
+    def add_step_totals(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
+        """Adds the numbers of targets of the next token and of each further prediction in the whole
         step, `targets` (b, 1 + n).
         """
         if not model.predictions:
@@ -79,8 +87,9 @@ class LanguageModeling(NextToken):
         return super().loss(model, batch)
 
     def _with_further(self, model: Any, batch: Batch) -> Loss:
-        """The loss of the next token, and in the report that of further predictions: `loss`, which
-        is trained, in nats per next token, and by their names, as parts of the step's means.
+        """Returns the loss of the next token; the report holds the loss of further predictions:
+        `loss`, which is trained, in nats per next token, and one entry per prediction, whose sum
+        over the step is its mean.
         """
         target, *later = _targets(model, batch)
         hidden, report = model.hidden(batch["tokens"].shifted()[0], further=True)

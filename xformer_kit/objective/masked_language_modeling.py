@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, Batch, Example, Loss, between, blank_ids, no_prefix
+from xformer_kit.objective import (
+    OBJECTIVES,
+    Batch,
+    Example,
+    Loss,
+    blank_ids,
+    join_pieces,
+    prefix_fault,
+)
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.registry.messages import inside
@@ -24,23 +32,23 @@ class MaskedLanguageModeling(CrossEntropy):
     """-sum log p(token | the text with some tokens hidden) in nats (Devlin et al., 2019,
     arXiv:1810.04805, section 3.1).
 
-    Each token is chosen with probability `rate`, at least one of an example. A chosen one is read
-    as `<mask>`, as a random token, or as it is, and predicted. The choice is another one in every
+    Each token is selected with probability `rate`, at least one per example. A selected token is
+    replaced by `<mask>` or a random token, or kept, and predicted. The selection differs in every
     epoch (Liu et al., 2019, arXiv:1907.11692, section 4.1). With whole_word the tokens of a word
-    are chosen together.
+    are selected together.
     """
 
     needs = (("encoder",),)
     documents = True
     specials = (MASK,)
-    speaks = "fills"
+    text_use = "fills"
 
     # probability that a token, or with whole_word a word, is to be predicted
     rate: float = 0.15
-    mask: float = 0.8  # share of the chosen tokens that are read as <mask>
-    # share that are read as a random token of the text's; the rest is read as it is
+    mask: float = 0.8  # share of the selected tokens that are replaced by <mask>
+    # share that are replaced by a random token; the others are kept
     random: float = 0.1
-    whole_word: bool = False  # whether all tokens of a word are chosen together
+    whole_word: bool = False  # whether all tokens of a word are selected together
 
     def __post_init__(self) -> None:
         self.given_logits = self.rate
@@ -61,11 +69,11 @@ class MaskedLanguageModeling(CrossEntropy):
     @classmethod
     def cannot(cls, options, context):
         if context.mask.sees_prefix:
-            yield no_prefix(context, "masked_language_modeling", "mask=full")
+            yield prefix_fault(context, "masked_language_modeling", "mask=full")
 
     def example(self, example: Example, draw: torch.Generator) -> Example:
-        """{tokens (n + 1,)} -> {tokens, labels: (n,)}: the last token of a window is the first of
-        the next.
+        """{tokens (n + 1,)} -> {tokens, labels: (n,)}; the last token of a window, which is also
+        the first of the next, is dropped.
         """
         example = {name: values[:-1] for name, values in example.items()}
         tokens = example["tokens"]
@@ -88,16 +96,15 @@ class MaskedLanguageModeling(CrossEntropy):
             "labels": np.where(chosen, tokens, -1),
         }
 
-    def blanked(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
-        """Ids (t,) of a text in pieces, with a `<mask>` between each two, for one token that is not
-        known.
+    def join_with_blanks(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns ids (t,) of a text in pieces with a `<mask>` between each two, for one unknown
+        token each.
         """
-        return between(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
+        return join_pieces(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
 
-    def likely(self, model: Any, ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` likeliest tokens of the text for each `<mask>` of ids (t,), the likeliest
-        first: their probabilities and ids, (m, count). Each is predicted with all other masks
-        hidden, as in training.
+    def most_likely(self, model: Any, ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Returns the probabilities and ids, (m, count), of the `count` most likely tokens for each
+        `<mask>` of ids (t,), in descending order. All masks are predicted at once, as in training.
         """
         hidden, _ = model.hidden(Tokens(ids=ids[None]))
         here = hidden[:, ids == self.tokenizer.special(MASK)]
@@ -107,10 +114,10 @@ class MaskedLanguageModeling(CrossEntropy):
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         ids = blank_ids(rows, length, device)
-        asked = min(length, math.ceil(2 * self.rate * length))  # more than any batch of a size has
-        labels = torch.where(torch.arange(length, device=device) < asked, ids, -1)
+        labelled = min(length, math.ceil(2 * self.rate * length))  # more than in any real batch
+        labels = torch.where(torch.arange(length, device=device) < labelled, ids, -1)
         return {"tokens": Tokens(ids=ids), "labels": labels}
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         hidden, report = model.hidden(batch["tokens"])
-        return *self.asked(model, hidden, batch["labels"]), report
+        return *self.labelled_nats(model, hidden, batch["labels"]), report

@@ -1,4 +1,4 @@
-"""Prefix language modelling: the rest of a text is predicted from a prefix that is seen whole."""
+"""Prefix language modelling: the tokens after a fully visible prefix are predicted."""
 
 from typing import Any
 
@@ -6,18 +6,17 @@ import numpy as np
 import torch
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, Example, blank_ids, hiding, reads_ahead
+from xformer_kit.objective import OBJECTIVES, Example, blank_ids, causal_mask_fixes, future_fault
 from xformer_kit.objective.language_modeling import NextToken
 
 
 @OBJECTIVES.register("prefix_language_modeling", also_called=("prefix_lm", "plm"))
 class PrefixLanguageModeling(NextToken):
-    """-sum log p(token | the tokens before it) in nats over what follows a random prefix, of which
-    mask=prefix lets every token see all (Raffel et al., 2020, JMLR 21(140), section 3.2.1; Liu et
+    """-sum log p(token | the tokens before it) in nats over the tokens after a random prefix, which
+    mask=prefix shows to all tokens (Raffel et al., 2020, JMLR 21(140), section 3.2.1; Liu et
     al., 2018, arXiv:1801.10198).
 
-    The prefix has 1 to n - 1 of an example's n tokens, each length as likely; another one in every
-    epoch.
+    The prefix has 1 to n - 1 of an example's n tokens, drawn uniformly in every epoch.
     """
 
     masks = {"decoder": "prefix"}
@@ -25,15 +24,21 @@ class PrefixLanguageModeling(NextToken):
     @classmethod
     def cannot(cls, options, context):
         if context.mask.sees_future:
-            yield reads_ahead(context, "prefix_language_modeling", hiding(context, "prefix"))
+            yield future_fault(
+                context, "prefix_language_modeling", causal_mask_fixes(context, "prefix")
+            )
 
     def example(self, example: Example, draw: torch.Generator) -> Example:
         tokens = example["tokens"]
         at = np.arange(len(tokens))
         real = example.get("tokens.real", np.ones(len(tokens), dtype=bool))
         split = int(torch.randint(1, int(real.sum()), (), generator=draw))
-        asked = (at >= split) & real
-        return {**example, "tokens.prefix": at < split, "labels": np.where(asked, tokens, -1)}
+        labelled = (at >= split) & real
+        return {
+            **example,
+            "tokens.prefix": at < split,
+            "labels": np.where(labelled, tokens, -1),
+        }
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         ids = blank_ids(rows, length + 1, device)

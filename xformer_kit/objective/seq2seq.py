@@ -13,9 +13,9 @@ from xformer_kit.objective import (
     Example,
     Loss,
     blank_ids,
-    hiding,
-    no_prefix,
-    reads_ahead,
+    causal_mask_fixes,
+    future_fault,
+    prefix_fault,
 )
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Fault, at_least
@@ -37,16 +37,16 @@ class SourceTarget(CrossEntropy):
             return
         encoder = context.stack == "encoder"
         if context.mask.sees_prefix and (encoder or context.has_source):
-            reader = "an encoder" if encoder else "a decoder beside an encoder"
-            yield no_prefix(
-                context, reader, f"mask={'full' if encoder else 'causal'}, or a decoder alone"
+            reader = "an encoder" if encoder else "a decoder with an encoder"
+            yield prefix_fault(
+                context, reader, f"mask={'full' if encoder else 'causal'}, or only a decoder"
             )
         elif context.mask.sees_future and not encoder:
             masks = ["causal"] if context.has_source else ["prefix", "causal"]
-            yield reads_ahead(context, "the decoder", hiding(context, *masks))
+            yield future_fault(context, "the decoder", causal_mask_fixes(context, *masks))
 
     def pair(self, source: Any, target: Any) -> Example:
-        """What the model reads of a source and a target: arrays of ids (s,), (t,)."""
+        """Returns the example of a source and a target: arrays of ids (s,), (t,)."""
         start, end = self.tokenizer.special(START), self.tokenizer.special(END)
         source_end = (self.source_tokenizer or self.tokenizer).special(END)
         source = np.append(source, source_end).astype(np.int64)
@@ -70,7 +70,7 @@ class SourceTarget(CrossEntropy):
             hidden, report = model.hidden(seen, source=batch["source"])
             return self.nats(model, hidden, target), (target >= 0).sum(), report
         hidden, report = model.hidden(batch["tokens"].shifted()[0])
-        return *self.asked(model, hidden, batch["labels"][:, 1:]), report
+        return *self.labelled_nats(model, hidden, batch["labels"][:, 1:]), report
 
 
 @OBJECTIVES.register(
@@ -81,14 +81,14 @@ class Seq2Seq(SourceTarget):
     """-sum log p(target token | source, the target before it) in nats (Sutskever et al., 2014,
     arXiv:1409.3215, eq. 1).
 
-    Two stacks: the encoder reads `source </s>`, the decoder `<s> target` and predicts `target
-    </s>`, always from the true tokens before (teacher forcing). A decoder alone reads `source </s>
-    <s> target` as one stream, whose prefix, up to and with `<s>`, mask=prefix lets it see whole
-    (Raffel et al., 2020, JMLR 21(140), section 3.2.1), and predicts the same.
+    With two stacks the encoder reads `source </s>`; the decoder reads `<s> target` and predicts
+    `target </s>` (teacher forcing). A model with only a decoder reads `source </s> <s> target` as
+    one stream, with mask=prefix for the prefix up to and including `<s>` (Raffel et al., 2020, JMLR
+    21(140), section 3.2.1), and predicts the same.
     """
 
     reads = ("pairs",)
-    speaks = "answers"
+    text_use = "answers"
     masks = {"decoder": "prefix"}
 
     decoded: int = 256  # validation examples that are answered and compared at each validation
@@ -108,7 +108,7 @@ class Seq2Seq(SourceTarget):
             )
 
     def example(self, example: Example, draw: torch.Generator) -> Example:
-        """{source, target} without special tokens -> {source, target}, or for a decoder alone
-        {tokens, tokens.prefix, labels}.
+        """{source, target} without special tokens -> {source, target}, or {tokens, tokens.prefix,
+        labels} for a model with only a decoder.
         """
         return self.pair(example["source"], example["target"])

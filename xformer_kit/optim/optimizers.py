@@ -1,4 +1,4 @@
-"""How does a gradient change the weights? Parameter groups and optimizers."""
+"""Optimizers and their parameter groups."""
 
 import math
 from collections.abc import Iterator
@@ -13,14 +13,13 @@ OPTIMIZERS = Registry("optim", given=("model", "fused"), base=torch.optim.Optimi
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimizer: matrices and more, which decay, and vectors and scalars, which
-    do not.
+    """Returns two groups for an optimizer: parameters with two or more axes, which decay, and
+    vectors and scalars, which do not.
 
-    Embeddings are matrices. A gain or a bias has a scale that means something, so decay would only
-    shrink it. A module exempts a matrix of its own by naming it in its attribute `no_decay:
-    tuple[str, ...]`. A tied parameter is there once, a frozen one not at all, and a group without
-    parameters is left out. The order is that of the model; "params" holds (name, parameter), so
-    that the optimizer keeps the names as "param_names".
+    Embeddings decay; gains and biases do not. A module exempts its own matrices from decay by its
+    attribute `no_decay: tuple[str, ...]`. A tied parameter occurs once, a frozen one not at all,
+    and an empty group is omitted. The order is that of the model; "params" holds (name, parameter),
+    so the optimizer keeps the names as "param_names".
     """
     exempt = {
         id(module.get_parameter(name))
@@ -41,13 +40,13 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 @OPTIMIZERS.register("adamw", also_called=("adam_w", "torch.optim.AdamW"))
 class AdamW(torch.optim.AdamW):
-    """Adam whose weight decay is not divided by the gradient's scale; only matrices decay.
+    """Adam with decoupled weight decay, which applies only to matrices.
 
     Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101, algorithm 2.
 
-    `fused` is for the caller: None takes torch's fused step where every parameter allows it, which
-    on CPU is five times faster than the others; a loop that unscales fp16 gradients itself and
-    clips them needs False.
+    `fused` is set by the caller: None selects torch's fused step if every parameter supports it,
+    which on CPU is five times faster than the others; a loop that unscales fp16 gradients itself
+    and clips them needs False.
     """
 
     def __init__(
@@ -56,8 +55,8 @@ class AdamW(torch.optim.AdamW):
         fused: bool | None = None,
         *,
         lr: float = 1e-3,  # peak learning rate; the schedule multiplies it
-        weight_decay: float = 0.1,  # share of a matrix that lr = 1 would take away per step
-        betas: tuple[float, float] = (0.9, 0.99),  # memory of the gradient's mean and of its square
+        weight_decay: float = 0.1,  # factor lr * weight_decay of a matrix is subtracted per step
+        betas: tuple[float, float] = (0.9, 0.99),  # decay rates of the two moment estimates
         eps: float = 1e-8,  # added to the root of the mean square
     ):
         groups = parameter_groups(model, weight_decay)

@@ -1,4 +1,4 @@
-"""How large is the next step? The learning rate over a run, as a fraction of `optim.lr`.
+"""Schedules: the learning rate over a run, as a fraction of `optim.lr`.
 
 A schedule is a pure function of the step: `schedule(step)` is the factor of optimizer step `step`,
 counted from 0, so the last step of a run is `max_steps - 1`. Each starts with the same linear
@@ -7,9 +7,8 @@ at step `warmup`:
 
     factor = (step + 1) / (warmup + 1)    while step < warmup
 
-so no step is wasted on a learning rate of zero, and without warm-up the first step is at the peak.
-A warm-up that is longer than the run never finishes. Papers count from 1 and name other origins;
-the curves are the same.
+so no step has a learning rate of zero, and without warm-up the first step is at the peak. A warm-up
+that is longer than the run never finishes. Papers count steps from 1; the curves are the same.
 """
 
 import math
@@ -19,8 +18,8 @@ from xformer_kit.registry import Context, Fault, Options, Registry, at_least
 
 
 class Schedule:
-    """The warm-up, then what `decayed` says of the share of the way that is done from step `start`
-    to the last.
+    """Base of all schedules: the warm-up, then the peak up to step `start`, then `decayed` from
+    `start` to the last step.
     """
 
     def __init__(self, max_steps: int, warmup: int, start: int | None = None):
@@ -36,7 +35,7 @@ class Schedule:
         return self.decayed(min(1.0, (step - self.start) / max(1, self.last - self.start)))
 
     def decayed(self, progress: float) -> float:
-        """The factor at a share of the decay in (0, 1]."""
+        """Returns the factor at `progress` in (0, 1] of the decay."""
         raise NotImplementedError
 
     @classmethod
@@ -55,7 +54,7 @@ SCHEDULES = Registry("schedule", given=("max_steps",), base=Schedule)
 
 
 @SCHEDULES.register("constant", also_called=("constant_with_warmup", "none", "flat"))
-class Constant(Schedule):
+class ConstantSchedule(Schedule):
     """factor = 1 after the warm-up."""
 
     def __init__(
@@ -71,8 +70,8 @@ class Constant(Schedule):
 
 
 @SCHEDULES.register("cosine", also_called=("cosine_with_warmup", "cosine_annealing", "cos"))
-class Cosine(Schedule):
-    """factor = final + (1 - final) (1 + cos(pi p)) / 2, with p the share of the steps after the
+class CosineSchedule(Schedule):
+    """factor = final + (1 - final) (1 + cos(pi p)) / 2, with p the fraction of the steps after the
     warm-up.
 
     Loshchilov and Hutter, 2017, https://arxiv.org/abs/1608.03983, eq. 5, without restarts.
@@ -93,11 +92,11 @@ class Cosine(Schedule):
 
 
 @SCHEDULES.register("linear", also_called=("linear_with_warmup", "triangular"))
-class Linear(Schedule):
-    """factor = 1 - (1 - final) p, with p the share of the steps after the warm-up.
+class LinearSchedule(Schedule):
+    """factor = 1 - (1 - final) p, with p the fraction of the steps after the
+    warm-up.
 
-    Bergsma et al., 2025, https://arxiv.org/abs/2502.15938, who decay to zero, as is the default
-    here.
+    Bergsma et al., 2025, https://arxiv.org/abs/2502.15938; they decay to zero, the default here.
     """
 
     def __init__(
@@ -120,8 +119,8 @@ class WarmupStableDecay(Schedule):
 
     Hu et al., 2024, https://arxiv.org/abs/2404.06395, section 4. They decay exponentially; here it
     is linear, as in the cooldown of Hägele et al., 2024, https://arxiv.org/abs/2405.18392. The
-    stable component does not depend on the length of the run, so one long run can be cooled down at
-    several lengths.
+    stable phase does not depend on the length of the run, so one long run can be decayed at several
+    lengths.
     """
 
     def __init__(
@@ -148,10 +147,10 @@ class WarmupStableDecay(Schedule):
 
 @SCHEDULES.register("inverse_sqrt", also_called=("noam", "inverse_square_root", "rsqrt"))
 class InverseSqrt(Schedule):
-    """factor = sqrt((warmup + 1) / (step + 1)) after the warm-up; it needs no length of the run.
+    """factor = sqrt((warmup + 1) / (step + 1)) after the warm-up, for any length of the run.
 
     Vaswani et al., 2017, https://arxiv.org/abs/1706.03762, eq. 3, divided by its peak: `optim.lr`
-    is the peak here, where the paper has dim^-0.5 warmup^-0.5.
+    is the peak here, which is dim^-0.5 warmup^-0.5 in the paper.
     """
 
     def __init__(
@@ -163,5 +162,5 @@ class InverseSqrt(Schedule):
         super().__init__(max_steps, warmup)
 
     def __call__(self, step: int) -> float:
-        ahead, peak = step + 1, self.warmup + 1
-        return min(ahead / peak, math.sqrt(peak / ahead))
+        count, peak = step + 1, self.warmup + 1
+        return min(count / peak, math.sqrt(peak / count))

@@ -1,8 +1,8 @@
-"""Where on the residual path do norms stand, and what stands in the place of the sum?
+"""Placements: where norms are on the residual path, and how outputs are added to it.
 
-A placement carries the state of the residual stream, a tuple of tensors, through a group of
-sublayers that run in parallel (one, in a sequential block). The stack calls `start` before its
-first block and `finish` behind its last.
+A placement passes the state of the residual stream, a tuple of tensors, through a group of
+sublayers that run in parallel (one sublayer in a sequential block). The stack calls `start` before
+its first block and `finish` after its last.
 """
 
 from xformer_kit.placement.base import (
@@ -13,28 +13,28 @@ from xformer_kit.placement.base import (
     Sublayer,
     SublayerNorms,
     Total,
-    normed,
+    has_norms,
 )
 from xformer_kit.placement.ngpt import NGPT
 from xformer_kit.placement.norms import (
     NoPlacement,
-    Output,
+    OutputNorm,
     PostNorm,
     PreAndSumNorm,
     PreNorm,
     Sandwich,
 )
-from xformer_kit.placement.weighted import Channels, DeepNorm, LayerScale
+from xformer_kit.placement.weighted import ChannelScale, DeepNorm, LayerScale
 
 __all__ = [
     "NGPT",
     "PLACEMENTS",
-    "Channels",
+    "ChannelScale",
     "DeepNorm",
     "LayerScale",
     "MakeNorm",
     "NoPlacement",
-    "Output",
+    "OutputNorm",
     "Placement",
     "PostNorm",
     "PreAndSumNorm",
@@ -44,5 +44,5 @@ __all__ = [
     "Sublayer",
     "SublayerNorms",
     "Total",
-    "normed",
+    "has_norms",
 ]

@@ -1,4 +1,4 @@
-"""What every placement is, and the norms that several of them share."""
+"""The base class of placements, and the norms that several of them use."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
@@ -19,7 +19,7 @@ MakeNorm = Callable[[], nn.Module]
 class Placement(nn.Module):
     """Base of all placements. `norm()` builds a norm over the residual stream.
 
-    final_norm: whether the stream is normalised once more behind the last block (`model.final_norm`
+    final_norm: whether the stream is normalised once more after the last block (`model.final_norm`
     overrides it).
     """
 
@@ -27,9 +27,9 @@ class Placement(nn.Module):
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
-        """Why it cannot be composed with its block, and options without effect."""
+        """Faults of the placement with its block, and options without effect."""
         if options.shared is False and len(context.parallel) == 1:
-            why = "gives each sublayer that runs beside another a norm of its own, and none does"
+            why = "gives each of several parallel sublayers its own norm, and none run in parallel"
             yield Unused(
                 "shared",
                 why,
@@ -39,32 +39,31 @@ class Placement(nn.Module):
 
     @classmethod
     def streams(cls, options: Mapping[str, Any]) -> int | str:
-        """The number of tensors of the state; if each group adds one, in words what they are of all
-        earlier groups, such as "outputs". The same for all blocks of a stack.
+        """The number of tensors of the state; if each group of sublayers adds one, a word for what
+        these tensors are, such as "outputs". The same for all blocks of a stack.
         """
         return 1
 
     @staticmethod
     def start(x: Tensor, streams: int | str) -> State:
-        """The state in front of the first block: x in each of its streams, or only x if it grows.
-        No tensor stands in it twice: compilation would give that block a graph of its own.
+        """The state before the first block: x in each of its streams, or only x if it grows. It
+        holds no tensor twice: compilation would create a separate graph for that block.
         """
         return x, *(x.clone() for _ in range(streams - 1 if isinstance(streams, int) else 0))
 
     @staticmethod
     def joined(state: State, earlier: State, join: Callable[[Tensor, Tensor], Tensor]) -> State:
-        """The state in front of a layer into which an `earlier` one enters by a skip: each stream x
-        as join(x, the same of before).
+        """The state before a layer into which an `earlier` state enters by a skip connection:
+        join(x, y) for each stream x and the same stream y of the earlier state.
         """
         return tuple(join(x, y) for x, y in zip(state, earlier, strict=True))
 
     def forward(
         self, state: State, sublayers: Sequence[Sublayer], total: Total, tokens: Tokens
     ) -> State:
-        """The state after the group. What is added to the stream is `total(outputs)`: the sum of
-        the sublayers' outputs, each with the model's dropout, stochastic depth and residual
-        multiplier. `tokens` (b, t): what is known of the stream's tokens, such as padding and
-        documents.
+        """Returns the state after the group. `total(outputs)` is the sum of the sublayers' outputs,
+        each with the model's dropout, stochastic depth and residual multiplier. `tokens` (b, t)
+        holds the stream's padding and documents.
         """
         raise NotImplementedError
 
@@ -74,16 +73,16 @@ class Placement(nn.Module):
         return norm(state[0])
 
     def gains(self) -> dict[str, float]:
-        """Factors of the initial standard deviation of a sublayer's matrices, by name; every other
-        keeps 1.
+        """Factors of the initial standard deviation of a sublayer's matrices, by name; 1 for all
+        others.
         """
         return {}
 
 
-# order: groups of sublayers in front of this one in its stack; latest: the same where its block is
-# called for the last time.
+# order: groups of sublayers before this one in its stack; latest: the same at the last call of its
+# block.
 # kinds: "attn" or "ffn", for each sublayer of the group.
-# stacks: stack -> layers, `stack` among them.
+# stacks: stack -> layers, including `stack`.
 PLACEMENTS = Registry(
     "placement",
     given=(
@@ -101,14 +100,14 @@ PLACEMENTS = Registry(
 )
 
 
-def normed(name: str) -> bool:
+def has_norms(name: str) -> bool:
     """Whether a placement has norms in its blocks."""
     return "norm" in PLACEMENTS.wanted(name)
 
 
 class SublayerNorms(nn.ModuleList):
-    """One norm shared by the sublayers of a group, or one for each. What they give is multiplied by
-    `factor`.
+    """One norm that the sublayers of a group share, or one for each. Their outputs are multiplied
+    by `factor`.
     """
 
     factor: Tensor | None
@@ -117,7 +116,7 @@ class SublayerNorms(nn.ModuleList):
         super().__init__(norm() for _ in range(1 if shared else parallel))
         if factor is None:
             self.factor = None
-        else:  # a tensor, for compilation would give each number a graph of its own
+        else:  # a tensor: compilation would create a separate graph for each number
             self.register_buffer("factor", torch.tensor(factor), persistent=False)
 
     def pairs(self, sublayers: Sequence[Sublayer]) -> list[tuple[nn.Module, Sublayer]]:

@@ -1,4 +1,4 @@
-"""A residual stream of length 1, whose tokens move on a sphere."""
+"""nGPT: a residual stream whose tokens have length 1."""
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,8 @@ def unit(x: Tensor) -> Tensor:
 
 
 class Step(nn.Module):
-    """alpha * (unit(y) - x): how far a channel goes from x towards y. What is stored starts at
-    `scale`, and alpha at `start`; where what is stored falls below 0, alpha is as far above.
+    """alpha * (unit(y) - x): a step from x towards y. The parameter starts at `scale` and alpha =
+    start / scale * |parameter| at `start`.
     """
 
     def __init__(self, dim: int, start: float, scale: float):
@@ -35,12 +35,12 @@ class NGPT(Placement):
     channel of each sublayer (nGPT: Loshchilov et al., 2024, arXiv:2410.01131, eq. 10 and 11).
 
     The stream starts as unit(embedding). alpha starts at alpha_init, about 1 / layers; the
-    parameter is alpha_scale / alpha_init of it (section 2.5), so that Adam moves alpha alpha_init /
-    alpha_scale times as fast as other weights. alpha is not negative: it is made of the parameter's
-    absolute value, as in the authors' code. Sublayers in parallel add their steps; one that
-    stochastic depth skips makes none. The rest of nGPT is said elsewhere: extra=unit_weights,
-    model.logit_scale=learned, ffn.scales=true, attn.qk_norm={name: each_head, after: true} with
-    norm=rms, and no weight decay: see experiment=ngpt.
+    parameter is alpha_scale / alpha_init times alpha (section 2.5), so that Adam changes alpha
+    alpha_init / alpha_scale times as fast as other weights. alpha is not negative: it is computed
+    from the parameter's absolute value, as in the authors' code. The steps of parallel sublayers
+    are added; a sublayer that stochastic depth skips adds none. The other options of nGPT are
+    extra=unit_weights, model.logit_scale=learned, ffn.scales=true, attn.qk_norm={name: each_head,
+    after: true} with norm=rms, and no weight decay; see experiment=ngpt.
     """
 
     final_norm = False
@@ -50,10 +50,8 @@ class NGPT(Placement):
         dim: int,
         parallel: int,
         *,
-        alpha_init: float = 0.05,  # start of alpha
-        alpha_scale: (
-            float | None
-        ) = None,  # start of the parameter that it is made of; null is 1 / sqrt(dim)
+        alpha_init: float = 0.05,  # initial value of alpha
+        alpha_scale: (float | None) = None,  # initial value of the parameter; null is 1 / sqrt(dim)
     ):
         super().__init__()
         scale = dim**-0.5 if alpha_scale is None else float(alpha_scale)

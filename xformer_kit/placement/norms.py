@@ -1,18 +1,18 @@
-"""Norms in front of a sublayer, behind it, around it, or nowhere."""
+"""Placements that differ only in their norms: before a sublayer, after it, both, or none."""
 
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
 
 @PLACEMENTS.register("pre", also_called=("pre_norm", "pre_ln", "prenorm"))
 class PreNorm(Placement):
-    """x + f(norm(x)): the residual stream stays untouched (Xiong et al., 2020, arXiv:2002.04745,
-    figure 1b).
+    """x + f(norm(x)): the residual stream itself is not normalised (Xiong et al., 2020,
+    arXiv:2002.04745, figure 1b).
 
     Sublayers in parallel are summed, x + f(norm(x)) + g(norm(x)) (Wang and Komatsuzaki, 2021,
     GPT-J). With `depth_scaled` a sublayer of layer l = 1, 2, ... of a stack reads norm(x) /
     sqrt(l), so that the stream's variance grows less with depth (LayerNorm scaling: Sun et al.,
-    2025, arXiv:2502.05795, section 4; they leave out init.depth_scaled beside it). Layers that
-    share a block have the l of their first.
+    2025, arXiv:2502.05795, section 4, used without init.depth_scaled). Layers that share a block
+    use the l of the first of them.
     """
 
     def __init__(
@@ -21,9 +21,9 @@ class PreNorm(Placement):
         depth: int,
         parallel: int,
         *,
-        # whether parallel sublayers read one norm (GPT-J) or one each (GPT-NeoX)
+        # whether parallel sublayers share one norm (GPT-J) or have one each (GPT-NeoX)
         shared: bool = True,
-        # whether what a norm gives is divided by sqrt(the number of the layer)
+        # whether the output of a norm is divided by sqrt(layer), counted from 1
         depth_scaled: bool = False,
     ):
         super().__init__()
@@ -37,7 +37,7 @@ class PreNorm(Placement):
 
 @PLACEMENTS.register("post", also_called=("post_norm", "post_ln", "postnorm"))
 class PostNorm(Placement):
-    """norm(x + f(x)): the sum is normalised, and so is the output (Vaswani et al., 2017,
+    """norm(x + f(x)): the residual stream is normalised after each sublayer (Vaswani et al., 2017,
     arXiv:1706.03762, section 3.1).
     """
 
@@ -54,8 +54,8 @@ class PostNorm(Placement):
 
 @PLACEMENTS.register("sandwich", also_called=("peri", "peri_ln", "sandwich_norm"))
 class Sandwich(Placement):
-    """x + norm_out(f(norm_in(x))): a norm before and behind (Ding et al., 2021, arXiv:2105.13290,
-    section 2.4).
+    """x + norm_out(f(norm_in(x))): a norm before and after each sublayer (Ding et al., 2021,
+    arXiv:2105.13290, section 2.4).
 
     Also called peri-LN (Kim et al., 2025, arXiv:2502.02732).
     """
@@ -65,7 +65,7 @@ class Sandwich(Placement):
         norm: MakeNorm,
         parallel: int,
         *,
-        # whether parallel sublayers read one norm or one each; each has its own behind it
+        # whether parallel sublayers share one norm before them; each has its own after it
         shared: bool = True,
     ):
         super().__init__()
@@ -81,9 +81,10 @@ class Sandwich(Placement):
 @PLACEMENTS.register(
     "output", also_called=("reordered", "reordered_norm", "post_sublayer", "olmo2")
 )
-class Output(Placement):
-    """x + norm(f(x)): a norm on what is added, none in front (OLMo 2's reordered norm: OLMo Team,
-    2025, arXiv:2501.00656, section 3.3.2). Sublayers in parallel have a norm each.
+class OutputNorm(Placement):
+    """x + norm(f(x)): a norm after each sublayer, none before it (OLMo 2's reordered norm: OLMo
+    Team, 2025, arXiv:2501.00656, section 3.3.2). Each of several parallel sublayers has its own
+    norm.
     """
 
     def __init__(self, norm: MakeNorm, parallel: int):
@@ -97,7 +98,7 @@ class Output(Placement):
 
 @PLACEMENTS.register("pre_and_sum", also_called=("pre_post",))
 class PreAndSumNorm(Placement):
-    """norm_sum(x + f(norm_in(x))): pre-norm and post-norm at once, so that the stream itself is
+    """norm_sum(x + f(norm_in(x))): pre-norm and post-norm together, so the residual stream is
     normalised too.
     """
 
@@ -108,7 +109,7 @@ class PreAndSumNorm(Placement):
         norm: MakeNorm,
         parallel: int,
         *,
-        # whether parallel sublayers read one norm or one each; their sum has one
+        # whether parallel sublayers share one norm before them; their sum has one
         shared: bool = True,
     ):
         super().__init__()
@@ -122,9 +123,7 @@ class PreAndSumNorm(Placement):
 
 @PLACEMENTS.register("none", also_called=("no_norm",))
 class NoPlacement(Placement):
-    """x + f(x), or f(x) without the residual stream: no norm anywhere, also none behind the last
-    block.
-    """
+    """x + f(x), or f(x) without the residual stream: no norms, also none after the last block."""
 
     final_norm = False
 

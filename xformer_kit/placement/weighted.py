@@ -1,6 +1,4 @@
-"""Factors of what is added or of the stream, beside norms: constants, or learned for each sublayer
-or channel.
-"""
+"""Placements with factors on the stream or on the sublayers' outputs: constant, or learned."""
 
 from collections.abc import Mapping
 
@@ -24,13 +22,13 @@ def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, floa
 
 @PLACEMENTS.register("deepnorm", also_called=("deep_norm", "deepnet"))
 class DeepNorm(Placement):
-    """norm(alpha x + f(x)), and matrices of values, outputs and feed-forward networks that start
-    beta times smaller (DeepNorm: Wang et al., 2022, arXiv:2203.00555, figure 2).
+    """norm(alpha x + f(x)), with a factor beta on the initial matrices of values, outputs and
+    feed-forward networks (DeepNorm: Wang et al., 2022, arXiv:2203.00555, figure 2).
 
-    With N encoder and M decoder layers, alpha and beta are (2N)^(1/4) and (8N)^(-1/4) in an encoder
-    alone, with M in a decoder alone; of both, 0.81 (N^4 M)^(1/16) and 0.87 (N^4 M)^(-1/16) in the
-    encoder, (3M)^(1/4) and (12M)^(-1/4) in the decoder. The paper draws from init=xavier, with
-    init.depth_scaled=false.
+    With N encoder and M decoder layers, alpha and beta are (2N)^(1/4) and (8N)^(-1/4) in a model
+    with only an encoder, and the same with M in a model with only a decoder; with both, 0.81 (N^4
+    M)^(1/16) and 0.87 (N^4 M)^(-1/16) in the encoder, (3M)^(1/4) and (12M)^(-1/4) in the decoder.
+    The paper uses init=xavier with init.depth_scaled=false.
     """
 
     final_norm = False
@@ -41,8 +39,8 @@ class DeepNorm(Placement):
         stack: str,
         stacks: Mapping[str, int],
         *,
-        alpha: float | None = None,  # factor of the residual stream; null is the figure's
-        beta: float | None = None,  # factor of the initial standard deviation; null is the figure's
+        alpha: float | None = None,  # factor of the residual stream; null is the paper's
+        beta: float | None = None,  # factor of the initial standard deviation; null is the paper's
     ):
         super().__init__()
         published = deepnorm_factors(stack, stacks)
@@ -65,7 +63,7 @@ class DeepNorm(Placement):
         return f"alpha={self.alpha:.4g}, beta={self.beta:.4g}"
 
 
-class Channels(nn.Module):
+class ChannelScale(nn.Module):
     """weight * x, a factor for each channel."""
 
     def __init__(self, dim: int, start: float):
@@ -81,7 +79,7 @@ class LayerScale(Placement):
     """x + weight * f(norm(x)) with a learned factor for each channel, small at the start (Touvron
     et al., 2021, arXiv:2103.17239, eq. 4).
 
-    It starts at 0.1 up to 18 layers, at 1e-5 up to 24, at 1e-6 beyond (section 2).
+    It starts at 0.1 up to 18 layers, at 1e-5 up to 24, at 1e-6 in deeper stacks (section 2).
     """
 
     def __init__(
@@ -91,15 +89,15 @@ class LayerScale(Placement):
         layers: int,
         parallel: int,
         *,
-        start: float | None = None,  # of the factors; null follows from the number of layers
-        # whether parallel sublayers read one norm or one each; each has its own factors
+        start: float | None = None,  # initial factor; null depends on the number of layers
+        # whether parallel sublayers share one norm; each has its own factors
         shared: bool = True,
     ):
         super().__init__()
         if start is None:
             start = 0.1 if layers <= 18 else 1e-5 if layers <= 24 else 1e-6
         self.norm = SublayerNorms(norm, parallel, shared)
-        self.scale = nn.ModuleList(Channels(dim, start) for _ in range(parallel))
+        self.scale = nn.ModuleList(ChannelScale(dim, start) for _ in range(parallel))
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state

@@ -1,18 +1,22 @@
-"""Where does a token stand? Position can enter at four places; each scheme overrides what it
-needs.
-"""
+"""Position encodings. A position acts at one or several of four places; see `position/base.py`."""
 
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
-from xformer_kit.position.base import POSITIONS, Position, plain, spread, still
+from xformer_kit.position.base import (
+    POSITIONS,
+    Position,
+    expand_heads,
+    positions_are_slots,
+    rotate_nothing,
+)
 from xformer_kit.position.content import (
     Disentangled,
     Shaw,
     TransformerXL,
-    apart,
-    chosen,
+    gather_columns,
+    token_distances,
 )
-from xformer_kit.position.relative import T5, Alibi, exact
-from xformer_kit.position.rotary import Rotary, Turns, unpaired
+from xformer_kit.position.relative import T5, Alibi, at_least_fp32
+from xformer_kit.position.rotary import Rotary, RotaryTables, odd_channel_fault
 from xformer_kit.position.scaling import SCALINGS
 
 __all__ = [
@@ -24,15 +28,15 @@ __all__ = [
     "LearnedPosition",
     "Position",
     "Rotary",
+    "RotaryTables",
     "Shaw",
     "Sinusoidal",
     "TransformerXL",
-    "Turns",
-    "apart",
-    "chosen",
-    "exact",
-    "plain",
-    "spread",
-    "still",
-    "unpaired",
+    "at_least_fp32",
+    "expand_heads",
+    "gather_columns",
+    "odd_channel_fault",
+    "positions_are_slots",
+    "rotate_nothing",
+    "token_distances",
 ]

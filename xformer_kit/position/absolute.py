@@ -15,9 +15,9 @@ class LearnedPosition(Position):
     """x + P[position], one learned row per position (Gehring et al., 2017, arXiv:1705.03122;
     Radford et al., 2018).
 
-    It knows no position beyond `model.max_len`. Positions count the real tokens of a document, so
-    padding on the left does not move them; OPT and BART begin with row 2, RoBERTa with the row
-    behind its padding's.
+    It supports at most `model.max_len` positions. Positions count the real tokens of a document, so
+    padding on the left does not change them; OPT and BART begin with row 2, RoBERTa with the row
+    after that of its padding token.
     """
 
     breaks = {"shift": "a row belongs to a place in the text"}
@@ -29,7 +29,7 @@ class LearnedPosition(Position):
         dim: int,
         max_len: int,
         *,
-        offset: int = 0,  # the row of the first position; those before it are never read
+        offset: int = 0,  # the row of the first position; rows before it are not used
     ):
         super().__init__()
         self.offset = offset
@@ -50,10 +50,10 @@ class LearnedPosition(Position):
 @POSITIONS.register("sinusoidal", also_called=("sine", "fourier"))
 class Sinusoidal(Position):
     """x + P, with P[p, 2i] = sin(p / theta^(2i / dim)), P[p, 2i + 1] = cos(the same) (Vaswani et
-    al., 2017, arXiv:1706.03762, section 3.5). Computed for the positions at hand, so there is no
-    longest one.
+    al., 2017, arXiv:1706.03762, section 3.5). It is computed for the positions of each batch, so
+    the length is unlimited.
 
-    With layout=concatenated all sines stand before all cosines, as in the authors' code and in
+    With layout=concatenated all sines come before all cosines, as in the authors' code and in
     Marian.
     """
 
@@ -66,7 +66,7 @@ class Sinusoidal(Position):
         theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
         layout: Literal[
             "interleaved", "concatenated"
-        ] = "interleaved",  # sine beside cosine, or all sines first
+        ] = "interleaved",  # sine next to cosine, or all sines first
     ):
         super().__init__()
         self.dim = dim
@@ -90,11 +90,11 @@ class Sinusoidal(Position):
     def embed(self, x: Tensor, tokens) -> Tensor:
         # Angles reach thousands, where fp32 is off by 1e-4: published tables are computed in
         # float64 and kept in fp32.
-        exact = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
-        rate = torch.arange(0, self.dim, 2, device=x.device, dtype=exact) * (
+        wide = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
+        rate = torch.arange(0, self.dim, 2, device=x.device, dtype=wide) * (
             -math.log(self.theta) / self.dim
         )
-        angle = tokens.position[..., None].to(exact) * rate.exp()  # (b, t) -> (b, t, dim / 2)
+        angle = tokens.position[..., None].to(wide) * rate.exp()  # (b, t) -> (b, t, dim / 2)
         waves = angle.sin(), angle.cos()
         table = (
             torch.cat(waves, -1)

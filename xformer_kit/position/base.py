@@ -1,9 +1,9 @@
-"""The contract of a position, and none at all. It enters at one or several places:
+"""The base class of position encodings, and `none`. A position enters at one or several places:
 
-embed:  on the token embeddings, before the first block     (learned, sinusoidal)
-rotate: on queries and keys, inside every attention         (rotary)
-bias:   added to the scaled scores, point-wise              (alibi, t5)
-scores: replaces the scores, where they depend on content   (shaw, transformer_xl,
+embed:  added to the token embeddings, before the first block     (learned, sinusoidal)
+rotate: applied to queries and keys, inside every attention       (rotary)
+bias:   added to the scaled scores, point-wise                    (alibi, t5)
+scores: replaces the scores, if they depend on content            (shaw, transformer_xl,
         disentangled)
 """
 
@@ -19,9 +19,9 @@ from xformer_kit.registry.traits import PositionTraits
 PLACES = ("embed", "rotate", "rotate_key", "bias", "scores")
 
 
-def plain(tokens: Tokens) -> bool:
-    """Whether the tokens' positions are their slots: then the number of tokens bounds them, without
-    a read from the device.
+def positions_are_slots(tokens: Tokens) -> bool:
+    """Whether the tokens' positions are their slots. If so, the number of tokens bounds the
+    positions, and no value has to be read from the device.
     """
     return tokens.position is tokens.slot
 
@@ -29,15 +29,16 @@ def plain(tokens: Tokens) -> bool:
 class Position(nn.Module):
     """Base of all positions: does nothing at each of the four places.
 
-    enters: the places where it enters, of `embed`, `rotate`, `bias` and `scores`; and `rotate_key`
-    if keys are rotated otherwise than queries, which changes their lengths. Those of its own
-    methods are among them; a position declares those of the tables that `begin` returns.
-    breaks: laws that it breaks, with the reason: `shift` if more matters than distances between
-    tokens.
+    enters: the places where it enters: `embed`, `rotate`, `bias` or `scores`; also `rotate_key` if
+    keys are rotated differently from queries, which changes their lengths. Places whose methods the
+    class overrides are added automatically; a position declares the places of the tables that
+    `begin` returns.
+    breaks: laws that it breaks, with the reason; `shift` if it depends on more than distances
+    between tokens.
     learned: whether its bias has weights.
     bounded: whether it supports at most model.max_len tokens.
 
-    An option `per_layer` states whether each layer has one of its own, in place of the stack's.
+    An option `per_layer` selects one module per layer instead of one per stack.
     """
 
     enters: tuple[str, ...] = ()
@@ -52,64 +53,62 @@ class Position(nn.Module):
         cls.enters = tuple(place for place in PLACES if place in own or place in cls.enters)
 
     def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Any:
-        """Called once per forward of the stack; returns what answers `rotate`, `bias` and `scores`
-        in this forward.
+        """Returns the object whose `rotate`, `bias` and `scores` are called in this forward of the
+        stack.
 
-        By default the position itself. One that needs tables returns a NamedTuple of them with
-        those methods. Keys are rotated before they are cached, so `key` holds the same new tokens
-        as `query`, after `cached` earlier ones; in attention to another stack it holds that stack's
-        tokens.
+        Called once per forward. By default it is the position itself; a position that needs tables
+        returns a NamedTuple of them with those methods. Keys are rotated before they are cached, so
+        `key` holds the same new tokens as `query`, after `cached` earlier ones; in cross attention
+        it holds the tokens of the other stack.
         """
         return self
 
     def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """x (b, t, dim) -> (b, t, dim)."""
+        """Embeddings x (b, t, dim) -> the same with the position added."""
         return x
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Queries or keys x (b, h, t, head_dim) -> the same shape. `tokens` is the context's query
-        or key.
-        """
+        """Rotates queries or keys x (b, h, t, head_dim). `tokens` is the context's query or key."""
         return x
 
     def rotate_key(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """The same for keys alone, where they turn otherwise than queries. Tables that define
-        `rotate` define both.
+        """Rotates keys, if they are rotated differently from queries. Tables that define `rotate`
+        define both.
         """
         return self.rotate(x, tokens)
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        """Added to the scaled scores. Point-wise like `Mask.allows`: broadcasts to (b, h, q, k)."""
+        """Returns what is added to the scaled scores. Point-wise like `Mask.allows`: it broadcasts
+        to (b, h, q, k).
+        """
         raise NotImplementedError
 
     def scores(self, attn: Any, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
-        """Scaled scores (b, h, q, k) in place of q k^T * scale; may use the attention's
-        projections. By default q k^T * scale and what `read` returned.
+        """Returns scaled scores (b, h, q, k) that replace q k^T * scale; may use the attention's
+        projections. By default q k^T * scale plus what `read` returned.
         """
-        content = q @ spread(k, q.shape[1]).mT * attn.scale
+        content = q @ expand_heads(k, q.shape[1]).mT * attn.scale
         return content + context.added_scores.to(content.dtype)
 
     def read(self, x: Tensor, context: AttentionContext, cache: Any) -> Tensor:
-        """What is added to the scaled scores of an attention with the input x (b, t, dim), (b, h,
-        q, k). `cache`: its own, None outside of generation.
+        """Returns what is added to the scaled scores of an attention with the input x (b, t, dim),
+        (b, h, q, k). `cache` is what `cache()` returned; None outside of generation.
         """
         raise NotImplementedError
 
     def cache(self, rows: int, length: int) -> Any:
-        """An empty cache for `read`, for `rows` sequences of at most `length` tokens; None if it
-        needs nothing of earlier tokens.
+        """Returns an empty cache for `read`, for `rows` sequences of at most `length` tokens; None
+        if `read` needs nothing of earlier tokens.
         """
         return None
 
     def score_gain(self) -> float:
-        """Factor on the scale of scores, which an attention takes that shows a position some of its
-        channels alone.
-        """
+        """Factor on the score scale of an attention that rotates only some of its channels."""
         return 1.0
 
-    def stale(self, held: Tokens, total: int) -> bool:
-        """Whether what a cache holds of the tokens `held` is wrong beside `total` tokens, because
-        the position of all of them changes with the length. The whole text is then read anew.
+    def needs_recompute(self, cached: Tokens, total: int) -> bool:
+        """Whether cached keys of the tokens `cached` are wrong for a text of `total` tokens,
+        because rotations depend on the length. The whole text is then computed again.
         """
         return False
 
@@ -124,13 +123,13 @@ class Position(nn.Module):
         )
 
 
-def still(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
-    """The `rotate` and `rotate_key` of tables that turn nothing."""
+def rotate_nothing(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
+    """Returns x: the `rotate` and `rotate_key` of tables that do not rotate."""
     return x
 
 
-def spread(x: Tensor, heads: int) -> Tensor:
-    """Keys for every query head: (b, kv, k, d) -> (b, h, k, d)."""
+def expand_heads(x: Tensor, heads: int) -> Tensor:
+    """Repeats keys for every query head: (b, kv, k, d) -> (b, h, k, d)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
@@ -141,8 +140,8 @@ POSITIONS = Registry(
 
 @POSITIONS.register("none", also_called=("nope",))
 class NoPosition(Position):
-    """No position: a causal decoder can still count (Haviv et al., 2022, arXiv:2203.16634;
-    Kazemnejad et al., 2023).
+    """No position encoding: a causal decoder can learn positions from the mask (Haviv et al., 2022,
+    arXiv:2203.16634; Kazemnejad et al., 2023).
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Positions whose component in a score depends on what the tokens hold."""
+"""Positions that add a term to each score, which depends on the content of the tokens."""
 
 import math
 
@@ -6,28 +6,28 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.model.tokens import AttentionContext
-from xformer_kit.position.base import POSITIONS, Position, plain, spread
+from xformer_kit.position.base import POSITIONS, Position, expand_heads, positions_are_slots
 from xformer_kit.registry import Fault, at_least
 
 
-def apart(context: AttentionContext) -> Tensor:
-    """How many tokens a key stands before a query, (b, 1, q, k); below 0 where behind."""
+def token_distances(context: AttentionContext) -> Tensor:
+    """Query position minus key position, (b, 1, q, k); negative for later keys."""
     return context.query.position[:, None, :, None] - context.key.position[:, None, None, :]
 
 
-def chosen(x: Tensor, index: Tensor) -> Tensor:
-    """The column of x (b, h, q, n) that index (b or 1, 1, q, k) names -> (b, h, q, k)."""
+def gather_columns(x: Tensor, index: Tensor) -> Tensor:
+    """Gathers columns: x (b, h, q, n), index (b or 1, 1, q, k) -> (b, h, q, k)."""
     return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
 
 
 @POSITIONS.register("shaw", also_called=("relative_keys", "relative_position_representations"))
 class Shaw(Position):
-    """q_i (k_j + a[clip(j - i, -span, span)])^T * scale, one learned vector for each distance,
-    shared by the heads (Shaw et al., 2018, arXiv:1803.02155, eq. 2 to 5). Farther tokens count as
-    `span` away, so that there is no longest text.
+    """q_i (k_j + a[clip(j - i, -span, span)])^T * scale, with one learned vector per distance that
+    all heads share (Shaw et al., 2018, arXiv:1803.02155, eq. 2 to 5). Larger distances count as
+    `span`, so the length is unlimited.
 
-    The paper's second table, which is added to the values (eq. 3), gains nothing there (table 3)
-    and is left out.
+    The paper's second table, which is added to the values (eq. 3), does not improve results there
+    (table 3) and is left out.
     """
 
     looked_up = True
@@ -36,8 +36,8 @@ class Shaw(Position):
         self,
         head_dim: int,
         *,
-        span: int = 16,  # tokens to either side that are told apart
-        per_layer: bool = True,  # a table for each layer; false: one for the stack
+        span: int = 16,  # largest distance with a vector of its own, in tokens, on each side
+        per_layer: bool = True,  # one table per layer; false: one per stack
     ):
         super().__init__()
         self.span = span
@@ -48,8 +48,10 @@ class Shaw(Position):
         yield from at_least(options, "token", span=1)
 
     def scores(self, attn, q, k, context):
-        index = (-apart(context)).clamp(-self.span, self.span) + self.span
-        return (q @ spread(k, q.shape[1]).mT + chosen(q @ self.weight.T, index)) * attn.scale
+        index = (-token_distances(context)).clamp(-self.span, self.span) + self.span
+        return (
+            q @ expand_heads(k, q.shape[1]).mT + gather_columns(q @ self.weight.T, index)
+        ) * attn.scale
 
 
 @POSITIONS.register("transformer_xl", also_called=("xl", "xlnet", "relative_sinusoidal"))
@@ -57,7 +59,7 @@ class TransformerXL(Position):
     """((q_i + u) k_j^T + (q_i + v) (W R[i - j])^T) * scale, with the sinusoid R of the distance
     (Dai et al., 2019, arXiv:1901.02860, section 3.3).
 
-    u and v are learned for each head, and so is the projection W. There is no longest text.
+    u, v and the projection W are learned for each head. The length is unlimited.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class TransformerXL(Position):
         head_dim: int,
         *,
         theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
-        per_layer: bool = True,  # W, u and v for each layer; false: one of each for the stack
+        per_layer: bool = True,  # W, u and v per layer; false: one of each per stack
     ):
         super().__init__()
         self.dim = dim
@@ -92,15 +94,19 @@ class TransformerXL(Position):
 
     def scores(self, attn, q, k, context):
         u, v = self.u[:, None], self.v[:, None]
-        content = (q + u) @ spread(k, q.shape[1]).mT
-        by_slots = not context.cross and plain(context.query) and plain(context.key)
+        content = (q + u) @ expand_heads(k, q.shape[1]).mT
+        by_slots = (
+            not context.cross
+            and positions_are_slots(context.query)
+            and positions_are_slots(context.key)
+        )
         return (
             content
             + (self._by_table(q + v, context) if by_slots else self._by_angles(q + v, context))
         ) * attn.scale
 
     def _by_table(self, q: Tensor, context: AttentionContext) -> Tensor:
-        """q_i (W R[i - j])^T with one row of W R for each distance; the numbers of tokens bound
+        """q_i (W R[i - j])^T with one row of W R per distance; the numbers of tokens bound the
         distances.
         """
         first, last = 1 - context.query.length, context.key.length - 1
@@ -108,12 +114,12 @@ class TransformerXL(Position):
         far = (
             self.r(waves).unflatten(-1, (q.shape[1], -1)).transpose(0, 1)
         )  # (n, dim) -> (h, n, head_dim)
-        return chosen(q @ far.mT, apart(context) - first)
+        return gather_columns(q @ far.mT, token_distances(context) - first)
 
     def _by_angles(self, q: Tensor, context: AttentionContext) -> Tensor:
-        """The same for any positions, whose bounds only the device has: sin(i - j) and cos(i - j)
-        are products of the sines and cosines of i and j, so that a score is a product of dim
-        channels.
+        """q_i (W R[i - j])^T for any positions, whose bounds are known only on the device: sin(i -
+        j) and cos(i - j) are sums of products of the sines and cosines of i and j, so a score is a
+        product over dim channels.
         """
         query, key = (
             self._waves(tokens.position).to(q.dtype)[:, None]
@@ -123,11 +129,11 @@ class TransformerXL(Position):
         of_sin, of_cos = (q @ self.r.weight.unflatten(0, (q.shape[1], -1))).chunk(
             2, -1
         )  # (b, h, t, dim / 2)
-        turned = torch.cat([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], -1)
-        return turned @ key.mT
+        rotated = torch.cat([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], -1)
+        return rotated @ key.mT
 
     def _waves(self, distance: Tensor) -> Tensor:
-        """All sines, then all cosines, (...) -> (..., dim)."""
+        """Sines, then cosines, (...) -> (..., dim)."""
         wide = (
             torch.float32 if distance.device.type == "mps" else torch.float64
         )  # mps has no float64
@@ -140,12 +146,12 @@ class TransformerXL(Position):
 
 @POSITIONS.register("disentangled", also_called=("deberta",))
 class Disentangled(Position):
-    """(Qc Kc^T + Qc Kr[i - j]^T + Kc Qr[i - j]^T) * scale / sqrt(terms), r a table of distances (He
-    et al., 2021, arXiv:2006.03654, eq. 4).
+    """(Qc Kc^T + Qc Kr[i - j]^T + Kc Qr[i - j]^T) * scale / sqrt(terms), with a table r of
+    distances (He et al., 2021, arXiv:2006.03654, eq. 4).
 
-    The table goes through the attention's own query and key projections, and has logarithmic
-    buckets, as in DeBERTa v2 and v3 (arXiv:2111.09543). Farther tokens share a row, so that there
-    is no longest text.
+    The attention's own query and key projections are applied to the table, which has logarithmic
+    buckets, as in DeBERTa v2 and v3 (arXiv:2111.09543). Large distances share a row, so the length
+    is unlimited.
     """
 
     # Paper: the third term has Qr[j - i].   Here, as in the released code and checkpoints: Qr[i -
@@ -157,19 +163,19 @@ class Disentangled(Position):
         self,
         dim: int,
         *,
-        buckets: int = 256,  # rows of the table for either direction
+        buckets: int = 256,  # rows of the table for each direction
         longest: (
             int | None
-        ) = 512,  # tokens: rows widen from buckets / 2 up to it; null: a row per distance
-        content_to_position: bool = True,  # whether queries meet the table's keys
-        position_to_content: bool = True,  # whether keys meet the table's queries
-        norm: bool = False,  # whether the table goes through a LayerNorm, as in DeBERTa v2
+        ) = 512,  # tokens: rows grow from buckets / 2 up to it; null: a row per distance
+        content_to_position: bool = True,  # whether queries are multiplied by the table's keys
+        position_to_content: bool = True,  # whether keys are multiplied by the table's queries
+        norm: bool = False,  # whether the table is normalised by a LayerNorm, as in DeBERTa v2
     ):
         super().__init__()
         self.buckets = buckets
         self.longest = longest
-        self.to_place = content_to_position
-        self.from_place = position_to_content
+        self.content_to_position = content_to_position
+        self.position_to_content = position_to_content
         self.weight = nn.Parameter(torch.zeros(2 * buckets, dim))
         self.norm = nn.LayerNorm(dim, eps=1e-7) if norm else nn.Identity()
 
@@ -183,7 +189,7 @@ class Disentangled(Position):
         if not (options.content_to_position or options.position_to_content):
             yield Fault(
                 "position_to_content",
-                "one of the two terms must stay",
+                "one of the two terms must be true",
                 got="neither",
                 fix="Choose position=none for none.",
             )
@@ -193,23 +199,24 @@ class Disentangled(Position):
         if not context.attn.projects:
             yield Fault(
                 "",
-                "disentangled sends its table through the queries' and keys' projections, and attn"
-                f" '{context.names['attn']}' has none of that kind",
+                "disentangled applies the query and key projections to its table, and attn"
+                f" '{context.names['attn']}' has no such projections",
                 fix="Use attn=multi_head.",
             )
 
     def scores(self, attn, q, k, context):
         heads, table = q.shape[1], self.norm(self.weight)[None]
-        k, row = spread(k, heads), self.row(apart(context))  # (b, 1, q, k)
+        k, row = expand_heads(k, heads), self.row(token_distances(context))  # (b, 1, q, k)
         total = q @ k.mT
-        if self.to_place:
-            total = total + chosen(q @ spread(attn.keys_of(table), heads).mT, row)
-        if self.from_place:
-            total = total + chosen(k @ attn.queries_of(table).mT, row.mT).mT
-        return total * (attn.scale / math.sqrt(1 + self.to_place + self.from_place))
+        if self.content_to_position:
+            total = total + gather_columns(q @ expand_heads(attn.keys_of(table), heads).mT, row)
+        if self.position_to_content:
+            total = total + gather_columns(k @ attn.queries_of(table).mT, row.mT).mT
+        terms = 1 + self.content_to_position + self.position_to_content
+        return total * (attn.scale / math.sqrt(terms))
 
     def row(self, distance: Tensor) -> Tensor:
-        """query - key, in tokens -> a row of the table, of the same shape."""
+        """Maps query - key, in tokens, to a row of the table, of the same shape."""
         if self.longest is not None:
             middle = self.buckets // 2
             far = (distance.abs().clamp(min=middle).float() / middle).log() / math.log(

@@ -1,4 +1,4 @@
-"""Positions that add to a score what follows from the distance alone."""
+"""Positions that add a bias to each score, which depends only on the distance."""
 
 import math
 from typing import Literal
@@ -11,20 +11,21 @@ from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.registry import Fault, Unused, above, at_least
 
 
-def exact(x: Tensor) -> Tensor:
-    """In fp32, or fp64 where it is: bf16 tells no two positions above 256 apart."""
+def at_least_fp32(x: Tensor) -> Tensor:
+    """x in fp32, or in fp64 if it is: bf16 cannot represent all integers above 256."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 @POSITIONS.register("alibi")
 class Alibi(Position):
-    """Lower a score by slope * distance, one slope per head: 2^(-exponent i / heads) (Press et al.,
-    2021, arXiv:2108.12409, section 3). Nothing is learned, and there is no longest text.
+    """Subtracts slope * distance from each score, with one slope per head, 2^(-exponent i / heads)
+    (Press et al., 2021, arXiv:2108.12409, section 3). Nothing is learned, and the length is
+    unlimited.
 
-    For a number of heads that is no power of two there are two published rules. press: the slopes
-    of p heads, the power of two below, and every other one of 2 p, as in the authors' code, in
-    BLOOM and, written otherwise, in MPT. geometric: the same ratio from head to head, as the
-    paper's text has it for any number.
+    If the number of heads is not a power of two, there are two published rules. press: the slopes
+    of p heads, with p the next lower power of two, and every second slope of 2 p heads, as in the
+    authors' code, in BLOOM and, in another form, in MPT. geometric: the same ratio from head to
+    head, as in the paper's text.
     """
 
     slope: Tensor
@@ -33,10 +34,10 @@ class Alibi(Position):
         self,
         heads: int,
         *,
-        slopes: Literal["press", "geometric"] = "press",  # the rule where heads is no power of two
-        # the flattest slope is 2^-exponent, and 2^(-exponent / heads) the steepest
+        slopes: Literal["press", "geometric"] = "press",  # the rule if heads is not a power of two
+        # the smallest slope is 2^-exponent, the largest 2^(-exponent / heads)
         exponent: float = 8.0,
-        # whether later tokens are lowered like earlier ones; false: they are not lowered
+        # whether scores of later tokens are lowered like those of earlier ones; false: unchanged
         symmetric: bool = True,
     ):
         super().__init__()
@@ -57,13 +58,13 @@ class Alibi(Position):
     def cannot(cls, options, context):
         heads = context.options["attn"].get("heads")
         if options.slopes == "geometric" and heads and heads & (heads - 1) == 0:
-            why = "is a rule for a number of heads that is no power of two, and attn.heads is one"
+            why = "applies if attn.heads is not a power of two, and it is one"
             yield Unused("slopes", why, got=f"'geometric' and {heads}", fix="Leave it 'press'.")
         if not options.symmetric and not context.mask.sees_future:
             mask = context.names["mask"]
             yield Unused(
                 "symmetric",
-                f"is about later tokens, of which mask={mask} shows none",
+                f"affects only later tokens, and mask={mask} hides them",
                 got="false",
                 fix="Leave it true.",
             )
@@ -78,9 +79,9 @@ class T5(Position):
     """One learned bias for each head and each bucket of distances (Raffel et al., 2020, JMLR
     21(140), section 2.1).
 
-    One distance to a bucket in the first half of them, then logarithmically wider ones up to
-    `longest`, and all farther ones in the last, rounded as in the released code. There is no
-    longest text.
+    The first half of the buckets hold one distance each, the others grow logarithmically up to
+    `longest`, and the last one holds all larger distances, rounded as in the released code. The
+    length is unlimited.
     """
 
     looked_up = learned = True
@@ -90,12 +91,12 @@ class T5(Position):
         heads: int,
         stack: str,
         *,
-        buckets: int = 32,  # distances that are told apart
-        longest: int = 128,  # tokens; what lies farther away shares the last bucket
+        buckets: int = 32,  # distances with a bias of their own
+        longest: int = 128,  # tokens; all larger distances share the last bucket
         bidirectional: (
             bool | None
         ) = None,  # half of the buckets for later tokens, else 0; null: in an encoder
-        # a table for each layer, as in UMT5, in place of one for the stack
+        # one table per layer, as in UMT5, instead of one per stack
         per_layer: bool = False,
     ):
         super().__init__()
@@ -118,18 +119,18 @@ class T5(Position):
         ]  # (b, 1, q, k), (1, h, 1, 1) -> (b, h, q, k)
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """query - key, in tokens -> a row of the table, of the same shape."""
+        """Maps query - key, in tokens, to a row of the table, of the same shape."""
         count, first = self.buckets, torch.zeros_like(distance)
         if self.bidirectional:
             count //= 2
             first, distance = (distance < 0).long() * count, distance.abs()
         distance = distance.clamp(min=0)
-        alone = count // 2
+        exact = count // 2
         far = (
-            (distance.clamp(min=1).float() / alone).log()
-            / math.log(self.longest / alone)
-            * (count - alone)
+            (distance.clamp(min=1).float() / exact).log()
+            / math.log(self.longest / exact)
+            * (count - exact)
         )
         return first + torch.where(
-            distance < alone, distance, (alone + far.long()).clamp(max=count - 1)
+            distance < exact, distance, (exact + far.long()).clamp(max=count - 1)
         )

@@ -1,4 +1,4 @@
-"""Positions as rotations of queries and keys."""
+"""Rotary position: rotations of queries and keys."""
 
 import math
 from collections.abc import Iterator
@@ -9,65 +9,71 @@ from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.position.scaling import AS_TRAINED, SCALINGS, Scaling
+from xformer_kit.position.scaling import NO_SCALING, SCALINGS, Scaling
 from xformer_kit.registry import AttentionTraits, Context, Fault, Options, above, at_least, near
 
 Table = tuple[Tensor, Tensor]
 
 
-class Turns(NamedTuple):
-    """The cosines of one forward, and its sines with the sign that each channel of a pair takes.
+class RotaryTables(NamedTuple):
+    """Cosines and signed sines of one forward.
 
-    Pairs (i, i + r / 2): (b, 1, t, 1, r / 2) and (b, 1, t, 2, r / 2); pairs (2i, 2i + 1): (b, 1, t,
-    r / 2, 1) and (b, 1, t, r / 2, 2). The first r channels of a head turn.
+    Shapes for pairs (i, i + r / 2): (b, 1, t, 1, r / 2) and (b, 1, t, 2, r / 2); for pairs (2i, 2i
+    + 1): (b, 1, t, r / 2, 1) and (b, 1, t, r / 2, 2). The first r channels of a head are rotated.
     """
 
     query: Tokens
     of_query: Table
     of_key: Table
-    turned: int | None = None  # r, None for all channels
+    rotated_channels: int | None = None  # r, None for all channels
     interleaved: bool = False
-    # as many of as many query heads turn, the last ones; None: all
-    heads: tuple[int, int] | None = None
+    # (n, heads): the last n of the query heads are rotated; None: all
+    rotated_heads: tuple[int, int] | None = None
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        if self.heads is None:
+        if self.rotated_heads is None:
             return self._rotated(x, tokens)
-        some, of = self.heads
-        rest = x.shape[1] - x.shape[1] * some // of
+        rotated, heads = self.rotated_heads
+        rest = x.shape[1] - x.shape[1] * rotated // heads
         return torch.cat([x[:, :rest], self._rotated(x[:, rest:], tokens)], 1)
 
     def _rotated(self, x: Tensor, tokens: Tokens) -> Tensor:
         table = self.of_query if tokens.slot is self.query.slot else self.of_key
-        if self.turned is None:
-            return self._turn(x, table)
-        return torch.cat([self._turn(x[..., : self.turned], table), x[..., self.turned :]], -1)
+        if self.rotated_channels is None:
+            return self._rotate_pairs(x, table)
+        return torch.cat(
+            [
+                self._rotate_pairs(x[..., : self.rotated_channels], table),
+                x[..., self.rotated_channels :],
+            ],
+            -1,
+        )
 
     def rotate_key(self, x: Tensor, tokens: Tokens) -> Tensor:
         return self.rotate(x, tokens)
 
-    def _turn(self, x: Tensor, table: Table) -> Tensor:
+    def _rotate_pairs(self, x: Tensor, table: Table) -> Tensor:
         cos, sin = table
         # (b, h, t, r) -> (b, h, t, 2, r / 2), or (b, h, t, r / 2, 2)
         pair = x.unflatten(-1, (-1, 2)) if self.interleaved else x.unflatten(-1, (2, -1))
-        # (a, b) cos + (b, a) (-sin, sin): two passes over x, where a formula for each half takes
-        # eight over halves.
-        turned = (pair * cos.to(x.dtype)).addcmul_(
+        # (a, b) cos + (b, a) (-sin, sin): two passes over x, instead of eight over halves of it
+        # with one formula per half.
+        rotated = (pair * cos.to(x.dtype)).addcmul_(
             pair.flip(-1 if self.interleaved else -2), sin.to(x.dtype)
         )
-        return turned.flatten(-2)
+        return rotated.flatten(-2)
 
 
 @POSITIONS.register("rotary", also_called=("rope",))
 class Rotary(Position):
-    """Turn pair i of r channels of a head by position * theta^(-2i / r), in queries and keys alike
-    (Su et al., 2021, arXiv:2104.09864, eq. 34).
+    """Rotates pair i of r channels of a head by position * theta^(-2i / r), in queries and keys (Su
+    et al., 2021, arXiv:2104.09864, eq. 34).
 
-    So scores depend on distances only. r = fraction * head_dim, the first channels, as in GPT-J and
-    GPT-NeoX (Black et al., 2022, arXiv:2204.06745, section 2.1).
-    rotated_heads: the other heads know no position, as some layers do in Yang et al., 2025,
-    arXiv:2501.18795. There is no longest text; `scaling` changes the rates for texts longer than
-    those of the training.
+    Scores then depend only on distances. The first r = fraction * head_dim channels are rotated, as
+    in GPT-J and GPT-NeoX (Black et al., 2022, arXiv:2204.06745, section 2.1).
+    rotated_heads: the other heads have no position encoding, as some layers in Yang et al., 2025,
+    arXiv:2501.18795. The length is unlimited; `scaling` changes the rates for texts longer than in
+    training.
     """
 
     # Paper: pairs (0, 1), (2, 3), ..., here interleaved.   Default: pairs (i, i + r / 2), as in
@@ -85,19 +91,19 @@ class Rotary(Position):
         theta: float = 10_000.0,  # base of the wavelengths, tokens
         rotated_heads: (
             int | None
-        ) = None,  # query heads that turn with their keys, the last ones; null is all
-        fraction: float = 1.0,  # share of a head's channels that turn, from the first on
+        ) = None,  # query heads that are rotated with their keys, the last ones; null is all
+        fraction: float = 1.0,  # share of a head's channels that are rotated, the first ones
         pairing: Literal[
             "half", "interleaved"
         ] = "half",  # channel i with i + r / 2, or 2i with 2i + 1
-        scaling: Scaling = AS_TRAINED,  # how rates change for texts longer than in training
+        scaling: Scaling = NO_SCALING,  # how rates change for texts longer than in training
     ):
         super().__init__()
-        self.turned = int(head_dim * fraction)
+        self.rotated_channels = int(head_dim * fraction)
         self.theta = theta
-        self.trained = max_len
-        self.some = None if rotated_heads in (None, heads) else (rotated_heads, heads)
-        self.all = self.turned == head_dim
+        self.trained_len = max_len
+        self.rotated_heads = None if rotated_heads in (None, heads) else (rotated_heads, heads)
+        self.rotates_all_channels = self.rotated_channels == head_dim
         self.interleaved = pairing == "interleaved"
         self.scaling = scaling
 
@@ -113,7 +119,10 @@ class Rotary(Position):
         head_dim = context.attn.head_dim
         if not head_dim:
             return  # a fault of the attention
-        wrong = [*unpaired(context, options.fraction), *cls._heads(options, context.attn)]
+        wrong = [
+            *odd_channel_fault(context, options.fraction),
+            *cls._head_faults(options, context.attn),
+        ]
         if wrong:
             yield wrong[0]
             return
@@ -133,8 +142,8 @@ class Rotary(Position):
             )
 
     @staticmethod
-    def _heads(options: Options, attn: AttentionTraits) -> Iterator[Fault]:
-        """Why so many heads cannot turn."""
+    def _head_faults(options: Options, attn: AttentionTraits) -> Iterator[Fault]:
+        """The faults of `rotated_heads`."""
         some, heads, keys = options.rotated_heads, attn.heads, attn.kv_heads
         if some is None or (some <= heads and some * keys % heads == 0):
             return
@@ -148,79 +157,85 @@ class Rotary(Position):
             return
         yield Fault(
             "rotated_heads",
-            f"must be a multiple of the {heads // keys} query heads that share a key, which turns"
-            " for all of them or for none, and at most attn.heads",
+            f"must be a multiple of the {heads // keys} query heads that share a key, which is"
+            " rotated for all of them or for none, and at most attn.heads",
             got=f"{some} and {heads}",
             fix=f"Try {near(some, list(range(heads // keys, heads + 1, heads // keys)))}, or null.",
         )
 
-    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Turns:
+    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:
         table = self._table(query)
         of_key = table if key.position is query.position else self._table(key)
-        return Turns(
-            query, table, of_key, None if self.all else self.turned, self.interleaved, self.some
+        return RotaryTables(
+            query,
+            table,
+            of_key,
+            None if self.rotates_all_channels else self.rotated_channels,
+            self.interleaved,
+            self.rotated_heads,
         )
 
     def score_gain(self) -> float:
         return self.scaling.score_gain()
 
-    def stale(self, held: Tokens, total: int) -> bool:
-        uneven = held.real is not None or held.document is not None
-        return self.scaling.stale(held.length, total, uneven, self.trained)
+    def needs_recompute(self, cached: Tokens, total: int) -> bool:
+        uneven = cached.real is not None or cached.document is not None
+        return self.scaling.needs_recompute(cached.length, total, uneven, self.trained_len)
 
     def _table(self, tokens: Tokens) -> Table:
         position = tokens.position
-        share = (
-            torch.arange(0, self.turned, 2, device=position.device, dtype=torch.float32)
-            / self.turned
+        exponent = (
+            torch.arange(0, self.rotated_channels, 2, device=position.device, dtype=torch.float32)
+            / self.rotated_channels
         )
         length = lengths(tokens)[..., None] if self.scaling.by_length else position
-        rates = self.scaling.rates(self.theta, share, length, self.trained)
+        rates = self.scaling.rates(self.theta, exponent, length, self.trained_len)
         angle = position[..., None].float() * rates  # (b, t) -> (b, t, r / 2)
-        gain, pairs = self.scaling.gain(self.trained), -1 if self.interleaved else -2
+        gain, pairs = self.scaling.gain(self.trained_len), -1 if self.interleaved else -2
         cos, sin = (wave[:, None].unsqueeze(pairs) for wave in (angle.cos(), angle.sin()))
         cos, sin = cos if gain == 1 else cos * gain, sin if gain == 1 else sin * gain
         return cos, torch.cat([-sin, sin], pairs)
 
     def extra_repr(self) -> str:
-        return f"{self.turned}, theta={self.theta:g}, {self.scaling}"
+        return f"{self.rotated_channels}, theta={self.theta:g}, {self.scaling}"
 
 
-def unpaired(context: Context, fraction: float = 1.0) -> Iterator[Fault]:
-    """The fault if the channels of a head that turn make no pairs, with the nearest that would."""
+def odd_channel_fault(context: Context, fraction: float = 1.0) -> Iterator[Fault]:
+    """The fault of an odd number of rotated channels per head, with the next even number."""
     option, head_dim = context.attn.head_dim_option, context.attn.head_dim
-    turned = int(head_dim * fraction)
-    if turned % 2 == 0 and (turned or not head_dim):
+    rotated_channels = int(head_dim * fraction)
+    if rotated_channels % 2 == 0 and (rotated_channels or not head_dim):
         return
     width = (
         f"attn.{option}" if option in context.options["attn"] else "model.dim"
     )  # one head has all channels
-    why, more = f"{context.names['position']} turns pairs of channels, so", head_dim + head_dim % 2
+    why, next_even = (
+        f"{context.names['position']} turns pairs of channels, so",
+        head_dim + head_dim % 2,
+    )
     if fraction == 1:
         yield Fault(
             "",
             f"{why} {width} must be even",
             got=head_dim,
-            fix=f"Try {width}={more}, or position=none.",
+            fix=f"Try {width}={next_even}, or position=none.",
         )
         return
-    wanted = turned + 2 - turned % 2
+    wanted = rotated_channels + 2 - rotated_channels % 2
     shares = (math.ceil(wanted / head_dim * 10**digits) / 10**digits for digits in range(1, 9))
-    way_out = next(
+    fix = next(
         (f"position.fraction={x:g}" for x in shares if int(head_dim * x) == wanted and x <= 1), None
     )
     yield Fault(
         "",
         f"{why} position.fraction * {width} must be an even number of at least 2 channels",
-        got=f"{fraction} * {head_dim}, which is {turned}",
-        fix=f"Try {way_out or f'{width}={more} position.fraction=1'}.",
+        got=f"{fraction} * {head_dim}, which is {rotated_channels}",
+        fix=f"Try {fix or f'{width}={next_even} position.fraction=1'}.",
     )
 
 
 def lengths(tokens: Tokens) -> Tensor:
-    """Tokens of the text that each token belongs to, as positions count them, broadcasting to (b,
-    t).
-    """
+    """The length of each token's text, as positions count it, broadcasting to (b, t)."""
     position, document = tokens.position, tokens.document
     if document is None:
         return position.amax(-1, keepdim=True) + 1
@@ -229,5 +244,5 @@ def lengths(tokens: Tokens) -> Tensor:
     slots = torch.arange(document.shape[-1], device=document.device).expand_as(document)
     end = (
         slots.where(last, document.shape[-1] - 1).flip(-1).cummin(-1).values.flip(-1)
-    )  # where its document ends
+    )  # the last slot of its document
     return position.expand_as(document).gather(-1, end) + 1

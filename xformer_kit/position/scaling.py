@@ -1,7 +1,7 @@
-"""How is a rotation stretched over texts longer than those it was trained on?
+"""Scaling of rotary positions for texts longer than in training.
 
-Without scaling, pair i of the r channels that turn has the rate theta^(-2i / r), radians per token.
-Each choice changes the rates, and some the length of what is turned.
+Without scaling, pair i of the r rotated channels has the rate theta^(-2i / r), radians per token.
+Every scaling changes the rates; some also multiply queries and keys by a gain.
 """
 
 import math
@@ -14,36 +14,36 @@ from xformer_kit.registry import Fault, Registry, above, at_least
 
 
 class Scaling:
-    """Base of all scalings: rates as they are."""
+    """Base of all scalings: returns the rates without change."""
 
     @property
     def by_length(self) -> bool:
-        """Whether rates depend on the length of the text, and what a cache holds may be stale."""
-        return type(self).stale is not Scaling.stale
+        """Whether rates depend on the length of the text, so cached keys may become wrong."""
+        return type(self).needs_recompute is not Scaling.needs_recompute
 
-    def rates(self, theta: float, share: Tensor, length: Tensor, trained: int) -> Tensor:
-        """Radians per token. `share` is 2i / r for each pair, (r / 2,) in fp32; `length` the tokens
-        of each text, broadcasting to (..., 1); `trained` the tokens that the model is built for,
-        which `original` overrides.
+    def rates(self, theta: float, exponent: Tensor, length: Tensor, trained_len: int) -> Tensor:
+        """Returns radians per token. `exponent`: 2i / r for each pair, (r / 2,) in fp32; `length`:
+        tokens of each text, broadcasting to (..., 1); `trained_len`: model.max_len, which the
+        option `original` overrides.
         """
-        return theta**-share
+        return theta**-exponent
 
-    def gain(self, trained: int) -> float:
-        """Factor on turned queries and keys; scores take its square."""
+    def gain(self, trained_len: int) -> float:
+        """Factor on rotated queries and keys; scores are multiplied by its square."""
         return 1.0
 
     def score_gain(self) -> float:
-        """Factor on all scores, where an attention shows a position some of its channels alone."""
+        """Factor on all scores of an attention that rotates only some of its channels."""
         return 1.0
 
-    def stale(self, held: int, total: int, uneven: bool, trained: int) -> bool:
-        """Whether what a cache holds of `held` tokens is wrong beside `total`. `uneven`: texts end
-        at different tokens.
+    def needs_recompute(self, cached: int, total: int, uneven: bool, trained_len: int) -> bool:
+        """Whether cached keys of `cached` tokens are wrong for texts of `total` tokens. `uneven`:
+        whether texts of the batch have different lengths.
         """
         return False
 
     def pairs(self) -> int | None:
-        """The number of pairs that it has rates for; None for any."""
+        """The number of pairs that it has rates for; None if any number is possible."""
         return None
 
 
@@ -53,17 +53,17 @@ SCALINGS = Registry("scaling", base=Scaling, group="position.scaling")
 @SCALINGS.register("none", also_called=("default", "null"))
 @dataclass(frozen=True)
 class Unscaled(Scaling):
-    """theta^(-2i / r), whatever the length (Su et al., 2021, arXiv:2104.09864, eq. 15)."""
+    """theta^(-2i / r) for any length (Su et al., 2021, arXiv:2104.09864, eq. 15)."""
 
 
-AS_TRAINED = Unscaled()
+NO_SCALING = Unscaled()
 
 
 @SCALINGS.register("linear", also_called=("position_interpolation", "pi"))
 @dataclass(frozen=True)
-class Linear(Scaling):
-    """All rates divided by `factor`: positions are squeezed into those of the training (Chen et
-    al., 2023, arXiv:2306.15595, eq. 4).
+class LinearScaling(Scaling):
+    """Divides all rates by `factor`: positions are interpolated into the range of the training
+    (Chen et al., 2023, arXiv:2306.15595, eq. 4).
     """
 
     factor: float = 2.0  # how many times longer texts may be
@@ -72,17 +72,17 @@ class Linear(Scaling):
     def check(cls, options, context):
         yield from above(options, factor=0)
 
-    def rates(self, theta, share, length, trained):
-        return theta**-share / self.factor
+    def rates(self, theta, exponent, length, trained_len):
+        return theta**-exponent / self.factor
 
 
 @dataclass(frozen=True)
-class Stretched(Scaling):
-    """Those that know the length of the training."""
+class TrainedLengthScaling(Scaling):
+    """Base of the scalings that depend on the length of the training."""
 
     @property
-    def known(self) -> int | None:
-        """Tokens of the training; None is `model.max_len`."""
+    def original_len(self) -> int | None:
+        """Length of the training, in tokens; None is `model.max_len`."""
         return getattr(self, "original", None)
 
     @classmethod
@@ -93,13 +93,13 @@ class Stretched(Scaling):
 
 @SCALINGS.register("dynamic", also_called=("ntk", "dynamic_ntk"))
 @dataclass(frozen=True)
-class Dynamic(Stretched):
-    """theta * (factor * length / original - (factor - 1))^(r / (r - 2)) in place of theta, once a
-    text is longer than `original` (bloc97 and emozilla, 2023; Peng et al., 2023, arXiv:2309.00071,
-    appendix B.1).
+class DynamicScaling(TrainedLengthScaling):
+    """theta * (factor * length / original - (factor - 1))^(r / (r - 2)) replaces theta if a text is
+    longer than `original` (bloc97 and emozilla, 2023; Peng et al., 2023, arXiv:2309.00071, appendix
+    B.1).
 
-    Beyond `original` every new token changes the rotation of all others, so that a cache is of no
-    use there: the text is read anew for each token.
+    Above `original` every new token changes the rotation of all others, so a cache cannot be used:
+    the whole text is computed again for each token.
     """
 
     factor: float = 1.0  # how fast theta grows with the length
@@ -107,34 +107,35 @@ class Dynamic(Stretched):
 
     @classmethod
     def breaks(cls, options):
-        if options.original is None:  # then no text is longer
+        if options.original is None:  # no text is longer
             return {}
         why = (
-            "beyond `original` each token turns by the length of its text, which a new token"
-            " changes for all"
+            "above `original` each rotation depends on the length of the text, which a new token"
+            " changes for all tokens"
         )
         return {"cache": why, "shift": why}
 
-    def rates(self, theta, share, length, trained):
-        original, r = self.known or trained, 2 * len(share)
-        # Fewer than two pairs have no exponent of their own: the one pair always has the rate 1.
+    def rates(self, theta, exponent, length, trained_len):
+        original, r = self.original_len or trained_len, 2 * len(exponent)
+        # With one pair the exponent is undefined; the rate of that pair is always 1.
         power = r / (r - 2) if r > 2 else 1.0
         ratio = self.factor * length.clamp(min=original).float() / original - (self.factor - 1)
-        return (theta * ratio**power) ** -share
+        return (theta * ratio**power) ** -exponent
 
-    def stale(self, held, total, uneven, trained):
-        return total > (self.known or trained)
+    def needs_recompute(self, cached, total, uneven, trained_len):
+        return total > (self.original_len or trained_len)
 
 
 @SCALINGS.register("yarn")
 @dataclass(frozen=True)
-class YaRN(Stretched):
-    """Slow rates are divided by `factor`, fast ones stay, and queries and keys are multiplied by
-    0.1 ln(factor) + 1 (Peng et al., 2023, arXiv:2309.00071, section 3.2 and eq. 15; the ramp as in
-    the authors' code).
+class YaRN(TrainedLengthScaling):
+    """Divides slow rates by `factor`, keeps fast ones, and multiplies queries and keys by 0.1
+    ln(factor) + 1 (Peng et al., 2023, arXiv:2309.00071, section 3.2 and eq. 15; the ramp as in the
+    authors' code).
 
-    Pairs that turn more than `beta_fast` times within `original` tokens are fast, those that turn
-    less than `beta_slow` times are slow, and between the two it is a ramp over the pairs.
+    Pairs that make more than `beta_fast` turns within `original` tokens are fast, pairs that make
+    fewer than `beta_slow` turns are slow; in between, a linear ramp over the pairs mixes both
+    rates.
 
     With `mscale` and `mscale_all` the gain is (0.1 mscale ln(factor) + 1) / (0.1 mscale_all
     ln(factor) + 1), as in DeepSeek-V2; attn=latent then multiplies its scale by (0.1 mscale_all
@@ -143,12 +144,12 @@ class YaRN(Stretched):
 
     factor: float = 4.0  # how many times longer texts may be
     original: int | None = None  # tokens of the training; null is model.max_len
-    beta_fast: float = 32.0  # turns within `original` from which on a rate stays
-    beta_slow: float = 1.0  # turns below which a rate is divided
+    beta_fast: float = 32.0  # turns within `original` above which a rate is kept
+    beta_slow: float = 1.0  # turns within `original` below which a rate is divided
     mscale: float | None = None  # weight of ln(factor) in the gain; null is 1
-    mscale_all: float | None = None  # the same below the fraction line; null is 0
+    mscale_all: float | None = None  # the same in the denominator; null is 0
     attention_factor: float | None = None  # the gain itself; null follows from factor
-    truncate: bool = True  # whether the ramp begins and ends at whole pairs
+    truncate: bool = True  # whether the ramp starts and ends at integer pair indices
 
     @classmethod
     def check(cls, options, context):
@@ -171,38 +172,43 @@ class YaRN(Stretched):
             other = "mscale" if options.mscale is None else "mscale_all"
             yield Fault(
                 there[0],
-                f"goes with {other}, which is null",
+                f"needs {other}, which is null",
                 got=there[1],
                 fix="Set both, or neither.",
             )
         elif options.mscale is not None and options.attention_factor is not None:
-            both = f"got {options.mscale} beside attention_factor={options.attention_factor}"
+            both = f"got {options.mscale} and attention_factor={options.attention_factor}"
             yield Fault(
                 "mscale",
-                f"gives the gain, and attention_factor is the gain itself; {both}",
+                f"sets the gain, and attention_factor is the gain itself; {both}",
                 fix="Leave one null.",
             )
 
-    def rates(self, theta, share, length, trained):
-        pairs, last = len(share), 2 * len(share) - 1
+    def rates(self, theta, exponent, length, trained_len):
+        pairs, last = len(exponent), 2 * len(exponent) - 1
         low, high = (
-            self._pair(beta, theta, pairs, trained) for beta in (self.beta_fast, self.beta_slow)
+            self._pair_index(beta, theta, pairs, trained_len)
+            for beta in (self.beta_fast, self.beta_slow)
         )
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, last)
-        high = high + 0.001 if high == low else high  # a step
+        high = high + 0.001 if high == low else high  # avoids a division by 0
         ramp = (
-            (torch.arange(pairs, device=share.device, dtype=torch.float32) - low) / (high - low)
+            (torch.arange(pairs, device=exponent.device, dtype=torch.float32) - low) / (high - low)
         ).clamp(0, 1)
-        rates = theta**-share
+        rates = theta**-exponent
         return rates / self.factor * ramp + rates * (1 - ramp)
 
-    def _pair(self, turns: float, theta: float, pairs: int, trained: int) -> float:
-        """The pair, as a real number, that turns so many times within the training's tokens."""
-        return pairs * math.log((self.known or trained) / (turns * 2 * math.pi)) / math.log(theta)
+    def _pair_index(self, turns: float, theta: float, pairs: int, trained_len: int) -> float:
+        """The index of the pair, as a real number, that makes `turns` turns in the training."""
+        return (
+            pairs
+            * math.log((self.original_len or trained_len) / (turns * 2 * math.pi))
+            / math.log(theta)
+        )
 
-    def gain(self, trained):
+    def gain(self, trained_len):
         if self.attention_factor is not None:
             return self.attention_factor
         wide = 0.1 * math.log(self.factor)
@@ -216,16 +222,16 @@ class YaRN(Stretched):
 
 @SCALINGS.register("llama3")
 @dataclass(frozen=True)
-class Llama3(Stretched):
-    """Waves longer than original / low are stretched by `factor`, those shorter than original /
-    high stay (Llama 3.1's released code, 2024). Between the two rates are mixed linearly in the
+class Llama3(TrainedLengthScaling):
+    """Stretches waves longer than original / low by `factor` and keeps those shorter than original
+    / high (Llama 3.1's released code, 2024). In between, the two rates are mixed linearly in the
     number of turns within `original`.
     """
 
     factor: float = 8.0  # how many times longer texts may be
     original: int | None = None  # tokens of the training; null is model.max_len
     low: float = 1.0  # turns within `original` below which a wave is stretched
-    high: float = 4.0  # turns from which on it stays
+    high: float = 4.0  # turns within `original` above which a wave is kept
 
     @classmethod
     def check(cls, options, context):
@@ -234,28 +240,28 @@ class Llama3(Stretched):
         if options.high <= options.low:
             yield Fault("high", "must be above low", got=f"{options.high} and {options.low}")
 
-    def rates(self, theta, share, length, trained):
-        rates = theta**-share
-        turns = (self.known or trained) * rates / (2 * math.pi)
-        stays = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
-        return rates / self.factor * (1 - stays) + rates * stays
+    def rates(self, theta, exponent, length, trained_len):
+        rates = theta**-exponent
+        turns = (self.original_len or trained_len) * rates / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return rates / self.factor * (1 - kept) + rates * kept
 
 
 @SCALINGS.register("longrope", also_called=("su", "long_rope"))
 @dataclass(frozen=True)
-class LongRope(Stretched):
-    """The rate of each pair divided by a factor of its own, `short` up to `original` tokens, `long`
-    in longer texts (Ding et al., 2024, arXiv:2402.13753, section 3.2; Phi-3's released code). A
-    search has found the factors.
+class LongRope(TrainedLengthScaling):
+    """Divides the rate of each pair by its own factor, `short` up to `original` tokens and `long`
+    in longer texts (Ding et al., 2024, arXiv:2402.13753, section 3.2; Phi-3's released code). The
+    factors are the result of a search.
 
-    A text that grows beyond `original` in generation is read anew for each token from there on; a
-    prompt that is longer is read once.
+    If a text grows beyond `original` during generation, the whole text is computed again for each
+    further token; a longer prompt is computed once.
     """
 
     short: tuple[
         float, ...
     ]  # divisors of the rates up to `original` tokens, one for each pair of channels
-    long: tuple[float, ...]  # divisors beyond
+    long: tuple[float, ...]  # divisors of the rates in longer texts
     # how many times longer texts may be: the gain is sqrt(1 + ln(factor) / ln(original))
     factor: float = 1.0
     original: int | None = None  # tokens of the training; null is model.max_len
@@ -269,10 +275,10 @@ class LongRope(Stretched):
             if any(not value > 0 for value in getattr(options, name)):
                 yield Fault(name, "must be numbers above 0", got=min(getattr(options, name)))
         if options.attention_factor is not None and options.factor != 1:
-            both = f"got {options.factor} beside attention_factor={options.attention_factor}"
+            both = f"got {options.factor} and attention_factor={options.attention_factor}"
             yield Fault(
                 "factor",
-                f"gives the gain, and attention_factor is the gain itself; {both}",
+                f"sets the gain, and attention_factor is the gain itself; {both}",
                 fix="Leave one out.",
             )
         if len(options.short) != len(options.long):
@@ -282,26 +288,26 @@ class LongRope(Stretched):
                 got=f"{len(options.short)} and {len(options.long)}",
             )
 
-    def rates(self, theta, share, length, trained):
+    def rates(self, theta, exponent, length, trained_len):
         short, long = (
-            torch.tensor(which, device=share.device) for which in (self.short, self.long)
+            torch.tensor(factors, device=exponent.device) for factors in (self.short, self.long)
         )
-        beyond = length > (self.known or trained)
-        return theta**-share / torch.where(beyond, long, short)
+        longer = length > (self.original_len or trained_len)
+        return theta**-exponent / torch.where(longer, long, short)
 
-    def gain(self, trained):
+    def gain(self, trained_len):
         if self.attention_factor is not None:
             return self.attention_factor
-        original = self.known or trained
+        original = self.original_len or trained_len
         return (
             math.sqrt(1 + math.log(self.factor) / math.log(original))
             if self.factor > 1 and original > 1
             else 1.0
         )
 
-    def stale(self, held, total, uneven, trained):
-        original = self.known or trained
-        return total > original and (uneven or held <= original)
+    def needs_recompute(self, cached, total, uneven, trained_len):
+        original = self.original_len or trained_len
+        return total > original and (uneven or cached <= original)
 
     def pairs(self):
         return len(self.long)

@@ -106,6 +106,6 @@ def _pair_inputs(run: Any, text: str, target: str | None) -> State:
 
 def _ids(objective: Any, tokenizer: Any, text: str, where: str) -> Any:
     """Returns the ids of a text, with the task's mask or sentinel tokens for holes."""
-    if HOLE.search(text) and hasattr(objective, "blanked"):
-        return objective.blanked(split_at_holes(objective, text, where)[1])
+    if HOLE.search(text) and hasattr(objective, "join_with_blanks"):
+        return objective.join_with_blanks(split_at_holes(objective, text, where)[1])
     return encode_line(tokenizer, text, where)

@@ -52,7 +52,7 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
     ConfigError for a text without holes and for sentinels that are not in order.
     """
     opening = next(
-        (name for name in getattr(objective, "openings", ()) if text.startswith(name)), None
+        (name for name in getattr(objective, "mode_tokens", ()) if text.startswith(name)), None
     )
     if opening:
         text = text.removeprefix(opening).lstrip(" ")
@@ -105,8 +105,8 @@ def fill_masks(run: Any, lines: Sequence[str], count: int, where: str) -> list[C
     objective, tokenizer, found = run.objective, run.objective.tokenizer, []
     for i, line in enumerate(lines, 1):
         _, parts = split_at_holes(objective, line, line_path(where, i, lines))
-        ids = torch.from_numpy(objective.blanked(parts)).to(device_of(run))
-        p, likely = objective.likely(run.model, ids, count)
+        ids = torch.from_numpy(objective.join_with_blanks(parts)).to(device_of(run))
+        p, likely = objective.most_likely(run.model, ids, count)
         ids[ids == tokenizer.special(MASK)] = likely[:, 0]
         words = [
             [tokenizer.to_bytes([j], continuation=True).decode("utf-8", "replace") for j in row]
@@ -126,11 +126,11 @@ def restore_spans(
     objective, sources = run.objective, []
     for i, line in enumerate(lines, 1):
         opening, parts = split_at_holes(objective, line, line_path(where, i, lines))
-        sources.append(objective.blanked(parts, opening))
+        sources.append(objective.join_with_blanks(parts, opening))
         check_length(sources[-1], run.config["data"]["seq_len"], line_path(where, i, lines))
     examples = [{"source": source, "target": source[:0]} for source in sources]
     found = generate_answers(run, examples, **options)
-    text = lambda source, ids: text_with_holes(objective, objective.restored(source, ids))
+    text = lambda source, ids: text_with_holes(objective, objective.restore(source, ids))
     return [
         [(text(source, answer.ids), answer.score) for answer in row]
         for source, row in zip(sources, found, strict=True)

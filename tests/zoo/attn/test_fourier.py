@@ -40,7 +40,7 @@ REFUSED = {
         " kernel=auto or kernel=reference."
     ),
     "model=encoder_decoder task=seq2seq model.decoder.cross.name=fourier": (
-        "model.decoder.cross: fourier has no queries that could look at a source. Choose"
+        "model.decoder.cross: fourier has no queries, which cross attention needs. Choose"
         " model.decoder.cross.name=multi_head."
     ),
 }

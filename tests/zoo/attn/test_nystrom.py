@@ -95,12 +95,12 @@ REFUSED = {
     ),
     ENCODER + "attn=nystrom attn.conv=2 attn.landmarks=0": (
         "attn.landmarks: must be at least 1; got 0.\n"
-        "attn.conv: must be odd, as many tokens before as behind; got 2. Try 3."
+        "attn.conv: must be odd, with as many tokens before as after; got 2. Try 3."
     ),
     ENCODER + "attn=nystrom attn.conv=0": "attn.conv: must be at least 1 token; got 0.",
     "model=encoder_decoder task=seq2seq model.decoder.cross.name=nystrom": (
-        "model.decoder.cross: nystrom takes means over all tokens that ask, later ones too, which a"
-        " decoder cannot. Choose model.decoder.cross.name=multi_head."
+        "model.decoder.cross: nystrom computes means over all queries, also later ones, which a"
+        " decoder must not see. Choose model.decoder.cross.name=multi_head."
     ),
 }
 

@@ -12,7 +12,7 @@ from tests.messages import messages
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB
 from xformer_kit.model.build import build_model
-from xformer_kit.zoo.attn.performer import orthogonal, running_max, usual
+from xformer_kit.zoo.attn.performer import default_features, orthogonal, running_max
 
 
 @torch.no_grad()
@@ -102,4 +102,4 @@ def test_random_features_are_the_same_whatever_device_a_model_is_built_on():
 
 
 def test_a_head_of_one_channel_has_features_all_the_same():
-    assert usual(1) == 2
+    assert default_features(1) == 2

@@ -12,7 +12,7 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.zoo.attn._whole_text import rows
+from xformer_kit.zoo.attn._whole_text import text_rows
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -21,8 +21,8 @@ def test_texts_come_apart_and_back():
     document = torch.tensor([[4, 4, 4, 7, 7, 7], [1, 2, 2, 2, 2, 3]])
     real = torch.tensor([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]]).bool()
     x = torch.arange(12.0).view(2, 6, 1)
-    texts = rows(Tokens(document=document, real=real), 2)
-    assert texts.apart(x)[..., 0].tolist() == [
+    texts = text_rows(Tokens(document=document, real=real), 2)
+    assert texts.to_rows(x)[..., 0].tolist() == [
         [1, 2, 0, 0],
         [3, 4, 0, 0],
         [0, 0, 0, 0],
@@ -32,7 +32,7 @@ def test_texts_come_apart_and_back():
     ]
     assert texts.length.tolist() == [2, 2, 0, 1, 4, 1]
     assert texts.documents.tolist() == [[4, 7, 0], [1, 2, 3]]
-    assert_close(texts.back(texts.apart(x), 2), x * real[..., None])
+    assert_close(texts.from_rows(texts.to_rows(x), 2), x * real[..., None])
 
 
 @pytest.mark.parametrize("name", ["linformer", "nystrom"])
@@ -55,10 +55,10 @@ def test_a_cache_takes_a_text_in_one_call(name):
 
 def test_default_number_of_prototypes_is_that_of_nystromformer():
     transformers = pytest.importorskip("transformers")
-    usual = transformers.NystromformerConfig().num_landmarks
+    default_features = transformers.NystromformerConfig().num_landmarks
     assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [
-        usual,
-        usual,
+        default_features,
+        default_features,
     ]
 
 

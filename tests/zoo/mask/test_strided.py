@@ -4,7 +4,7 @@ import torch
 
 from tests.masks import pictures
 from xformer_kit.mask import (
-    Chunked,
+    ChunkedMask,
     SlidingWindow,
     matrix,
 )
@@ -28,5 +28,5 @@ def test_patterns_that_are_not_merged_alternate_between_heads():
     assert torch.equal(far, matrix(Dilated(step=2), 6))
     assert torch.equal(again, near)
     near, far = matrix(Fixed(stride=3, summary=1, merged=False), 6, heads=2)
-    assert torch.equal(near, matrix(Chunked(chunk=3), 6))
+    assert torch.equal(near, matrix(ChunkedMask(chunk=3), 6))
     assert torch.equal(far.int(), (torch.arange(6) % 3 == 2).int().expand(6, 6).tril())

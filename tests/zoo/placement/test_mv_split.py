@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from xformer_kit import compose
 from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.zoo.placement.mv_split import common
+from xformer_kit.zoo.placement.mv_split import text_mean
 
 
 def halves(outputs):
@@ -43,10 +43,10 @@ def test_a_mean_by_eye():
     x = torch.tensor([[1.0, 3, 10, 20, 60], [5, 7, 9, 11, 13]])[..., None]
     document = torch.tensor([[4, 4, 0, 0, 0], [1, 2, 2, 1, 1]])
     real = torch.tensor([[True, True, True, True, False], [False, True, True, True, True]])
-    assert_close(common(x, None, None)[..., 0], torch.tensor([[18.8], [9.0]]))
-    assert_close(common(x, real, None)[..., 0], torch.tensor([[8.5], [10.0]]))
-    assert common(x, None, document)[..., 0].tolist() == [[2, 2, 30, 30, 30], [5, 8, 8, 12, 12]]
-    assert common(x, real, document)[..., 0].tolist() == [[2, 2, 15, 15, 15], [0, 8, 8, 12, 12]]
+    assert_close(text_mean(x, None, None)[..., 0], torch.tensor([[18.8], [9.0]]))
+    assert_close(text_mean(x, real, None)[..., 0], torch.tensor([[8.5], [10.0]]))
+    assert text_mean(x, None, document)[..., 0].tolist() == [[2, 2, 30, 30, 30], [5, 8, 8, 12, 12]]
+    assert text_mean(x, real, document)[..., 0].tolist() == [[2, 2, 15, 15, 15], [0, 8, 8, 12, 12]]
 
 
 def test_a_text_that_tokens_read_whole_is_not_predicted_word_by_word():

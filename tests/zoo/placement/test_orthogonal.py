@@ -6,7 +6,7 @@ from placing import DIM, F, G, X, made
 from torch.testing import assert_close
 
 from xformer_kit.model.tokens import UNKNOWN
-from xformer_kit.zoo.placement.orthogonal import across
+from xformer_kit.zoo.placement.orthogonal import orthogonal_part
 
 
 def halves(outputs):
@@ -32,5 +32,5 @@ def test_of_a_single_token_it_is_the_update_of_x_transformers():
 
 def test_eps_by_eye():
     x, y = torch.tensor([3.0, 0.0]), torch.tensor([1.0, 2.0])
-    assert_close(across(y, x, 1.0), torch.tensor([0.1, 2.0]))
-    assert across(y.bfloat16(), x.bfloat16(), 1.0).dtype == torch.bfloat16
+    assert_close(orthogonal_part(y, x, 1.0), torch.tensor([0.1, 2.0]))
+    assert orthogonal_part(y.bfloat16(), x.bfloat16(), 1.0).dtype == torch.bfloat16

@@ -70,7 +70,7 @@ def test_half_precision_tells_distances_apart():
     tokens = tokens._replace(position=tokens.slot)
     half = made(log=False).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        heights = half.begin(tokens, tokens).heights
+        heights = half.begin(tokens, tokens).values
     assert (heights[1001 + 1000] != heights[1001 + 1001]).all()
 
 

@@ -105,7 +105,7 @@ def test_what_cannot_forget_is_refused():
     (sentence,) = messages(
         faults(tiny("encoder_decoder", decoder={"cross": {"position": "forgetting"}}))
     )
-    assert "tokens of two texts have none between them" in sentence
+    assert "in cross attention there are none" in sentence
     (sentence,) = messages(faults(tiny(position="forgetting", kernel="sdpa")))
     assert sentence.startswith(
         "kernel: 'sdpa' cannot: position 'forgetting' computes scores of its own"

@@ -8,7 +8,7 @@ from refusing import refusals
 from torch.testing import assert_close
 
 from tests.scores import KNOWN, SCORED
-from xformer_kit.zoo.score.entmax import _bisected, entmax
+from xformer_kit.zoo.score.entmax import _entmax_by_bisection, entmax
 
 INF = math.inf
 
@@ -46,7 +46,7 @@ def test_entmax_worked_out():
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
 def test_sorting_and_bisection_agree(alpha):
     x = (alpha - 1) * (SCORED - SCORED.amax(-1, keepdim=True))
-    assert_close(entmax(SCORED, alpha), _bisected(x, alpha))
+    assert_close(entmax(SCORED, alpha), _entmax_by_bisection(x, alpha))
 
 
 def test_entmax_of_half_precision_is_computed_in_single():

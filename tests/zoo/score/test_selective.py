@@ -57,8 +57,8 @@ def test_padding_between_a_prompt_and_what_follows_takes_nothing_away():
     case = Case(tiny(attn=NODE, position="rotary"), "")
     model, ids = case.model(), case.ids[:1]
     real = torch.tensor([[True] * 5 + [False] * 4 + [True] * 4])
-    alone = case.logits(model, ids[:, real[0]])
-    assert_close(case.logits(model, ids, real=real)[:, real[0]], alone)
+    unseen = case.logits(model, ids[:, real[0]])
+    assert_close(case.logits(model, ids, real=real)[:, real[0]], unseen)
 
 
 @torch.no_grad()
@@ -68,18 +68,18 @@ def test_a_cache_says_that_it_cannot_go_back():
     past = case.past(model)
     case.read(model, case.ids, cache=past)
     held = past.bytes
-    assert past.caches[0]["attn"].taken.shape == (3, 13)
+    assert past.caches[0]["attn"].subtracted.shape == (3, 13)
     with pytest.raises(
-        ConfigError, match="keeps what all queries took away from a key as one sum; got 2"
+        ConfigError, match="stores only the sum of what all queries subtracted; got 2"
     ):
         past.rewind(2)
     past.select(torch.tensor([1]))
-    assert past.caches[0]["attn"].taken.shape == (1, 13)
+    assert past.caches[0]["attn"].subtracted.shape == (1, 13)
     assert held > past.caches[0]["attn"].bytes
 
 
 def test_a_source_is_not_selected():
-    with pytest.raises(ConfigError, match="the tokens of a source do not stand before any"):
+    with pytest.raises(ConfigError, match="the tokens of a source are not before any query"):
         compose(["model=encoder_decoder", "task=seq2seq", "attn.score.name=selective"])
     compose(
         [

@@ -38,7 +38,7 @@ def test_talking_heads_mix_before_and_after_softmax():
 
 REFUSED = {
     ("attn.score.name=talking_heads attn.score.logits=false attn.score.probabilities=false"): (
-        "attn.score.logits: mixes nothing where probabilities=false and scaled=false too. Set one"
+        "attn.score.logits: must be true if probabilities=false and scaled=false. Set one"
         " of them, or attn.score.name=softmax."
     ),
 }

@@ -41,8 +41,9 @@ def test_as_many_keys_as_are_seen_or_more_is_softmax():
 
 REFUSED = {
     "attn.score.name=top_k attn.score.k=1": (
-        "attn.score.k: must be at least 2 keys; got 1. One key alone always has weight 1, so that"
-        " queries and keys would not learn; attn.score.name=hard learns as softmax does."
+        "attn.score.k: must be at least 2 keys; got 1. A single key always has weight 1, so"
+        " queries and keys would have no gradient; attn.score.name=hard has the gradient of"
+        " softmax."
     ),
     "attn.score.name=topk": "attn.score: 'topk' is called 'top_k' here.",
 }

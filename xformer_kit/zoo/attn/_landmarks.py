@@ -1,20 +1,20 @@
-"""Attention through a few landmarks of a text, which each query and each key meets."""
+"""Base of attentions through a few landmarks: queries attend to landmarks, landmarks to keys."""
 
 from torch import Tensor, nn
 
 from xformer_kit.attention import check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, above, at_least
-from xformer_kit.zoo.attn._whole_text import Whole, rows
+from xformer_kit.zoo.attn._whole_text import WholeTextAttention, text_rows
 
 
-class Landmarks(Whole):
-    """Base: queries, keys and values of every text in a row of its own, and what `mixed` makes of
-    them.
+class LandmarkAttention(WholeTextAttention):
+    """Base: projects queries, keys and values, moves each text to its own row, and calls
+    `attend_landmarks`.
     """
 
     enters = ("embed", "rotate")
-    crosses = "takes means over all tokens that ask, later ones too, which a decoder cannot"
+    cross_reason = "computes means over all queries, also later ones, which a decoder must not see"
     no_gradient = ("k.bias",)
 
     def __init__(
@@ -44,14 +44,14 @@ class Landmarks(Whole):
     @classmethod
     def cannot(cls, options, context):
         yield from super().cannot(options, context)
-        wanted, longest = options.landmarks, context.max_len
-        if wanted > longest and context.position.bounded:
+        landmarks, longest = options.landmarks, context.max_len
+        if landmarks > longest and context.position.bounded:
             yield Unused(
                 "landmarks",
                 f"position '{context.names['position']}' ends at model.max_len={longest} tokens,"
                 " and a text has no more landmarks than tokens",
-                got=wanted,
-                fix=f"Try {max(1, longest // 4)}, or model.max_len={wanted}.",
+                got=landmarks,
+                fix=f"Try {max(1, longest // 4)}, or model.max_len={landmarks}.",
             )
 
     def forward(self, x, source, context, cache=None):
@@ -62,16 +62,18 @@ class Landmarks(Whole):
         q, k, v = heads  # (b, h, t, d)
         q = context.position.rotate(q, context.query)
         k = context.position.rotate_key(k, context.query)
-        texts = rows(context.query, len(x))
+        texts = text_rows(context.query, len(x))
         q, k, v = (
-            texts.apart(component.transpose(1, 2).flatten(2))
+            texts.to_rows(component.transpose(1, 2).flatten(2))
             .unflatten(-1, (-1, self.head_dim))
             .transpose(1, 2)
             for component in (q, k, v)
         )
-        out = self.mixed(q, k, v, context, texts.length, texts.real)
-        return self.o(texts.back(out.transpose(1, 2).flatten(2), len(x)))
+        out = self.attend_landmarks(q, k, v, context, texts.length, texts.real)
+        return self.o(texts.from_rows(out.transpose(1, 2).flatten(2), len(x)))
 
-    def mixed(self, q, k, v, context, length: Tensor | None, real: Tensor | None) -> Tensor:
-        """What the queries of each row read, (rows, h, n, d)."""
+    def attend_landmarks(
+        self, q, k, v, context, length: Tensor | None, real: Tensor | None
+    ) -> Tensor:
+        """Returns the output of each query, (rows, h, n, d)."""
         raise NotImplementedError

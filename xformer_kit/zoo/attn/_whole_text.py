@@ -1,8 +1,8 @@
-"""What mixes all tokens of a text at once: attention without a score for each pair of tokens, and
-what stands in its place.
+"""Base of attentions that mix all tokens of a text at once, without a score for each pair of
+tokens.
 
-Padding and packed texts are kept apart by giving each text a row of its own, from its first token
-on, so that what is computed of a text is what would be computed of it alone.
+Each text is moved to its own row, from its first token on, so that padding and other texts of a row
+do not change the result.
 """
 
 import math
@@ -19,26 +19,28 @@ from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Context, Fault, listed
 
 
-class Rows(NamedTuple):
-    """The texts of a batch in rows of their own, each from slot 0 on."""
+class TextRows(NamedTuple):
+    """Where the texts of a batch go if each has its own row, starting at slot 0."""
 
-    length: Tensor | None  # (rows,): tokens of each; None: they are the batch, all of its length
+    length: (
+        Tensor | None
+    )  # (rows,): tokens of each; None: the rows are those of the batch, without padding
     real: Tensor | None  # (rows, n)
     place: (
         Tensor | None
-    )  # (b * t,): row * n + slot of every token; padding stands behind all of them
-    texts: int  # rows for each of the batch
+    )  # (b * t,): row * n + slot of every token; padding goes to one place after all rows
+    texts: int  # rows for each row of the batch
     n: int  # slots of a row
     documents: Tensor | None  # (b, texts): the number of each text's document
 
-    def apart(self, x: Tensor) -> Tensor:
-        """(b, t, c) -> (rows, n, c), zero behind the end of a text."""
+    def to_rows(self, x: Tensor) -> Tensor:
+        """(b, t, c) -> (rows, n, c), zero after the end of a text."""
         if self.place is None:
             return x
         held = x.new_zeros(len(x) * self.texts * self.n + 1, x.shape[-1])
         return held.index_copy(0, self.place, x.flatten(0, 1))[:-1].unflatten(0, (-1, self.n))
 
-    def back(self, y: Tensor, batch: int) -> Tensor:
+    def from_rows(self, y: Tensor, batch: int) -> Tensor:
         """(rows, n, c) -> (b, t, c), zero on padding."""
         if self.place is None:
             return y
@@ -49,11 +51,11 @@ class Rows(NamedTuple):
         )
 
 
-def rows(tokens: Tokens, batch: int) -> Rows:
-    """The rows of a batch's texts; without padding and documents those are the batch."""
+def text_rows(tokens: Tokens, batch: int) -> TextRows:
+    """Returns the rows of a batch's texts; without padding and documents they are the batch's."""
     t, real, document = tokens.length, tokens.real, tokens.document
     if real is None and document is None:
-        return Rows(None, None, None, 1, t, None)
+        return TextRows(None, None, None, 1, t, None)
     real = torch.ones_like(document, dtype=torch.bool) if real is None else real
     real, text, texts = (
         real.expand(batch, -1),
@@ -70,17 +72,17 @@ def rows(tokens: Tokens, batch: int) -> Rows:
     length, slot = own.sum(-1), (own.cumsum(-1) - 1).gather(1, text[:, None])[:, 0]
     n = (
         t if document is None else max(1, int(length.max()))
-    )  # a number that only packed texts wait for
+    )  # read from the device only for packed texts
     row = torch.arange(batch, device=text.device)[:, None] * texts + text
     place = torch.where(real, row * n + slot, batch * texts * n)
     numbers = None
     if document is not None:
         numbers = document.new_zeros(batch, texts).scatter(1, text, document)
     inside = torch.arange(n, device=text.device) < length.flatten()[:, None]
-    return Rows(length.flatten(), inside, place.flatten(), texts, n, numbers)
+    return TextRows(length.flatten(), inside, place.flatten(), texts, n, numbers)
 
 
-def over(
+def all_pairs_context(
     context: AttentionContext,
     kernel: Kernel,
     q: Tensor,
@@ -88,32 +90,30 @@ def over(
     document: Tensor | None = None,
     real: Tensor | None = None,
 ) -> AttentionContext:
-    """For attention from q (b, h, t, d) to all of k (b, h, s, d), but for what is not `real` or of
-    another `document`, (b, s).
+    """Returns the context of attention from q (b, h, t, d) to all of k (b, h, s, d), except keys
+    that are not `real` or of another `document`, (b, s).
     """
     queries, slot = (torch.arange(x.shape[2], device=q.device)[None] for x in (q, k))
-    asks = Tokens(
+    queries_tokens = Tokens(
         slot=queries,
         position=queries,
         document=None if document is None else context.query.document,
     )
     seen = Tokens(slot=slot, position=slot, document=document, real=real)
-    made = context._replace(query=asks, key=seen, cross=True)
-    return made._replace(prepared=kernel.prepare(made, q.shape[1], False, q.dtype))
+    pair_context = context._replace(query=queries_tokens, key=seen, cross=True)
+    return pair_context._replace(prepared=kernel.prepare(pair_context, q.shape[1], False, q.dtype))
 
 
-# The law that all of them break.
-RAGGED = {
+# The law that all of these attentions break.
+BREAKS = {
     "device with documents": (
         "the texts of a row are taken apart, and only the device has their number and lengths"
     )
 }
 
 
-class NothingKept(Cache):
-    """A token is never added to what a whole text has made: where a mask sees the future, there is
-    one call.
-    """
+class EmptyCache(Cache):
+    """A cache that stores nothing: with a mask that sees the future there is only one call."""
 
     def append(self, *new):
         return new
@@ -129,15 +129,15 @@ class NothingKept(Cache):
         return 0
 
 
-class Whole(Attention):
-    """Base of those that mix all tokens of a text, which no mask can tell apart.
+class WholeTextAttention(Attention):
+    """Base of attentions that mix all tokens of a text, so that no mask can hide some of them.
 
-    enters: how a position may enter. crosses: why it cannot look at a source, or None. head_dim:
-    channels of the values of a head, where it has values.
+    enters: the supported places of a position. cross_reason: why cross attention is not supported,
+    or None. head_dim: channels of the values of a head, if it has values.
     """
 
     enters: tuple[str, ...] = ("embed",)
-    crosses: str | None = None
+    cross_reason: str | None = None
     head_dim: int
 
     @classmethod
@@ -147,15 +147,15 @@ class Whole(Attention):
     @classmethod
     def cannot(cls, options, context):
         name, position, mask = (context.names[kind] for kind in ("attn", "position", "mask"))
-        if context.cross and cls.crosses:
+        if context.cross and cls.cross_reason:
             yield Fault(
-                "", f"{name} {cls.crosses}", fix="Choose model.decoder.cross.name=multi_head."
+                "", f"{name} {cls.cross_reason}", fix="Choose model.decoder.cross.name=multi_head."
             )
             return
         why, ways = [], []
         if context.mask.band != (math.inf, math.inf):
             why.append(f"{name} mixes all tokens of a text, and mask '{mask}' hides some")
-            ways = _seen_whole(context)
+            ways = _full_mask_fixes(context)
         if set(context.position.enters) - set(cls.enters):
             why.append(
                 f"{name} has no score of two tokens, into which position '{position}' enters"
@@ -175,11 +175,11 @@ class Whole(Attention):
         return probe(self.head_dim)
 
     def cache(self, rows, length, context=None) -> Cache:
-        return NothingKept()
+        return EmptyCache()
 
 
-def _seen_whole(context: Context) -> list[str]:
-    """Ways to a stack whose tokens see their whole text."""
+def _full_mask_fixes(context: Context) -> list[str]:
+    """Fixes that let the tokens of a stack see their whole text."""
     name = context.names["attn"]
     if context.stack == "encoder":
         return ["mask=full"]

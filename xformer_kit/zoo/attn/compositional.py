@@ -1,4 +1,4 @@
-"""Attention in which what is searched for and what is retrieved are chosen apart."""
+"""Attention with separate heads for the search and for the retrieved values."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,16 +22,15 @@ from xformer_kit.registry import Unused, at_least
     "compositional", also_called=("search_and_retrieval", "disentangled_attention")
 )
 class Compositional(MultiHead):
-    """Each of S heads searches, and takes a mixture of R values that it finds there, which the
-    token chooses.
+    """Each of S search heads applies its attention weights to R values, and mixes the results with
+    weights that depend on the query's token.
 
-    A search is A_i = softmax(mask(q_i k_i^T * scale)), what it retrieves r_ij = A_i v_j, and the
-    mixture sum_j softmax_j(a_i . (r_ij B) / sqrt(channels)) r_ij with a = x W, made from the token
-    that asks; heads are concatenated and projected (Mittal et al., 2021, arXiv:2110.09419).
+    A search is A_i = softmax(mask(q_i k_i^T * scale)), a retrieval r_ij = A_i v_j, and the mixture
+    sum_j softmax_j(a_i . (r_ij B) / sqrt(channels)) r_ij with a = x W, from the query's token;
+    heads are concatenated and projected (Mittal et al., 2021, arXiv:2110.09419).
 
-    So the R values belong to no head, and S x R pairs of a search and a retrieval are possible. B
-    is shared by the heads. With one retrieval there is nothing to choose: heads have their own keys
-    and one value.
+    The R values belong to no head, so S x R pairs of a search and a retrieval are possible. Heads
+    share B. With one retrieval, heads have their own keys and one shared value.
     """
 
     variants = [
@@ -52,13 +51,11 @@ class Compositional(MultiHead):
         kernel: Kernel,
         *,
         heads: int = 8,  # searches
-        retrievals: int = 2,  # values that a token has
-        kv_heads: int | None = None,  # keys of a token; null is heads
+        retrievals: int = 2,  # values per token
+        kv_heads: int | None = None,  # keys per token; null is heads
         head_dim: int | None = None,  # channels of a query and a key; null is dim / heads
         v_head_dim: int | None = None,  # channels of a value; null is head_dim
-        choice_dim: (
-            int | None
-        ) = None,  # channels in which a retrieval is chosen; null is v_head_dim
+        choice_dim: (int | None) = None,  # channels of a and B; null is v_head_dim
         bias: bool = False,  # whether the projections have biases
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
         dropout: float = 0.0,  # probability, on the weights of a search
@@ -79,11 +76,11 @@ class Compositional(MultiHead):
         self.choice_q = nn.Linear(dim, heads * channels, bias) if retrievals > 1 else None
         self.choice_k = (
             nn.Linear(each, channels, False) if retrievals > 1 else None
-        )  # a bias would add the same to each
+        )  # a bias would add the same to each retrieval
 
     @classmethod
     def traits(cls, options, dim):
-        return replace(super().traits(options, dim), values=False)  # they belong to no head
+        return replace(super().traits(options, dim), values=False)  # values belong to no head
 
     @classmethod
     def check(cls, options, context):
@@ -113,10 +110,10 @@ class Compositional(MultiHead):
         if self.choice_q is None:
             out = found[..., 0, :]
         else:
-            asked = (
+            choice = (
                 self.choice_q(x).unflatten(-1, (found.shape[1], -1)).transpose(1, 2)[..., None]
             )  # (b, h, t, c, 1)
-            chosen = (self.choice_k(found) @ asked * asked.shape[-2] ** -0.5).softmax(
+            chosen = (self.choice_k(found) @ choice * choice.shape[-2] ** -0.5).softmax(
                 -2
             )  # (b, h, t, r, 1)
             out = (chosen * found).sum(-2)

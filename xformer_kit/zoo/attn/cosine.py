@@ -1,4 +1,4 @@
-"""Attention by the angle between queries and keys."""
+"""Attention with scores from the angle between queries and keys."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, above
 
 
-class Sharpened(nn.Module):
+class CosineScale(nn.Module):
     """x / |x| over head_dim, times a learned factor of each head, min(exp(log_factor), largest)."""
 
     def __init__(self, heads: int, start: float, largest: float):
@@ -32,7 +32,7 @@ class Sharpened(nn.Module):
 
 
 @ATTENTIONS.register("cosine", also_called=("cosine_similarity", "scaled_cosine", "qknorm"))
-class Cosine(MultiHead):
+class CosineAttention(MultiHead):
     """softmax(mask(g cos(q, k))) v in each head, with a learned g of each head (Henry et al., 2020,
     arXiv:2010.04245). As in Swin v2, g starts at 10 and does not exceed 100 (Liu et al., 2021,
     arXiv:2111.09883, eq. 2: tau = 1 / g).
@@ -48,8 +48,8 @@ class Cosine(MultiHead):
         kv_heads: int | None = None,  # key and value heads; null is heads
         head_dim: int | None = None,  # channels of a head; null is dim / heads
         bias: bool = False,  # whether the four projections have biases
-        start: float = 10.0,  # factor on cosines that heads start from
-        largest: float = 100.0,  # factor that they do not exceed
+        start: float = 10.0,  # initial factor on cosines
+        largest: float = 100.0,  # upper bound of the factor
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__(
@@ -60,7 +60,7 @@ class Cosine(MultiHead):
             projections=Projections(bias, qk_norm=L2),
             weights=AttentionWeights(scale=1.0, dropout=dropout),
         )
-        self.q_norm = Sharpened(heads, start, largest)
+        self.q_norm = CosineScale(heads, start, largest)
 
     @classmethod
     def check(cls, options, context):

@@ -1,4 +1,4 @@
-"""Attention by the distance between queries and keys."""
+"""Attention with scores from the distance between queries and keys."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,11 +26,11 @@ class Distance(MultiHead):
     """softmax(mask(-|q - k|^2 * scale)) v in each head (L2 self-attention: Kim et al., 2021,
     arXiv:2006.04710).
 
-    It is the product of [2 q, -|q|^2, 1] and [k, 1, -|k|^2], which every kernel computes; a
-    position that computes products of its own has them in place of q k^T.
+    It is the product of [2 q, -|q|^2, 1] and [k, 1, -|k|^2], which every kernel can compute; a
+    position with its own scores replaces q k^T.
     """
 
-    # Paper: a Lipschitz bound, for which one projection makes queries and keys.   Here: two
+    # Paper: one projection for queries and keys, which gives a Lipschitz bound.   Here: two
     # projections, and no bound.
 
     variants = [{"bias": True, "scale": 0.3, "score": {"name": "softmax", "sinks": True}}]
@@ -60,7 +60,7 @@ class Distance(MultiHead):
             projections=Projections(bias),
             weights=AttentionWeights(scale, score, dropout=dropout),
         )
-        self.no_gradient = ()  # a key's bias moves it, nearer to some queries than to others
+        self.no_gradient = ()  # the keys' bias changes distances to queries by different amounts
 
     @classmethod
     def traits(cls, options, dim):

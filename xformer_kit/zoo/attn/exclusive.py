@@ -28,8 +28,8 @@ class Exclusive(MultiHead):
     """o - <o, u> u in each head, with the output o of multi_head and u = v_i / |v_i|, the direction
     of the token's own value.
 
-    What is known of the token itself stays in the residual stream (exclusive self attention: Zhai,
-    2026, arXiv:2603.09078; over all heads also in "belief attention",
+    Information about the token itself remains in the residual stream (exclusive self attention:
+    Zhai, 2026, arXiv:2603.09078; over all heads also in "belief attention",
     openreview.net/forum?id=Ard2QzPAUK).
     """
 
@@ -44,9 +44,9 @@ class Exclusive(MultiHead):
         *,
         shape: HeadShape = EIGHT_HEADS,
         # whether directions are those of each head, or of all heads concatenated
-        over: Literal["head", "all"] = "head",
+        all_pairs_context: Literal["head", "all"] = "head",
         projections: Projections = AS_PROJECTED,
-        gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
+        gate: Callable[..., Gate] = NoGate,  # factor on the output
         weights: AttentionWeights = SOFTMAX,
     ):
         super().__init__(
@@ -59,7 +59,9 @@ class Exclusive(MultiHead):
             gate=gate,
             weights=weights,
         )
-        self.axes: tuple[int, ...] = (1, 3) if over == "all" else (3,)  # of (b, h, t, e)
+        self.axes: tuple[int, ...] = (
+            (1, 3) if all_pairs_context == "all" else (3,)
+        )  # of (b, h, t, e)
 
     @classmethod
     def cannot(cls, options, context):
@@ -79,7 +81,7 @@ class Exclusive(MultiHead):
                 fix="Choose placement=pre.",
             )
         yield from super().cannot(options, context)
-        if options.over == "all" and context.attn.heads == 1:
+        if options.all_pairs_context == "all" and context.attn.heads == 1:
             yield Unused(
                 "over",
                 "with attn.heads=1 the direction of all heads is that of the one",

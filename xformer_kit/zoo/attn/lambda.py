@@ -1,4 +1,4 @@
-"""A linear function for each token, made of what it sees."""
+"""Lambda layer: each token's query is multiplied by a matrix computed from the visible tokens."""
 
 import math
 
@@ -24,23 +24,22 @@ MARGIN = 8.0
 
 @ATTENTIONS.register("lambda", also_called=("lambda_layer", "lambda_networks", "lambdanet"))
 class Lambda(Attention):
-    """y_n = q_n lambda_n * scale in each head with lambda_n = sum_m (K_m + E_{n-m})^T v_m over what
-    token n sees.
+    """y_n = q_n lambda_n * scale in each head with lambda_n = sum_m (K_m + E_{n-m})^T v_m over the
+    tokens m that token n sees.
 
-    lambda_n is a matrix made of content, in which K is the softmax of keys over those tokens,
-    channel by channel, and one made of places (LambdaNetworks: Bello, 2021, arXiv:2102.08602).
-    Heads are queries alone; all read one lambda.
+    lambda_n is the sum of a content matrix, in which K is the softmax of keys over those tokens,
+    channel by channel, and a position matrix (LambdaNetworks: Bello, 2021, arXiv:2102.08602). Heads
+    differ only in their queries and share one lambda.
 
-    E has a row for each distance, up to `scope` tokens to either side, beyond which places say
-    nothing (the paper's lambda convolution); it is a position of its own, so that none is needed
-    beside it. Weights have any sign and do not sum to 1.
+    E has a row for each distance of up to `scope` tokens on each side and is 0 for larger distances
+    (the paper's lambda convolution), so no other position encoding is needed. Weights have any sign
+    and do not sum to 1.
     """
 
-    # Paper: batch norm of queries and values.   Here: none, for a token would depend on other
-    # texts; placements norm ahead.
-    # Paper: the lambda of each token is formed.   Here: q_n (K_m + E_{n-m})^T, a weight for each
-    # pair, the same sum in another order, so that any mask may hide some: memory is that of a table
-    # of all pairs.
+    # Paper: batch norm of queries and values.   Here: none, as a token would depend on other texts;
+    # placements have norms.
+    # Paper: the lambda of each token is computed.   Here: q_n (K_m + E_{n-m})^T, a weight for each
+    # pair, the same sum in another order, so that any mask is possible; memory is quadratic.
 
     # cubes of a stream that placement none leaves to grow
     variants = [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}]
@@ -57,14 +56,12 @@ class Lambda(Attention):
         dim: int,
         max_len: int,
         *,
-        heads: int = 8,  # queries of a token
+        heads: int = 8,  # queries per token
         head_dim: int | None = None,  # channels of queries and keys; null is dim / heads
         v_head_dim: (
             int | None
-        ) = None,  # channels of values, of which there is one for all heads; null is head_dim
-        scope: (
-            int | None
-        ) = None,  # tokens to either side whose place matters, beside the token itself; null is all
+        ) = None,  # channels of the value, which all heads share; null is head_dim
+        scope: (int | None) = None,  # largest distance with a row of E, in tokens; null is all
         bias: bool = False,  # whether the four projections have biases
         scale: float = 1.0,  # factor on queries
     ):
@@ -102,7 +99,7 @@ class Lambda(Attention):
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
-        """N(0, 1 / rows), so that the sum over a text is about as large as a value."""
+        """N(0, 1 / rows) for E, so that the sum over a text is about as large as a value."""
         return (
             torch.randn(shape, generator=generator) * shape[0] ** -0.5 if name == "places" else None
         )
@@ -120,7 +117,7 @@ class Lambda(Attention):
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
     def weights(self, q: Tensor, k: Tensor, context: AttentionContext) -> Tensor:
-        """What each query gives each token, (b, h, t, s)."""
+        """Returns the weight of each token for each query, (b, h, t, s)."""
         seen = context.visible(q.shape[1])
         weights = self._of_content(q, k, seen, context.key.real) + self._of_places(q, context)
         return weights if seen is None else weights.masked_fill(~seen, 0)
@@ -163,8 +160,8 @@ class Lambda(Attention):
 
 
 def _middle(k: Tensor, real: Tensor | None, room: float) -> Tensor:
-    """Between the largest and the smallest real key of a channel, or nearer to the largest, which
-    is `room` away at most.
+    """The midpoint of the largest and the smallest real key of each channel, but at most `room`
+    below the largest.
     """
     if real is None:
         low, top = k.amin(-2, keepdim=True), k.amax(-2, keepdim=True)

@@ -20,7 +20,7 @@ from xformer_kit.attention import (
 from xformer_kit.kernel import Kernel, spread
 from xformer_kit.registry import Fault, above, config_error
 
-MOST, MOST_IN_FP16 = 40.0, 8.0  # exp(-2 cap) is a number above 0
+MAX_CAP, MAX_CAP_FP16 = 40.0, 8.0  # exp(-2 cap) is a number above 0
 
 
 @ATTENTIONS.register("laser", also_called=("log_sum_exp",))
@@ -33,9 +33,9 @@ class Laser(MultiHead):
     function of a weight (the paper's log-weighted-sum-exp trick). A row without any weight is 0.
     """
 
-    # Paper: v_j as projected.   Here: cap * tanh(v_j / cap). m is the largest of all values that
-    # are held, also of those that a mask hides from a query: without a bound, exponentials of what
-    # the query sees could vanish, and a later token would change it.
+    # Paper: v_j as projected.   Here: cap * tanh(v_j / cap). m is the largest of all values in the
+    # cache, also of those that a mask hides from a query: without a bound, exponentials of visible
+    # values could underflow, and a later token would change the result.
 
     variants = [{"v_head_dim": 7, "qk_norm": "key", "v_norm": "head", "cap": 2.0}]
 
@@ -47,10 +47,10 @@ class Laser(MultiHead):
         depth: int = 0,
         *,
         shape: HeadShape = EIGHT_HEADS,
-        # values stay below it, and above minus it; at most 40, in fp16 8
+        # bound on the size of values; at most 40, in fp16 8
         cap: float = 15.0,
         projections: Projections = AS_PROJECTED,
-        gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
+        gate: Callable[..., Gate] = NoGate,  # factor on the output
         weights: AttentionWeights = SOFTMAX,
     ):
         super().__init__(
@@ -69,8 +69,8 @@ class Laser(MultiHead):
     def check(cls, options, context):
         yield from super().check(options, context)
         yield from above(options, cap=0)
-        if (options.cap or 0) > MOST:
-            yield Fault("cap", f"must be at most {MOST:g}", options.cap, "Try 15.")
+        if (options.cap or 0) > MAX_CAP:
+            yield Fault("cap", f"must be at most {MAX_CAP:g}", options.cap, "Try 15.")
 
     @classmethod
     def cannot(cls, options, context):
@@ -84,8 +84,8 @@ class Laser(MultiHead):
             )
 
     def attend(self, q, k, v, context, scores, *score_fn):
-        if v.dtype == torch.float16 and self.cap > MOST_IN_FP16:
-            rule = f"must be at most {MOST_IN_FP16:g} in fp16"
+        if v.dtype == torch.float16 and self.cap > MAX_CAP_FP16:
+            rule = f"must be at most {MAX_CAP_FP16:g} in fp16"
             raise config_error("attn.cap", rule, self.cap, "Or set trainer.precision=bf16-mixed.")
         v = self.cap * (v / self.cap).tanh()
         top = v.detach().amax(2, keepdim=True)  # (b, kv, 1, e)

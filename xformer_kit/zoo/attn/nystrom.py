@@ -1,4 +1,4 @@
-"""Attention through a few landmarks."""
+"""Nyström attention: through landmarks that are means of segments."""
 
 from contextlib import nullcontext
 
@@ -9,12 +9,12 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.zoo.attn._landmarks import Landmarks
-from xformer_kit.zoo.attn._whole_text import RAGGED, over
+from xformer_kit.zoo.attn._landmarks import LandmarkAttention
+from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
 
 
 @ATTENTIONS.register("nystrom", also_called=("nystromformer", "nystroem"))
-class Nystrom(Landmarks):
+class Nystrom(LandmarkAttention):
     """softmax(q K~^T) pinv(softmax(Q~ K~^T)) softmax(Q~ k^T) v in each head, with means of segments
     Q~ and K~ (Nyströmformer: Xiong et al., 2021, arXiv:2102.03902, "Linearized self-attention via
     Nyström method").
@@ -23,17 +23,17 @@ class Nystrom(Landmarks):
     segments of a text. Memory and time are linear in the length.
 
     The pseudo-inverse is found in `iterations` of Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4,
-    from A^T / (|A|_1 |A|_inf) on (Razavi et al., 2014, as in that paper). Token i of n is of
-    segment floor(i landmarks / n); a text of fewer tokens than landmarks has as many as tokens.
+    starting from A^T / (|A|_1 |A|_inf) (Razavi et al., 2014, as in that paper). Token i of n is of
+    segment floor(i landmarks / n); a shorter text has as many landmarks as tokens.
     conv adds a depthwise convolution of the values, with one filter for each head. Positions may
     rotate: a landmark is then a mean of rotated ones.
     """
 
-    # Authors' code: |A|_1 is the largest of the whole batch.   Here: of each matrix, as in their
-    # exact variant, so that a row does not depend on its neighbours.
+    # Authors' code: |A|_1 is the maximum over the batch.   Here: of each matrix, as in their exact
+    # variant, so that a row does not depend on other rows.
 
     variants = [{"landmarks": 4, "conv": 3, "bias": True, "scale": 0.2}]
-    breaks = RAGGED | {"symmetry": "segments are told by the order of the tokens"}
+    breaks = BREAKS | {"symmetry": "segments are told by the order of the tokens"}
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Nystrom(Landmarks):
         if options.conv and options.conv % 2 == 0:
             yield Fault(
                 "conv",
-                "must be odd, as many tokens before as behind",
+                "must be odd, with as many tokens before as after",
                 got=options.conv,
                 fix=f"Try {options.conv + 1}.",
             )
@@ -74,21 +74,21 @@ class Nystrom(Landmarks):
             else None
         )
 
-    def mixed(self, q, k, v, context, length, real):
-        q_marks, k_marks, there = self._means(q, k, length)
-        look = over(context, self.kernel, q_marks, k, None, real)
-        read = self.kernel(q_marks, k, v, look, self.scale)  # (rows, h, landmarks, d)
+    def attend_landmarks(self, q, k, v, context, length, real):
+        q_marks, k_marks, has_token = self._means(q, k, length)
+        pair_context = all_pairs_context(context, self.kernel, q_marks, k, None, real)
+        read = self.kernel(q_marks, k, v, pair_context, self.scale)  # (rows, h, landmarks, d)
         scores = q_marks @ k_marks.mT * self.scale
-        if there is not None:
-            pair = there[:, None, :, None] & there[:, None, None, :]
+        if has_token is not None:
+            pair = has_token[:, None, :, None] & has_token[:, None, None, :]
             scores = scores.masked_fill(~pair, -torch.finfo(scores.dtype).max)
             between = scores.softmax(-1) * pair
         else:
             between = scores.softmax(-1)
         solved = inverse(between, self.iterations)
         read = (solved @ read.to(solved.dtype)).to(v.dtype)
-        look = over(context, self.kernel, q, k_marks, None, there)
-        out = self.kernel(q, k_marks, read, look, self.scale)
+        pair_context = all_pairs_context(context, self.kernel, q, k_marks, None, has_token)
+        out = self.kernel(q, k_marks, read, pair_context, self.scale)
         return out if self.filter is None else out + self._filtered(v)
 
     def _filtered(self, v: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ def inverse(a: Tensor, iterations: int) -> Tensor:
     """The pseudo-inverse of matrices whose rows are weights, (..., m, m), in at least fp32."""
     with (
         nullcontext() if a.is_meta else torch.autocast(a.device.type, enabled=False)
-    ):  # on meta there is none to leave
+    ):  # the meta device has no autocast
         a = a if a.dtype == torch.float64 else a.float()
         one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         z = a.mT / a.sum(-2).amax(-1).clamp(min=torch.finfo(a.dtype).tiny)[..., None, None]

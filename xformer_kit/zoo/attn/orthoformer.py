@@ -1,4 +1,4 @@
-"""Attention through a few tokens that are nearly orthogonal to each other."""
+"""Orthoformer attention: through landmarks that are nearly orthogonal queries."""
 
 import torch
 from torch import Tensor
@@ -7,28 +7,28 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault
-from xformer_kit.zoo.attn._landmarks import Landmarks
-from xformer_kit.zoo.attn._whole_text import RAGGED, over
+from xformer_kit.zoo.attn._landmarks import LandmarkAttention
+from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
 
 
 @ATTENTIONS.register("orthoformer", also_called=("orthogonal_landmarks", "motionformer"))
-class Orthoformer(Landmarks):
+class Orthoformer(LandmarkAttention):
     """softmax(q P^T) (softmax(P k^T) v) in each head, with queries P of the text, nearly orthogonal
     to each other, as prototypes (Patrick et al., 2021, arXiv:2106.05392).
 
-    Scores are scaled. P grows greedily: the longest query first, then the one whose largest |cos|
-    with those of P is the smallest. A text of fewer tokens than landmarks has as many as tokens.
+    Scores are scaled. P is selected greedily: first the query of largest norm, then the one whose
+    largest |cos| with those in P is the smallest. A shorter text has as many landmarks as tokens.
     Memory is linear in the length. Positions may rotate.
     """
 
-    # Paper: begins with a query at random.   Here: with the longest, so that a step draws nothing
-    # and the order of a text does not matter.
+    # Paper: starts with a random query.   Here: with the one of largest norm, so that the result is
+    # deterministic and does not depend on the order of the tokens.
 
     variants = [{"landmarks": 4, "bias": True, "scale": 0.3}]
-    breaks = RAGGED | {
+    breaks = BREAKS | {
         "kernels in bf16": (
-            "which queries are prototypes is no continuous function, and of two angles that are"
-            " near, rounding to 8 bits makes either the larger"
+            "the choice of prototypes is not continuous, and rounding to 8 bits can change the"
+            " order of two close angles"
         )
     }
 
@@ -58,16 +58,20 @@ class Orthoformer(Landmarks):
             return
         yield from super().cannot(options, context)
 
-    def mixed(self, q, k, v, context, length, real):
-        chosen, there = self._chosen(q.detach(), real)
+    def attend_landmarks(self, q, k, v, context, length, real):
+        chosen, has_token = self._chosen(q.detach(), real)
         marks = q.gather(
             2, chosen[..., None].expand(-1, -1, -1, q.shape[-1])
         )  # (rows, h, landmarks, d)
         read = self.kernel(
-            marks, k, v, over(context, self.kernel, marks, k, None, real), self.scale
+            marks, k, v, all_pairs_context(context, self.kernel, marks, k, None, real), self.scale
         )
         return self.kernel(
-            q, marks, read, over(context, self.kernel, q, marks, None, there), self.scale
+            q,
+            marks,
+            read,
+            all_pairs_context(context, self.kernel, q, marks, None, has_token),
+            self.scale,
         )
 
     def _chosen(self, q: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -1,4 +1,4 @@
-"""Softmax attention, estimated by random features."""
+"""Performer: softmax attention approximated by random features."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,7 @@ class Performer(Kernelized):
     average. W is drawn once, with rows that are orthogonal, from `seed` and the number of the
     layer; heads share it. `relu` has phi(x) = max(W y, 0) + 0.001 in its place, the generalized
     attention of section 2.2. Keys are held relative to the largest feature so far, which cancels,
-    so that nothing overflows. A rotation turns features, and in S alone (Su et al., 2021,
+    so that nothing overflows. A rotation turns features, and only in S (Su et al., 2021,
     arXiv:2104.09864, eq. 19).
     """
 
@@ -66,14 +66,14 @@ class Performer(Kernelized):
     ):
         super().__init__(dim, kernel, heads, head_dim, v_head_dim, bias)
         d = self.head_dim
-        self.features = features or usual(d)
+        self.features = features or default_features(d)
         self.chunk = chunk
         self.positive = estimates == "softmax"
         self.register_buffer("random", self._drawn(d, (seed * 100_003 + depth) % 2**63))
 
     def _drawn(self, channels: int, seed: int) -> Tensor:
-        """The rows of W, (features, channels), scaled by channels^(-1/4); on the meta device
-        nothing is drawn.
+        """The rows of W, (features, channels), scaled by channels^(-1/4); not drawn on the meta
+        device.
         """
         device = self.q.weight.device
         if device.type == "meta":
@@ -93,7 +93,7 @@ class Performer(Kernelized):
     @classmethod
     def traits(cls, options, dim):
         traits = super().traits(options, dim)
-        rotated = options.get("features") or usual(traits.head_dim)
+        rotated = options.get("features") or default_features(traits.head_dim)
         return replace(traits, head_dim=rotated, head_dim_option="features")
 
     def logs(self, x: Tensor) -> Tensor:
@@ -155,14 +155,16 @@ class Performer(Kernelized):
         return cache
 
 
-def usual(channels: int) -> int:
-    """d ln d features suffice (theorem 4); an even number, so that a rotation has pairs."""
+def default_features(channels: int) -> int:
+    """The default number of features, d ln d (theorem 4), rounded up to an even number for
+    rotations.
+    """
     return 2 * max(1, math.ceil(channels * math.log(channels) / 2))
 
 
 def running_max(x: Tensor, segment: Tensor | None) -> Tensor:
-    """The largest so far of x (b, h, 1 + t), from the first on, or in each segment (b, t), of which
-    the first is that of 0.
+    """The running maximum of x (b, h, 1 + t), over all tokens or within each segment (b, t); x[...,
+    0] belongs to segment 0.
     """
     if segment is None:
         return x.cummax(-1).values

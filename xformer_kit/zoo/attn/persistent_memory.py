@@ -61,7 +61,7 @@ class PersistentMemory(MultiHead):
         shape: HeadShape = EIGHT_HEADS,
         count: int = 16,  # learned keys and values of each head
         projections: Projections = AS_PROJECTED,
-        gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
+        gate: Callable[..., Gate] = NoGate,  # factor on the output
         weights: AttentionWeights = SOFTMAX,
     ):
         super().__init__(
@@ -148,7 +148,7 @@ class PersistentMemory(MultiHead):
     def fused(
         self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        """The same by torch's function, which is faster."""
+        """Computes the output with torch's function, which is faster."""
         if seen is not None and bias is not None:
             bias = bias.masked_fill(~seen, -torch.inf)
         mask = seen if bias is None else bias

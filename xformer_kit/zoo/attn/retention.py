@@ -1,4 +1,4 @@
-"""Attention whose weights fall by a factor with each token, and are not normalised."""
+"""Retention: unnormalised attention whose weights decay by a factor per token."""
 
 import math
 from typing import Literal
@@ -19,8 +19,8 @@ class Retention(Recurrent):
 
     gamma_h = 1 - 2^(-5 - h), h = 0, 1, ... (`powers`), or 1 - gamma_h from 1/32 to 1/512 in even
     ratios (`spaced`, as in the experiments). i - j counts real tokens of a document. norm is (y -
-    mean) / sqrt(var + eps) over a head's values, for which the paper's own scalings of a row do not
-    matter. The paper turns queries and keys: position=rotary, or xpos.
+    mean) / sqrt(var + eps) over a head's values, which cancels the paper's other scalings of a row.
+    The paper rotates queries and keys: position=rotary, or xpos.
     """
 
     # a first token is a sign, but for eps
@@ -51,7 +51,7 @@ class Retention(Recurrent):
         self.o = nn.Linear(heads * self.v_head_dim, dim, False)
         self.gate = nn.Linear(dim, heads * self.v_head_dim, False) if gate else None
         self.packs = ("q", "k", "v", "gate") if gate else ("q", "k", "v")
-        self.decay = tuple(math.log1p(-share) for share in forgotten(heads, decay))
+        self.decay = tuple(math.log1p(-share) for share in forget_rates(heads, decay))
 
     @classmethod
     def check(cls, options, context):
@@ -96,8 +96,8 @@ class Retention(Recurrent):
         return StateCache.of(self, (rows, self.heads, self.head_dim, self.v_head_dim))
 
 
-def forgotten(heads: int, decay: str) -> list[float]:
-    """The share of its state that each head forgets with a token, 1 - gamma."""
+def forget_rates(heads: int, decay: str) -> list[float]:
+    """The share of its state that each head forgets per token, 1 - gamma."""
     if decay == "powers":
         return [2.0 ** (-5 - h) for h in range(heads)]
     return [2.0 ** (-5 - 4 * h / max(1, heads - 1)) for h in range(heads)]

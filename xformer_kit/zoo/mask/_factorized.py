@@ -16,14 +16,14 @@ class Factorized(Sparse):
     """
 
     stride: int = 128  # tokens
-    # whether a head sees both patterns; else even heads see the first, odd ones the second
+    # whether heads see both patterns; else even heads see the first, odd ones the second
     merged: bool = True
 
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "token", stride=1, summary=1)
 
-    def joined(self, near: Tensor, far: Tensor, head: Tensor) -> Tensor:
+    def combined(self, near: Tensor, far: Tensor, head: Tensor) -> Tensor:
         return near | far if self.merged else torch.where(head % 2 == 0, near, far)
 
     @property

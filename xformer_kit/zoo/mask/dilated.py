@@ -9,12 +9,12 @@ from xformer_kit.registry import at_least
 @MASKS.register("dilated", also_called=("dilated_window", "dilated_sliding_window"))
 @dataclass(frozen=True)
 class Dilated(Sparse):
-    """A token sees every `step`-th token before it, itself first, `window` of them: distances that
-    `step` divides (Beltagy et al., 2020, arXiv:2004.05150, section 3.1).
+    """Each token attends to itself and every `step`-th token before it, `window` tokens in all: to
+    distances that `step` divides (Beltagy et al., 2020, arXiv:2004.05150, section 3.1).
     """
 
-    step: int = 2  # tokens from one that is seen to the next
-    # tokens that are seen to a side, the query's own included; null is all
+    step: int = 2  # distance between visible tokens
+    # visible tokens on each side, including the query's own; null is all
     window: int | None = None
 
     @classmethod

@@ -33,4 +33,4 @@ class Fixed(Factorized):
 
     def pattern(self, query, key, head):
         near = query.position // self.stride == key.position // self.stride
-        return self.joined(near, key.position % self.stride >= self.stride - self.summary, head)
+        return self.combined(near, key.position % self.stride >= self.stride - self.summary, head)

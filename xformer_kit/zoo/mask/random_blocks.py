@@ -1,4 +1,4 @@
-"""Blocks that are drawn."""
+"""Random blocks."""
 
 from dataclasses import dataclass
 
@@ -6,25 +6,25 @@ import torch
 
 from xformer_kit.mask import MASKS
 from xformer_kit.registry import at_least
-from xformer_kit.zoo.mask._drawn import Drawn, hashed
+from xformer_kit.zoo.mask._random import RandomMask, hashed
 
 
 @MASKS.register("random_blocks", also_called=("random", "big_bird", "bigbird"))
 @dataclass(frozen=True)
-class RandomBlocks(Drawn):
-    """Every block of tokens draws `count` blocks, itself and what came before it, and sees them;
-    without `causal` those that are drawn see it too (Zaheer et al., 2020, arXiv:2007.14062, section
+class RandomBlocks(RandomMask):
+    """Each block of tokens attends to `count` random blocks among itself and those before it;
+    without `causal` these blocks attend to it too (Zaheer et al., 2020, arXiv:2007.14062, section
     2). BigBird itself is any_of [random_blocks, sliding_window, global_tokens], each with
     causal=false.
     """
 
     variants = [{"alike": False}]
 
-    # Paper: a query draws among all keys.   Here: among those before it, so that the draw knows no
-    # length, and what is seen does not change as a text grows. The same block may be drawn twice.
+    # Paper: a query draws among all keys.   Here: among those before it, so that the draw does not
+    # depend on the length and does not change as a text grows. A block may be drawn twice.
 
     block: int = 64  # tokens
-    count: int = 3  # blocks that a block draws
+    count: int = 3  # random blocks per block
     seed: int = 0  # of the draw
     alike: bool = True  # whether all heads see the same blocks
 
@@ -35,8 +35,8 @@ class RandomBlocks(Drawn):
     def pattern(self, query, key, head):
         one, other = query.position // self.block, key.position // self.block
         later, earlier = torch.maximum(one, other), torch.minimum(one, other)
-        drawn = self.drawn(later, head)
-        seen = hashed(drawn) % (later + 1) == earlier
-        for turn in range(1, self.count):
-            seen = seen | (hashed(drawn + turn * 0xC2B2AE35) % (later + 1) == earlier)
+        bits = self.hash_of(later, head)
+        seen = hashed(bits) % (later + 1) == earlier
+        for draw in range(1, self.count):
+            seen = seen | (hashed(bits + draw * 0xC2B2AE35) % (later + 1) == earlier)
         return seen

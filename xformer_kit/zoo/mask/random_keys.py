@@ -1,4 +1,4 @@
-"""Keys that are drawn by their distance."""
+"""Random keys, with a probability that depends on the distance."""
 
 from dataclasses import dataclass
 
@@ -6,30 +6,30 @@ import torch
 
 from xformer_kit.mask import MASKS
 from xformer_kit.registry import Fault, shown
-from xformer_kit.zoo.mask._drawn import Drawn, hashed
+from xformer_kit.zoo.mask._random import RandomMask, hashed
 
 
 @MASKS.register("random_keys", also_called=("random_tokens", "random_pattern"))
 @dataclass(frozen=True)
-class RandomKeys(Drawn):
-    """A query sees a key that is d tokens away with the probability p_d that is given, each pair
-    drawn by itself and once for all (xformers, Meta, 2021:
+class RandomKeys(RandomMask):
+    """A query sees a key that is d tokens away with probability p_d, drawn independently for each
+    pair of tokens and fixed by the seed (xformers, Meta, 2021:
     `random_pattern_from_probability_matrix`). Erdős-Rényi graphs, which one p makes, are those from
     which BigBird starts (Zaheer et al., 2020, arXiv:2007.14062, section 2).
     """
 
     variants = [{"alike": False}]
 
-    # xformers draws so many pairs of a matrix of probabilities.   Here: each pair by a hash of the
-    # two places and the seed, so that the draw knows no length, and what is seen does not change as
-    # a text grows.
+    # xformers draws a fixed number of pairs from a matrix of probabilities.   Here: each pair by a
+    # hash of both positions and the seed, so that the draw does not depend on the length and does
+    # not change as a text grows.
 
     probabilities: tuple[float, ...] = (
         1.0,
         0.5,
         0.25,
         0.1,
-    )  # of distance 0, 1, ...; the last goes on
+    )  # of distance 0, 1, ...; the last is repeated
     seed: int = 0  # of the draw
     alike: bool = True  # whether all heads see the same tokens
 
@@ -52,14 +52,14 @@ class RandomKeys(Drawn):
             )
 
     def pattern(self, query, key, head):
-        drawn = hashed(self.drawn(query.position, head) + key.position.long() * 0xC2B2AE35)
+        bits = hashed(self.hash_of(query.position, head) + key.position.long() * 0xC2B2AE35)
         distance = (query.position - key.position).abs()
-        seen = drawn < _share(self.probabilities[-1])
+        seen = bits < _threshold(self.probabilities[-1])
         for d, p in enumerate(self.probabilities[:-1]):
-            seen = torch.where(distance == d, drawn < _share(p), seen)
+            seen = torch.where(distance == d, bits < _threshold(p), seen)
         return seen
 
 
-def _share(probability: float) -> int:
-    """How many of the 2^32 hashes are as likely together."""
+def _threshold(probability: float) -> int:
+    """The bound below which a 32-bit hash lies with this probability."""
     return round(probability * 2**32)

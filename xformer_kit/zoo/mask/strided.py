@@ -20,4 +20,4 @@ class Strided(Factorized):
 
     def pattern(self, query, key, head):
         distance = query.slot - key.slot
-        return self.joined(distance.abs() <= self.stride, distance % self.stride == 0, head)
+        return self.combined(distance.abs() <= self.stride, distance % self.stride == 0, head)

@@ -1,4 +1,4 @@
-"""The error function in the place of a norm."""
+"""The error function instead of a norm."""
 
 import torch
 
@@ -7,11 +7,11 @@ from xformer_kit.norm import NORMS, PointwiseNorm
 
 @NORMS.register("derf", also_called=("dynamic_erf", "DynamicErf"))
 class Derf(PointwiseNorm):
-    """erf(alpha x + s) * weight + bias with one learned alpha and one learned s: no statistics of
-    the token at all (Dynamic erf: Chen et al., 2025, arXiv:2512.10938).
+    """erf(alpha x + s) * weight + bias with one learned alpha and one learned s, without statistics
+    of the token (Dynamic erf: Chen et al., 2025, arXiv:2512.10938).
 
     It is steeper than `dyt` where both have the same alpha: erf has slope 2 / sqrt(pi) at 0, tanh
-    1. The parameter is called `factor`, for `dyt` may start its alpha elsewhere.
+    1. The parameter is called `factor`, as `dyt` may have another initial alpha.
     """
 
     variants = [{"alpha": 0.3, "shift": 0.2, "bias": False}]
@@ -26,5 +26,5 @@ class Derf(PointwiseNorm):
     ):
         super().__init__(dim, bias, factor=alpha, shift=shift)
 
-    def squashed(self, x):
+    def pointwise(self, x):
         return torch.erf(self.factor * x + self.shift)

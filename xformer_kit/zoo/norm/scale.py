@@ -1,9 +1,9 @@
-"""The length of a token, times a learned number."""
+"""Normalises each token to a learned length."""
 
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.norm import NORMS, to_length
+from xformer_kit.norm import NORMS, scaled_to_unit
 from xformer_kit.registry import above
 
 
@@ -15,9 +15,7 @@ class ScaleNorm(nn.Module):
     g starts at sqrt(dim), where it equals an RMS norm of weight 1.
     """
 
-    no_gradient = (
-        "weight",
-    )  # where another norm reads the product next, of queries or behind a sublayer
+    no_gradient = ("weight",)  # if another norm follows, of queries or after a sublayer
 
     def __init__(
         self,
@@ -34,7 +32,7 @@ class ScaleNorm(nn.Module):
         yield from above(options, "Try 1e-5.", eps=0)
 
     def forward(self, x: Tensor) -> Tensor:
-        return (to_length(x, self.eps) * self.weight).to(x.dtype)
+        return (scaled_to_unit(x, self.eps) * self.weight).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"

@@ -7,8 +7,8 @@ from torch import Tensor
 
 
 def blend(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
-    """sum_i weights[i] * streams[i]: (b, t, 1) or (1,) and (b, t, dim). Sums, not a product of
-    matrices, which autocast would round to half precision, and with it the residual stream.
+    """sum_i weights[i] * streams[i]: (b, t, 1) or (1,) and (b, t, dim). Not a matrix product, which
+    autocast would compute, and round the residual stream, in half precision.
     """
     total = weights[0] * streams[0]
     for weight, stream in zip(weights[1:], streams[1:], strict=True):

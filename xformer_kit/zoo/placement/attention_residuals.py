@@ -1,4 +1,4 @@
-"""Attention over all outputs so far in the place of their sum."""
+"""Attention over all earlier outputs instead of their sum."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, SublayerNorms
 from xformer_kit.zoo.placement._blend import blend
-from xformer_kit.zoo.placement._earlier import GrowingPlacement
+from xformer_kit.zoo.placement._growing import GrowingPlacement
 
-EPS = 1e-6  # of the norm that makes keys of outputs
+EPS = 1e-6  # of the norm of the keys
 
 
-def attended(query: Tensor, given: Sequence[Tensor]) -> Tensor:
+def attend_over_depth(query: Tensor, outputs: Sequence[Tensor]) -> Tensor:
     """sum_i softmax_i(query^T v_i / rms(v_i)) v_i, for v_i (b, t, dim) and a query (dim,)."""
-    scores = [(F.rms_norm(v, query.shape, eps=EPS) * query).sum(-1, keepdim=True) for v in given]
-    return blend(torch.stack(scores).softmax(0).unbind(), given)
+    scores = [(F.rms_norm(v, query.shape, eps=EPS) * query).sum(-1, keepdim=True) for v in outputs]
+    return blend(torch.stack(scores).softmax(0).unbind(), outputs)
 
 
 @PLACEMENTS.register(
@@ -25,17 +25,17 @@ def attended(query: Tensor, given: Sequence[Tensor]) -> Tensor:
 )
 class AttentionResiduals(GrowingPlacement):
     """v_k = f(norm(x)) and x <- sum_i a_i v_i with a = softmax_i(w^T v_i / rms(v_i)): attention
-    over all outputs so far in the place of their sum (Attention Residuals: Kimi Team, 2026,
+    over all earlier outputs replaces their sum (Attention Residuals: Kimi Team, 2026,
     arXiv:2603.15031, its full form).
 
-    v_0 is what entered the stack; i runs over 0, ..., k. w is learned, one for each group of
-    sublayers, and starts at 0: all outputs count alike. Also the stack's output is such a mix. The
-    keys' norm has no weight, for w would take it up. x-transformers' has its query from the newest
-    stream, attends to streams and leaves their sum as it is.
+    v_0 is the input of the stack; i = 0, ..., k. w is learned, one for each group of sublayers, and
+    starts at 0, where all outputs have equal weights. The stack's output is such a mixture too. The
+    keys' norm has no weight, which w makes redundant. In x-transformers the query is computed from
+    the newest stream, and attention to earlier streams is added to the usual sum.
     """
 
     variants = [{"shared": False}]
-    told = "outputs"
+    stream_content = "outputs"
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class AttentionResiduals(GrowingPlacement):
         norm: MakeNorm,
         parallel: int,
         *,
-        # whether parallel sublayers read one norm or one each; they are one output
+        # whether parallel sublayers share one norm; they count as one output
         shared: bool = True,
     ):
         super().__init__()
@@ -51,6 +51,6 @@ class AttentionResiduals(GrowingPlacement):
         self.query = nn.Parameter(torch.zeros(dim))
 
     def forward(self, state, sublayers, total, tokens):
-        x, *given = state
-        given.append(total(self.norm.outputs(x, sublayers)))
-        return attended(self.query, given), *given
+        x, *outputs = state
+        outputs.append(total(self.norm.outputs(x, sublayers)))
+        return attend_over_depth(self.query, outputs), *outputs

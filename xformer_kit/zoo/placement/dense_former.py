@@ -1,4 +1,4 @@
-"""Averages of all streams so far."""
+"""Weighted averages of all earlier streams."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, SublayerNorms
 from xformer_kit.zoo.placement._blend import blend
-from xformer_kit.zoo.placement._earlier import GrowingPlacement
+from xformer_kit.zoo.placement._growing import GrowingPlacement
 
 
 @PLACEMENTS.register("dense_former", also_called=("denseformer", "dwa", "depth_weighted_average"))
@@ -14,13 +14,12 @@ class DenseFormer(GrowingPlacement):
     """v_k = x + f(norm(x)) and x <- sum_i a_i v_i with learned numbers a: a depth-weighted average
     (Pagliardini et al., 2024, arXiv:2402.02622, section 3).
 
-    v_0 is what entered the stack; i runs over 0, ..., k. a starts at 1 for the newest and at 0 for
-    the others: a model starts as one with placement=pre. Here each group of sublayers has its
-    average, in the paper each block. Layers that share a block have its numbers, counted from the
-    newest.
+    v_0 is the input of the stack; i = 0, ..., k. a starts at 1 for the newest and at 0 for the
+    others, which equals placement=pre. Here each group of sublayers computes an average, in the
+    paper each block. Layers that share a block share its numbers, counted from the newest.
     """
 
-    told = "averages"
+    stream_content = "averages"
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class DenseFormer(GrowingPlacement):
         self.average = nn.Parameter(F.pad(torch.ones(1), (0, latest + 1)))  # the newest first
 
     def forward(self, state, sublayers, total, tokens):
-        x, *given = state
-        given.append(x + total(self.norm.outputs(x, sublayers)))
-        newest = given[::-1]
-        return blend(self.average[: len(newest), None], newest), *given
+        x, *outputs = state
+        outputs.append(x + total(self.norm.outputs(x, sublayers)))
+        newest = outputs[::-1]
+        return blend(self.average[: len(newest), None], newest), *outputs

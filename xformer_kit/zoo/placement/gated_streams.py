@@ -17,14 +17,15 @@ class GatedStreams(Placement):
     the norm of their sum.
 
     r_i (dim,) and w_j are learned, and each token adds to them: r + s silu(u A) B and w + s silu(u
-    A) C, where u is all that the norms gave, side by side, divided by n; A has `rank` outputs, B
-    and C start at 0 and s at 0.01. r_i starts at 1 for stream k mod n and at 0 for the others, k
-    the group of sublayers counted from 0; w starts at 0, so that all is written to each stream. All
-    streams start as the embedding. Sublayers in parallel read one h and are summed.
+    A) C, where u is the concatenation of all norms' outputs, divided by n; A has `rank` outputs, B
+    and C start at 0 and s at 0.01. r_i starts at 1 for stream k mod n and at 0 for the others, with
+    k the group of sublayers counted from 0; w starts at 0, so outputs are written to all streams
+    with weight 1. All streams start as the embedding. Sublayers in parallel read one h and are
+    summed.
     """
 
     variants = [{"streams": 3, "rank": 5}]
-    no_decay = ("read",)  # of all tokens, as are those of hyper_connections
+    no_decay = ("read",)  # independent of tokens, as in hyper_connections
 
     def __init__(
         self,
@@ -33,13 +34,13 @@ class GatedStreams(Placement):
         order: int,
         *,
         streams: int = 4,  # n
-        rank: int = 32,  # numbers of a token that its gates are made of
+        rank: int = 32,  # channels from which the gates of a token are computed
     ):
         super().__init__()
-        self.states = streams
-        self.own = order % streams
+        self.num_streams = streams
+        self.read_stream = order % streams
         self.norm = nn.ModuleList(norm() for _ in range(streams))
-        self.read = nn.Parameter(self._opened(dim))
+        self.read = nn.Parameter(self._initial_read(dim))
         self.write = nn.Parameter(torch.zeros(streams))
         self.bottleneck = nn.Linear(dim * streams, rank, bias=False)
         self.to_read, self.to_write = (
@@ -57,24 +58,24 @@ class GatedStreams(Placement):
     def streams(cls, options):
         return options["streams"]
 
-    def _opened(self, dim: int) -> Tensor:
-        return torch.eye(self.states)[self.own, :, None].repeat(1, dim)
+    def _initial_read(self, dim: int) -> Tensor:
+        return torch.eye(self.num_streams)[self.read_stream, :, None].repeat(1, dim)
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
         if name == "read":
-            return self._opened(shape[1])
+            return self._initial_read(shape[1])
         return torch.zeros(shape) if name in ("to_read", "to_write") else None
 
     def forward(self, state, sublayers, total, tokens):
         n = len(state)
         normed = [norm(x) for norm, x in zip(self.norm, state, strict=True)]
-        said = self.scale * F.silu(self.bottleneck(torch.cat(normed, -1) / n))  # (b, t, rank)
+        hidden = self.scale * F.silu(self.bottleneck(torch.cat(normed, -1) / n))  # (b, t, rank)
         read = torch.sigmoid(
-            F.linear(said, self.to_read).unflatten(-1, (n, -1)) + self.read
+            F.linear(hidden, self.to_read).unflatten(-1, (n, -1)) + self.read
         ).unbind(-2)
-        write = 2 * torch.sigmoid(F.linear(said, self.to_write) + self.write).unsqueeze(
+        write = 2 * torch.sigmoid(F.linear(hidden, self.to_write) + self.write).unsqueeze(
             -1
         )  # (b, t, n, 1)
         h = torch.stack([gate * x for gate, x in zip(read, normed, strict=True)]).sum(0) / n
@@ -88,4 +89,4 @@ class GatedStreams(Placement):
         return norm(torch.stack(state).sum(0))
 
     def extra_repr(self):
-        return f"streams={self.states}"
+        return f"streams={self.num_streams}"

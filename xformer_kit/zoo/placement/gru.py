@@ -1,4 +1,4 @@
-"""A gated recurrent unit in the place of the residual sum."""
+"""A gated recurrent unit instead of the residual sum."""
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,10 @@ class GRUGate(nn.Module):
     ) -> Tensor | None:
         return (
             torch.full(shape, float(self.start)) if name == "bias" else None
-        )  # else it would be one of those that start at 0
+        )  # by default biases start at 0
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The stream x (b, t, dim) behind a sublayer that gave y (b, t, dim)."""
+        """Returns the stream after a sublayer, from the stream x and its output y, (b, t, dim)."""
         reset = torch.sigmoid(self.w_r(y) + self.u_r(x))
         update = torch.sigmoid(self.w_z(y) + self.u_z(x) - self.bias)
         return (1 - update) * x + update * torch.tanh(self.w_g(y) + self.u_g(reset * x))
@@ -37,13 +37,13 @@ class GRUGate(nn.Module):
 
 @PLACEMENTS.register("gru", also_called=("gtrxl", "gated", "gate_residual", "gru_gate"))
 class GRU(Placement):
-    """g(x, relu(f(norm(x)))): a gated recurrent unit g in place of the sum (GTrXL: Parisotto et
+    """g(x, relu(f(norm(x)))): a gated recurrent unit g replaces the sum (GTrXL: Parisotto et
     al., 2019, arXiv:1910.06764, section 3.2).
 
     g(x, y) = (1 - z) * x + z * tanh(W_g y + U_g (r * x)), where r = sigmoid(W_r y + U_r x) and z =
-    sigmoid(W_z y + U_z x - b). b is learned, one for each channel. Above 0 it starts the gate near
-    the identity: with 2, about 0.88 of x stays. Sublayers in parallel are summed in front of the
-    gate; where stochastic depth skips one, its y is 0.
+    sigmoid(W_z y + U_z x - b). b is learned, one for each channel. A value above 0 starts the gate
+    near the identity: with 2, about 0.88 of x is kept. Sublayers in parallel are summed before the
+    gate; if stochastic depth skips one, its y is 0.
     """
 
     variants = [{"bias": 0.5, "relu": False, "shared": False}]
@@ -55,9 +55,9 @@ class GRU(Placement):
         parallel: int,
         *,
         bias: float = 2.0,  # b at the start, of every channel
-        # whether a sublayer's output passes through a ReLU in front of the gate, as in the paper
+        # whether a ReLU is applied to a sublayer's output before the gate, as in the paper
         relu: bool = True,
-        # whether parallel sublayers read one norm or one each; they have one gate
+        # whether parallel sublayers share one norm; they have one gate
         shared: bool = True,
     ):
         super().__init__()

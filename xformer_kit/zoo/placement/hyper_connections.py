@@ -14,8 +14,8 @@ from xformer_kit.zoo.placement._blend import blend
 
 def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
     """exp(logits) (n, n, ...), its second axis and its first divided by their sums in turn
-    (Sinkhorn and Knopp, 1967): what is left of stream i sums to 1 about, and what stream j gets
-    sums to 1.
+    (Sinkhorn and Knopp, 1967): weights of each input stream sum to about 1, those of each output
+    stream to 1.
     """
     mixed = torch.softmax(logits, 1)
     for _ in range(iterations - 1):
@@ -33,19 +33,19 @@ class HyperConnections(Placement):
     written, and the output is the norm of their sum (Zhu et al., 2024, arXiv:2409.19606, eq. 2 and
     section 2.1).
 
-    A (n, 1 + n) and B (n,) are learned; with `dynamic` each token adds to them, as eq. 10 to 13
-    say: s_a tanh(norm(x_i) W_a) to row i of A, and s_b tanh(norm(x_i) W_b) to B_i, with W (n + 2,
+    A (n, 1 + n) and B (n,) are learned; with `dynamic` each token adds to them, by eq. 10 to 13:
+    s_a tanh(norm(x_i) W_a) to row i of A, and s_b tanh(norm(x_i) W_b) to B_i, with W (n + 2,
     dim) that starts at 0 and s that starts at 0.01. All streams start as the embedding. The k-th
-    group of sublayers, counted from 0, starts by reading stream k mod n alone, by leaving every
-    stream as it is, and by writing to all alike (eq. 14), so that a model starts as one with
-    placement=pre. Sublayers in parallel are summed in front of B.
+    group of sublayers, counted from 0, starts by reading only stream k mod n, keeping every stream,
+    and writing to all with weight 1 (eq. 14), which equals placement=pre. Sublayers in parallel are
+    summed before B.
 
     With mixing=doubly_stochastic these are logits a and b (mHC: Xie et al., 2025, arXiv:2512.24880,
     section 4.2): A_i0 = sigmoid(a_i0), B_j = 2 sigmoid(b_j), and A_ij is exp(a_ij) with rows and
-    columns that Sinkhorn's iterations bring to sum 1, so that mixing makes no stream grow. A token
-    adds s rms([x_1 ... x_n]) W to them, from all streams and with an s for each of the three. They
-    start at 0, and at -8 what would read or mix a second stream: about as eq. 14, as the paper does
-    not say.
+    columns that Sinkhorn's iterations bring to sum 1, so that mixing does not amplify streams. A
+    token adds s rms([x_1 ... x_n]) W to them, from all streams and with a separate s for each of
+    the three. They start at 0, or at -8 for entries that read or mix a second stream: close to eq.
+    14; the paper does not specify it.
     """
 
     # Paper (section 4): matrices that write start scaled by sqrt(n), for the sum of streams.
@@ -65,7 +65,7 @@ class HyperConnections(Placement):
         parallel: int,
         *,
         streams: int = 4,  # n, the paper's expansion rate
-        # whether tokens have weights of their own (DHC), or all the same (SHC)
+        # whether weights depend on the token (DHC), or not (SHC)
         dynamic: bool = True,
         mixing: Literal[
             "free", "doubly_stochastic"
@@ -76,22 +76,22 @@ class HyperConnections(Placement):
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
-        self.states = streams
-        self.read = order % streams
+        self.num_streams = streams
+        self.read_stream = order % streams
         self.free = mixing == "free"
         self.iterations = iterations or 20
-        alike = (
+        equal_streams = (
             streams == 1 or not order
-        )  # so that to mix them changes nothing, and a norm takes away how much is read
-        self.no_gradient = ("alpha",) if alike and not self.free else ()
+        )  # then mixing has no effect, and the norm removes the factor of what is read
+        self.no_gradient = ("alpha",) if equal_streams and not self.free else ()
         self.norm = SublayerNorms(norm, parallel, shared)
-        self.alpha = nn.Parameter(self._connected())
+        self.alpha = nn.Parameter(self._initial_alpha())
         self.beta = nn.Parameter(torch.full((streams,), float(self.free)))
         self.each = (
             norm() if dynamic and self.free else None
-        )  # of each stream, for the weights that it has from a token
-        said = (streams + 2, dim) if self.free else (streams * (streams + 2), streams * dim)
-        self.dynamic = nn.Parameter(torch.zeros(said)) if dynamic else None
+        )  # applied to each stream before its dynamic weights are computed
+        logits = (streams + 2, dim) if self.free else (streams * (streams + 2), streams * dim)
+        self.dynamic = nn.Parameter(torch.zeros(logits)) if dynamic else None
         self.scale = nn.Parameter(torch.full((2 if self.free else 3,), 0.01)) if dynamic else None
 
     @classmethod
@@ -110,47 +110,52 @@ class HyperConnections(Placement):
     def streams(cls, options):
         return options["streams"]
 
-    def _connected(self) -> Tensor:
-        """Eq. 14: one stream is read, all go on."""
-        streams = torch.eye(self.states)
-        connected = torch.cat([streams[:, self.read : self.read + 1], streams], dim=1)
+    def _initial_alpha(self) -> Tensor:
+        """The initial A by eq. 14: one stream is read, all are kept."""
+        streams = torch.eye(self.num_streams)
+        connected = torch.cat([streams[:, self.read_stream : self.read_stream + 1], streams], dim=1)
         return connected if self.free else -8 * (1 - connected)
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
-        return {"alpha": self._connected(), "dynamic": torch.zeros(shape)}.get(name)
+        return {"alpha": self._initial_alpha(), "dynamic": torch.zeros(shape)}.get(name)
 
     def weights(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """A (n, 1 + n, 1) and B (n, 1), or those of each token, (n, 1 + n, b, t, 1) and (n, b, t,
-        1).
-        """
-        alpha, beta = self._added(state)
+        """A (n, 1 + n, 1) and B (n, 1), or per token (n, 1 + n, b, t, 1) and (n, b, t, 1)."""
+        alpha, beta = self._logits(state)
         if self.free:
             return alpha, beta
         mixed = doubly_stochastic(alpha[:, 1:], self.iterations)
         return torch.cat([torch.sigmoid(alpha[:, :1]), mixed], 1), 2 * torch.sigmoid(beta)
 
-    def _added(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """What all tokens share, and what each adds."""
+    def _logits(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The sums of the shared parameters and the additions of each token."""
         if self.dynamic is None:
             return self.alpha[..., None], self.beta[:, None]
-        n, scale = self.states, self.scale
+        n, scale = self.num_streams, self.scale
         if self.free:
-            said = torch.stack(
+            logits = torch.stack(
                 [torch.tanh(F.linear(self.each(x), self.dynamic)) for x in state]
             )  # (n, b, t, n + 2)
-            said, of_alpha = said.movedim(-1, 1), scale[0]  # (n, b, t, n + 2) -> (n, n + 2, b, t)
+            logits, of_alpha = (
+                logits.movedim(-1, 1),
+                scale[0],
+            )  # (n, b, t, n + 2) -> (n, n + 2, b, t)
         else:
             x = torch.cat(tuple(state), -1)
-            said = F.linear(
+            logits = F.linear(
                 F.rms_norm(x, x.shape[-1:], eps=1e-6), self.dynamic
             )  # (b, t, n * (n + 2))
-            said = said.unflatten(-1, (n, n + 2)).movedim((-2, -1), (0, 1))  # -> (n, n + 2, b, t)
+            logits = logits.unflatten(-1, (n, n + 2)).movedim(
+                (-2, -1), (0, 1)
+            )  # -> (n, n + 2, b, t)
             of_alpha = torch.cat([scale[:1], scale[1:2].expand(n)])[:, None, None, None]
-        alpha = torch.addcmul(self.alpha[..., None, None, None], of_alpha, said[:, :-1, ..., None])
+        alpha = torch.addcmul(
+            self.alpha[..., None, None, None], of_alpha, logits[:, :-1, ..., None]
+        )
         return alpha, torch.addcmul(
-            self.beta[:, None, None, None], scale[-1], said[:, -1, ..., None]
+            self.beta[:, None, None, None], scale[-1], logits[:, -1, ..., None]
         )
 
     def forward(self, state, sublayers, total, tokens):
@@ -166,4 +171,4 @@ class HyperConnections(Placement):
 
     def extra_repr(self):
         mixing = "" if self.free else f", mixing=doubly_stochastic, iterations={self.iterations}"
-        return f"streams={self.states}, dynamic={self.dynamic is not None}{mixing}"
+        return f"streams={self.num_streams}, dynamic={self.dynamic is not None}{mixing}"

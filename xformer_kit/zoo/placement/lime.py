@@ -1,23 +1,23 @@
-"""Sublayers that read a mix of all streams so far."""
+"""Sublayers that read a mixture of all earlier streams."""
 
 from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, State, SublayerNorms
 from xformer_kit.zoo.placement._blend import blend
-from xformer_kit.zoo.placement._earlier import BREAKS
+from xformer_kit.zoo.placement._growing import BREAKS
 
 
 @PLACEMENTS.register(
     "lime", also_called=("integrate_layers", "layer_integrated_memory", "dynamic_lime")
 )
 class LIMe(Placement):
-    """x + f(norm(sum_i a_i v_i)) with a = softmax(norm(x) W + b): a sublayer reads a mix of all
-    streams so far (LIMe: Gerasimov et al., 2025, arXiv:2502.09245).
+    """x + f(norm(sum_i a_i v_i)) with a = softmax(norm(x) W + b): a sublayer reads a mixture of
+    all earlier streams (LIMe: Gerasimov et al., 2025, arXiv:2502.09245).
 
-    v_i is the stream in front of each group of sublayers, x the newest of them, which stays plain.
-    Here the mix is of all that a sublayer reads, as in x-transformers; in the paper it is of the
-    keys and values of each head, with weights that are the same for all tokens. Layers that share a
-    block have its weights, counted from the newest.
+    v_i is the stream before each group of sublayers; x, the newest of them, is not changed. Here
+    the whole input of a sublayer is mixed, as in x-transformers; in the paper the keys and values
+    of each head are, with weights that are the same for all tokens. Layers that share a block share
+    its weights, counted from the newest.
     """
 
     breaks = BREAKS
@@ -29,7 +29,7 @@ class LIMe(Placement):
         latest: int,
         parallel: int,
         *,
-        # whether parallel sublayers read one norm or one each; they read one mix
+        # whether parallel sublayers share one norm; they read one mixture
         shared: bool = True,
     ):
         super().__init__()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from xformer_kit.placement import PLACEMENTS, Channels, MakeNorm, Placement, SublayerNorms
+from xformer_kit.placement import PLACEMENTS, ChannelScale, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import Unused
 
 
@@ -13,8 +13,8 @@ class NormFormer(Placement):
     """x + norm_out(f(norm_in(x))) around attention, x + f(norm(x)) around a feed-forward network
     (Shleifer et al., 2021, arXiv:2110.09456).
 
-    The rest of NormFormer is said elsewhere: the norm inside the feed-forward network is
-    ffn.inner_norm=true; the factor of each head belongs to the attention.
+    The other parts of NormFormer are options of other components: the norm inside the feed-forward
+    network is ffn.inner_norm=true; the factor of each head is an option of the attention.
     """
 
     variants = [{"scale_residual": True, "shared": False}]
@@ -25,7 +25,7 @@ class NormFormer(Placement):
         norm: MakeNorm,
         kinds: Sequence[str],
         *,
-        # whether parallel sublayers read one norm or one each; each attention has its own behind it
+        # whether parallel sublayers share one norm; each attention has its own after it
         shared: bool = True,
         # whether a feed-forward network is added to weight * x (ResScale)
         scale_residual: bool = False,
@@ -33,7 +33,7 @@ class NormFormer(Placement):
         super().__init__()
         self.before = SublayerNorms(norm, len(kinds), shared)
         self.after = nn.ModuleList(norm() if kind == "attn" else nn.Identity() for kind in kinds)
-        self.stream = Channels(dim, 1.0) if scale_residual and "ffn" in kinds else nn.Identity()
+        self.stream = ChannelScale(dim, 1.0) if scale_residual and "ffn" in kinds else nn.Identity()
 
     @classmethod
     def cannot(cls, options, context):
@@ -41,7 +41,7 @@ class NormFormer(Placement):
         if "ffn" not in context.parallel:
             yield Unused(
                 "scale_residual",
-                "weighs the stream beside a feed-forward network, and no layer has one",
+                "scales the stream that a feed-forward network is added to, and no layer has one",
                 got="true",
                 fix="Set it to false.",
             )

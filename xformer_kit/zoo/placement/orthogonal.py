@@ -1,4 +1,4 @@
-"""What is added keeps away from what the residual stream says already."""
+"""Only the part of an output that is orthogonal to the residual stream is added."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import above
 
 
-def across(y: Tensor, x: Tensor, eps: float) -> Tensor:
+def orthogonal_part(y: Tensor, x: Tensor, eps: float) -> Tensor:
     """y - <x, y> / (|x|^2 + eps) x, token by token, computed in fp32 or better."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     x, wide = x.to(dtype), y.to(dtype)
@@ -17,12 +17,12 @@ def across(y: Tensor, x: Tensor, eps: float) -> Tensor:
 
 @PLACEMENTS.register("orthogonal", also_called=("orthog_residual", "orthogonal_residual", "oru"))
 class OrthogonalResidual(Placement):
-    """x + y - <x, y> / (|x|^2 + eps) x with y = f(norm(x)): of what a sublayer says to a token,
-    only what is orthogonal to its stream is added (Oh et al., 2025, arXiv:2505.11881,
+    """x + y - <x, y> / (|x|^2 + eps) x with y = f(norm(x)): only the part of a sublayer's output
+    that is orthogonal to the stream is added (Oh et al., 2025, arXiv:2505.11881,
     feature-wise).
 
     Sublayers in parallel are summed first, which gives the same. x-transformers' `orthog_residual`
-    takes <x, y> over a whole text, so that there a token hears of later ones.
+    computes <x, y> over a whole text, so there a token depends on later ones.
     """
 
     variants = [{"eps": 0.1, "shared": False}]
@@ -45,4 +45,4 @@ class OrthogonalResidual(Placement):
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
-        return (x + across(total(self.norm.outputs(x, sublayers)), x, self.eps),)
+        return (x + orthogonal_part(total(self.norm.outputs(x, sublayers)), x, self.eps),)

@@ -1,4 +1,4 @@
-"""A residual stream of two halves, each of which changes by what the other says."""
+"""Two residual streams: sublayers read one of them and add to the other, alternately."""
 
 import torch
 
@@ -15,8 +15,8 @@ class Reversible(Placement):
 
     Group after group of sublayers reads the stream that was written last and adds to the other,
     whatever a block's layout; sublayers in parallel are summed. Both streams start as the
-    embedding, and the output is the norm of their mean. These are the equations alone: activations
-    are kept as in any other placement, and no memory is saved by computing them backwards.
+    embedding, and the output is the norm of their mean. Only the equations are those of the paper:
+    activations are stored as in any other placement and not recomputed, so no memory is saved.
     """
 
     variants = [{"shared": False}]
@@ -36,8 +36,8 @@ class Reversible(Placement):
         return 2
 
     def forward(self, state, sublayers, total, tokens):
-        waiting, read = state
-        return read, waiting + total(self.norm.outputs(read, sublayers))
+        other, read = state
+        return read, other + total(self.norm.outputs(read, sublayers))
 
     @staticmethod
     def finish(state, norm):

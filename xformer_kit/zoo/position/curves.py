@@ -1,10 +1,10 @@
-"""Learned curves over the distance, mixed by the token that looks."""
+"""Learned curves over the distance, mixed with weights of the query's token."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position import POSITIONS, Position, apart, chosen
+from xformer_kit.position import POSITIONS, Position, gather_columns, token_distances
 from xformer_kit.registry import at_least
 
 
@@ -15,11 +15,11 @@ class Curves(Position):
     """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head, with learned curves c over
     the distance.
 
-    Heads share the curves, and token x_i says how much of each it wants (rel_proj_pos_bias of
-    x-transformers, after the Inkling model; no paper). Nothing is added from `longest` tokens on,
-    so that there is no longest text.
-    bidirectional: later tokens, where a mask shows them, have curves of their own; without it
-    nothing is added to them.
+    Heads share the curves, and token x_i sets the weight of each (rel_proj_pos_bias of
+    x-transformers, after the Inkling model; no paper). Nothing is added for distances of `longest`
+    tokens or more, so the length is unlimited.
+    bidirectional: later tokens, if a mask shows them, have separate curves; without it nothing is
+    added to their scores.
     """
 
     variants = [{"curves": 3, "longest": 5, "bidirectional": True}]
@@ -31,24 +31,24 @@ class Curves(Position):
         max_len: int,
         stack: str,
         *,
-        curves: int = 16,  # that are mixed
+        curves: int = 16,  # number of curves
         longest: (
             int | None
-            # tokens: farther ones get nothing; null is max_len, behind which nothing is learned
+            # tokens: nothing is added at this distance and above; null is max_len
         ) = None,
         bidirectional: (
             bool | None
         ) = None,  # whether later tokens have curves too; null: in an encoder
-        per_layer: bool = True,  # weights and curves for each layer; false: one set for the stack
+        per_layer: bool = True,  # weights and curves per layer; false: one set per stack
     ):
         super().__init__()
-        self.both = stack == "encoder" if bidirectional is None else bidirectional
+        self.bidirectional = stack == "encoder" if bidirectional is None else bidirectional
         self.heads = heads
         self.longest = longest or max_len
         self.weight = nn.Parameter(torch.zeros(heads * curves, dim))
         self.offset = nn.Parameter(torch.zeros(heads * curves))
         self.curve = nn.Parameter(
-            torch.zeros(curves, self.longest * (2 if self.both else 1))
+            torch.zeros(curves, self.longest * (2 if self.bidirectional else 1))
         )  # those for earlier tokens first
 
     @classmethod
@@ -64,13 +64,13 @@ class Curves(Position):
         )  # as in x-transformers
 
     def read(self, x, context, cache):
-        wants = (
+        weights = (
             F.linear(x, self.weight, self.offset).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         )  # (b, h, t, curves)
-        distance = apart(context)
+        distance = token_distances(context)
         far = distance.abs() >= self.longest
         later = distance < 0
         index = distance.abs().clamp(max=self.longest - 1)
-        index = index + later * self.longest if self.both else index
-        added = chosen(wants @ self.curve, index)
-        return added.masked_fill(far if self.both else far | later, 0)
+        index = index + later * self.longest if self.bidirectional else index
+        added = gather_columns(weights @ self.curve, index)
+        return added.masked_fill(far if self.bidirectional else far | later, 0)

@@ -1,4 +1,4 @@
-"""Positions as a small network of the distance."""
+"""A bias that a small network computes from the distance."""
 
 from contextlib import nullcontext
 from typing import Literal, NamedTuple
@@ -8,35 +8,42 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.position import POSITIONS, Position, exact, plain, still
+from xformer_kit.position import (
+    POSITIONS,
+    Position,
+    at_least_fp32,
+    positions_are_slots,
+    rotate_nothing,
+)
 from xformer_kit.registry import at_least, at_most
 from xformer_kit.zoo.position._network import of_heads
 
 
 class Curve(NamedTuple):
-    """The bias of each head (n, h) at the distances from `first` on, of one forward."""
+    """The bias of each head (n, h) at the distances `first`, `first` + 1, ..., of one forward."""
 
-    heights: Tensor
+    values: Tensor
     first: int
 
-    rotate = rotate_key = still  # type: ignore[misc]
+    rotate = rotate_key = rotate_nothing  # type: ignore[misc]
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        return self.heights[query.position - key.position - self.first, head]
+        return self.values[query.position - key.position - self.first, head]
 
 
 @POSITIONS.register(
     "dynamic", also_called=("dynamic_position_bias", "dpb", "log_cpb", "continuous_bias")
 )
-class Dynamic(Position):
-    """A bias f(i - j) for each head, with a small network f of the distance.
+class DynamicBias(Position):
+    """Adds f(i - j) to each score, with a small network f of the distance that has one output per
+    head.
 
-    f has `hidden` layers, each linear with a norm, where there is one, and an activation behind it
-    (CrossFormer: Wang et al., 2021, arXiv:2108.00154), or of sign(x) ln(1 + |x|) of the distance x
-    (Swin v2: Liu et al., 2021, arXiv:2111.09883, eq. 3 and 4). There is no longest text.
+    f has `hidden` layers, each linear, then an optional norm and an activation (CrossFormer: Wang
+    et al., 2021, arXiv:2108.00154), or is a function of sign(x) ln(1 + |x|) of the distance x (Swin
+    v2: Liu et al., 2021, arXiv:2111.09883, eq. 3 and 4). The length is unlimited.
     """
 
-    # f ends without a bias: the same number on every score of a row changes no weight.
+    # The last layer has no bias: the same number added to all scores of a row changes no weight.
 
     variants = [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}]
     learned = True
@@ -48,10 +55,10 @@ class Dynamic(Position):
         *,
         width: int | None = None,  # channels of a hidden layer; null is dim / 4
         hidden: int = 2,  # layers before the last, which is linear
-        log: bool = True,  # whether f sees the logarithm of distances
+        log: bool = True,  # whether the input of f is the logarithm of the distance
         norm: bool = False,  # whether hidden layers have a LayerNorm, as in CrossFormer
         activation: Literal["silu", "relu"] = "silu",  # relu in both papers
-        per_layer: bool = False,  # f for each layer, in place of one for the stack
+        per_layer: bool = False,  # one f per layer, instead of one per stack
     ):
         super().__init__()
         width = width or max(1, dim // 4)
@@ -69,31 +76,35 @@ class Dynamic(Position):
         yield from at_least(options, "layer", hidden=1)
         yield from at_most(options, "layers", hidden=100)
 
-    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> "Curve | Dynamic":
-        if cached or key is not query or not plain(query):
+    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> "Curve | DynamicBias":
+        if cached or key is not query or not positions_are_slots(query):
             return self
         first = 1 - query.length
         x = torch.arange(first, query.length, device=query.position.device)
         with (
             nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
-        ):  # on meta there is none to leave
-            return Curve(F.linear(self._hidden(x), exact(self.down.weight)), first)
+        ):  # the meta device has no autocast
+            return Curve(F.linear(self._hidden(x), at_least_fp32(self.down.weight)), first)
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        """f of each pair of tokens: of positions that are no slots only the device has the smallest
-        and the largest distance.
+        """f of each pair of tokens. If positions differ from slots, the smallest and the largest
+        distance are known only on the device.
         """
         return of_heads(self._hidden(query.position - key.position), self.down.weight, head)
 
     def _hidden(self, distance: Tensor) -> Tensor:
-        """What the last layer reads, (...) -> (..., width)."""
-        x = distance[..., None].to(exact(self.down.weight).dtype)
+        """The input of the last layer, (...) -> (..., width)."""
+        x = distance[..., None].to(at_least_fp32(self.down.weight).dtype)
         x = x.sign() * x.abs().log1p() if self.log else x
         for layer, norm in zip(self.hidden, self.norms, strict=True):
-            x = F.linear(x, exact(layer.weight), exact(layer.bias))  # type: ignore[arg-type]
+            x = F.linear(x, at_least_fp32(layer.weight), at_least_fp32(layer.bias))  # type: ignore[arg-type]
             if isinstance(norm, nn.LayerNorm):
                 x = F.layer_norm(
-                    x, norm.normalized_shape, exact(norm.weight), exact(norm.bias), norm.eps
+                    x,
+                    norm.normalized_shape,
+                    at_least_fp32(norm.weight),
+                    at_least_fp32(norm.bias),
+                    norm.eps,
                 )
             x = self.act(x)
         return x

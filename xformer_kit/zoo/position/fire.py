@@ -1,10 +1,10 @@
-"""A bias that is a network of the distance relative to the position."""
+"""A bias that a small network computes from the distance relative to the query's position."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position import POSITIONS, Position, exact
+from xformer_kit.position import POSITIONS, Position, at_least_fp32
 from xformer_kit.registry import above, at_least
 from xformer_kit.zoo.position._network import of_heads
 
@@ -13,17 +13,17 @@ from xformer_kit.zoo.position._network import of_heads
 class Fire(Position):
     """f(psi(distance) / psi(max(L, position))), psi(x) = ln(|c x| + 1), with a network f of one
     hidden layer, and c and L learned (Li et al., 2023, arXiv:2310.04418). `position` is the
-    query's, so that positions beyond L are seen as shares of what has been read; there is no
-    longest text.
+    query's, so above L a distance is measured as a share of the tokens before the query; the length
+    is unlimited.
     """
 
-    # f ends without a bias: the same number on every score of a row changes no weight.
+    # The last layer has no bias: the same number added to all scores of a row changes no weight.
 
     no_gradient = (
         "up.bias",
-    )  # it shifts all scores of a row alike while no hidden channel changes its sign within the row
+    )  # shifts all scores of a row equally unless a hidden channel changes its sign within the row
     learned = True
-    breaks = {"shift": "beyond L the distance is measured against the query's position"}
+    breaks = {"shift": "above L the distance is measured against the query's position"}
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Fire(Position):
         width: int = 32,  # hidden channels of f
         rate: float = 0.1,  # c at the start, 1 / tokens
         threshold: float = 512.0,  # L at the start, tokens
-        # f, c and L for each layer; false: one for the stack, called FIRE-S
+        # one f, c and L per layer; false: one per stack, called FIRE-S
         per_layer: bool = True,
     ):
         super().__init__()
@@ -54,13 +54,18 @@ class Fire(Position):
         return {"c": torch.full(shape, self.rate), "reach": torch.ones(shape)}.get(name)
 
     def bias(self, query, key, head):
-        c = exact(self.c)[0]
+        c = at_least_fp32(self.c)[0]
         far = (c * (query.position - key.position)).abs().log1p()
-        whole = (
-            (c * torch.maximum((exact(self.reach)[0] * self.threshold).abs(), query.position))
+        longest = (
+            (
+                c
+                * torch.maximum(
+                    (at_least_fp32(self.reach)[0] * self.threshold).abs(), query.position
+                )
+            )
             .abs()
             .log1p()
         )
-        share = (far / (whole + 1e-6))[..., None]  # (b, 1, q, k, 1)
-        hidden = F.linear(share, exact(self.up.weight), exact(self.up.bias)).relu()
+        share = (far / (longest + 1e-6))[..., None]  # (b, 1, q, k, 1)
+        hidden = F.linear(share, at_least_fp32(self.up.weight), at_least_fp32(self.up.bias)).relu()
         return of_heads(hidden, self.down.weight, head)

@@ -1,4 +1,4 @@
-"""Positions by what is forgotten: tokens say how much of what stands before them still counts."""
+"""Forget gates: each token lowers the scores of all tokens before it."""
 
 from typing import Literal
 
@@ -7,23 +7,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import KeyValueCache
-from xformer_kit.position import POSITIONS, Position, exact
+from xformer_kit.position import POSITIONS, Position, at_least_fp32
 from xformer_kit.registry import Fault, at_least
 
 
 @POSITIONS.register("forgetting", also_called=("fox", "forget_gates", "data_dependent_alibi"))
 class Forgetting(Position):
-    """q_i k_j^T * scale + sum_l log f_l over the tokens l from j + 1 to i, with gates f_l that
-    tokens choose.
+    """q_i k_j^T * scale + sum_l log f_l over the tokens l from j + 1 to i, with a gate f_l computed
+    from each token.
 
-    A gate is f_l = sigmoid(w x_l + b) in each head, x_l what the attention is given of token l (Lin
-    et al., 2025, arXiv:2503.02130): ALiBi whose slopes the tokens choose. There is no longest text.
+    f_l = sigmoid(w x_l + b) in each head, with the attention's input x_l (Lin et al., 2025,
+    arXiv:2503.02130): ALiBi with slopes that depend on the tokens. The length is unlimited.
 
-    gates=pair: query i says itself what it forgets, sum of log sigmoid(a_i c_l^T / sqrt(gate_dim))
-    over l from j to i - 1, with queries a and keys c of their own, as in x-transformers
+    gates=pair: the gates depend on the query too, sum of log sigmoid(a_i c_l^T / sqrt(gate_dim))
+    over l from j to i - 1, with separate queries a and keys c, as in x-transformers
     (attn_data_dependent_alibi_per_row).
-    bidirectional: later tokens, where a mask shows them, are lowered by gates of their own, over l
-    from i + 1 to j; without it they are not lowered. Padding forgets nothing.
+    bidirectional: scores of later tokens, if a mask shows them, are lowered by separate gates, over
+    l from i + 1 to j; without it they are not lowered. The gate of padding is 1.
     """
 
     # Authors' code: b starts at 0, gates at 1/2.   Here: at 5, as in x-transformers.
@@ -44,13 +44,13 @@ class Forgetting(Position):
         bidirectional: (
             bool | None
         ) = None,  # whether later tokens have gates too; null: in an encoder
-        per_layer: bool = True,  # gates for each layer; false: one set for the stack
+        per_layer: bool = True,  # gates per layer; false: one set per stack
     ):
         super().__init__()
-        self.both = stack == "encoder" if bidirectional is None else bidirectional
+        self.bidirectional = stack == "encoder" if bidirectional is None else bidirectional
         self.heads = heads
         self.start = start
-        self.gates = heads * (1 + self.both)  # those for earlier tokens first
+        self.gates = heads * (1 + self.bidirectional)  # those for earlier tokens first
         self.gate_dim = gate_dim if gates == "pair" else None
         self.weight = nn.Parameter(
             torch.zeros(2 * self.gates * gate_dim if self.gate_dim else self.gates, dim)
@@ -80,8 +80,8 @@ class Forgetting(Position):
         if context.cross:
             yield Fault(
                 "",
-                "forgetting counts what the tokens between two forget, and tokens of two texts have"
-                " none between them",
+                "forgetting multiplies the gates of the tokens between query and key, and in cross"
+                " attention there are none",
                 fix="Choose another position in model.decoder.cross, e.g. alibi.",
             )
 
@@ -95,16 +95,21 @@ class Forgetting(Position):
         return KeyValueCache(shape, dtype=self.weight.dtype, device=self.weight.device)
 
     def read(self, x, context, cache):
-        made = F.linear(x, self.weight, self.offset)
+        projected = F.linear(x, self.weight, self.offset)
         if self.gate_dim:
-            asks, keys = made.unflatten(-1, (2, self.gates, -1)).permute(
+            queries, keys = projected.unflatten(-1, (2, self.gates, -1)).permute(
                 2, 0, 3, 1, 4
             )  # -> (b, gates, t, gate_dim)
         else:
-            asks, keys = None, exact(made).mT[..., None]  # (b, t, gates) -> (b, gates, t, 1)
+            queries, keys = (
+                None,
+                at_least_fp32(projected).mT[..., None],
+            )  # (b, t, gates) -> (b, gates, t, 1)
         keys = keys if cache is None else cache.append(keys)[0]
         gates = (
-            keys.mT if asks is None else exact(asks @ keys.mT) * keys.shape[-1] ** -0.5
+            keys.mT
+            if queries is None
+            else at_least_fp32(queries @ keys.mT) * keys.shape[-1] ** -0.5
         )  # (b, gates, 1 or t, s)
         logs = F.logsigmoid(gates)
         if context.key.real is not None:
@@ -113,11 +118,11 @@ class Forgetting(Position):
 
     def _summed(self, logs: Tensor, t: int) -> Tensor:
         """Sums over the tokens between two: (b, gates, 1 or t, s) -> (b, h, t, s)."""
-        # Not a difference of two sums from the start of the text, which would lose what is small,
-        # and whose gradient would reach, rounded, across documents.
+        # Not the difference of two sums from the start of the text: it would lose small values to
+        # rounding, and its gradient would leak, rounded, across documents.
         s, earlier = logs.shape[-1], logs[:, : self.heads]
         slot = torch.arange(s, device=logs.device)
-        later = slot - slot[s - t :, None]  # (t, s): how far a key stands behind the query
+        later = slot - slot[s - t :, None]  # (t, s): slots from the query to a later key
         if self.gate_dim:
             back = earlier.masked_fill(later >= 0, 0).flip(-1).cumsum(-1).flip(-1)
         else:  # without the gate of the key itself
@@ -126,6 +131,6 @@ class Forgetting(Position):
             )
         return (
             back + logs[:, self.heads :].masked_fill(later <= 0, 0).cumsum(-1)
-            if self.both
+            if self.bidirectional
             else back
         )

@@ -1,18 +1,18 @@
-"""A bias that falls with the logarithm or a power of the distance."""
+"""A bias that decreases with the logarithm or a power of the distance."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.position import POSITIONS, Position, exact
+from xformer_kit.position import POSITIONS, Position, at_least_fp32
 
 
 @POSITIONS.register("kerple")
 class Kerple(Position):
     """-r1 ln(1 + r2 distance) (log), or -r1 distance^r2 (power), with r1, r2 > 0 learned for each
-    head, and r2 <= 2 in the latter (Chi et al., 2022, arXiv:2205.09921, section 3.3). There is no
-    longest text.
+    head, and r2 <= 2 in the latter (Chi et al., 2022, arXiv:2205.09921, section 3.3). The length is
+    unlimited.
     """
 
     # Authors' code: r1 and r2 are parameters that are clipped to their ranges.   Here: exp and 2
@@ -26,8 +26,8 @@ class Kerple(Position):
         self,
         heads: int,
         *,
-        kernel: Literal["log", "power"] = "log",  # how the bias falls with the distance
-        per_layer: bool = False,  # r1 and r2 for each layer, in place of one pair for the stack
+        kernel: Literal["log", "power"] = "log",  # how the bias decreases with the distance
+        per_layer: bool = False,  # one r1 and r2 per layer, instead of one per stack
     ):
         super().__init__()
         self.power = kernel == "power"
@@ -42,7 +42,7 @@ class Kerple(Position):
 
     def bias(self, query, key, head):
         distance = (query.position - key.position).abs()
-        r1, r2 = exact(self.r1)[head].exp(), exact(self.r2)[head]
+        r1, r2 = at_least_fp32(self.r1)[head].exp(), at_least_fp32(self.r2)[head]
         if not self.power:
             return -r1 * (r2.exp() * distance).log1p()
         raised = distance.clamp(min=1) ** (

@@ -1,4 +1,4 @@
-"""Positions as angles, and content as lengths."""
+"""Queries and keys in polar coordinates: lengths from the content, angles from the position."""
 
 import math
 from typing import Literal
@@ -7,21 +7,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position import POSITIONS, Position, exact, spread
+from xformer_kit.position import POSITIONS, Position, at_least_fp32, expand_heads
 from xformer_kit.registry import above
 
 
 @POSITIONS.register("polar", also_called=("pope", "polar_coordinate"))
 class Polar(Position):
-    """Lengths by content and angles by position: sum_c |q_i|_c |k_j|_c cos((i - j) theta^(-c /
-    head_dim) - d_c) * scale.
+    """Lengths from the content and angles from the position: sum_c |q_i|_c |k_j|_c cos((i - j)
+    theta^(-c / head_dim) - d_c) * scale.
 
-    The sum is over channels c, |x| = softplus(x) is a length that follows from the content alone,
-    and d a learned angle of each head and channel, from -2 pi to 0 (PoPE: Gopalakrishnan et al.,
-    2025, arXiv:2509.10534). There is no longest text.
+    The sum is over channels c; |x| = softplus(x) is a length that depends only on the content, and
+    d is a learned angle of each head and channel, from -2 pi to 0 (PoPE: Gopalakrishnan et al.,
+    2025, arXiv:2509.10534). The length of a text is unlimited.
     """
 
-    # Keys are cached as they are: turned, they would have two numbers for each channel.
+    # Keys are cached before the rotation, which would double their channels.
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Polar(Position):
         start: Literal[
             "zero", "uniform"
         ] = "zero",  # where d starts: at 0, or drawn from -2 pi to 0
-        per_layer: bool = False,  # d for each layer, in place of one for the stack
+        per_layer: bool = False,  # one d per layer, instead of one per stack
     ):
         super().__init__()
         self.theta = theta
@@ -47,20 +47,20 @@ class Polar(Position):
         return torch.rand(shape, generator=generator) * (-2 * math.pi if self.drawn else 0)
 
     def scores(self, attn, q, k, context):
-        d = exact(self.angle).clamp(-2 * math.pi, 0)[:, None]
-        asks, there = (
-            self._turned(q, context.query.position, -d),
-            self._turned(k, context.key.position),
+        d = at_least_fp32(self.angle).clamp(-2 * math.pi, 0)[:, None]
+        queries, keys = (
+            self._rotated(q, context.query.position, -d),
+            self._rotated(k, context.key.position),
         )
-        return asks @ spread(there, q.shape[1]).mT * attn.scale
+        return queries @ expand_heads(keys, q.shape[1]).mT * attn.scale
 
-    def _turned(self, x: Tensor, position: Tensor, more: Tensor | float = 0.0) -> Tensor:
+    def _rotated(self, x: Tensor, position: Tensor, offset: Tensor | float = 0.0) -> Tensor:
         """(b, h, t, d) -> (b, h, t, 2 d): softplus(x) times the cosine and the sine of its
         angle.
         """
-        share = torch.arange(x.shape[-1], device=x.device, dtype=torch.float32) / x.shape[-1]
-        angle = position[:, None, :, None].float() * self.theta**-share + more
-        length = F.softplus(exact(x))
+        exponent = torch.arange(x.shape[-1], device=x.device, dtype=torch.float32) / x.shape[-1]
+        angle = position[:, None, :, None].float() * self.theta**-exponent + offset
+        length = F.softplus(at_least_fp32(x))
         return torch.cat([length * angle.cos(), length * angle.sin()], -1).to(x.dtype)
 
     def extra_repr(self) -> str:

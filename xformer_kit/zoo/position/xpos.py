@@ -1,4 +1,4 @@
-"""A rotation whose pairs of channels fall with the distance."""
+"""A rotary position whose pairs of channels decay with the distance."""
 
 from typing import Literal, NamedTuple
 
@@ -6,41 +6,40 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.position import POSITIONS, Rotary, Turns, unpaired
+from xformer_kit.position import POSITIONS, Rotary, RotaryTables, odd_channel_fault
 from xformer_kit.registry import above
 
 
-class Growth(NamedTuple):
-    """Turns, and what they are multiplied by, (b, 1, t, head_dim): queries by it, keys by its
-    inverse.
+class XPosTables(NamedTuple):
+    """Rotary tables and factors (b, 1, t, head_dim): queries are multiplied by the factors, keys
+    divided by them.
     """
 
-    turns: Turns
+    rotary: RotaryTables
     of_query: Tensor
     of_key: Tensor
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return self.turns.rotate(x, tokens) * self._of(tokens).to(x.dtype)
+        return self.rotary.rotate(x, tokens) * self._of(tokens).to(x.dtype)
 
     def rotate_key(self, x: Tensor, tokens: Tokens) -> Tensor:
-        return self.turns.rotate(x, tokens) / self._of(tokens).to(x.dtype)
+        return self.rotary.rotate(x, tokens) / self._of(tokens).to(x.dtype)
 
     def _of(self, tokens: Tokens) -> Tensor:
-        return self.of_query if tokens.slot is self.turns.query.slot else self.of_key
+        return self.of_query if tokens.slot is self.rotary.query.slot else self.of_key
 
 
 @POSITIONS.register("xpos", also_called=("length_extrapolatable",))
 class XPos(Rotary):
-    """Rotary whose pair i falls with the distance back, by z_i^(distance / span) (Sun et al., 2022,
-    arXiv:2212.10554, algorithm 1).
+    """Rotary position whose pair i decays with the distance, by z_i^(distance / span) (Sun et al.,
+    2022, arXiv:2212.10554, algorithm 1).
 
     Queries are multiplied by z_i^(position / span), keys by z_i^(-position / span), z_i = (2i /
-    head_dim + gamma) / (1 + gamma): the farther back a key, the less of its fast pairs is seen.
-    There is no longest text; keys behind a query, where a mask shows any, grow.
+    head_dim + gamma) / (1 + gamma): products of fast pairs decay with the distance. The length is
+    unlimited; later keys, if a mask shows any, are amplified.
     """
 
-    # Positions are counted from max_len / 2 in the powers, which leaves scores as they are and the
-    # powers small.
+    # Powers count positions from max_len / 2: this does not change scores and keeps powers small.
 
     variants = [{"span": 8.0, "pairing": "interleaved"}]
     enters = ("rotate", "rotate_key")
@@ -54,8 +53,8 @@ class XPos(Rotary):
         pairing: Literal[
             "half", "interleaved"
         ] = "half",  # channel i with i + head_dim / 2, or 2i with 2i + 1
-        span: float = 512.0,  # tokens over which pair i falls by z_i
-        gamma: float = 0.4,  # how little the fastest pair falls: z_0 = gamma / (1 + gamma)
+        span: float = 512.0,  # tokens over which pair i decays by z_i
+        gamma: float = 0.4,  # sets the decay of the fastest pair: z_0 = gamma / (1 + gamma)
     ):
         super().__init__(head_dim, max_len, theta=theta, pairing=pairing)
         self.span = span
@@ -67,20 +66,22 @@ class XPos(Rotary):
 
     @classmethod
     def cannot(cls, options, context):
-        yield from unpaired(context)
+        yield from odd_channel_fault(context)
 
     def begin(  # type: ignore[override]
         self, query: Tokens, key: Tokens, cached: int = 0
-    ) -> Growth:
-        grown = self._grown(query)
-        of_key = grown if key.position is query.position else self._grown(key)
-        return Growth(super().begin(query, key), grown, of_key)
+    ) -> XPosTables:
+        factors = self._factors(query)
+        of_key = factors if key.position is query.position else self._factors(key)
+        return XPosTables(super().begin(query, key), factors, of_key)
 
-    def _grown(self, tokens: Tokens) -> Tensor:
-        share = (
-            torch.arange(0, self.turned, 2, device=tokens.position.device, dtype=torch.float32)
-            / self.turned
+    def _factors(self, tokens: Tokens) -> Tensor:
+        exponent = (
+            torch.arange(
+                0, self.rotated_channels, 2, device=tokens.position.device, dtype=torch.float32
+            )
+            / self.rotated_channels
         )
-        power = (tokens.position.float() - self.trained / 2)[:, None, :, None] / self.span
-        grown = ((share + self.gamma) / (1 + self.gamma)) ** power  # (b, 1, t, head_dim / 2)
-        return grown.repeat_interleave(2, -1) if self.interleaved else grown.repeat(1, 1, 1, 2)
+        power = (tokens.position.float() - self.trained_len / 2)[:, None, :, None] / self.span
+        factors = ((exponent + self.gamma) / (1 + self.gamma)) ** power  # (b, 1, t, head_dim / 2)
+        return factors.repeat_interleave(2, -1) if self.interleaved else factors.repeat(1, 1, 1, 2)

@@ -1,23 +1,22 @@
-"""Tokens take turns."""
+"""A router that assigns experts by the position of the token."""
 
 from typing import Any
 
 import torch
 
-from xformer_kit.ffn import ROUTERS, Router, counted, sent
+from xformer_kit.ffn import ROUTERS, Router, count_experts, route_all
 
 
 @ROUTERS.register("round_robin", also_called=("roundrobin", "in_turn"))
 class RoundRobin(Router):
-    """Tokens of a text take turns: token i has the experts i top_k, ..., i top_k + top_k - 1 modulo
-    their number.
+    """Token i has the experts i top_k, ..., i top_k + top_k - 1 modulo the number of experts.
 
-    Weights are 1 / top_k, whatever a token says (xformers, Meta, 2021: `RoundRobinGate`): even
-    loads, and nothing to learn, to compare routers with.
+    Weights are 1 / top_k for every token (xformers, Meta, 2021: `RoundRobinGate`): a baseline with
+    even loads that learns nothing.
     """
 
-    # xformers: tokens of a batch take turns.   Here: those of each text, so that texts do not
-    # depend on each other.
+    # xformers: tokens are counted in the batch.   Here: in each text, so that texts do not depend
+    # on each other.
 
     variants: list[dict[str, Any]] = [{}]
     breaks = {
@@ -35,12 +34,12 @@ class RoundRobin(Router):
         position = (
             torch.arange(t, device=x.device)[None] if tokens.position is None else tokens.position
         )
-        turns = position.long().expand(b, -1).flatten()[:, None] * self.top_k
-        chosen = (turns + torch.arange(self.top_k, device=x.device)) % self.experts  # (tokens, k)
+        first = position.long().expand(b, -1).flatten()[:, None] * self.top_k
+        chosen = (first + torch.arange(self.top_k, device=x.device)) % self.experts  # (tokens, k)
         weight = x.new_full(
             chosen.shape, 1 / self.top_k, dtype=torch.promote_types(x.dtype, torch.float32)
         )
-        routes = sent(chosen, weight, self.experts)
+        routes = route_all(chosen, weight, self.experts)
         if not self.reports:
             return routes, {}
         ones = (
@@ -48,4 +47,4 @@ class RoundRobin(Router):
             if real is None
             else real.expand(b, -1).flatten()[:, None].expand_as(chosen).flatten().to(chosen)
         )
-        return routes, {"load": counted(chosen.flatten(), self.experts, ones)}
+        return routes, {"load": count_experts(chosen.flatten(), self.experts, ones)}

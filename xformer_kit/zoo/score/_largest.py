@@ -12,9 +12,7 @@ def straight_through(scores: Tensor, soft: Tensor) -> Tensor:
 
 
 def largest(scores: Tensor, k: int) -> Tensor:
-    """Which scores are at least the k-th largest of their row. Of those that equal it all are: no
-    order of keys decides.
-    """
+    """Returns which scores are at least the k-th largest of their row, including all ties."""
     # Not amax where k is 1: in half precision a compiled one has other digits than the scores, and
     # may equal none of them.
     return scores >= scores.topk(min(k, scores.shape[-1]), -1).values[..., -1:]

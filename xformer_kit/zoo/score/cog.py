@@ -1,13 +1,13 @@
-"""Softmax of the sizes of scores, with their signs."""
+"""Softmax of the absolute values of scores, with their signs."""
 
 from xformer_kit.attention import SCORES, Score
 
 
 @SCORES.register("cog", also_called=("cog_attention", "signed"))
 class Cog(Score):
-    """sign(s_j) softmax(|s|)_j: a key may be taken away from what a query gathers (Cog attention:
-    Lv et al., 2024, arXiv:2411.07176). The size of a score says how much a key matters, so that a
-    bias far below 0, as of distant keys with alibi, does not hide one.
+    """sign(s_j) softmax(|s|)_j: weights may be negative (Cog attention: Lv et al., 2024,
+    arXiv:2411.07176). The weight depends on the absolute value of a score, so a bias far below 0,
+    as of distant keys with alibi, does not hide a key.
     """
 
     @classmethod

@@ -16,7 +16,7 @@ from xformer_kit.registry import above
 HALVINGS = {
     torch.float64: 60,
     torch.float32: 30,
-}  # tau then is as exact as the number that holds it
+}  # tau is then exact to the precision of the dtype
 
 
 @SCORES.register("entmax", also_called=("sparsemax", "entmax15", "alpha_entmax"))
@@ -50,9 +50,7 @@ class Entmax(Score):
 
 
 def entmax(scores: Tensor, alpha: float) -> Tensor:
-    """Weights over the last axis, alpha > 1; -inf has none, and each row needs one score that is
-    not.
-    """
+    """Returns weights over the last axis, alpha > 1; 0 for -inf. Each row needs a finite score."""
     return _Entmax.apply(scores, alpha)
 
 
@@ -65,9 +63,9 @@ class _Entmax(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
         x = scores.to(torch.promote_types(scores.dtype, torch.float32))
         x = (x - x.amax(-1, keepdim=True)) * (alpha - 1)
-        exact = {1.5: _root, 2.0: _line}.get(alpha)
+        exact = {1.5: _tau_entmax15, 2.0: _tau_sparsemax}.get(alpha)
         if exact is None:
-            p = _bisected(x, alpha)
+            p = _entmax_by_bisection(x, alpha)
         else:
             x = x.clamp(
                 min=-2
@@ -85,16 +83,16 @@ class _Entmax(torch.autograd.Function):
         return (g - s * g.sum(-1, keepdim=True) / s.sum(-1, keepdim=True)).to(grads[0].dtype), None
 
 
-def _line(x: Tensor) -> Tensor:
+def _tau_sparsemax(x: Tensor) -> Tensor:
     """tau for alpha = 2, exactly: sum [x - tau]_+ = 1 (Martins and Astudillo, 2016,
     arXiv:1602.02068, algorithm 1).
     """
     high, rank = _sorted(x)
     tau = (high.cumsum(-1) - 1) / rank
-    return _supported(tau, high)
+    return _select_tau(tau, high)
 
 
-def _root(x: Tensor) -> Tensor:
+def _tau_entmax15(x: Tensor) -> Tensor:
     """tau for alpha = 1.5, exactly: sum [x - tau]_+^2 = 1, a quadratic equation for each size of
     the support (algorithm 2).
     """
@@ -102,7 +100,7 @@ def _root(x: Tensor) -> Tensor:
     mean = high.cumsum(-1) / rank
     spread = high.square().cumsum(-1) - rank * mean.square()
     tau = mean - ((1 - spread) / rank).clamp(min=0).sqrt()
-    return _supported(tau, high)
+    return _select_tau(tau, high)
 
 
 def _sorted(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,16 +109,14 @@ def _sorted(x: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-def _supported(tau: Tensor, high: Tensor) -> Tensor:
-    """Of the candidates, one for each size of the support, the last that keeps all of its support
-    above it.
-    """
+def _select_tau(tau: Tensor, high: Tensor) -> Tensor:
+    """Selects, from one candidate per size of the support, the last one below its whole support."""
     size = (tau <= high).sum(-1, keepdim=True)
     return tau.gather(-1, size - 1)
 
 
-def _bisected(x: Tensor, alpha: float) -> Tensor:
-    """Weights for any alpha: tau lies between -1, where the largest score alone has weight 1, and 0
+def _entmax_by_bisection(x: Tensor, alpha: float) -> Tensor:
+    """Weights for any alpha: tau lies between -1, where only the largest score has weight 1, and 0
     (algorithm 1).
     """
     power = 1 / (alpha - 1)

@@ -9,8 +9,8 @@ from xformer_kit.zoo.score._largest import straight_through
 
 @SCORES.register("gumbel", also_called=("gumbel_softmax", "drawn"))
 class Gumbel(Score):
-    """One key, drawn with the probabilities softmax(s) in training, and the likeliest outside of
-    it.
+    """One key, drawn with the probabilities softmax(s) in training, and the most likely one
+    otherwise.
 
     It is the largest of s + g, g = -log(-log u) with u uniform in (0, 1), with the gradient of
     softmax((s + g) / temperature) (straight-through Gumbel-softmax: Jang et al., 2016,
@@ -22,7 +22,7 @@ class Gumbel(Score):
     def __init__(
         self,
         *,
-        temperature: float = 1.0,  # the lower, the nearer is what has the gradient to one key
+        temperature: float = 1.0,  # of the softmax that has the gradient; low values favour one key
         hard: bool = True,  # whether one key has all weight; false: softmax((s + g) / temperature)
     ):
         super().__init__()

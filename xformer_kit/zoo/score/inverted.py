@@ -13,9 +13,9 @@ class Inverted(Score):
     """w_ij / (sum_j w_ij + eps) with w_ij = exp(s_ij) / sum_l exp(s_lj): queries compete for each
     key.
 
-    Then each is given the mean of what it won (slot attention: Locatello et al., 2020,
-    arXiv:2006.15055; in transformers: Wu et al., 2023, openreview.net/forum?id=WgQZNoQ5AB). A key
-    is competed for by the queries that see it; padding does not compete.
+    Weights are then normalised per query (slot attention: Locatello et al., 2020,
+    arXiv:2006.15055; in transformers: Wu et al., 2023, openreview.net/forum?id=WgQZNoQ5AB). Only
+    queries that see a key compete for it; padding does not.
     """
 
     breaks = {
@@ -55,15 +55,15 @@ class Inverted(Score):
 
     def forward(self, scores: Tensor, seen: Tensor | None, real: Tensor | None = None) -> Tensor:
         if real is not None:
-            able = real[:, None, :, None]
-            seen = able if seen is None else seen & able
+            real_queries = real[:, None, :, None]
+            seen = real_queries if seen is None else seen & real_queries
         if seen is None:
-            return self.shared(scores.softmax(-2))
-        alone = ~seen.any(
+            return self.normalised(scores.softmax(-2))
+        unseen = ~seen.any(
             -2, keepdim=True
-        )  # a key that nobody sees is left whole for finite weights
-        won = scores.masked_fill(~(seen | alone), -float("inf")).softmax(-2)
-        return self.shared(won.masked_fill(~seen, 0))
+        )  # a key that no query sees is not masked, to keep weights finite
+        won = scores.masked_fill(~(seen | unseen), -float("inf")).softmax(-2)
+        return self.normalised(won.masked_fill(~seen, 0))
 
-    def shared(self, won: Tensor) -> Tensor:
+    def normalised(self, won: Tensor) -> Tensor:
         return won / (won.sum(-1, keepdim=True) + self.eps)

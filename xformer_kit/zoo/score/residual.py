@@ -1,4 +1,4 @@
-"""Scores that are added to those of the layer before."""
+"""Residual scores: the scores of the previous layer are added."""
 
 from functools import partial
 from typing import Any
@@ -12,12 +12,12 @@ from xformer_kit.registry import Unused
 
 @SCORES.register("residual", also_called=("realformer", "residual_attention"))
 class Residual(Score):
-    """softmax(s + p), with p the s + p of the layer before.
+    """softmax(s + p), with p the s + p of the previous layer.
 
-    Source: RealFormer (He et al., 2020, arXiv:2012.11747, section 3.2). That layer is the last one
-    with this score, as many heads and keys, of the same sublayer: attentions to a
-    source have scores of their own. The first has no p. Scores have their position's bias in them,
-    before a mask hides any, as in x-transformers.
+    Source: RealFormer (He et al., 2020, arXiv:2012.11747, section 3.2). The previous layer is the
+    last one with this score and the same number of heads and keys; self- and cross-attentions have
+    separate scores. The first has no p. Scores include the position's bias, before masking, as in
+    x-transformers.
     """
 
     variants: list[dict[str, Any]] = [{}]

@@ -9,9 +9,9 @@ from xformer_kit.registry import Fault
 
 @SCORES.register("talking_heads", also_called=("talking", "th"))
 class TalkingHeads(Score):
-    """softmax(s P) W: heads are mixed before the softmax and behind it, each by a matrix (heads,
+    """softmax(s P) W: heads are mixed before and after the softmax, each time by a matrix (heads,
     heads) that starts at the identity (Shazeer et al., 2020, arXiv:2003.02436). scaled: weights are
-    multiplied by s M, scores that a third matrix mixes, as in x-transformers
+    multiplied by s M, with a third matrix M, as in x-transformers
     (attn_pre_scale_post_talking_heads).
     """
 
@@ -35,7 +35,7 @@ class TalkingHeads(Score):
         if not options.logits and not options.probabilities and not options.scaled:
             yield Fault(
                 "logits",
-                "mixes nothing where probabilities=false and scaled=false too",
+                "must be true if probabilities=false and scaled=false",
                 fix="Set one of them, or attn.score.name=softmax.",
             )
 

@@ -6,7 +6,7 @@ from xformer_kit.zoo.score._largest import largest
 
 
 @SCORES.register("top_k", also_called=("topk", "sparse_topk", "explicit_sparse"))
-class TopK(Score):
+class TopKScore(Score):
     """softmax of the k largest scores of a row; the others have no weight (Zhao et al., 2019,
     arXiv:1912.11637). A row that sees k keys or fewer is softmax.
     """
@@ -27,8 +27,8 @@ class TopK(Score):
                 "must be at least 2 keys",
                 got=options.k,
                 fix=(
-                    "One key alone always has weight 1, so that queries and keys would not learn;"
-                    " attn.score.name=hard learns as softmax does."
+                    "A single key always has weight 1, so queries and keys would have no gradient;"
+                    " attn.score.name=hard has the gradient of softmax."
                 ),
             )
 

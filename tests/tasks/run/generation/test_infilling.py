@@ -63,7 +63,7 @@ def ids(made, *words):
 def test_mask_marks_a_hole_for_every_task(task, expected):
     made = objective(task)
     opening, parts = split_at_holes(made, "Thank <mask> me<mask>", "--prompt")
-    read = made.blanked(parts, *([opening] if hasattr(made, "holes") else []))
+    read = made.join_with_blanks(parts, *([opening] if hasattr(made, "holes") else []))
     assert read.tolist() == ids(made, *expected).tolist()
     assert text_with_holes(made, read).removeprefix("[R] ") == "Thank <mask> me<mask>"
 
@@ -77,13 +77,13 @@ def test_a_mixture_of_denoisers_uses_the_given_opening_or_the_default():
         ("<mask>a<mask>", "[R]"),
     ):
         opening, parts = split_at_holes(made, text, "--prompt")
-        assert made.blanked(parts, opening)[0] == made.tokenizer.special(mode)
+        assert made.join_with_blanks(parts, opening)[0] == made.tokenizer.special(mode)
 
 
 def test_the_space_before_a_mask_belongs_to_the_hidden_word():
     made = objective("masked_language_modeling", "word", "the cat sat on the mat")
     _, parts = split_at_holes(made, "the <mask> sat on <mask>", "--prompt")
-    read = made.blanked(parts)
+    read = made.join_with_blanks(parts)
     assert text_with_holes(made, read) == "the <mask> sat on <mask>"
     whole = made.tokenizer.encode("the cat sat on mat").tolist()
     assert [i for i in read.tolist() if i < made.tokenizer.vocab_size] == [
@@ -97,11 +97,11 @@ def test_spans_are_put_back_by_their_sentinels():
     made = objective("denoising")
     source = ids(made, "Thank ", "<extra_id_0>", " me to ", "<extra_id_1>", ".")
     said = ids(made, "lost", "<extra_id_0>", "you for inviting", "<extra_id_1>", "it")
-    assert text_with_holes(made, made.restored(source, said)) == "Thank you for inviting me to it."
+    assert text_with_holes(made, made.restore(source, said)) == "Thank you for inviting me to it."
     swapped = ids(made, "<extra_id_1>", "it", "<extra_id_7>", "lost", "<extra_id_0>", "you")
-    assert text_with_holes(made, made.restored(source, swapped)) == "Thank you me to it."
+    assert text_with_holes(made, made.restore(source, swapped)) == "Thank you me to it."
     assert (
-        text_with_holes(made, made.restored(source, ids(made, "<extra_id_1>", "it")))
+        text_with_holes(made, made.restore(source, ids(made, "<extra_id_1>", "it")))
         == "Thank <mask> me to it."
     )
 
@@ -111,7 +111,7 @@ def test_the_correct_target_restores_the_text(task):
     made, text = objective(task), "the cat sat on a mat and saw what it had not seen before"
     for seed in range(8):
         source, target = made.corrupt(ids(made, text), torch.Generator().manual_seed(seed))
-        assert text_with_holes(made, made.restored(source, target)) == text
+        assert text_with_holes(made, made.restore(source, target)) == text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A state that grows: the stream, and all that was given before."""
+"""Placements whose state grows with depth: the stream and earlier outputs."""
 
 from xformer_kit.placement import Placement
 
@@ -11,18 +11,18 @@ BREAKS = {
 
 
 class GrowingPlacement(Placement):
-    """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what
-    entered the stack.
+    """Base of placements whose state grows: the stream x, then v_0, v_1, ..., where v_0 is the
+    input of the stack.
 
-    told: what the v are, in words.
+    stream_content: a word for what the v are.
     """
 
     breaks = BREAKS
-    told: str
+    stream_content: str
 
     @classmethod
     def streams(cls, options):
-        return cls.told
+        return cls.stream_content
 
     @staticmethod
     def start(x, streams):
@@ -30,5 +30,5 @@ class GrowingPlacement(Placement):
 
     @staticmethod
     def joined(state, earlier, join):
-        """A skip enters the stream alone: what was given before stays what it was."""
+        """A skip connection changes only the stream, not the earlier outputs."""
         return join(state[0], earlier[0]), *state[1:]
