@@ -33,7 +33,7 @@ def finding(folder: Path) -> dict[str, Any] | None:
         "question": said.question,
         "paper": said.paper,
         "outcome": said.claim.outcome,
-        "claim": said.claimed,
+        "claim": said.claim_sentence,
         "answer": said.sentence,
         "variants": said.sentences,
         "runs": len(runs),

@@ -21,7 +21,7 @@ from xformer_kit.inspect.components import doc, written
 from xformer_kit.laws import LAWS
 from xformer_kit.laws.book import UNDER
 from xformer_kit.registry import Option, type_name
-from xformer_kit.study import question
+from xformer_kit.study import study_node
 
 PLACES = {
     "run": "",
@@ -164,8 +164,8 @@ def _whole(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
-    node = question.complete(study, name)
-    _, variants = question.levels_of(node)
+    node = study_node.complete(study, name)
+    _, variants = study_node.levels_of(node)
     expect = node["claim"]["expect"]
     ways = {"equal": "equal to", "no_worse": "no worse than"}
     expected = "<br>".join(
@@ -205,9 +205,9 @@ def studies() -> str:
     return markup.page(
         "Study settings",
         "Keys of `study` in YAML and on the command line, see [studies](guide/studies.md).",
-        settings(question.SETTINGS, "study", "study."),
+        settings(study_node.SETTINGS, "study", "study."),
         "Its budget:",
-        settings(question.SETTINGS, "budget", "study.budget."),
+        settings(study_node.SETTINGS, "budget", "study.budget."),
         "Its designs are [components](components/study.design/index.md); published claims among"
         " studies are [findings](findings.md).",
     )

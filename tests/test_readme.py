@@ -15,7 +15,7 @@ from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, preflight
 from xformer_kit.inspect.table import TABLES, refreshed
-from xformer_kit.study import question
+from xformer_kit.study import study_node
 from xformer_kit.study.plan import variants
 
 ROOT = Path(__file__).parents[1]
@@ -55,8 +55,8 @@ def test_the_commands_compose(line):
     words = [word for word in shlex.split(line) if word not in ("-m", "--help")]
     if any(word.startswith("study=") for word in words):
         asked = preflight(words)
-        assert messages(question.faults(asked.study)) == []
-        variants(question.complete(asked.study, asked.study["name"]), asked.compose)
+        assert messages(study_node.faults(asked.study)) == []
+        variants(study_node.complete(asked.study, asked.study["name"]), asked.compose)
         return
     words = [word for word in words if not word.startswith("hydra")]
     compose([word.split(",")[0] if "-m" in line else word for word in words])

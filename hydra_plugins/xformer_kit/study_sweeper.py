@@ -23,9 +23,9 @@ class StudySweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        from tasks.study import go
+        from tasks.study import run_study
 
-        return go(self.launcher, arguments)
+        return run_study(self.launcher, arguments)
 
 
 ConfigStore.instance().store(

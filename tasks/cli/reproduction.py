@@ -16,7 +16,7 @@ from tasks.run.to_overrides import to_overrides, value
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.key import codes
+from xformer_kit.study.run_key import codes
 
 HOME = Path("outputs", "reproduced")
 

@@ -23,7 +23,7 @@ from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.overrides import expand
 from xformer_kit.registry import ConfigError
-from xformer_kit.study import question
+from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import words_of
@@ -85,8 +85,8 @@ def exported(
 
 def _study(words: list[str], method: str | None, measured: str | None) -> WandbSweep:
     line: Any = preflight(words)
-    refuse(question.faults(line.study))
-    node = question.complete(line.study, line.study["name"])
+    refuse(study_node.faults(line.study))
+    node = study_node.complete(line.study, line.study["name"])
     if DESIGNS.create(node["design"]).rungs():
         raise refusal(
             "study.design",
@@ -94,7 +94,7 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
             " parameters, which a W&B sweep cannot express",
             fix="Run the study itself, or take study.design=one_at_a_time.",
         )
-    factors, chosen = question.levels_of(node)
+    factors, chosen = study_node.levels_of(node)
     parameters = _parameters(factors, node["tune"] or {})
     base, faults = line.compose(
         words_of(factors, {name: factor.baseline for name, factor in factors.items()})
@@ -273,9 +273,9 @@ def _between(between: Range) -> State:
     """W&B's distribution over an interval."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}
-    kind: State = {"distribution": DISTRIBUTIONS[between.log, between.whole]}
+    kind: State = {"distribution": DISTRIBUTIONS[between.log, between.integer]}
     # With a whole q, W&B rounds to multiples of it and prints whole numbers.
-    kind |= {"q": 1} if between.log and between.whole else {}
+    kind |= {"q": 1} if between.log and between.integer else {}
     return kind | {"min": between.low, "max": between.high}
 
 

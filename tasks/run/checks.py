@@ -8,7 +8,7 @@ from tasks import Config
 from tasks.run.ranks import gathered
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import config_error
-from xformer_kit.study.key import run_key
+from xformer_kit.study.run_key import run_key
 
 
 def check_vocabulary(wanted: int | None, needed: int) -> None:

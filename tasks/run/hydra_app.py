@@ -79,13 +79,13 @@ def _study(line: Any) -> int:
     from tasks.study import sweep
 
     try:
-        sweep.ask(line)
+        sweep.check_command_line(line)
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2
     sys.argv[1:] = line.argv  # with what the study adds to it
     _run_hydra()
-    return sweep.codes[-1]
+    return sweep.exit_codes[-1]
 
 
 def job(config: DictConfig) -> float | None:
@@ -135,7 +135,7 @@ def _of_study(config: DictConfig, about: Any, directory: Path, components: Files
     """One run of a study: its exit code, or 0 where another process is at it."""
     from tasks.run.job import Job
     from tasks.run.start import ensure_run
-    from tasks.study.state import claim, left
+    from tasks.study.state import claim, record_failure
 
     trial: Any = OmegaConf.to_container(config.study)
     job = Job(
@@ -151,7 +151,7 @@ def _of_study(config: DictConfig, about: Any, directory: Path, components: Files
         if not mine:
             return 0.0
         code = ensure_run(from_hydra(config, about.overrides.task), job)
-        left(directory, code)
+        record_failure(directory, code)
         return float(code)
 
 

@@ -1,10 +1,10 @@
-"""A study at work: it settles what is run, hands the runs to Hydra's launcher, and reports on them.
+"""Runs studies: resolves the plan, launches its runs with Hydra's launcher, and writes the report.
 
-A study owns no run. Runs lie in a pool by their key, `outputs/runs/<key>`, so that one that is
-finished is never repeated, by this study or another; a study's directory, `outputs/studies/<name>`,
-holds the plan that names them, and the report.
+Runs are in a pool that all studies share, `outputs/runs/<key>`, so a finished run is never
+repeated. A study's directory, `outputs/studies/<name>`, has the plan with the keys of its runs, and
+the report.
 """
 
-from tasks.study.sweep import go
+from tasks.study.sweep import run_study
 
-__all__ = ["go"]
+__all__ = ["run_study"]

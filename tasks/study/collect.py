@@ -1,4 +1,4 @@
-"""A study's directory and the pool, read into results."""
+"""Reads the directory of a study and its runs into `Results`."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ Curves = dict[str, tuple[list[int], list[float]]]  # metric -> (steps, values)
 
 
 def results(folder: Path) -> Results:
-    """What became of a study so far. Raises ConfigError if the directory holds none."""
+    """The results of a study so far. Raises ConfigError if the directory is no study."""
     plan = read_plan(folder)
     pool, pruned = (folder / plan["pool"]).resolve(), plan.get("search") is not None
     outcomes = [read_run(run, pool / run["key"], pruned) for run in plan["runs"]]
@@ -22,7 +22,7 @@ def results(folder: Path) -> Results:
 
 
 def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results:
-    """plan: as plan.json holds it."""
+    """The results of a plan (the content of plan.json) with these outcomes."""
     return Results(
         plan["study"],
         plan["command"],
@@ -35,31 +35,32 @@ def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results
 
 
 def read_run(run: Node, directory: Path, pruned: bool = False) -> Outcome:
-    """A run with its curves. One with a damaged metrics.csv counts as failed."""
-    now, curves = counted(state.of(directory, pruned), directory)
-    return outcome(run, now, str(directory), curves)
+    """A run with its curves. A run with a damaged metrics.csv counts as failed."""
+    current, curves = state_and_curves(state.of(directory, pruned), directory)
+    return outcome(run, current, str(directory), curves)
 
 
 def outcome(
-    run: Node, now: state.State, directory: str = "", curves: Curves | None = None
+    run: Node, current: state.State, directory: str = "", curves: Curves | None = None
 ) -> Outcome:
+    """The outcome of an entry of the plan's runs, from its state."""
     return Outcome(
         run["variant"],
         run["seed"],
         run["key"],
-        now.status,
+        current.status,
         directory,
-        now.step,
-        now.why,
-        now.facts,
+        current.step,
+        current.why,
+        current.facts,
         curves or {},
     )
 
 
-def counted(now: state.State, directory: Path) -> tuple[state.State, Curves]:
-    """A run's state in its study, and its curves: failed if they cannot be read."""
+def state_and_curves(current: state.State, directory: Path) -> tuple[state.State, Curves]:
+    """A run's state and its curves; the state is failed if the curves cannot be read."""
     try:
-        return now, read_curves(directory / "metrics.csv")
+        return current, read_curves(directory / "metrics.csv")
     except ConfigError as error:
         return state.State("failed", why=str(error)), {}
 

@@ -1,6 +1,4 @@
-"""What a study would run, and what it would cost. Printed by study.dry_run=true; nothing is
-trained.
-"""
+"""Prints the variants, sizes and cost of a study without training (study.dry_run=true)."""
 
 from typing import Any
 
@@ -14,17 +12,15 @@ from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
 from xformer_kit.study.design import DESIGNS
-from xformer_kit.study.question import levels_of
+from xformer_kit.study.study_node import levels_of
 
 HOUR, MINUTE = 3600, 60
 
 
 def show(plan: StudyPlan, console: Any = None) -> None:
-    """The variants with their sizes, and the time of all runs that are not there yet, one after
-    another.
-    """
+    """Prints the variants with their sizes, and the total time of all missing runs."""
     console = console or screen()
-    if not console.is_terminal:  # a file has no edge
+    if not console.is_terminal:  # a file has no width
         console = screen(width=200)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("variant", no_wrap=True)
@@ -39,7 +35,7 @@ def show(plan: StudyPlan, console: Any = None) -> None:
             compact(cost["tokens"]),
             f"{cost['steps']:,.0f}",
             f"{cost['seconds'] / cost['steps']:.3f}",
-            spoken(cost["seconds"] + cost["beside"]),
+            duration(cost["seconds"] + cost["overhead"]),
             (
                 " ".join((*variant.knob, f"{100 * variant.off:+.2f} %"))
                 if plan.node["budget"]["match"] != "none"
@@ -52,54 +48,56 @@ def show(plan: StudyPlan, console: Any = None) -> None:
         return
     if any(variant.rung for variant in plan.variants):
         console.print(f"\n{ladder_steps.ladder(plan)}")
-    console.print(f"\n{_left(plan)}")
+    console.print(f"\n{_missing_runs(plan)}")
 
 
-def _left(plan: StudyPlan) -> str:
-    """How many runs there are, and how long those that are missing take."""
+def _missing_runs(plan: StudyPlan) -> str:
+    """The number of runs, and the time of the missing ones."""
     states = {run.key: plan.state(run) for run in plan.runs}
     stops = stopping.decide(plan.plain(), states)
-    left = [run for run in plan.runs if not states[run.key].over and run.key not in stops.left_out]
-    seconds = sum(run.variant.cost["seconds"] + run.variant.cost["beside"] for run in left)
-    there = len(plan.runs) - len(left) - len(stops.left_out)
+    missing = [
+        run for run in plan.runs if not states[run.key].over and run.key not in stops.left_out
+    ]
+    seconds = sum(run.variant.cost["seconds"] + run.variant.cost["overhead"] for run in missing)
+    done = len(plan.runs) - len(missing) - len(stops.left_out)
     text = (
-        f"{len(plan.runs)} runs, of which {there} are there; the others take about"
-        f" {spoken(seconds)} one after another: building, training and validating, measured on this"
-        " machine as it is now; starting a process, checkpoints, samples and a test split come on"
-        " top."
+        f"{len(plan.runs)} runs, of which {done} are done; the others take about"
+        f" {duration(seconds)} in sequence: building, training and validation, measured on this"
+        " machine at its current load. Process start, checkpoints, samples and a test split are not"
+        " included."
     )
     if plan.node["stop"]:
-        gone = f" {len(stops.left_out)} are left out already." if stops.left_out else ""
+        stopped = f" {len(stops.left_out)} are left out already." if stops.left_out else ""
         after = plan.node["stop"]["after"]
-        text += f"\nThat is the most: after {after} seeds, study.stop spares variants.{gone}"
+        text += (
+            f"\nThis is an upper bound: study.stop can stop variants after {after} seeds.{stopped}"
+        )
     return text
 
 
 def _space(plan: StudyPlan) -> Any:
-    """What a search ranges over, and what it would take if all its points were like the
-    baseline.
-    """
+    """The space of a search, and its time if all points had the cost of the baseline."""
     node, grid = plan.node, Table(box=None, header_style="dim", pad_edge=False)
     factors, _ = levels_of(node)
-    for name in ("factor", "baseline", "ranges over"):
+    for name in ("factor", "baseline", "range"):
         grid.add_column(name, overflow="fold")
     for name, ranges in space.described(factors, node["exclude"]).items():
         grid.add_row(name, factors[name].baseline if name in factors else "", ranges)
     trials, seeds = node["design"]["trials"], len({run.seed for run in plan.runs})
-    more = (1 + node["design"]["confirm"]) * (seeds - 1)
+    confirmations = (1 + node["design"]["confirm"]) * (seeds - 1)
     cost = plan.variants[0].cost
-    seconds = (cost["seconds"] + cost["beside"]) * (trials + more)
+    seconds = (cost["seconds"] + cost["overhead"]) * (trials + confirmations)
     points = space.points(factors)
     size = "" if points is None else f" of {len(points):,} points"
     text = (
-        f"{trials} trials{size} by {node['design']['sampler']}, and {more} runs that confirm the"
-        " best at other seeds. If all cost what the baseline costs, and none is ended early, they"
-        f" take about {spoken(seconds)} one after another."
+        f"{trials} trials{size} by {node['design']['sampler']}, and {confirmations} runs that"
+        " confirm the best at other seeds. If all have the cost of the baseline and none is pruned,"
+        f" they take about {duration(seconds)} in sequence."
     )
     return Group(Text(), grid, Text(), Text(text))
 
 
-def spoken(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """40 s, 12 min, 3.5 h."""
     if seconds < 2 * MINUTE:
         return f"{max(seconds, 1.0) if seconds else 0:.0f} s"

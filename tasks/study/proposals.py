@@ -1,9 +1,7 @@
-"""The next point of a search: Optuna proposes; a point that is no valid model, or was tried
-already, is reported to it and replaced.
+"""Proposes the next point of a search with Optuna. Invalid and duplicate points are replaced.
 
-A refused point is reported as one that breaks a constraint, so the sampler keeps away from its
-like. One that was tried already is reported as failed, which samplers leave out: its figure would
-count twice.
+An invalid point is reported to Optuna as violating a constraint, so the sampler avoids similar
+ones. A duplicate is reported as failed, which samplers ignore; its value would count twice.
 """
 
 import hashlib
@@ -17,12 +15,12 @@ from xformer_kit.study import space
 from xformer_kit.study.factor import Factors, Levels
 from xformer_kit.study.plan import Variant
 
-# proposals in a row that are no trials: the space is then looked through; the search is at its end
-FUTILE, MOST = 20, 200
-YOUNG = timedelta(seconds=60)  # in which a proposal that nobody has signed may be another machine's
-Judge = Callable[
-    [Levels], tuple[Variant, str] | str
-]  # a point -> its variant and key, or why it is refused
+# Consecutive invalid or duplicate proposals after which a small space is enumerated, and after
+# which the search ends.
+ENUMERATE_AFTER, END_AFTER = 20, 200
+RECENT = timedelta(seconds=60)  # age up to which an unclaimed proposal may be another machine's
+# a point -> its variant and run key, or why it is invalid
+MakeVariant = Callable[[Levels], tuple[Variant, str] | str]
 
 
 @dataclass
@@ -34,30 +32,30 @@ class Proposals:
     base: Levels
     pool: str
     shared: bool  # whether other pools may use the storage
-    judge: Judge
-    end: str = ""  # why there are no more points
+    make_variant: MakeVariant
+    end: str = ""  # why there are no more points; empty while there are
 
     def all(self) -> list[Any]:
         return self.study.get_trials(deepcopy=False)
 
     def runs(self) -> list[Any]:
-        """Trials that are runs."""
+        """Optuna's trials that are runs of the study."""
         return [trial for trial in self.all() if "run" in trial.user_attrs]
 
     def next(self) -> tuple[Any, Variant, str] | None:
-        """A trial with its variant and key, valid and not tried yet; None where there is no more,
-        and `end` says why.
+        """A new valid trial with its variant and run key; None if there is none, with the reason in
+        `end`.
         """
         from optuna.trial import TrialState
 
         if not self.all():
             self.study.enqueue_trial(space.parameters(self.factors, self.base))
-        while not self._over():
-            trial = self._asked()
+        while not self._exhausted():
+            trial = self._propose()
             trial.set_user_attr("pool", self.pool)
             levels = space.suggested(self.factors, trial)
             trial.set_user_attr("levels", levels)
-            found = self._judged(levels)
+            found = self._variant_of(levels)
             if isinstance(found, str):
                 trial.set_user_attr("refused", found)
                 trial.set_user_attr("infeasible", 1.0)
@@ -71,55 +69,54 @@ class Proposals:
                 return trial, *found
         return None
 
-    def _judged(self, levels: Levels) -> tuple[Variant, str] | str:
+    def _variant_of(self, levels: Levels) -> tuple[Variant, str] | str:
+        """`make_variant`, with the stored reason for a point that was invalid before."""
         for earlier in self.all():
             if earlier.user_attrs.get("levels") == levels and "refused" in earlier.user_attrs:
                 return str(earlier.user_attrs["refused"])
-        return self.judge(levels)
+        return self.make_variant(levels)
 
-    def _asked(self) -> Any:
-        """The trial that Optuna proposes now, or the one that a dead process had asked for and not
-        come to judge.
-        """
+    def _propose(self) -> Any:
+        """A new trial of Optuna, or one that a process proposed before it died."""
         from optuna.trial import Trial
 
-        for left in self.all():
-            if left.state.name == "RUNNING" and "run" not in left.user_attrs:
-                # Another machine may be about to sign a young one.
-                young = self.shared and datetime.now() - left.datetime_start < YOUNG
-                if left.user_attrs.get("pool", None if young else self.pool) == self.pool:
-                    return Trial(self.study, left._trial_id)
+        for trial in self.all():
+            if trial.state.name == "RUNNING" and "run" not in trial.user_attrs:
+                # A recent one may be another machine's, which has not set its pool yet.
+                recent = self.shared and datetime.now() - trial.datetime_start < RECENT
+                if trial.user_attrs.get("pool", None if recent else self.pool) == self.pool:
+                    return Trial(self.study, trial._trial_id)
         return self.study.ask()
 
-    def _over(self) -> bool:
-        """Whether the space holds no more points that could be trials; a small one is looked
-        through.
-        """
+    def _exhausted(self) -> bool:
+        """Whether there are no more new valid points. A small space is enumerated."""
         found = self.all()
         if any(t.state.name == "WAITING" for t in found):
             return False
-        futile = self._futile(found)
+        useless = self._useless(found)
         if (every := space.points(self.factors)) is not None:
             tried = [
                 t.user_attrs.get("levels")
                 for t in found
                 if t.state.name != "RUNNING" or "run" in t.user_attrs
             ]
-            left = [levels for levels in every if levels not in tried]
-            if not left:
+            untried = [levels for levels in every if levels not in tried]
+            if not untried:
                 self.end = f"All {len(every):,} points of the space were tried or refused."
-            elif futile >= FUTILE:
+            elif useless >= ENUMERATE_AFTER:
                 draw = random.Random(hashlib.sha256(f"{len(found)}".encode()).digest())
-                self.study.enqueue_trial(space.parameters(self.factors, draw.choice(left)))
-            return not left
-        if futile >= MOST:
+                self.study.enqueue_trial(space.parameters(self.factors, draw.choice(untried)))
+            return not untried
+        if useless >= END_AFTER:
             refused = [t.user_attrs["refused"] for t in found if "refused" in t.user_attrs]
-            why = refused[-1] if refused else "they were tried"
-            self.end = f"{MOST} proposals in a row were no new models, the last for: {why}"
+            why = refused[-1] if refused else "duplicate"
+            self.end = (
+                f"{END_AFTER} consecutive proposals were invalid or duplicates; the last: {why}"
+            )
         return bool(self.end)
 
     @staticmethod
-    def _futile(found: list[Any]) -> int:
-        """Proposals in a row, up to the last, that are no trials."""
+    def _useless(found: list[Any]) -> int:
+        """Number of consecutive invalid or duplicate proposals, up to the last one."""
         ended = [t for t in found if t.state.is_finished() or "run" in t.user_attrs]
         return next((i for i, t in enumerate(reversed(ended)) if "run" in t.user_attrs), len(ended))

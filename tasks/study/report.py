@@ -1,4 +1,4 @@
-"""The report of a study: written into its directory, and its answer on the terminal."""
+"""Writes the report of a study into its directory, and prints its answer."""
 
 import sys
 from importlib.util import find_spec
@@ -12,24 +12,24 @@ from tasks.logging.files import replace_text
 from tasks.study.collect import results
 from xformer_kit.study.results import Results
 
-MOST = 20  # sentences on the terminal
-NEEDED = ("scipy", "matplotlib", "jinja2")
+MAX_SENTENCES = 20  # on the terminal
+REQUIRED = ("scipy", "matplotlib", "jinja2")
 
 
 def report(folder: Path) -> Results:
     """Writes the report and returns the results."""
-    return written(folder)[0]
+    return write_report(folder)[0]
 
 
-def written(folder: Path) -> tuple[Results, Any]:
-    """Writes report.html, report.md, runs.csv, variants.csv, and of a ladder laws.csv; each is
-    renamed when it is complete. Returns the results and the report's content.
+def write_report(folder: Path) -> tuple[Results, Any]:
+    """Writes report.html, report.md, runs.csv, variants.csv, and for a ladder laws.csv, each
+    atomically. Returns the results and the content of the report.
 
-    Without the extra `study` it prints that, writes nothing, and the content is None. Raises
-    ConfigError if the directory holds no study, or for a metric or a claim at fault.
+    Without the packages of the extra `study` it prints a message, writes nothing, and the content
+    is None. Raises ConfigError if the directory is no study, or for a faulty metric or claim.
     """
     found = results(folder)
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
+    if missing := [name for name in REQUIRED if find_spec(name) is None]:
         print(
             f'A report needs {" and ".join(missing)}: pip install "xformer_kit[study]". The runs'
             " are kept; start the study again for its report.",
@@ -61,7 +61,7 @@ def written(folder: Path) -> tuple[Results, Any]:
 
 
 def _show(page: Any, search: list[str], path: Path) -> None:
-    """Question, answer, a sentence for each variant, and where the rest is."""
+    """Prints the question, the answer, a sentence for each variant, and the path of the report."""
     console = screen()
     console.print()
     console.print(Text(page.title, style="bold"))
@@ -70,9 +70,9 @@ def _show(page: Any, search: list[str], path: Path) -> None:
     for text in filter(None, (page.answer, page.claim)):
         console.print(Text(text))
     console.print()
-    for _, sentence in page.verdicts[:MOST]:
+    for _, sentence in page.verdicts[:MAX_SENTENCES]:
         console.print(Text(f"- {sentence}"))
-    if (more := len(page.verdicts) - MOST) > 0:
+    if (more := len(page.verdicts) - MAX_SENTENCES) > 0:
         console.print(Text(f"- and {more} others, in the report"))
     console.print()
     if search:

@@ -1,6 +1,4 @@
-"""The resolved plan of a study: a plan whose data are read, whose sizes are counted, and whose
-budget is met.
-"""
+"""Resolves the plan of a study: prepares data, counts sizes, and matches budgets."""
 
 import json
 import os
@@ -13,31 +11,31 @@ from typing import Any
 from tasks.logging import summary
 from tasks.study import ladder_steps, state
 from tasks.study.state import State
-from tasks.study.timing import LONG, StepClock
+from tasks.study.timing import MIN_SECONDS, StepClock
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget
 from xformer_kit.study.design import Rung
-from xformer_kit.study.key import run_key
 from xformer_kit.study.nodes import Config, Node
-from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, titled, variants
+from xformer_kit.study.plan import Compose, StudyRun, Variant, full_name, runs, variants
+from xformer_kit.study.run_key import run_key
 
 PLAN = "plan.json"
 
 
 @dataclass
 class StudyPlan:
-    """The runs of a study, and where they lie."""
+    """The variants and runs of a study, with their directories."""
 
-    node: dict  # of the study, complete
-    command: list[str]  # the overrides that asked for it
+    node: dict  # complete `study` node
+    command: list[str]  # overrides of the command line
     components: tuple[str, ...]
     variants: list[Variant]
     runs: list[StudyRun]
     costs: "Costs"
     compose: Compose
-    size: Callable[[Variant], Variant]  # brings a variant to the budget
-    search: dict | None = None  # of a search: what its trials came to
+    size: Callable[[Variant], Variant]  # matches the budget and counts costs
+    search: dict | None = None  # state of a search; None for other designs
 
     @property
     def folder(self) -> Path:
@@ -47,25 +45,26 @@ class StudyPlan:
         return Path(self.node["runs"], run.key)
 
     def state(self, run: StudyRun) -> State:
-        """What has become of a run. One that a search gave up is over only in a search."""
+        """The state of a run. A pruned run has ended only in a search."""
         return state.of(self.directory(run), pruned=self.search is not None)
 
     @property
     def size_text(self) -> str:
-        """How large it is."""
+        """The size of the study, for the terminal."""
         if self.search is not None:
             runs = f", {len(self.runs)} runs so far" if self.runs else ""
             return f"a search of {self.search['trials']} trials{runs}"
         return f"{len(self.variants)} variants, {len(self.runs)} runs"
 
     def write(self) -> None:
-        """plan.json: what a report is made of, together with the runs that it names."""
+        """Writes plan.json, from which the report is made together with the directories of runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         summary.write(self.plain(), self.folder / PLAN)
 
     def plain(self) -> dict:
-        # By id, because comparing configs would take long.
-        at = {id(variant): i for i, variant in enumerate(self.variants)}
+        """The content of plan.json."""
+        # By id, because comparing configs is slow.
+        index = {id(variant): i for i, variant in enumerate(self.variants)}
         return {
             "study": self.node,
             "pool": os.path.relpath(self.node["runs"], self.folder),
@@ -74,7 +73,7 @@ class StudyPlan:
             "variants": [variant.plain() for variant in self.variants],
             "search": self.search,
             "runs": [
-                {"variant": at[id(run.variant)], "seed": run.seed, "key": run.key}
+                {"variant": index[id(run.variant)], "seed": run.seed, "key": run.key}
                 for run in self.runs
             ],
         }
@@ -82,26 +81,27 @@ class StudyPlan:
 
 @dataclass
 class Costs:
-    """What configs cost. Data are prepared once for each corpus, tokenizer and task."""
+    """Computes the costs of configs. Data are prepared once per corpus, tokenizer and task."""
 
-    clock: StepClock | None = None  # where seconds are asked for
-    whole: bool = False  # whether also those that a run takes outside its steps
-    # prepared data, objective, and costs at its vocabulary
+    clock: StepClock | None = None  # set if seconds are needed
+    with_overhead: bool = False  # whether to measure also the time outside of steps
+    # key -> (prepared data, objective, Cost)
     known: dict[str, tuple[Any, Any, Cost]] = field(default_factory=dict)
 
     def of(self, config: Config) -> tuple[Any, Any, Cost]:
+        """(prepared data, objective, Cost) of a config."""
         from xformer_kit.data import prepare
         from xformer_kit.data.training_data import attach_tokenizers
         from xformer_kit.objective import objective_of
 
-        asked = [
+        parts = [
             config["data"],
             config["tokenizer"],
             config["task"],
             "encoder" in config["model"],
             config["model"]["vocab_size"],
         ]
-        key = json.dumps(asked, sort_keys=True, default=str)
+        key = json.dumps(parts, sort_keys=True, default=str)
         if key not in self.known:
             prepared = prepare(config)
             objective = attach_tokenizers(objective_of(config), prepared)
@@ -126,26 +126,27 @@ class Costs:
     def steps(self, config: Config) -> int:
         return self.data(config).total_steps
 
-    def one(self, config: Config, what: str) -> float:
-        """How much a config has of what a budget matches."""
+    def one(self, config: Config, name: str) -> float:
+        """The cost params, flops, tokens or seconds of a config."""
         prepared, _, cost = self.of(config)
-        if what == "params":
+        if name == "params":
             return cost.params(config)
         steps = self.steps(config)
-        if what == "flops":
+        if name == "flops":
             return cost.flops(config, steps)
-        if what == "tokens":
+        if name == "tokens":
             return tokens(config, steps)
-        return steps * self.clock(config, prepared)  # a plan that needs seconds has a clock
+        return steps * self.clock(config, prepared)
 
     def all(self, config: Config) -> dict[str, float]:
+        """All costs of a config, by name."""
         names = ("params", "flops", "tokens", *(["seconds"] if self.clock else []))
         found = {name: self.one(config, name) for name in names}
         (prepared, _, cost), data = self.of(config), self.data(config)
         steps = data.total_steps
         found |= {"steps": steps, "flops_per_token": cost.flops_per_token(config)}
-        if self.whole and self.clock:
-            found["beside"] = self.clock.beside(config, prepared, steps)
+        if self.with_overhead and self.clock:
+            found["overhead"] = self.clock.overhead(config, prepared, steps)
         found["epochs"] = steps / data.batches.steps_per_epoch
         return found
 
@@ -156,42 +157,42 @@ class Costs:
 def resolve(
     node: dict, compose: Compose, command: list[str], components: tuple[str, ...] = ()
 ) -> StudyPlan:
-    """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
-    brought to the budget.
+    """The plan of a complete node. Raises ConfigError if a variant cannot be composed, or its
+    budget cannot be matched.
     """
-    in_time, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
+    by_seconds, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
     folder = Path("outputs", "studies", node["name"])
-    clock = StepClock(folder, LONG if in_time else 0.0) if in_time or dry_run else None
+    clock = StepClock(folder, MIN_SECONDS if by_seconds else 0.0) if by_seconds or dry_run else None
     costs, found = Costs(clock, dry_run), variants(node, compose)
     if faults := ladder_steps.faults(found, command):
         raise ConfigError(faults)
-    if in_time:
-        clock.together([(variant.config, costs.of(variant.config)[0]) for variant in found])
-    made, size = [], Sizing(node["budget"], costs, compose)
+    if by_seconds:
+        clock.measure_all([(variant.config, costs.of(variant.config)[0]) for variant in found])
+    sized, size = [], Sizing(node["budget"], costs, compose)
     for variant in found:
         try:
-            made.append(size(variant))
+            sized.append(size(variant))
         except ConfigError as error:
-            title = titled(variant.label, variant.rung, ())
+            title = full_name(variant.label, variant.rung, ())
             faults += [fault.with_fix(f"[variant {title}]") for fault in error.faults]
-    if faults := faults or ladder_steps.unfit(made):
+    if faults := faults or ladder_steps.law_faults(sized):
         raise ConfigError(faults)
-    if in_time and not dry_run:
+    if by_seconds and not dry_run:
         clock.write()
-    made_of = runs(made, node, costs.key)
-    if faults := _twins(made_of):
+    planned_runs = runs(sized, node, costs.key)
+    if faults := _duplicate_faults(planned_runs):
         raise ConfigError(faults)
-    return StudyPlan(node, command, components, made, made_of, costs, compose, size)
+    return StudyPlan(node, command, components, sized, planned_runs, costs, compose, size)
 
 
-def _twins(all_runs: list[StudyRun]) -> list[Fault]:
-    """Two entries that are one run: what tells them apart was undone by the budget, or is none of a
-    run's settings.
+def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
+    """Faults of variants with the same run key: their difference was overridden by the budget, or
+    does not affect training.
     """
     first: dict[str, Variant] = {}
     pairs = [(run.variant, first.setdefault(run.key, run.variant)) for run in all_runs]
     rules = dict.fromkeys(
-        f"{one.title} and {other.title} are one and the same run, so there is nothing to compare"
+        f"{one.title} and {other.title} are the same run, so there is nothing to compare"
         for one, other in pairs
         if one is not other
     )
@@ -200,8 +201,8 @@ def _twins(all_runs: list[StudyRun]) -> list[Fault]:
 
 @dataclass
 class Sizing:
-    """Brings variants to the budget, and to the length of their rung if there is one. The first
-    variant of each rung is the baseline.
+    """Matches the budget of variants, and sets the steps of their rung. The first variant of each
+    rung is the baseline.
     """
 
     budget: Node
@@ -210,7 +211,7 @@ class Sizing:
     targets: dict[Rung | None, float] = field(default_factory=dict)
 
     def __call__(self, variant: Variant) -> Variant:
-        """The variant with its cost. Raises ConfigError if it cannot be brought to the budget."""
+        """The variant with its costs. Raises ConfigError if its budget cannot be matched."""
         if self.budget["match"] != "none":
             if variant.rung not in self.targets:
                 self.targets[variant.rung] = self._cost(variant.rung, variant.config)

@@ -1,6 +1,4 @@
-"""plan.json of a study, read as plain data: every value that a command reads has the type that a
-study writes.
-"""
+"""Reads and validates plan.json of a study."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +10,13 @@ from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Node
 
 HUGE = 1e300
-WAY = "Start the study again; its runs are kept."
+FIX = "Start the study again; its runs are kept."
 
 
 class Check(NamedTuple):
-    """A value: what it must be, in words, and whether it is."""
+    """A check of a value, and the description of valid values."""
 
-    what: str
+    description: str
     fits: Callable[[Any], bool]
 
 
@@ -27,7 +25,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """A finite one: json also reads NaN and Infinity."""
+    """Whether the value is a finite number; json also reads NaN and Infinity."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < HUGE
 
 
@@ -49,8 +47,8 @@ CHECKS = {
     "texts": Check("an object of texts", _is_object_of(_is_text)),
     "lists": Check("an object of lists", _is_object_of(lambda value: isinstance(value, list))),
 }
-# What plan.json must hold. A text names checks, of which one must pass. A key with a question mark
-# may be null or missing.
+# The schema of plan.json. A string names checks, one of which must pass. A key with a question mark
+# can be null or missing.
 STUDY = {
     "name": "text",
     "question": "text or null",
@@ -106,57 +104,57 @@ SHAPE = {
 
 
 def read_plan(folder: Path) -> dict:
-    """plan.json of a study's directory. Raises ConfigError where there is none or it is damaged."""
+    """plan.json of a study's directory. Raises ConfigError if it is missing or damaged."""
     path = folder / PLAN
     try:
-        plan = read_object(path, {}, way=WAY)
+        plan = read_object(path, {}, way=FIX)
     except FileNotFoundError:
         raise config_error(
             folder,
             f"is no study; it has no {PLAN}",
             fix="Name a study's directory such as outputs/studies/norm_placement.",
         ) from None
-    if found := fault(plan, SHAPE, "") or _beyond(plan):
-        raise ConfigError(found.under(path).with_fix(WAY))
+    if found := fault(plan, SHAPE, "") or _index_fault(plan):
+        raise ConfigError(found.under(path).with_fix(FIX))
     return plan
 
 
-def fault(value: Any, shape: Any, place: str) -> Fault | None:
-    """The first value that is not of its shape; None if all are."""
-    if isinstance(shape, str):
-        checks = [CHECKS[name] for name in shape.split(" or ")]
+def fault(value: Any, schema: Any, path: str) -> Fault | None:
+    """The fault of the first value that does not match the schema; None if all do."""
+    if isinstance(schema, str):
+        checks = [CHECKS[name] for name in schema.split(" or ")]
         if any(check.fits(value) for check in checks):
             return None
-        what = " or ".join(check.what for check in checks)
-        return Fault(place, f"must be {what}", shown(value))
-    if not isinstance(value, type(shape)):
-        kind = "a list" if isinstance(shape, list) else "an object"
-        return Fault(place, f"must be {kind}", shown(value))
-    if isinstance(shape, list):
-        each = [(one, shape[0], f"{place}[{i}]") for i, one in enumerate(value)]
+        description = " or ".join(check.description for check in checks)
+        return Fault(path, f"must be {description}", shown(value))
+    if not isinstance(value, type(schema)):
+        kind = "a list" if isinstance(schema, list) else "an object"
+        return Fault(path, f"must be {kind}", shown(value))
+    if isinstance(schema, list):
+        each = [(one, schema[0], f"{path}[{i}]") for i, one in enumerate(value)]
     else:
-        if lacks := [key for key in shape if key not in value and not key.endswith("?")]:
+        if missing := [key for key in schema if key not in value and not key.endswith("?")]:
             has = ", ".join(value) or "nothing"
-            return Fault(place, f"must have {', '.join(lacks)}", has)
-        inner = {key.removesuffix("?"): one for key, one in shape.items()}
+            return Fault(path, f"must have {', '.join(missing)}", has)
+        inner = {key.removesuffix("?"): one for key, one in schema.items()}
         each = [
-            (value.get(key), one, f"{place}.{key}".lstrip("."))
+            (value.get(key), one, f"{path}.{key}".lstrip("."))
             for key, one in inner.items()
-            if key in shape or value.get(key) is not None
+            if key in schema or value.get(key) is not None
         ]
     return next(filter(None, (fault(*one) for one in each)), None)
 
 
-def _beyond(plan: Node) -> Fault | None:
-    """A study without a baseline, or a run of a variant that there is not."""
+def _index_fault(plan: Node) -> Fault | None:
+    """The fault if there is no baseline, or a run has the index of no variant."""
     count = len(plan["variants"])
     if not count:
         return Fault("variants", "must have the baseline", "none")
-    lost = next((i for i, run in enumerate(plan["runs"]) if run["variant"] >= count), None)
-    if lost is None:
+    invalid = next((i for i, run in enumerate(plan["runs"]) if run["variant"] >= count), None)
+    if invalid is None:
         return None
     return Fault(
-        f"runs[{lost}].variant",
+        f"runs[{invalid}].variant",
         f"must be below {count}, the number of variants",
-        plan["runs"][lost]["variant"],
+        plan["runs"][invalid]["variant"],
     )

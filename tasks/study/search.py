@@ -1,9 +1,9 @@
-"""A search at work: points are proposed one after another, checked, run as any run of a study, and
-told to the sampler.
+"""Runs a search: points are proposed, checked, run like other runs of a study, and reported to the
+sampler.
 
-A trial's truth is its run's directory, `study.runs`/KEY: who holds it is at work, and what it says
-has become of the trial. The storage remembers proposals and figures for the sampler; a search that
-goes on elsewhere needs nothing else.
+The state of a trial is the state of its run's directory, `study.runs`/KEY. The storage keeps
+proposals and values for the sampler; a search that is continued on another machine needs only the
+storage.
 """
 
 import os
@@ -23,28 +23,29 @@ from typing import Any
 from tasks.logging import summary
 from tasks.run.to_overrides import to_overrides
 from tasks.study import state
-from tasks.study.collect import counted
+from tasks.study.collect import state_and_curves
 from tasks.study.proposals import Proposals
 from tasks.study.resolve import StudyPlan
-from tasks.study.storage import address, errors, importance, study_of, unreachable
+from tasks.study.storage import address, errors, importance, load_or_create, unreachable
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import space
 from xformer_kit.study.factor import Levels, text
 from xformer_kit.study.metric import metric_of
 from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
-from xformer_kit.study.question import excluded, label, levels_of
 from xformer_kit.study.settings import seeds
+from xformer_kit.study.study_node import excluded, label, levels_of
 
-PATIENCE = 1.0  # seconds between two looks at trials that other processes hold
-ASKED = ".asked"  # in a run's directory: locked by who proposed the trial, until its figure is told
+POLL_SECONDS = 1.0  # between two checks of trials that other processes run
+# In a run's directory: locked by the process that proposed the trial until its value is reported.
+PROPOSED = ".asked"
 
 
 @dataclass(frozen=True)
 class Trial(StudyRun):
-    """A run that its training process reports to the storage."""
+    """A run whose training process reports to the storage."""
 
-    report_to: str = ""  # the override that names the storage
+    report_to: str = ""  # override with the storage and the trial's id
 
     @property
     def words(self) -> list[str]:
@@ -52,8 +53,8 @@ class Trial(StudyRun):
 
 
 class SearchRunner:
-    """The trials of a search. Raises ConfigError where the storage cannot be used, or holds another
-    search.
+    """Runs the trials of a search. Raises ConfigError if the storage cannot be used, or has another
+    search of this name.
     """
 
     def __init__(self, plan: StudyPlan):
@@ -62,7 +63,7 @@ class SearchRunner:
         self.base = plan.variants[0]
         self.factors, _ = levels_of(self.node)
         self.first, *self.others = seeds(self.node, self.base.config["seed"])
-        asked = {
+        identity = {
             "space": space.described(self.factors, self.node["exclude"]),
             "config": config_hash({**self.base.config, "seed": 0}),
             "data": plan.costs.of(self.base.config)[0].fingerprint,
@@ -72,99 +73,100 @@ class SearchRunner:
         shared = self.node["storage"] is not None
         if not shared:
             plan.folder.mkdir(parents=True, exist_ok=True)
-        self.study = study_of(self.node, asked)
-        self.pool = _name(Path(self.node["runs"]))
+        self.study = load_or_create(self.node, identity)
+        self.pool = _pool_id(Path(self.node["runs"]))
         self.proposals = Proposals(
-            self.study, self.factors, self.base.levels, self.pool, shared, self._judged
+            self.study, self.factors, self.base.levels, self.pool, shared, self._variant_of
         )
-        self.runs: dict[int, Trial] = {}  # by Optuna's number
+        self.runs: dict[int, Trial] = {}  # by Optuna's trial number
         self.confirmed: list[Variant] = []
-        # label -> overrides of the best points and the baseline
+        # label -> overrides, of the baseline and the best points
         self.commands: dict[str, list[str]] = {}
-        # finished trials, and importance by them
-        self.counted: tuple[int, dict[str, float]] = (0, {})
+        # (number of finished trials, parameter importance)
+        self.importance: tuple[int, dict[str, float]] = (0, {})
         plan.runs.clear()
 
     def trials(self) -> list[Any]:
-        """Optuna's trials that are runs, in their order; of a point that was run again, the
-        last.
-        """
+        """Optuna's trials that are runs, in order; only the last one of a repeated run."""
         found = {trial.user_attrs["run"]["key"]: trial for trial in self.proposals.runs()}
         return sorted(found.values(), key=attrgetter("number"))
 
-    def mine(self) -> list[Any]:
-        """Trials of this pool."""
+    def own_trials(self) -> list[Any]:
+        """Trials whose runs are in this pool."""
         return [trial for trial in self.trials() if trial.user_attrs["pool"] == self.pool]
 
-    def under_way(self) -> list[tuple[Any, Trial]]:
-        """Trials of this pool that are not reported to the sampler yet."""
-        return [(trial, self._run(trial)) for trial in _open(self.mine())]
+    def unreported(self) -> list[tuple[Any, Trial]]:
+        """Trials of this pool that are not reported to the sampler yet, with their runs."""
+        return [(trial, self._run(trial)) for trial in _open(self.own_trials())]
 
-    def elsewhere(self) -> int:
-        """Trials that are under way on machines that share no directory with this one."""
-        return len(_open(self.trials())) - len(_open(self.mine()))
+    def running_elsewhere(self) -> int:
+        """Number of open trials in other pools, on machines that share no directory."""
+        return len(_open(self.trials())) - len(_open(self.own_trials()))
 
     def _run(self, trial: Any) -> Trial:
+        """The run of an Optuna trial."""
         if trial.number not in self.runs:
-            about, variant = trial.user_attrs["run"], self.base
-            if about["variant"]["label"] != variant.label:
-                kept: dict[str, Any] = {
-                    k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()
+            run, variant = trial.user_attrs["run"], self.base
+            if run["variant"]["label"] != variant.label:
+                fields: dict[str, Any] = {
+                    k: tuple(v) if isinstance(v, list) else v for k, v in run["variant"].items()
                 }
-                # Its overrides compose it; only the logger is read from this config.
-                variant = Variant(**kept, config=variant.config)
+                # The overrides compose its config; only the logger is read from this one.
+                variant = Variant(**fields, config=variant.config)
             node = {"storage": address(self.node), "id": trial._trial_id}
             node |= {key: self.node[key] for key in ("name", "metric", "design")}
-            node["number"] = about["number"]
-            reported = None if self.node["design"]["pruner"] == "none" else node
+            node["number"] = run["number"]
+            report_to = None if self.node["design"]["pruner"] == "none" else node
             self.runs[trial.number] = Trial(
-                variant, self.first, about["key"], f"++study.trial={text(reported)}"
+                variant, self.first, run["key"], f"++study.trial={text(report_to)}"
             )
         return self.runs[trial.number]
 
     def tell(self) -> None:
-        """Tell the sampler what has become of trials that are over, and write the plan down."""
-        for trial, run in self.under_way():
-            now = state.of(self.plan.directory(run), pruned=True)
-            if now.over:
-                self._tell(trial, run, now)
+        """Reports trials that have ended to the sampler, and writes the plan."""
+        for trial, run in self.unreported():
+            current = state.of(self.plan.directory(run), pruned=True)
+            if current.over:
+                self._tell(trial, run, current)
         self.write()
 
-    def _tell(self, trial: Any, run: StudyRun, now: state.State) -> None:
+    def _tell(self, trial: Any, run: StudyRun, current: state.State) -> None:
         from optuna.trial import TrialState
 
         name, number = self.node["metric"], trial._trial_id
-        value = now.facts.get(name)
-        if now.status == "finished" and not isinstance(value, (int, float)):
-            return  # the metric does not exist, which the launching loop reports
+        value = current.facts.get(name)
+        if current.status == "finished" and not isinstance(value, (int, float)):
+            return  # the metric does not exist; `sweep.launch` reports that
         storage = self.study._storage
-        _, curves = counted(now, self.plan.directory(run))
-        with suppress(RuntimeError):  # another process has reported it in between
-            for step, figure in zip(*curves.get(name, ((), ())), strict=True):
-                # A run of another study reported nothing.
+        _, curves = state_and_curves(current, self.plan.directory(run))
+        with suppress(RuntimeError):  # another process has reported it in the meantime
+            for step, measured in zip(*curves.get(name, ((), ())), strict=True):
+                # Runs of other studies have not reported their values.
                 if step not in trial.intermediate_values:
-                    storage.set_trial_intermediate_value(number, step, figure)
+                    storage.set_trial_intermediate_value(number, step, measured)
             storage.set_trial_user_attr(
-                number, "ended", {"status": now.status, "step": now.step, "why": now.why}
+                number,
+                "ended",
+                {"status": current.status, "step": current.step, "why": current.why},
             )
-            if now.status == "diverged":
+            if current.status == "diverged":
                 storage.set_trial_user_attr(number, "infeasible", 1.0)
         kinds = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}
-        kind = kinds.get(now.status, TrialState.PRUNED)
+        kind = kinds.get(current.status, TrialState.PRUNED)
         values = float(value) if kind is TrialState.COMPLETE else None  # type: ignore[arg-type]
         with suppress(RuntimeError):
             self.study.tell(trial.number, values, state=kind, skip_if_finished=True)
 
     def write(self) -> None:
-        """The plan as it is now: the trials of this pool, and the runs that confirm the best."""
-        mine = [self._run(trial) for trial in self.mine()]
-        self.plan.variants[1:] = [run.variant for run in mine if run.variant is not self.base]
-        self.plan.runs[:] = [*mine, *(run for run in self.plan.runs if not isinstance(run, Trial))]
+        """Writes the plan with the trials of this pool and the confirmation runs."""
+        own = [self._run(trial) for trial in self.own_trials()]
+        self.plan.variants[1:] = [run.variant for run in own if run.variant is not self.base]
+        self.plan.runs[:] = [*own, *(run for run in self.plan.runs if not isinstance(run, Trial))]
         self.plan.search = self.facts()
         self.plan.write()
 
     def facts(self) -> dict:
-        """What a report shows of the search, as plain data."""
+        """The state of the search for the report, as plain data."""
         known = [t.user_attrs for t in self.proposals.all() if t.state.is_finished()]
         return {
             "trials": self.node["design"]["trials"],
@@ -172,7 +174,7 @@ class SearchRunner:
             "end": self.proposals.end,
             "refused": sum("refused" in attributes for attributes in known),
             "again": sum("again" in attributes for attributes in known),
-            "elsewhere": self.elsewhere(),
+            "elsewhere": self.running_elsewhere(),
             "confirmed": [variant.label for variant in self.confirmed],
             "commands": self.commands,
             "importance": self._importance(),
@@ -181,38 +183,42 @@ class SearchRunner:
         }
 
     def _importance(self) -> dict[str, float]:
-        """Estimated anew when another trial has finished."""
+        """Parameter importance; recomputed if another trial has finished."""
         done = sum(t.state.name == "COMPLETE" for t in self.trials())
-        if done != self.counted[0]:
-            self.counted = done, importance(self.study)
-        return self.counted[1]
+        if done != self.importance[0]:
+            self.importance = done, importance(self.study)
+        return self.importance[1]
 
-    def take(self, held: ExitStack, count: int) -> list[Trial]:
-        """Trials to run now, at most `count`: first those that dead processes left, then new ones.
-        They are this process's until `held` closes, or the process ends.
+    def take(self, locks: ExitStack, count: int) -> list[Trial]:
+        """At most `count` trials to run now: first those of dead processes, then new ones. They are
+        locked until `locks` closes or the process ends.
         """
-        with _alone(self.plan.folder):
-            left = (run for _, run in self.under_way())
-            held_runs = (run for run in chain(left, self._new()) if self._hold(run, held))
-            runs = list(islice(held_runs, count))
+        with _exclusive(self.plan.folder):
+            abandoned = (run for _, run in self.unreported())
+            locked = (run for run in chain(abandoned, self._new()) if self._lock(run, locks))
+            runs = list(islice(locked, count))
         self.write()
         return runs
 
     def _new(self) -> Iterator[Trial]:
-        while self._wanted() and (found := self.proposals.next()) is not None:
-            yield self._signed(*found)
+        """New trials, until there are as many as the design wants."""
+        while self._needs_trials() and (found := self.proposals.next()) is not None:
+            yield self._as_run(*found)
 
-    def _wanted(self) -> bool:
-        asked = any(t.state.name == "WAITING" for t in self.proposals.all())
-        return asked or len(self.trials()) < self.node["design"]["trials"]
+    def _needs_trials(self) -> bool:
+        enqueued = any(t.state.name == "WAITING" for t in self.proposals.all())
+        return enqueued or len(self.trials()) < self.node["design"]["trials"]
 
-    def _hold(self, run: StudyRun, held: ExitStack) -> bool:
-        where = self.plan.directory(run)
-        return not state.claimed(where) and held.enter_context(state.claim(where, ASKED))
+    def _lock(self, run: StudyRun, locks: ExitStack) -> bool:
+        """Locks a run that is not running; False if another process has it."""
+        directory = self.plan.directory(run)
+        return not state.claimed(directory) and locks.enter_context(
+            state.claim(directory, PROPOSED)
+        )
 
-    def _judged(self, levels: Levels) -> tuple[Variant, str] | str:
-        """A point's variant, composed, checked and brought to the budget, and its key; or why it is
-        refused.
+    def _variant_of(self, levels: Levels) -> tuple[Variant, str] | str:
+        """The variant of a point, composed, checked and with matched budget, and its run key; or
+        why the point is refused.
         """
         if any(pattern.items() <= levels.items() for pattern in excluded(self.node)):
             return "study.exclude leaves it out"
@@ -220,40 +226,36 @@ class SearchRunner:
         config, wrong = self.plan.compose(words)
         if wrong:
             return str(wrong[0])
-        named = label(self.factors, levels)
+        name = label(self.factors, levels)
         try:
             variant = self.plan.size(
-                Variant(named, name_of(self.node, named), levels, tuple(words), config)
+                Variant(name, name_of(self.node, name), levels, tuple(words), config)
             )
         except ConfigError as error:
             return error.messages[0]
         return variant, self.plan.costs.key({**variant.config, "seed": self.first})
 
-    def _signed(self, trial: Any, variant: Variant, key: str) -> Trial:
-        """The trial as a run. One that another search gave up goes on; one that failed is begun
-        anew where that is asked.
-        """
+    def _as_run(self, trial: Any, variant: Variant, key: str) -> Trial:
+        """Stores the run of a trial and returns it. A run that another search pruned is resumed."""
         trial.set_user_attr(
             "run", {"number": len(self.trials()), "key": key, "variant": variant.plain()}
         )
         found = self._run(next(t for t in self.proposals.runs() if t.number == trial.number))
-        where = self.plan.directory(found)
-        if state.of(where, pruned=True).status == "pruned":
-            (where / summary.ENDED).unlink(missing_ok=True)
+        directory = self.plan.directory(found)
+        if state.of(directory, pruned=True).status == "pruned":
+            (directory / summary.ENDED).unlink(missing_ok=True)
         return found
 
-    def again(self) -> None:
-        """Ask for those trials once more that failed or diverged."""
-        with _alone(self.plan.folder):
-            for trial in self.mine():
+    def retry_failed(self) -> None:
+        """Deletes and enqueues trials that failed or diverged."""
+        with _exclusive(self.plan.folder):
+            for trial in self.own_trials():
                 if _ended(trial)["status"] in ("failed", "diverged"):
                     shutil.rmtree(self.plan.directory(self._run(trial)), ignore_errors=True)
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
-    def confirming(self) -> list[StudyRun]:
-        """The runs that confirm the best points, and the baseline, at the seeds of which the search
-        knew nothing.
-        """
+    def confirmation_runs(self) -> list[StudyRun]:
+        """Runs of the baseline and the best points at the seeds that the search did not use."""
         done = [trial for trial in self.trials() if _ended(trial)["status"] == "finished"]
         sign, confirm = metric_of(self.node).sign, self.node["design"]["confirm"]
         done.sort(key=lambda trial: (sign * trial.value, trial.number))
@@ -261,9 +263,9 @@ class SearchRunner:
         best = [variant for variant in ranked if variant is not self.base][: confirm or 1]
         others = self.others if confirm else []
         self.confirmed = best if others else []
-        configs = [(v, self.plan.compose(list(v.everything))[0]) for v in (self.base, *best)]
+        configs = [(v, self.plan.compose(list(v.overrides))[0]) for v in (self.base, *best)]
         self.commands |= {variant.label: to_overrides(config) for variant, config in configs}
-        found = [  # all variants at the same seeds, where it is stopped
+        found = [  # sorted by seed, so that an interrupted study has all variants at the same seeds
             StudyRun(variant, seed, self.plan.costs.key({**config, "seed": seed}))
             for seed in sorted(others if best else [])
             for variant, config in configs
@@ -282,52 +284,54 @@ def _ended(trial: Any) -> dict:
 
 
 def _point(trial: Any) -> dict:
-    about, ended = trial.user_attrs["run"], _ended(trial)
-    kept = {key: about["variant"][key] for key in ("label", "levels", "words", "knob")}
+    run, ended = trial.user_attrs["run"], _ended(trial)
+    variant = {key: run["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
-    return {"number": about["number"], "key": about["key"], "value": value} | ended | kept
+    return {"number": run["number"], "key": run["key"], "value": value} | ended | variant
 
 
-# trains runs until they are over; the code of the signal that stopped it, or 0
+# Trains runs until they have ended; returns the exit code of a signal that stopped it, or 0.
 Launch = Callable[[list[StudyRun]], int]
 
 
-def explore(search: SearchRunner, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
-    """Run trials until there are as many as were asked for, then confirm the best; returns what
-    `launch` does.
+def run_search(
+    search: SearchRunner, at_once: int, launch: Launch, update: Callable[[], None]
+) -> int:
+    """Runs all trials, then the confirmation runs; returns the exit code of `launch`. `update` is
+    called before each proposal.
     """
-    ours = partial(_guarded, search)
+    guarded = partial(_guarded, search)
     if search.node["retry"]:
-        ours(search.again)
+        guarded(search.retry_failed)
     while True:
-        ours(search.tell)
-        look()
-        with ExitStack() as held:
-            if runs := ours(search.take, held, at_once):
+        guarded(search.tell)
+        update()
+        with ExitStack() as locks:
+            if runs := guarded(search.take, locks, at_once):
                 stopped = launch(list(runs))
-                ours(search.tell)
+                guarded(search.tell)
                 if stopped:
                     return stopped
                 continue
-        if not ours(search.under_way):
+        if not guarded(search.unreported):
             break
-        time.sleep(PATIENCE)
-    if search.elsewhere():
+        time.sleep(POLL_SECONDS)
+    if search.running_elsewhere():
         return 0  # the last machine confirms
-    return launch(runs) if (runs := ours(search.confirming)) else 0
+    return launch(runs) if (runs := guarded(search.confirmation_runs)) else 0
 
 
-def _guarded(search: SearchRunner, do: Callable[..., Any], *given: Any) -> Any:
-    """Raises ConfigError where the storage does not answer; what is trained is kept."""
+def _guarded(search: SearchRunner, call: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function; raises ConfigError if the storage fails. Trained runs are kept."""
     try:
-        return do(*given)
+        return call(*args)
     except errors() as error:
         raise unreachable(address(search.node), error) from None
 
 
-def side_by_side(launcher: Any, design: dict) -> int:
-    """Trials that are proposed at once: as many as the launcher trains side by side, where it says
-    so.
+def parallel_trials(launcher: Any, design: dict) -> int:
+    """Number of trials that are proposed at once: study.design.together, or the launcher's number
+    of parallel jobs.
     """
     jobs = (getattr(launcher, "joblib", None) or {}).get("n_jobs", 1)
     if design["together"] is None and jobs not in (None, 1):
@@ -337,21 +341,21 @@ def side_by_side(launcher: Any, design: dict) -> int:
     return design["together"] or 1
 
 
-def _name(pool: Path) -> str:
-    """What a directory of runs is called: the same for all machines that see it."""
+def _pool_id(pool: Path) -> str:
+    """The id of a directory of runs, equal on all machines that share it."""
     pool.mkdir(parents=True, exist_ok=True)
-    path, beside = pool / ".pool", pool / f".pool.{uuid.uuid4().hex}"
+    path, temporary = pool / ".pool", pool / f".pool.{uuid.uuid4().hex}"
     if not path.exists():
-        beside.write_text(uuid.uuid4().hex)
+        temporary.write_text(uuid.uuid4().hex)
         with suppress(FileExistsError):  # another process was faster
-            os.link(beside, path)
-        beside.unlink()
+            os.link(temporary, path)
+        temporary.unlink()
     return path.read_text()
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process of this pool proposes at a time."""
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Waits until no other process of this pool proposes trials, and locks out others."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".proposing", "w") as file:
         state.lock(file, wait=True)

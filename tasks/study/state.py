@@ -1,4 +1,4 @@
-"""The state of a run, from its directory and its lock."""
+"""The state of a run, read from its directory and its lock file."""
 
 import signal
 import sys
@@ -13,26 +13,28 @@ from tasks.run.exit_codes import FAILED, NONFINITE, PRUNED, SIGNALS
 from xformer_kit.registry.saved_files import read_whole_rows
 from xformer_kit.study.results import Status
 
-CLAIM = ".claimed"  # a file that whoever runs the run holds locked
-# attempts, and seconds between them: whoever asks whether a run is claimed holds it for an instant
-LOOKS, A_LOOK = 5, 0.05
+CLAIM = ".claimed"  # lock file of the process that trains the run
+# Attempts to lock, and seconds between them: `claimed` holds the lock for an instant.
+ATTEMPTS, ATTEMPT_INTERVAL = 5, 0.05
 
 
 class State(NamedTuple):
+    """The state of a run."""
+
     status: Status
-    step: int | None = None  # the last one that was recorded, or the one that diverged
-    why: str = ""  # a sentence if the run did not finish
-    facts: dict = {}  # of summary.json
+    step: int | None = None  # last recorded step, or the step that diverged
+    why: str = ""  # why the run did not finish
+    facts: dict = {}  # summary.json
 
     @property
     def over(self) -> bool:
-        """Whether nothing more comes of the run by itself."""
+        """Whether the run has ended and is not resumed automatically."""
         return self.status in ("finished", "diverged", "failed", "pruned")
 
 
 def of(run_dir: Path, pruned: bool = False) -> State:
-    """What has become of a run. `pruned`: whether one that a search ended early is over; for others
-    it goes on.
+    """The state of the run in a directory. pruned: whether a pruned run counts as ended (in a
+    search) or as stopped (elsewhere, where it is resumed).
     """
     if (facts := summary.read(run_dir)) is not None:
         return State("finished", facts["steps"], facts=facts)
@@ -49,25 +51,25 @@ def of(run_dir: Path, pruned: bool = False) -> State:
     return State("stopped" if done else "open", done)
 
 
-def left(run_dir: Path, code: int) -> None:
-    """Note a failure of a process that could not do so itself, so that the run is not begun again
-    and again.
+def record_failure(run_dir: Path, code: int) -> None:
+    """Writes ended.json for a process that could not do so itself, so that the run is not repeated
+    forever.
     """
     stopped = code in [128 + number for number in SIGNALS]
     if code and not stopped and summary.read(run_dir, summary.ENDED) is None:
-        what = (
+        reason = (
             f"it was killed by {signal.Signals(code - 128).name}"
             if code > 128
             else f"it ended with code {code}"
         )
         summary.write(
-            {"code": FAILED, "text": f"{what}; train.log may say why", "step": None},
+            {"code": FAILED, "text": f"{reason}; see train.log", "step": None},
             run_dir / summary.ENDED,
         )
 
 
 def last_step(run_dir: Path) -> int | None:
-    """The last step in the records; None if there is none."""
+    """The last step in metrics.csv; None if there is none."""
     try:
         columns, rows = read_whole_rows(run_dir / "metrics.csv")
     except OSError:
@@ -77,20 +79,20 @@ def last_step(run_dir: Path) -> int | None:
 
 @contextmanager
 def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
-    """Hold a run against all other processes; False where one of them holds it. The system lets go
-    of it when a process ends, however it ends.
+    """Locks a run for this process; yields False if another process holds the lock. The operating
+    system releases the lock when a process ends.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     with open(run_dir / name, "w") as file:
-        for _ in range(LOOKS):
-            if mine := lock(file):
+        for _ in range(ATTEMPTS):
+            if locked := lock(file):
                 break
-            time.sleep(A_LOOK)
-        yield mine
+            time.sleep(ATTEMPT_INTERVAL)
+        yield locked
 
 
 def claimed(run_dir: Path, name: str = CLAIM) -> bool:
-    """Whether some process holds the run."""
+    """Whether a process holds the lock of the run."""
     try:
         with open(run_dir / name) as file:
             return not lock(file, shared=True)
@@ -99,8 +101,8 @@ def claimed(run_dir: Path, name: str = CLAIM) -> bool:
 
 
 def lock(file: Any, shared: bool = False, wait: bool = False) -> bool:
-    """Lock a file for as long as it is open; False where somebody else has it. A file system
-    without locks grants every one.
+    """Locks a file until it is closed; False if another process holds the lock. On file systems
+    without locks always True.
     """
     if sys.platform == "win32":
         return True

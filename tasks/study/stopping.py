@@ -1,4 +1,4 @@
-"""Which runs study.stop leaves out, from the states of all runs."""
+"""Applies study.stop to the states of all runs: which runs are left out."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,13 +10,15 @@ from xformer_kit.study.nodes import Node
 
 
 class StopDecision(NamedTuple):
-    left_out: frozenset[str] = frozenset()  # keys of runs that are not run any more
+    """The runs that study.stop leaves out."""
+
+    left_out: frozenset[str] = frozenset()  # keys of runs of stopped variants
     waiting: frozenset[str] = frozenset()  # keys of runs that may still be left out
     reasons: Mapping[str, str] = {}  # label -> sentence
 
 
 def decide(plan: Node, states: Mapping[str, State]) -> StopDecision:
-    """plan: as plan.json holds it. states: key -> state of every run."""
+    """plan: content of plan.json. states: key -> state of every run."""
     if not plan["study"].get("stop"):
         return StopDecision()
     found = stop.applied(

@@ -1,5 +1,5 @@
-"""The storage of a search: a journal file in the study's directory, or a database that
-several machines reach.
+"""The Optuna storage of a search: a journal file in the study's directory, or a database that
+several machines share.
 """
 
 import hashlib
@@ -16,23 +16,20 @@ from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.metric import metric_of
 
 JOURNAL = "search.journal"
-MEANWHILE = (
-    "already exists",
-    "alembic_version",
-    "database is locked",
-)  # of tables that another process is making
-TRIES, A_LOOK = 5, 0.5  # attempts to open a database, and seconds between them
+# errors while another process creates the tables
+TEMPORARY_ERRORS = ("already exists", "alembic_version", "database is locked")
+ATTEMPTS, ATTEMPT_INTERVAL = 5, 0.5  # to open a database, and seconds between them
 DRIVERS = {
     "psycopg": "'psycopg[binary]'",
     "psycopg2": "psycopg2-binary",
     "MySQLdb": "mysqlclient",
 }  # module -> package
-ENOUGH = 10  # finished trials from which on importance is estimated
-ASKED = "asked"  # attribute of Optuna's study: what it is a search of
+MIN_TRIALS = 10  # finished trials that parameter importance needs
+IDENTITY = "asked"  # attribute of Optuna's study: what identifies the search
 
 
-def need() -> None:
-    """Raises ConfigError without Optuna; else silences its own messages."""
+def require_optuna() -> None:
+    """Raises ConfigError if Optuna is not installed; else silences its messages."""
     try:
         import optuna
     except ImportError:
@@ -45,7 +42,7 @@ def need() -> None:
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """What a storage raises that cannot be read or written."""
+    """Exceptions of a storage that cannot be read or written."""
     import optuna
 
     try:
@@ -56,110 +53,109 @@ def errors() -> tuple[type[Exception], ...]:
 
 
 def address(node: dict) -> str:
-    """The storage of a study's node as a URL or an absolute path, which means the same in every
-    process.
-    """
-    given = node["storage"] or str(Path("outputs", "studies", node["name"], JOURNAL))
-    if given.startswith("sqlite:///"):
-        return f"sqlite:///{os.path.abspath(given.removeprefix('sqlite:///'))}"
-    return given if "://" in given else os.path.abspath(os.path.expanduser(given))
+    """The storage of a study as a URL or an absolute path."""
+    storage = node["storage"] or str(Path("outputs", "studies", node["name"], JOURNAL))
+    if storage.startswith("sqlite:///"):
+        return f"sqlite:///{os.path.abspath(storage.removeprefix('sqlite:///'))}"
+    return storage if "://" in storage else os.path.abspath(os.path.expanduser(storage))
 
 
-def opened(where: str) -> Any:
-    """Optuna's storage. Raises ConfigError where it cannot be reached."""
-    need()
+def open_storage(url: str) -> Any:
+    """Optuna's storage of a URL or path. Raises ConfigError if it cannot be opened."""
+    require_optuna()
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     try:
-        if "://" in where:
-            return _database(where)
-        if Path(where).is_dir() or not Path(where).parent.is_dir():
-            raise OSError("it is a directory, or lies in one that does not exist")
-        with suppress(FileNotFoundError), open(where, "rb") as file:
-            # Optuna takes a file of another kind for a journal whose last line is not whole.
+        if "://" in url:
+            return _database(url)
+        if Path(url).is_dir() or not Path(url).parent.is_dir():
+            raise OSError("it is a directory, or is in one that does not exist")
+        with suppress(FileNotFoundError), open(url, "rb") as file:
+            # Optuna does not detect files of other formats.
             if (line := file.readline()) and "op_code" not in json.loads(line):
                 raise ValueError("it is no journal")
-        return JournalStorage(JournalFileBackend(where))
-    except Exception as error:  # of Optuna, of SQLAlchemy, of the database's driver
-        raise unreachable(where, error) from None
+        return JournalStorage(JournalFileBackend(url))
+    except Exception as error:  # of Optuna, SQLAlchemy, or the database's driver
+        raise unreachable(url, error) from None
 
 
-def _database(where: str) -> Any:
-    """The database; opened once more where another process was making its tables at the same
-    time.
-    """
+def _database(url: str) -> Any:
+    """The database; repeated if another process creates its tables at the same time."""
     from optuna.storages import RDBStorage
 
-    for left in reversed(range(TRIES)):
+    for remaining in reversed(range(ATTEMPTS)):
         try:
-            return RDBStorage(where, engine_kwargs={"pool_pre_ping": True})
+            return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
         except errors() as error:
-            if not left or not any(word in str(error) for word in MEANWHILE):
+            if not remaining or not any(word in str(error) for word in TEMPORARY_ERRORS):
                 raise
-            time.sleep(A_LOOK)
+            time.sleep(ATTEMPT_INTERVAL)
 
 
-def unreachable(where: str, error: BaseException) -> ConfigError:
-    shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", where)  # a password stays where it is
+def unreachable(url: str, error: BaseException) -> ConfigError:
+    """The error on a storage that cannot be used."""
+    shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)  # without the password
     reason = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
-    way = (
-        "Name a file of its own, a database such as sqlite:///search.db, or wait until no other"
-        " program holds it."
+    fix = (
+        "Name another file, a database such as sqlite:///search.db, or wait until no other program"
+        " locks it."
     )
     if missing := re.search(r"No module named '(\w+)'", reason):
-        way = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
-    elif where.startswith("postgres://"):
-        way = f"Write postgresql://{shown.removeprefix('postgres://')}."
+        fix = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
+    elif url.startswith("postgres://"):
+        fix = f"Write postgresql://{shown.removeprefix('postgres://')}."
     return config_error(
         "study.storage",
         f"{shown} cannot be used as a search's storage: {reason.rstrip('.')}",
-        fix=way,
+        fix=fix,
     )
 
 
-def study_of(node: dict, asked: dict) -> Any:
-    """The study in the storage, made where there is none. Raises ConfigError where the one of that
-    name is of another search.
+def load_or_create(node: dict, identity: dict) -> Any:
+    """Optuna's study of this name, created if there is none. Raises ConfigError if the storage has
+    another search of this name.
 
-    `asked`: what must be equal for trials to be of one search, in plain data.
+    identity: plain data that is equal for all trials of one search.
     """
     import optuna
 
-    where = address(node)
-    storage = opened(where)
+    url = address(node)
+    storage = open_storage(url)
     try:
         study = optuna.create_study(
             study_name=node["name"],
             storage=storage,
             direction="maximize" if metric_of(node).higher_is_better else "minimize",
             load_if_exists=True,
-            sampler=sampler(node["design"], asked["seed"]),
+            sampler=sampler(node["design"], identity["seed"]),
             pruner=pruner(node["design"]),
         )
-        before = study.user_attrs.get(ASKED)
-        if before is None and study.get_trials(deepcopy=False):
-            before = {"another program": True}
-        if before is None:
-            study.set_user_attr(ASKED, asked)
+        stored = study.user_attrs.get(IDENTITY)
+        if stored is None and study.get_trials(deepcopy=False):
+            stored = {"another program": True}
+        if stored is None:
+            study.set_user_attr(IDENTITY, identity)
     except errors() as error:
-        raise unreachable(where, error) from None
-    if before not in (None, asked):
+        raise unreachable(url, error) from None
+    if stored not in (None, identity):
+        other = _differences(stored, identity)
         raise config_error(
             "study.storage",
-            f"{where} holds a search '{node['name']}' of {_another(before, asked)}",
-            fix="Give this one a name of its own: study.name=NAME, or go on with that one's line.",
+            f"{url} holds a search '{node['name']}' of {other}",
+            fix="Use another name, study.name=NAME, or continue the other search with its own"
+            " command.",
         )
     return study
 
 
-def _another(before: dict, asked: dict) -> str:
-    """What another search it is."""
-    keys = [key for key in asked | before if before.get(key) != asked.get(key)]
+def _differences(stored: dict, identity: dict) -> str:
+    """The differences of two searches of one name."""
+    keys = [key for key in identity | stored if stored.get(key) != identity.get(key)]
     if "another program" in keys:
         return "another program, whose trials are no runs"
     if "space" in keys:
-        one, two = before.get("space", {}), asked["space"]
+        one, two = stored.get("space", {}), identity["space"]
         changes = [
             f"{name} was {one.get(name, 'not varied')}, is {two.get(name, 'not varied')}"
             for name in one | two
@@ -172,16 +168,16 @@ def _another(before: dict, asked: dict) -> str:
         "metric": "another metric",
         "seed": "another seed",
     }
-    return " and ".join(known.get(key, key) for key in keys)
+    return f"{' and '.join(known.get(key, key) for key in keys)}"
 
 
 def trial_of(trial: dict) -> Any:
-    """The trial that a run is, in the process that trains it."""
+    """Optuna's trial of a run, in the process that trains the run."""
     import optuna
 
     study = optuna.load_study(
         study_name=trial["name"],
-        storage=opened(trial["storage"]),
+        storage=open_storage(trial["storage"]),
         sampler=optuna.samplers.RandomSampler(),
         pruner=pruner(trial["design"]),
     )
@@ -189,14 +185,14 @@ def trial_of(trial: dict) -> Any:
 
 
 def importance(study: Any) -> dict[str, float]:
-    """Factor -> its share in how good a trial is, by PED-ANOVA (Watanabe et al., 2023,
-    arXiv:2304.10255): how far its values among the best tenth of trials differ from those among
-    all. Empty below 10 finished trials, which say nothing of it.
+    """Factor -> importance by PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255): how far the
+    distribution of its values in the best tenth of trials differs from that in all. Empty below
+    MIN_TRIALS finished trials.
     """
     from optuna import importance
     from optuna.trial import TrialState
 
-    if len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) < ENOUGH:
+    if len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) < MIN_TRIALS:
         return {}
     found = importance.get_param_importances(
         study, evaluator=importance.PedAnovaImportanceEvaluator()
@@ -205,6 +201,7 @@ def importance(study: Any) -> dict[str, float]:
 
 
 def pruner(design: dict) -> Any:
+    """Optuna's pruner of a design."""
     from optuna import pruners
 
     kinds = {
@@ -217,25 +214,22 @@ def pruner(design: dict) -> Any:
 
 
 def infeasible(trial: Any) -> tuple[float]:
-    """Above 0 for points that cannot be trained, or that diverge: the sampler keeps away from
-    them.
-    """
+    """Optuna's constraint: above 0 for points that are invalid or diverge."""
     return (trial.user_attrs.get("infeasible", 0.0),)
 
 
 def sampler(design: dict, seed: int) -> Any:
-    """Proposes each trial from a seed of its own, of the study's seed and the trial's number, and
-    from the trials before: so a search that was stopped goes on as if it had not been, and one of a
-    fixed seed would propose the same again.
+    """Optuna's sampler of a design. Each trial has its own random seed, from the study's seed and
+    the trial's number, so a resumed search proposes the same points as an uninterrupted one.
     """
     from optuna import samplers
 
-    def made(number: int) -> Any:
-        own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
+    def sampler_of(number: int) -> Any:
+        trial_seed = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
         if design["sampler"] == "random":
-            return samplers.RandomSampler(seed=own)
+            return samplers.RandomSampler(seed=trial_seed)
         return samplers.TPESampler(
-            seed=own,
+            seed=trial_seed,
             n_startup_trials=design["startup"],
             constraints_func=infeasible,
             multivariate=True,
@@ -245,18 +239,18 @@ def sampler(design: dict, seed: int) -> Any:
         )
 
     class Seeded:
-        """Gives everything to a sampler that is made for the trial."""
+        """Delegates to a sampler that is created for each trial."""
 
         inner: Any = None
 
         def before_trial(self, study: Any, trial: Any) -> None:
-            self.inner = made(trial.number)
+            self.inner = sampler_of(trial.number)
             self.inner.before_trial(study, trial)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.inner, name)
 
         def after_trial(self, study: Any, trial: Any, *ended: Any) -> None:
-            made(trial.number).after_trial(study, trial, *ended)
+            sampler_of(trial.number).after_trial(study, trial, *ended)
 
     return Seeded()

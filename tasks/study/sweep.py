@@ -1,4 +1,6 @@
-"""The loop of a study: runs that are open and not locked are launched until none is open."""
+"""The main loop of a study: open runs that no other process has locked are launched until none is
+open.
+"""
 
 import signal
 import sys
@@ -9,54 +11,48 @@ from typing import Any
 
 from tasks.run.exit_codes import FAILED, SIGNALS
 from tasks.study import state, stopping
-from tasks.study.group import publish
-from tasks.study.group import words as words_of
+from tasks.study.progress_table import ProgressTable
 from tasks.study.resolve import StudyPlan, resolve
-from tasks.study.table import ProgressTable
+from tasks.study.wandb_group import logger_overrides, publish
 from xformer_kit.registry import ConfigError, Fault, nearest
 from xformer_kit.registry.command_lines import quoted, xformer
-from xformer_kit.study import question
+from xformer_kit.study import study_node
 from xformer_kit.study.command import command
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import StudyRun
 
-STOPPED = [
-    128 + number for number in SIGNALS
-]  # exit codes of a run that somebody stopped, and the study with it
-NOT_MEASURED = (
-    "steps",
-    "stopped",
-    "steps_left_out",
-    "epoch_examples_dropped",
-)  # facts that no study compares
-MOST = 3  # launches of one run by one process
-PATIENCE = 1.0  # seconds between two looks at runs that other processes hold
-_asked: list[Any] = []  # the checked command line of this process
-codes: list[int] = []  # how the studies of this process ended
+STOPPED = [128 + number for number in SIGNALS]  # exit codes of a run that a signal stopped
+# facts of summary.json that are no metrics
+NO_METRICS = ("steps", "stopped", "steps_left_out", "epoch_examples_dropped")
+MAX_LAUNCHES = 3  # of one run by one process
+POLL_SECONDS = 1.0  # between two checks of runs that other processes have locked
+_command_lines: list[Any] = []  # the checked command line of this process
+exit_codes: list[int] = []  # of the studies of this process
 
 
-def ask(line: Any) -> None:
-    """Check a study's command line before Hydra starts. Raises ConfigError."""
-    if faults := question.faults(line.study):
+def check_command_line(line: Any) -> None:
+    """Checks and stores a study's command line before Hydra starts. Raises ConfigError."""
+    if faults := study_node.faults(line.study):
         raise ConfigError(faults)
-    line.study = question.complete(line.study, line.study["name"])
-    line.argv.append(
-        f"hydra.sweep.dir={line.study['runs']}"
-    )  # or Hydra makes a directory that nobody uses
-    _asked.append(line)
+    line.study = study_node.complete(line.study, line.study["name"])
+    # Otherwise Hydra creates an unused directory.
+    line.argv.append(f"hydra.sweep.dir={line.study['runs']}")
+    _command_lines.append(line)
 
 
-def go(launcher: Any, words: list[str]) -> None:
-    """Run the study that `ask` was given, on Hydra's launcher; `codes` gets its exit code."""
+def run_study(launcher: Any, words: list[str]) -> None:
+    """Runs the study of `check_command_line` with Hydra's launcher, and appends its exit code to
+    `exit_codes`. words: overrides of the command line.
+    """
     try:
-        codes.append(_run(launcher, words))
+        exit_codes.append(_run(launcher, words))
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
-        codes.append(2)
+        exit_codes.append(2)
 
 
 def _run(launcher: Any, words: list[str]) -> int:
-    line = _asked[-1]
+    line = _command_lines[-1]
     plan = resolve(line.study, line.compose, line.argv, tuple(line.components))
     if plan.node["dry_run"]:
         from tasks.study.dry_run import show
@@ -66,22 +62,23 @@ def _run(launcher: Any, words: list[str]) -> int:
     search = search_of(plan)
     plan.write()
     if plan.node["retry"] and search is None:
-        again(plan)
-    together = type(launcher).__name__ != "BasicLauncher"
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ends with how to go on
+        delete_failed_runs(plan)
+    parallel = type(launcher).__name__ != "BasicLauncher"
+    # SIGINT ends the study with the command that continues it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with ProgressTable(plan) as table:
         try:
             if search is None:
-                stopped = launch(plan, launcher, words, together, table)
+                stopped = launch(plan, launcher, words, parallel, table)
             else:
-                stopped = seek(search, launcher, words, together, table)
+                stopped = launch_search(search, launcher, words, parallel, table)
         except KeyboardInterrupt:
             stopped = 130
-    return ending(plan, stopped)
+    return finish(plan, stopped)
 
 
 def search_of(plan: StudyPlan) -> Any:
-    """The search, where the study's design proposes its variants one after another; else None."""
+    """The search runner, if the design is adaptive; else None."""
     if not DESIGNS[plan.node["design"]["name"]].adaptive:
         return None
     from tasks.study.search import SearchRunner
@@ -91,24 +88,29 @@ def search_of(plan: StudyPlan) -> Any:
     return search
 
 
-def seek(search: Any, launcher: Any, words: list[str], together: bool, table: ProgressTable) -> int:
-    """Launch what a search proposes; returns as `launch` does."""
-    from tasks.study.search import explore, side_by_side
+def launch_search(
+    search: Any, launcher: Any, words: list[str], parallel: bool, table: ProgressTable
+) -> int:
+    """Launches the trials of a search; returns as `launch` does."""
+    from tasks.study.search import parallel_trials, run_search
 
     def train(runs: list[StudyRun]) -> int:
-        return launch(replace(search.plan, runs=runs), launcher, words, together, table)
+        return launch(replace(search.plan, runs=runs), launcher, words, parallel, table)
 
-    return explore(search, side_by_side(launcher, search.node["design"]), train, table.look)
+    at_once = parallel_trials(launcher, search.node["design"])
+    return run_search(search, at_once, train, table.update)
 
 
 def launch(
-    plan: StudyPlan, launcher: Any, words: list[str], together: bool, table: ProgressTable
+    plan: StudyPlan, launcher: Any, words: list[str], parallel: bool, table: ProgressTable
 ) -> int:
-    """Launch what is open until nothing is; returns the code of the signal that ended it, or 0."""
-    number, tried = 0, Counter[str]()
+    """Launches open runs until there are none; returns the exit code of a signal that stopped a
+    run, or 0. parallel: whether all free runs are launched at once.
+    """
+    number, launches = 0, Counter[str]()
     while True:
-        table.look()
-        if fault := unmeasured(plan, table):
+        table.update()
+        if fault := missing_metric(plan, table):
             raise ConfigError(fault)
         stops = table.stops()
         open_runs = [
@@ -116,67 +118,63 @@ def launch(
             for run in plan.runs
             if not table.states[run.key].over and run.key not in stops.left_out
         ]
-        held = {
-            run.key for run in open_runs if table.states[run.key].status == "running"
-        } | stops.waiting
-        free = [run for run in open_runs if run.key not in held]
+        running = {run.key for run in open_runs if table.states[run.key].status == "running"}
+        free = [run for run in open_runs if run.key not in running | stops.waiting]
         if not open_runs:
             return 0
         if not free:
-            time.sleep(PATIENCE)
+            time.sleep(POLL_SECONDS)
             continue
-        batch = free if together else free[:1]
-        tried.update(run.key for run in batch)
-        given = [word for word in words if not word.lstrip("+").startswith("seed=")]
+        batch = free if parallel else free[:1]
+        launches.update(run.key for run in batch)
+        overrides = [word for word in words if not word.lstrip("+").startswith("seed=")]
         jobs = [
-            _asked[-1].job([*given, *run.words])
-            + [*words_of(plan.node, run), directory_word(run.key)]
+            _command_lines[-1].job([*overrides, *run.words])
+            + [*logger_overrides(plan.node, run), directory_override(run.key)]
             for run in batch
         ]
         for done in launcher.launch(jobs, initial_job_idx=number):
             if done.return_value in STOPPED:
                 return int(done.return_value)
         number += len(batch)
-        for run in batch:  # a run that comes back again and again as it went is no run that goes on
+        for run in batch:  # a run that does not end after MAX_LAUNCHES has failed
             if (
-                tried[run.key] >= MOST
-                and not state.claimed(where := plan.directory(run))
+                launches[run.key] >= MAX_LAUNCHES
+                and not state.claimed(directory := plan.directory(run))
                 and not plan.state(run).over
             ):
-                state.left(where, FAILED)
+                state.record_failure(directory, FAILED)
 
 
-def directory_word(key: str) -> str:
-    """The override that names a run's directory; quoted, as Hydra reads a key such as 54e53 as a
+def directory_override(key: str) -> str:
+    """The override of a run's directory; quoted, because Hydra parses a key such as 54e53 as a
     number.
     """
     return f"hydra.sweep.subdir={quoted(key)}"
 
 
-def unmeasured(plan: StudyPlan, table: ProgressTable) -> Fault | None:
-    """The sentence for a metric that finished runs do not have; what they have is only known from
-    one.
-    """
-    asked = {plan.node["metric"]: "metric"} | dict.fromkeys(plan.node["also"] or (), "also")
-    for seen in table.states.values():
-        for name, key in asked.items() if seen.facts else ():
-            if name not in seen.facts:
+def missing_metric(plan: StudyPlan, table: ProgressTable) -> Fault | None:
+    """The fault of a metric of the study that a finished run lacks; None if there is none."""
+    metrics = {plan.node["metric"]: "metric"} | dict.fromkeys(plan.node["also"] or (), "also")
+    for found in table.states.values():
+        for name, key in metrics.items() if found.facts else ():
+            if name not in found.facts:
                 known = [
                     k
-                    for k, v in seen.facts.items()
-                    if isinstance(v, (int, float)) and k not in NOT_MEASURED
+                    for k, v in found.facts.items()
+                    if isinstance(v, (int, float)) and k not in NO_METRICS
                 ]
-                way = f"Runs that are finished stay so; study.{key} can name {', '.join(known)}."
+                fix = f"Finished runs are kept; study.{key} can be {', '.join(known)}."
                 return Fault(
                     f"study.{key}",
                     f"no metric of the runs is called '{name}'",
-                    fix=f"{nearest(name, known)}{way}",
+                    fix=f"{nearest(name, known)}{fix}",
                 )
     return None
 
 
-def again(plan: StudyPlan) -> None:
-    """Take back the endings of runs that failed or diverged, so that they are run once more."""
+def delete_failed_runs(plan: StudyPlan) -> None:
+    """Deletes the directories of runs that failed or diverged, so that they are repeated."""
     import shutil
 
     for run in plan.runs:
@@ -184,16 +182,18 @@ def again(plan: StudyPlan) -> None:
             shutil.rmtree(directory)
 
 
-def ending(plan: StudyPlan, stopped: int) -> int:
-    """The report, and the exit code: 0 where every run finished or diverged, 1 where one failed."""
-    from tasks.study.report import written
+def finish(plan: StudyPlan, stopped: int) -> int:
+    """Writes the report and returns the exit code: 0 if every run finished or diverged, 1 if one
+    failed, `stopped` if it is not 0.
+    """
+    from tasks.study.report import write_report
 
     states = {run.key: plan.state(run) for run in plan.runs}
     left_out = stopping.decide(plan.plain(), states).left_out
-    ends = [now.status for key, now in states.items() if key not in left_out]
+    statuses = [found.status for key, found in states.items() if key not in left_out]
     try:
-        found, content = written(plan.folder)
-    except ConfigError as error:  # what only the runs can tell, such as which metrics they have
+        found, content = write_report(plan.folder)
+    except ConfigError as error:  # such as a metric that no run has
         print(*error.messages, sep="\n", file=sys.stderr)
         return stopped or 2
     if stopped:
@@ -201,11 +201,9 @@ def ending(plan: StudyPlan, stopped: int) -> int:
         return stopped
     if content is not None:
         publish(plan.node, plan.variants[0].config["logger"], found, content)
-    if count := ends.count("failed"):
-        again_ = command(plan.command, "study.retry=true")
-        print(
-            f"{count} run{'s' * (count > 1)} failed. Why: {xformer('status', plan.node['name'])}",
-            file=sys.stderr,
-        )
-        print(f"Run again what failed or diverged: {again_}", file=sys.stderr)
-    return int("failed" in ends)
+    if count := statuses.count("failed"):
+        failed = f"{count} run{'s' * (count > 1)} failed"
+        retry = command(plan.command, "study.retry=true")
+        print(f"{failed}. Reasons: {xformer('status', plan.node['name'])}", file=sys.stderr)
+        print(f"Repeat failed and diverged runs: {retry}", file=sys.stderr)
+    return int("failed" in statuses)

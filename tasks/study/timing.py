@@ -1,8 +1,7 @@
-"""The time of a step, measured on this machine, once for each config, and kept next to the
-plan.
+"""Measures the time of an optimizer step of a config on this machine.
 
-What a budget of seconds gives a variant must not change when the study goes on, so a measured time
-is written down.
+Measured times are saved next to the plan, because a budget of seconds must not change when a study
+is continued.
 """
 
 import math
@@ -28,15 +27,15 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Config
 
-WARM, MEASURED, MOST = 2, 5, 500  # steps
-# in which all variants are measured one after another; seconds, where a budget rests on them
-ROUNDS, LONG = 3, 0.4
-JUDGED = 3  # batches of validation
+WARM, MEASURED, MAX_STEPS = 2, 5, 500  # steps
+# Rounds in which all variants are measured; seconds per variant and round for a budget of seconds.
+ROUNDS, MIN_SECONDS = 3, 0.4
+VALIDATION_BATCHES = 3
 FILE = "seconds_per_step.json"
 
 
 class Pace(NamedTuple):
-    """Seconds of the parts of a run."""
+    """Seconds of the phases of a run."""
 
     start: float  # building the model
     step: float  # an optimizer step with its data
@@ -44,53 +43,55 @@ class Pace(NamedTuple):
 
 
 class StepClock:
-    """Seconds of an optimizer step of a config: data, forward, backward, clipping and the
-    optimizer's own work.
+    """Measures the seconds of an optimizer step: data, forward, backward, clipping and update.
+
+    min_seconds: minimum measuring time per config.
     """
 
-    def __init__(self, folder: Path, long: float = 0.0):
-        # at least so many seconds of each
+    def __init__(self, folder: Path, min_seconds: float = 0.0):
         self.path = folder / FILE
-        self.long = long
+        self.min_seconds = min_seconds
         self.known = _read(self.path)
         self.paces: dict[str, Pace] = {}
 
     def __call__(self, config: Config, prepared: Any) -> float:
+        """Seconds of a step; measured only if they are not known."""
         key = self._key(config)
         if key not in self.known:
             self.known[key] = self._pace(config, prepared).step
         return self.known[key]
 
-    def together(self, asked: Sequence[tuple[Config, Any]]) -> None:
-        """Measure configs that are compared with each other, the first of them the baseline: in
-        turns, forth and back, so that none has the process to itself while it is cold or the
-        machine while it is busy. Each has the median over the turns of what it takes relative to
-        the baseline.
+    def measure_all(self, configs: Sequence[tuple[Config, Any]]) -> None:
+        """Measures configs (with prepared data) that are compared; the first is the baseline.
+
+        Configs are measured in alternating order over several rounds, so that warm-up and changing
+        load affect all of them equally. The result is the median over rounds of the time relative
+        to the baseline.
         """
-        first = self._key(asked[0][0])
-        every = {self._key(one[0]): one for one in asked}
+        first = self._key(configs[0][0])
+        every = {self._key(one[0]): one for one in configs}
         new = {key: one for key, one in every.items() if key == first or key not in self.known}
         if new.keys() <= self.known.keys():
             return
-        measured(*asked[0])  # what a process does once
-        turns: list[dict[str, float]] = []
-        for turn in range(ROUNDS):
-            order = reversed(new) if turn % 2 else new
-            turns.append({key: measured(*new[key], self.long).step for key in order})
-        base = self.known.setdefault(first, statistics.median(taken[first] for taken in turns))
+        measure(*configs[0])  # warm-up of the process
+        rounds: list[dict[str, float]] = []
+        for i in range(ROUNDS):
+            order = reversed(new) if i % 2 else new
+            rounds.append({key: measure(*new[key], self.min_seconds).step for key in order})
+        base = self.known.setdefault(first, statistics.median(one[first] for one in rounds))
         for key in new:
-            relative = statistics.median(taken[key] / taken[first] for taken in turns)
+            relative = statistics.median(one[key] / one[first] for one in rounds)
             self.known.setdefault(key, base * relative)
 
-    def beside(self, config: Config, prepared: Any, steps: int) -> float:
-        """Seconds of a run outside its steps: building the model, and its validations."""
+    def overhead(self, config: Config, prepared: Any, steps: int) -> float:
+        """Seconds of a run outside of its steps: building the model, and validations."""
         pace, every = self._pace(config, prepared), config["trainer"].get("val_every")
         return pace.start + pace.check * (math.ceil(steps / every) if every else 1)
 
     def _pace(self, config: Config, prepared: Any) -> Pace:
         key = self._key(config)
         if key not in self.paces:
-            self.paces[key] = measured(config, prepared, self.long)
+            self.paces[key] = measure(config, prepared, self.min_seconds)
         return self.paces[key]
 
     @staticmethod
@@ -98,27 +99,28 @@ class StepClock:
         return config_hash({**config, "seed": 0, "trainer": {**config["trainer"], "max_steps": 1}})
 
     def write(self) -> None:
+        """Saves the measured times."""
         if self.known:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             summary.write(self.known, self.path)
 
 
 def _read(path: Path) -> dict[str, float]:
-    """Config -> seconds; without those of a damaged file, which are measured again."""
+    """Config hash -> seconds; empty for a missing or damaged file."""
     try:
         found = read_object(path, {})
     except (FileNotFoundError, ConfigError):
         return {}
     return {
-        key: taken
-        for key, taken in found.items()
-        if isinstance(taken, float) and 0 < taken < math.inf
+        key: seconds
+        for key, seconds in found.items()
+        if isinstance(seconds, float) and 0 < seconds < math.inf
     }
 
 
-def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
-    """Medians over a few steps, or as many as take so many seconds, and a few batches of
-    validation, on a GPU where there is one; without compilation.
+def measure(config: Config, prepared: Any, min_seconds: float = 0.0) -> Pace:
+    """Median seconds over MEASURED steps (more, until they take `min_seconds`) and a few validation
+    batches, on a GPU if there is one, without compilation.
     """
     from xformer_kit.data.training_data import TrainingData, attach_tokenizers
 
@@ -137,25 +139,28 @@ def measured(config: Config, prepared: Any, long: float = 0.0) -> Pace:
     optimizer = OPTIMIZERS.create(config["optim"], model=model, fused=None)
     data = TrainingData(config, prepared, objective)
     start = time.perf_counter() - began
-    work = _Work(config["trainer"], model, objective, optimizer, device)
+    loop = _Loop(config["trainer"], model, objective, optimizer, device)
     steps, examples = data.step_sampler(1, 0, 1), data.examples("train")
-    taken: list[float] = []
-    while len(taken) < WARM + MEASURED or (sum(taken[WARM:]) < long and len(taken) < MOST):
-        taken.append(work.timed(work.step, examples, steps.indices(len(taken) % data.total_steps)))
+    times: list[float] = []
+    while len(times) < WARM + MEASURED or (
+        sum(times[WARM:]) < min_seconds and len(times) < MAX_STEPS
+    ):
+        times.append(loop.timed(loop.step, examples, steps.indices(len(times) % data.total_steps)))
     batches = [batch for _, batch in data.valid_batches(data.rows)]
     limit = config["trainer"].get("limit_val_batches")
     share = 1.0 if limit is None else limit
     batches = batches[: share if isinstance(share, int) else int(share * len(batches))]
-    judged = [
-        work.timed(work.check, data.examples("valid"), batch) for batch in batches[: JUDGED + 1]
+    checks = [
+        loop.timed(loop.check, data.examples("valid"), batch)
+        for batch in batches[: VALIDATION_BATCHES + 1]
     ]
-    check = statistics.median(judged[1:] or judged) * len(batches) if judged else 0.0
-    return Pace(start, statistics.median(taken[WARM:]), check)
+    check = statistics.median(checks[1:] or checks) * len(batches) if checks else 0.0
+    return Pace(start, statistics.median(times[WARM:]), check)
 
 
 @dataclass
-class _Work:
-    """What a run does again and again, as `tasks.module.Task` does it."""
+class _Loop:
+    """The steps of a training loop, as in `tasks.module.Task`."""
 
     trainer: Config
     model: Any
@@ -163,12 +168,12 @@ class _Work:
     optimizer: Any
     device: str
 
-    def timed(self, what: Callable[[Any], None], examples: Any, chosen: list[int]) -> float:
-        """Seconds, with reading the examples."""
+    def timed(self, call: Callable[[Any], None], examples: Any, chosen: list[int]) -> float:
+        """Seconds of a call, including reading the examples."""
         began = time.perf_counter()
         batch = map_tensors(collate([examples[i] for i in chosen]), lambda x: x.to(self.device))
         with self._precision():
-            what(batch)
+            call(batch)
         if self.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - began
@@ -186,13 +191,13 @@ class _Work:
         self.optimizer.zero_grad()
 
     def _parts(self, batch: Any) -> Iterator[Any]:
-        """Micro-batches; `auto` is all at once."""
+        """Micro-batches; one for `auto`."""
         count = self.trainer.get("accumulate", "auto")
         parts = count if isinstance(count, int) else 1
         rows = num_rows(batch) // parts
         for n in range(parts):
-            mine = slice(n * rows, (n + 1) * rows)
-            yield batch if parts == 1 else map_tensors(batch, itemgetter(mine))
+            part = slice(n * rows, (n + 1) * rows)
+            yield batch if parts == 1 else map_tensors(batch, itemgetter(part))
 
     def check(self, batch: Any) -> None:
         self.model.eval()
@@ -201,10 +206,10 @@ class _Work:
         self.model.train()
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """Mixed precision where the run has it: on a GPU, where nothing else is said."""
-        wanted = self.trainer.get("precision", "auto")
+        """The autocast context of trainer.precision; `auto` is mixed precision on a GPU."""
+        precision = self.trainer.get("precision", "auto")
         mixed = self.device == "cuda"
-        if isinstance(wanted, str) and wanted != "auto":
-            mixed = wanted.endswith("mixed")
-        half = torch.float16 if wanted == "16-mixed" else torch.bfloat16
+        if isinstance(precision, str) and precision != "auto":
+            mixed = precision.endswith("mixed")
+        half = torch.float16 if precision == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device, half) if mixed else nullcontext()

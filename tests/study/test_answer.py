@@ -1,6 +1,4 @@
-"""The answer of a study, whole sentences: every figure in them can be checked from the differences
-beside it.
-"""
+"""The headline and the sentences of a study; every number in them follows from the differences."""
 
 from math import ceil
 from statistics import stdev
@@ -11,7 +9,7 @@ from statsmodels.stats.power import TTestPower
 from xformer_kit.study.answer import Runs, answer, effect_sentences
 from xformer_kit.study.factorial import Cell, effects
 from xformer_kit.study.metric import metric
-from xformer_kit.study.power import detectable
+from xformer_kit.study.power import minimum_detectable_effect
 from xformer_kit.study.statistics import paired
 
 SEEDS = range(5)
@@ -19,7 +17,7 @@ BASE = Runs("placement=pre", {seed: 2.0 + 0.3 * seed for seed in SEEDS})
 
 
 def moved(name, *differences, **runs):
-    """A variant by what it differs at each seed."""
+    """A variant with these differences to BASE."""
     return Runs(name, {seed: BASE.values[seed] + d for seed, d in enumerate(differences)}, **runs)
 
 
@@ -37,27 +35,26 @@ def sentence(variant, measured="val/loss", **options):
 def test_a_variant_that_is_worse():
     assert (
         sentence(WORSE)
-        == "placement=post is worse than placement=pre by 0.0300 nats (95 % interval 0.0280 to"
+        == "placement=post is worse than placement=pre by 0.0300 nats (95 % CI 0.0280 to"
         " 0.0320, 5 seeds, p < 0.0001)."
     )
 
 
-def test_the_metric_says_which_way_is_better():
+def test_the_metric_determines_the_direction():
     assert (
         sentence(WORSE, "val/accuracy")
-        == "placement=post is better than placement=pre by 3.00 points (95 % interval 2.80 to 3.20,"
+        == "placement=post is better than placement=pre by 3.00 points (95 % CI 2.80 to 3.20,"
         " 5 seeds, p < 0.0001)."
     )
     better = moved("placement=post", -0.028, -0.029, -0.03, -0.031, -0.032)
     assert sentence(better).startswith(
-        "placement=post is better than placement=pre by 0.0300 nats (95 % interval 0.0280 to"
-        " 0.0320,"
+        "placement=post is better than placement=pre by 0.0300 nats (95 % CI 0.0280 to 0.0320,"
     )
 
 
-def test_nothing_is_claimed_where_nothing_was_seen():
-    """sd 0.01597 and 1.682 sd, what five seeds see in 8 of 10 studies, are 0.02686; half of the
-    0.027 is 0.845 sd.
+def test_not_significant_with_its_power():
+    """sd 0.01597; the minimum detectable effect of 5 seeds at 80 % power is 1.682 sd = 0.02686;
+    half of 0.027 is 0.845 sd.
     """
     sd = stdev([-0.02, 0.02, 0.01, -0.01, 0.005])
     half, fifth = (
@@ -65,23 +62,23 @@ def test_nothing_is_claimed_where_nothing_was_seen():
     )
     assert (
         sentence(NOISY)
-        == "No difference between norm=rms and placement=pre was seen (difference 0.001 nats, 95 %"
-        " interval -0.019 to 0.021, 5 seeds, p = 0.9): with 5 seeds a difference of 0.027 nats"
-        f" could have been seen; for 0.0135 nats run {half}."
+        == "The difference between norm=rms and placement=pre is not significant (0.001 nats, 95 %"
+        " CI -0.019 to 0.021, 5 seeds, p = 0.9); minimum detectable effect 0.027 nats;"
+        f" {half} seeds would detect 0.0135 nats."
     )
-    assert f"could have been seen; for 0.005 nats run {fifth}." in sentence(NOISY, margin=0.005)
+    assert f"; {fifth} seeds would detect 0.005 nats." in sentence(NOISY, margin=0.005)
     assert sentence(NOISY, margin=0.03).endswith(
-        "could have been seen."
+        "minimum detectable effect 0.027 nats."
     ) or "equivalent" in sentence(NOISY, margin=0.03)
 
 
-def test_a_family_corrects_what_one_alone_would_show():
+def test_holm_correction_of_a_family():
     alone = answer(BASE, [BARELY], "val/loss").verdicts[0]
     among = answer(BASE, [BARELY, NOISY], "val/loss").verdicts[0]
-    assert (alone.outcome, among.outcome) == ("worse", "unseen")
+    assert (alone.outcome, among.outcome) == ("worse", "not significant")
     assert (
         among.p == pytest.approx(2 * alone.p)
-        and "after Holm" in among.sentence
+        and "Holm-corrected p = " in among.sentence
         and "Holm" not in alone.sentence
     )
     assert (
@@ -89,37 +86,36 @@ def test_a_family_corrects_what_one_alone_would_show():
     )  # no p, no family
 
 
-def test_what_could_have_been_seen_is_what_passes_holm():
+def test_minimum_detectable_effect_is_at_the_corrected_level():
     one, two = (answer(BASE, [NOISY] * n, "val/loss").verdicts[0] for n in (1, 2))
     for verdict, alpha in ((one, 0.05), (two, 0.025)):
-        seen = metric("val/loss").up(detectable(verdict.difference.sd, 5, alpha=alpha))
-        assert (
-            f"with 5 seeds a difference of {seen:.3g} nats could have been seen" in verdict.sentence
+        seen = metric("val/loss").up(
+            minimum_detectable_effect(verdict.difference.sd, 5, alpha=alpha)
         )
+        assert f"minimum detectable effect {seen:.3g} nats" in verdict.sentence
     assert one.sentence != two.sentence
 
 
-def test_equality_is_claimed_within_a_margin_alone():
+def test_equivalence_needs_a_margin():
     within = answer(BASE, [NOISY], "val/loss", margin=0.05).verdicts[0]
     assert within.outcome == "equivalent" and within.p_margin < 0.05
     assert (
         within.sentence
         == "norm=rms and placement=pre are equivalent within the margin of 0.05 nats (difference"
-        " 0.001 nats, 95 % interval -0.019 to 0.021, 5 seeds; of a difference that large, p ="
-        " 0.0012)."
+        " 0.001 nats, 95 % CI -0.019 to 0.021, 5 seeds; equivalence test, p = 0.0012)."
     )
-    assert answer(BASE, [NOISY], "val/loss", margin=0.01).verdicts[0].outcome == "unseen"
+    assert answer(BASE, [NOISY], "val/loss", margin=0.01).verdicts[0].outcome == "not significant"
     both = sentence(BARELY, margin=0.01)
     assert both.startswith("norm=dyt is worse than") and both.endswith(
-        "), yet within the margin of 0.01 nats."
+        "), but within the margin of 0.01 nats."
     )
 
 
-def test_one_seed_or_none_in_common():
+def test_at_most_one_common_seed():
     assert (
         sentence(moved("x", 0.5))
-        == "x is worse than placement=pre by 0.5 nats at the one seed in common, which shows"
-        " nothing about others: run at least 5."
+        == "x is worse than placement=pre by 0.5 nats at the only common seed; no test is"
+        " possible: run at least 5 seeds."
     )
     assert (
         sentence(Runs("x", {9: 1.0}))
@@ -130,55 +126,86 @@ def test_one_seed_or_none_in_common():
 def test_differences_without_variance():
     assert (
         sentence(Runs("x", BASE.values))
-        == "x and placement=pre have the very same figures at all 5 seeds: no difference shows."
+        == "x and placement=pre have identical values at all 5 seeds."
     )
     assert (
         sentence(Runs("x", {s: v + 0.5 for s, v in BASE.values.items()}))
-        == "x is worse than placement=pre by 0.5 nats at each of 5 seeds alike (sign test, p ="
-        " 0.062: too few seeds to decide)."
+        == "x is worse than placement=pre by 0.5 nats at each of 5 seeds (sign test, p ="
+        " 0.062: not significant, too few seeds)."
     )
 
 
-def test_runs_without_a_figure_are_named():
+def test_diverged_runs_are_reported():
     """Three of five against none of five: 2 * C(5, 3) C(5, 0) / C(10, 3) = 1 / 6."""
     some = Runs("x", {0: 2.0, 1: 2.4}, diverged={3: 1200, 2: 90, 4: 7})
     assert sentence(some).endswith(
-        " 3 of the 5 runs of x diverged, seed 2 at step 90, seed 3 at step 1,200, seed 4 at step 7;"
-        " of placement=pre 0 of 5 (Fisher's exact test, p = 0.17)."
+        " 3 of 5 runs of x diverged (seed 2 at step 90, seed 3 at step 1,200, seed 4 at step 7);"
+        " 0 of 5 runs of placement=pre diverged (Fisher's exact test, p = 0.17)."
     )
     none = answer(BASE, [Runs("x", {}, diverged=dict.fromkeys(SEEDS, 10))], "val/loss")
     assert none.verdicts[0].outcome == "diverged"
     assert (
-        none.verdicts[0].sentence.startswith("5 of the 5 runs of x diverged, ")
+        none.verdicts[0].sentence.startswith("5 of 5 runs of x diverged (")
         and "p = 0.0079" in none.sentence + none.verdicts[0].sentence
     )
-    assert none.sentence == "Against placement=pre in val/loss: diverged: x (5 of 5)."
+    assert none.sentence == "x: 5 of 5 runs diverged."
 
 
-def test_an_unfinished_study_is_partial_and_says_so():
+def test_an_unfinished_study_is_partial():
     found = answer(BASE, [Runs("x", {0: 2.1, 1: 2.35}, unfinished=(2, 4), failed=(3,))], "val/loss")
-    assert found.sentence.endswith("; partial, for 3 of 10 runs have not finished.")
+    assert found.sentence.endswith("; partial: 3 of 10 runs have not finished.")
     assert found.verdicts[0].sentence.endswith(
-        " 1 of 5 runs has failed (seed 3): this is partial. 2 of 5 runs are not finished (seeds 2,"
-        " 4): this is partial."
+        " 1 of 5 runs failed (seed 3): this result is partial. 2 of 5 runs not finished (seeds 2,"
+        " 4): this result is partial."
     )
 
 
-def test_the_study_in_a_sentence():
+def test_the_headline_has_effect_sizes():
     worst = moved("placement=output", 0.5, 0.51, 0.49, 0.5, 0.51)
     found = answer(BASE, [WORSE, NOISY, worst, Runs("gone", {})], "val/loss")
     assert (
         found.sentence
-        == "Against placement=pre in val/loss: worse: placement=output, placement=post; no"
-        " difference was seen: norm=rms; not compared: gone."
+        == "placement=output is worse than placement=pre by 0.502 nats (95 % CI 0.492 to 0.512);"
+        " placement=post is worse by 0.0300 nats (95 % CI 0.0280 to 0.0320); norm=rms: no"
+        " significant difference; gone: not tested."
     )
     assert (
         answer(BASE, [], "val/loss").sentence
-        == "Against placement=pre in val/loss: there is nothing to compare."
+        == "There is no variant to compare with placement=pre."
     )
 
 
-def test_a_verdict_holds_the_difference_that_its_sentence_says():
+def test_the_headline_names_the_factor_once():
+    sandwich = moved("placement=sandwich", -0.02, 0.02, 0.01, -0.01, 0.005)
+    output = moved("placement=output", 0.02, -0.02, 0.01, -0.01, 0.005)
+    found = answer(BASE, [sandwich, WORSE, output], "val/loss").sentence
+    assert (
+        found == "placement=post is worse than pre by 0.0300 nats (95 % CI 0.0280 to 0.0320);"
+        " sandwich and output: no significant difference."
+    )
+    assert (
+        answer(BASE, [sandwich, output], "val/loss").sentence
+        == "placement=sandwich and output: no significant difference from pre."
+    )
+    base = Runs("baseline", BASE.values)
+    assert answer(base, [WORSE], "val/loss").sentence.startswith(
+        "placement=post is worse than baseline by 0.0300 nats"
+    )
+    assert answer(base, [WORSE], "val/loss", reference="placement=pre").sentence.startswith(
+        "placement=post is worse than pre by 0.0300 nats"
+    )
+    none = moved("placement=none", 0.028, 0.029, 0.03, 0.031, 0.032)
+    assert answer(BASE, [none], "val/loss").sentence.startswith(
+        "placement=none is worse than placement=pre by "
+    )
+    shifts = (0.028, 0.029, 0.03, 0.031, 0.032)
+    numbers = [moved(f"heads={n}", *(n * d for d in shifts)) for n in range(1, 7)]
+    found = answer(BASE, numbers, "val/loss").sentence
+    assert found.startswith("heads=6 is worse than placement=pre by 0.180 nats (")
+    assert found.endswith("; 2 more are worse.")
+
+
+def test_a_verdict_has_the_difference_of_its_sentence():
     verdict = answer(BASE, [WORSE], "val/loss").verdicts[0]
     assert (
         verdict.difference == paired(BASE.values, WORSE.values)
@@ -187,9 +214,7 @@ def test_a_verdict_holds_the_difference_that_its_sentence_says():
 
 
 def test_effects_of_a_design_are_one_family():
-    """Alone the effect of a has p = 0.047; beside that of b and their interaction it is not
-    enough.
-    """
+    """The effect of a has p = 0.047, and is not significant in a family of three."""
     shift = [0.0, 0.001, 0.002, 0.003, 0.004]
     cells = [
         Cell(
@@ -204,7 +229,7 @@ def test_effects_of_a_design_are_one_family():
     found = effects(cells, {"a": "a0", "b": "b0"})
     assert found[0].difference.p == pytest.approx(0.047, abs=1e-3)
     assert effect_sentences(found, "val/loss")[0].startswith(
-        "No difference between a=a1 and a=a0 was seen ("
+        "The difference between a=a1 and a=a0 is not significant ("
     )
     assert effect_sentences(found[:1], "val/loss")[0].startswith("a=a1 is worse than a=a0 by ")
 
@@ -225,24 +250,25 @@ def test_effects_in_sentences():
     found = effect_sentences(effects(cells, {"placement": "pre", "norm": "ln"}), "val/loss")
     assert (
         found[0].startswith("placement=post is worse than placement=pre by 0.20")
-        and "after Holm" in found[0]
+        and "Holm-corrected p" in found[0]
     )
     assert found[0].endswith(" Averaged over 2 of 2 combinations of the other factors.")
     assert found[2].startswith(
-        "placement=post and norm=rms together are worse than their effects apart by 0.1998 nats"
+        "placement=post and norm=rms together are worse than the sum of their separate effects by"
+        " 0.1998 nats"
     )
     lost = effect_sentences(effects(cells[:-1], {"placement": "pre", "norm": "ln"}), "val/loss")
     assert lost[0].endswith(
-        " combinations of the other factors; 1 of 4 seeds left out, for runs are missing."
+        " combinations of the other factors; 1 of 4 seeds left out because runs are missing."
     )
     flat = [cell._replace(value=cell.seed + noise[i // 4][i % 4]) for i, cell in enumerate(cells)]
     unseen = effect_sentences(effects(flat, {"placement": "pre", "norm": "ln"}), "val/loss")
     assert unseen[2].startswith(
-        "No interaction of placement=post with norm=rms was seen (difference "
+        "The interaction of placement=post with norm=rms is not significant ("
     )
     alone = [cell for cell in cells if cell.levels != {"placement": "post", "norm": "rms"}]
     assert (
         effect_sentences(effects(alone, {"placement": "pre", "norm": "ln"}), "val/loss")[2]
-        == "Of placement=post with norm=rms these runs show nothing: no combination has all of its"
-        " levels."
+        == "placement=post with norm=rms cannot be estimated: no combination of the other factors"
+        " was run at all of its levels."
     )

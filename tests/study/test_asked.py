@@ -6,7 +6,7 @@ import yaml
 from tests.messages import messages
 from xformer_kit.config import preflight
 from xformer_kit.registry import ConfigError
-from xformer_kit.study import question
+from xformer_kit.study import study_node
 from xformer_kit.study.plan import variants
 
 NODE = {"factors": {"placement": ["post", "output"]}, "baseline": {"placement": "pre"}}
@@ -18,11 +18,11 @@ def composed(words: list[str]):
 
 def test_a_metric_must_say_which_way_is_better():
     assert (
-        messages(question.faults(NODE))
+        messages(study_node.faults(NODE))
         == []
-        == messages(question.faults({**NODE, "metric": "test/accuracy"}))
+        == messages(study_node.faults({**NODE, "metric": "test/accuracy"}))
     )
-    (fault,) = messages(question.faults({**NODE, "metric": "val/los"}))
+    (fault,) = messages(study_node.faults({**NODE, "metric": "val/los"}))
     assert fault.startswith(
         "study.metric: it is not known whether 'val/los' is better higher or lower. Did you mean"
         " 'loss'?"
@@ -30,25 +30,25 @@ def test_a_metric_must_say_which_way_is_better():
     assert fault.endswith("study.higher_is_better=true, or false.")
 
 
-@pytest.mark.parametrize(("name", "way"), question.WAYS.items())
+@pytest.mark.parametrize(("name", "way"), study_node.EXAMPLES.items())
 def test_what_must_be_a_mapping_is_shown_one(name, way):
     assert isinstance(yaml.safe_load(way), dict)
-    assert messages(question.faults({**NODE, name: True})) == [
+    assert messages(study_node.faults({**NODE, name: True})) == [
         f"study.{name}: must be a mapping or null; got true. Try study.{name}='{way}'."
     ]
 
 
 def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
     assert (
-        messages(question.faults({**NODE, "metric": "val/surprise", "higher_is_better": False}))
+        messages(study_node.faults({**NODE, "metric": "val/surprise", "higher_is_better": False}))
         == []
     )
     assert (
-        messages(question.faults({**NODE, "metric": "val/accuracy", "higher_is_better": True}))
+        messages(study_node.faults({**NODE, "metric": "val/accuracy", "higher_is_better": True}))
         == []
     )
     (fault,) = messages(
-        question.faults({**NODE, "metric": "val/loss", "higher_is_better": True})
+        study_node.faults({**NODE, "metric": "val/loss", "higher_is_better": True})
     )  # of another metric, left over
     assert fault.startswith(
         "study.higher_is_better: val/loss is better lower; got true. Set it to null"
@@ -58,14 +58,14 @@ def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
 def test_a_further_metric_is_another_one():
     assert (
         messages(
-            question.faults(
+            study_node.faults(
                 {**NODE, "also": ["val/perplexity", "val/surprise", "tokens_per_second"]}
             )
         )
         == []
     )
-    assert messages(question.faults({**NODE, "also": ["seconds", "val/loss", "seconds"]})) == [
-        "study.also[1]: val/loss is what is compared. Leave it out.",
+    assert messages(study_node.faults({**NODE, "also": ["seconds", "val/loss", "seconds"]})) == [
+        "study.also[1]: val/loss is the metric of the study. Leave it out.",
         "study.also[2]: seconds is named twice. Leave it out.",
     ]
 
@@ -87,14 +87,11 @@ def test_what_a_line_asks_replaces_what_the_file_asks():
 def test_a_claim_of_what_is_shown_within_a_margin_needs_one(way):
     def of(**margin):
         claim = {"paper": "x", "expect": [{"variant": "placement=post", "is": way}]}
-        return variants(question.complete({**NODE, "claim": claim, **margin}, "asked"), composed)
+        return variants(study_node.complete({**NODE, "claim": claim, **margin}, "asked"), composed)
 
     with pytest.raises(ConfigError) as error:
         of()
-    said = (
-        f"study.margin: must say within what '{way}' is meant, for the claim expects it; got null."
-        " Try 0.05."
-    )
+    said = f"study.margin: must be set, because the claim expects '{way}'; got null. Try 0.05."
     assert error.value.messages == (said,)
     assert of(margin=0.1)
 
@@ -103,7 +100,7 @@ def test_a_claim_names_variants_of_the_study():
     def claiming(variant: str):
         claim = {"paper": "x", "expect": {"variant": variant, "is": "worse"}}
         node = {**NODE, "claim": claim, "labels": {"placement=output": "OLMo 2"}}
-        return variants(question.complete(node, "norms"), composed)
+        return variants(study_node.complete(node, "norms"), composed)
 
     assert [v.name for v in claiming("placement=post")] == ["baseline", "placement=post", "OLMo 2"]
     assert claiming("OLMo 2") and claiming("placement=output")

@@ -6,7 +6,7 @@ import pytest
 from tests.messages import messages
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.answer import Runs
-from xformer_kit.study.claim import faults, held
+from xformer_kit.study.claim import evaluate, faults
 
 SEEDS = range(5)
 BASE = {seed: 2.0 + 0.3 * seed for seed in SEEDS}
@@ -33,7 +33,9 @@ H, N, O = "held", "not held", "not decided"  # noqa: E741
 
 
 def outcome(variant, way, margin=None, than="baseline", metric="val/loss"):
-    return held({"variant": variant, "is": way, "than": than}, RUNS, metric, margin=margin).outcome
+    return evaluate(
+        {"variant": variant, "is": way, "than": than}, RUNS, metric, margin=margin
+    ).outcome
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_every_expectation_against_every_outcome(
     )
 
 
-def test_a_margin_that_is_too_small_to_be_shown_or_passed():
+def test_a_margin_that_is_too_small():
     assert outcome("noisy", "equal", margin=0.001) == O  # too few seeds for so small a margin
     assert outcome("worse", "equal", margin=0.01) == N  # the whole interval lies outside
     assert (
@@ -87,7 +89,7 @@ def test_a_margin_that_is_too_small_to_be_shown_or_passed():
     )
 
 
-def test_the_metric_turns_a_claim_around():
+def test_a_metric_where_higher_is_better():
     assert (
         outcome("worse", "better", metric="val/accuracy") == H
         and outcome("worse", "worse", metric="val/accuracy") == N
@@ -100,7 +102,7 @@ def test_two_variants_may_be_compared_with_each_other():
     assert outcome("better", "better", than="worse") == H
     assert outcome("worse", "better", than="gone") == H  # the other one diverges
     assert outcome("worse", "no_worse", 0.01, than="gone") == H
-    found = held(
+    found = evaluate(
         {"variant": "worse", "is": "worse"},
         RUNS | {"pre": RUNS["better"]},
         "val/loss",
@@ -109,77 +111,77 @@ def test_two_variants_may_be_compared_with_each_other():
     assert found.outcome == H and found.differences[0].mean == pytest.approx(0.06)
 
 
-def test_a_variant_that_diverges_is_worse_where_that_is_no_chance():
+def test_a_variant_that_diverges_significantly_more_often_is_worse():
     """Fisher's exact p of five of five against none, 2 / 252, twice: figures could have decided
     too.
     """
-    found = held({"variant": "gone", "is": "worse"}, RUNS, "val/loss")
+    found = evaluate({"variant": "gone", "is": "worse"}, RUNS, "val/loss")
     assert found.ps == (pytest.approx(4 / 252),)
     assert found.sentence.startswith(
-        "The claim held. gone is worse than baseline, for it diverges more often (p = 0.016). 5 of"
-        " the 5 runs of gone diverged, "
+        "The claim held. gone is worse than baseline because it diverges more often (p = 0.016). 5"
+        " of 5 runs of gone diverged ("
     )
     two = {
         "baseline": RUNS["baseline"],
         "x": Runs("x", {0: 2.01, 1: 2.29, 2: 2.6}, diverged={3: 5, 4: 5}),
     }
-    assert held({"variant": "x", "is": "worse"}, two, "val/loss").outcome == O
+    assert evaluate({"variant": "x", "is": "worse"}, two, "val/loss").outcome == O
 
 
-def test_where_figures_and_divergence_are_both_tested_the_smaller_p_counts_twice():
+def test_with_two_tests_the_smaller_p_is_doubled():
     lost = Runs("lost", RUNS["worse"].values, diverged={7: 10})
-    found = held({"variant": "lost", "is": "worse"}, RUNS | {"lost": lost}, "val/loss")
+    found = evaluate({"variant": "lost", "is": "worse"}, RUNS | {"lost": lost}, "val/loss")
     assert found.ps[0] == pytest.approx(2 * found.differences[0].p)
 
 
-def test_figures_and_divergence_that_disagree_decide_nothing():
+def test_tests_that_disagree_decide_nothing():
     """It diverges at half of twelve seeds, and is better at the others."""
     base = Runs("baseline", {seed: 2.0 + seed for seed in range(12)})
     values = {seed: base.values[seed] - 0.1 - 0.001 * seed for seed in range(6)}
     both = {"baseline": base, "x": Runs("x", values, diverged=dict.fromkeys(range(6, 12), 3))}
     for way in ("better", "worse"):
-        assert held({"variant": "x", "is": way}, both, "val/loss").outcome == O
+        assert evaluate({"variant": "x", "is": way}, both, "val/loss").outcome == O
 
 
 def test_several_expectations_are_one_claim():
     def all_of(*pairs):
-        return held([{"variant": v, "is": way} for v, way in pairs], RUNS, "val/loss").outcome
+        return evaluate([{"variant": v, "is": way} for v, way in pairs], RUNS, "val/loss").outcome
 
     assert all_of(("worse", "worse"), ("better", "better")) == H
     assert all_of(("worse", "worse"), ("noisy", "better")) == O
     assert all_of(("worse", "better"), ("noisy", "better")) == N
     one, three = (
-        held([{"variant": "worse", "is": "worse"}] * n, RUNS, "val/loss").ps[0] for n in (1, 3)
+        evaluate([{"variant": "worse", "is": "worse"}] * n, RUNS, "val/loss").ps[0] for n in (1, 3)
     )
     assert three == pytest.approx(3 * one)
 
 
 def test_sentences():
     assert (
-        held({"variant": "worse", "is": "better"}, RUNS, "val/loss").sentence
+        evaluate({"variant": "worse", "is": "better"}, RUNS, "val/loss").sentence
         == "The claim did not hold. worse is worse than baseline by 0.0300 nats "
-        "(95 % interval 0.0280 to 0.0320, 5 seeds, p < 0.0001)."
+        "(95 % CI 0.0280 to 0.0320, 5 seeds, p < 0.0001)."
     )
-    open_ = held({"variant": "noisy", "is": "equal"}, RUNS, "val/loss", margin=0.001).sentence
+    open_ = evaluate({"variant": "noisy", "is": "equal"}, RUNS, "val/loss", margin=0.001).sentence
     assert open_.startswith(
-        "The runs do not decide the claim. No difference between noisy and baseline was seen ("
+        "The runs do not decide the claim. The difference between noisy and baseline is not"
+        " significant ("
     )
-    assert "p = 0.9)" in open_ and "for 0.001 nats run " in open_
-    # A difference that is shown, on which side of the margin it is not: nobody says that none was
-    # seen.
+    assert "p = 0.9)" in open_ and " seeds would detect 0.001 nats" in open_
+    # The difference is significant; whether it exceeds the margin is not.
     assert (
-        held({"variant": "worse", "is": "equal"}, RUNS, "val/loss", margin=0.029).sentence
+        evaluate({"variant": "worse", "is": "equal"}, RUNS, "val/loss", margin=0.029).sentence
         == "The runs do not decide the claim. worse is worse than baseline by 0.0300 nats (95 %"
-        " interval 0.0280 to 0.0320, 5 seeds, p < 0.0001). That may be more than the margin of"
-        " 0.029 nats, or less."
+        " CI 0.0280 to 0.0320, 5 seeds, p < 0.0001). Whether it exceeds the margin of 0.029 nats is"
+        " not decided."
     )
 
 
-def test_what_is_no_worse_is_said_with_what_was_seen():
+def test_sentences_of_no_worse():
     """Better, worse by less than the margin, or neither."""
     found = {
         name: (
-            held(
+            evaluate(
                 {"variant": name, "is": "no_worse"}, RUNS, "val/loss", margin=0.05
             ).sentence.removeprefix("The claim held. ")
         )
@@ -187,21 +189,21 @@ def test_what_is_no_worse_is_said_with_what_was_seen():
     }
     assert (
         found["better"]
-        == "better is better than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds,"
-        " p < 0.0001)."
+        == "better is better than baseline by 0.0300 nats (95 % CI 0.0280 to 0.0320, 5 seeds, p <"
+        " 0.0001)."
     )
     assert (
         found["worse"]
-        == "worse is worse than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds, p"
-        " < 0.0001), yet within the margin of 0.05 nats."
+        == "worse is worse than baseline by 0.0300 nats (95 % CI 0.0280 to 0.0320, 5 seeds, p <"
+        " 0.0001), but within the margin of 0.05 nats."
     )
     assert found["noisy"].startswith(
-        "noisy is no worse than baseline by the margin of 0.05 nats (difference 0.001 nats, "
+        "noisy is non-inferior to baseline within the margin of 0.05 nats (difference 0.001 nats, "
     )
-    assert found["noisy"].endswith("5 seeds; that it is worse by as much, p = 0.0012).")
+    assert found["noisy"].endswith("5 seeds; non-inferiority test, p = 0.0012).")
 
 
-def test_what_is_worse_by_the_margin_is_called_no_worse_in_one_of_twenty_studies():
+def test_false_positive_rate_of_no_worse_is_alpha():
     rng, draws = np.random.default_rng(0), 800
     alarms = 0
     for x in rng.normal(size=(draws, 2, 5)) + [[0.0], [1.0]]:
@@ -210,12 +212,12 @@ def test_what_is_worse_by_the_margin_is_called_no_worse_in_one_of_twenty_studies
             for name, row in zip(("baseline", "x"), x, strict=True)
         }
         alarms += (
-            held({"variant": "x", "is": "no_worse"}, runs, "val/loss", margin=1.0).outcome == H
+            evaluate({"variant": "x", "is": "no_worse"}, runs, "val/loss", margin=1.0).outcome == H
         )
     assert abs(alarms / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
 
 
-def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
+def test_false_positive_rate_of_a_direction_is_half_of_alpha():
     """Both sides together are wrong in 5 of 100: a false claim of one side holds in half of
     them.
     """
@@ -226,12 +228,12 @@ def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
             name: Runs(name, dict(enumerate(row)))
             for name, row in zip(("baseline", "x"), x, strict=True)
         }
-        alarms += held({"variant": "x", "is": "worse"}, runs, "val/loss").outcome == H
+        alarms += evaluate({"variant": "x", "is": "worse"}, runs, "val/loss").outcome == H
     assert alarms / draws <= 0.025 + 3 * (0.025 * 0.975 / draws) ** 0.5
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    ("expect", "expected"),
     [
         ([], ["study.claim.expect: names no variant. Try {variant: ..., is: worse}."]),
         (
@@ -257,9 +259,9 @@ def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
         ),
     ],
 )
-def test_expectations_at_fault_are_refused_all_at_once(expect, said):
+def test_all_faulty_expectations_are_refused_at_once(expect, expected):
     known = ["baseline", "worse"]
-    assert messages(faults(expect, known)) == said
+    assert messages(faults(expect, known)) == expected
     with pytest.raises(ConfigError) as raised:
-        held(expect, {name: RUNS[name] for name in known}, "val/loss")
-    assert raised.value.messages == tuple(said)
+        evaluate(expect, {name: RUNS[name] for name in known}, "val/loss")
+    assert raised.value.messages == tuple(expected)

@@ -6,7 +6,7 @@ from tests.messages import messages
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.factor import text
 from xformer_kit.study.plan import words_of
-from xformer_kit.study.question import complete, faults, label, levels_of
+from xformer_kit.study.study_node import complete, faults, label, levels_of
 
 TWO = {
     "baseline": {"norm": "rms", "placement": "pre"},
@@ -199,11 +199,11 @@ def test_a_sample_is_of_what_is_not_left_out():
         assert len(found) == 1 + count and all(levels["b"] == "0" for levels in found)
 
 
-def test_factors_that_wait_for_each_other_are_refused():
+def test_circular_conditions_are_refused():
     node = TWO | {"only": {"norm": {"placement": "post"}, "placement": {"norm": "layer"}}}
     assert messages(faults(node)) == [
-        "study.only: norm and placement wait for each other, so none can leave its baseline. Leave"
-        " one out."
+        "study.only: the conditions of norm and placement are circular, so none can leave its"
+        " baseline. Leave one out."
     ]
     at_home = TWO | {
         "only": {"norm": {"placement": "pre"}, "placement": {"norm": "rms"}}

@@ -5,7 +5,7 @@ import pytest
 from tests.messages import messages
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.factor import read
-from xformer_kit.study.question import complete, faults, levels_of
+from xformer_kit.study.study_node import complete, faults, levels_of
 
 TWO = {
     "baseline": {"norm": "rms", "placement": "pre"},
@@ -16,12 +16,12 @@ TWO = {
 @pytest.mark.parametrize(
     ("node", "fault"),
     [
-        ({}, "study.factors: a study varies something; got none."),
+        ({}, "study.factors: must have at least one factor; got none."),
         (
             {"study": dict(TWO)},
             (
-                "study.study: lies in a study already, for its file has no header. Begin the file"
-                " with # @pack"
+                "study.study: is nested in another study key, because the file has no package"
+                " header. Begin the file with # @pack"
             ),
         ),
         (
@@ -93,7 +93,7 @@ TWO = {
         (TWO | {"budget": {"match": "size"}}, "study.budget.match: no choice is called 'size'."),
         (
             TWO | {"budget": {"match": "tokens", "by": "ffn.width"}},
-            "study.budget.by: is no knob for match=tokens",
+            "study.budget.by: must be a key that match=tokens can adjust; got 'ffn.width'.",
         ),
         (TWO | {"tune": {"optim.lr": [1e-3]}}, "study.tune.optim.lr: must list two values or more"),
         (
@@ -145,16 +145,16 @@ TWO = {
                 "budget": {"match": "params"},
             },
             (
-                "study.budget.by: ffn.width is turned to match parameters, which would undo what"
-                " study.factors.ffn.width sets; got 'ffn.width'. Turn model.dim or model.layers, or"
+                "study.budget.by: ffn.width is adjusted to match parameters, which would override"
+                " study.factors.ffn.width; got 'ffn.width'. Adjust model.dim or model.layers, or"
                 " study.budget.match=none."
             ),
         ),
         (
             TWO | {"tune": {"trainer.max_steps": [4, 8]}, "budget": {"match": "tokens"}},
             (
-                "study.budget.by: trainer.max_steps is turned to match tokens, which would undo"
-                " what study.tune.trainer.max_steps sets; got 'trainer.max_steps'. Choose"
+                "study.budget.by: trainer.max_steps is adjusted to match tokens, which would"
+                " override study.tune.trainer.max_steps; got 'trainer.max_steps'. Choose"
                 " study.budget.match=none."
             ),
         ),
@@ -165,8 +165,8 @@ TWO = {
             }
             | {"budget": {"match": "params"}},
             (
-                "study.budget.by: ffn.width is turned to match parameters, which would undo what"
-                " study.factors.f sets;"
+                "study.budget.by: ffn.width is adjusted to match parameters, which would override"
+                " study.factors.f;"
             ),
         ),
         (TWO | {"margin": -1.0}, "study.margin: must be above 0; got -1.0."),

@@ -170,8 +170,6 @@ def test_tables_at_fault_are_refused():
         ValueError, match=r"^A run has the factors \['a'\]; the baseline has \['a', 'b'\]\.$"
     ):
         effects([Cell({"a": "a0"}, 1, 2.0)], {"a": "a0", "b": "b0"})
-    with pytest.raises(
-        ValueError, match=r"^\{'a': 'a0'\}, seed 1: there are two figures of this run\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^\{'a': 'a0'\}, seed 1: the run occurs twice\.$"):
         effects([Cell({"a": "a0"}, 1, 2.0), Cell({"a": "a0"}, 1, 3.0)], {"a": "a0"})
     assert effects([], {"a": "a0"}) == []

@@ -10,7 +10,7 @@ import pytest
 from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.config import conf_dir, preflight
-from xformer_kit.study import claim, question
+from xformer_kit.study import claim, study_node
 from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import seeds, variants, words_of
 
@@ -23,8 +23,8 @@ PAPER = re.compile(r"[A-Z].+, \d{4}, arXiv:\d{4}\.\d{5}")
 def asked(name, *more):
     """The complete node of a study, and what composes its variants."""
     line = preflight([f"study=findings/{name}", "logger=none", *more])
-    assert messages(question.faults(line.study)) == []
-    return question.complete(line.study, line.study["name"]), line.compose
+    assert messages(study_node.faults(line.study)) == []
+    return study_node.complete(line.study, line.study["name"]), line.compose
 
 
 def rows(config):
@@ -56,11 +56,11 @@ def test_a_finding_claims_something_of_its_variants_and_has_a_larger_size(name):
         node[key] for key in ("question", "claim", "metric")
     ]
     assert large["name"] == f"{name}_gpu" != node["name"]  # the directory of its plan
-    factors, chosen = question.levels_of(large)
+    factors, chosen = study_node.levels_of(large)
     assert (
         messages(
             claim.faults(
-                large["claim"]["expect"], [question.label(factors, levels) for levels in chosen]
+                large["claim"]["expect"], [study_node.label(factors, levels) for levels in chosen]
             )
         )
         == []

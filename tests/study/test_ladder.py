@@ -20,7 +20,7 @@ from tests.studies import LAW, ended, ladder, ladder_law, report_of, write
 from xformer_kit.config import preflight
 from xformer_kit.inspect.cost import tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.study import question
+from xformer_kit.study import study_node
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.html import html
 from xformer_kit.study.report.markdown import markdown
@@ -54,9 +54,9 @@ def node(**more):
 def planned(*words, **more):
     line = preflight([*TINY, *words])
     asked = line.study | node(**more)
-    if faults := list(question.faults(asked)):
+    if faults := list(study_node.faults(asked)):
         raise ConfigError(faults)
-    return resolve(question.complete(asked, "here"), line.compose, list(words))
+    return resolve(study_node.complete(asked, "here"), line.compose, list(words))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def plan():
     return planned(factors={"attn": ["linear"]}, baseline={"attn": "multi_head"})
 
 
-def test_every_variant_climbs_every_rung(plan):
+def test_every_variant_is_run_on_every_rung(plan):
     rungs = [f"model.dim={dim} x{multiple}" for dim in (8, 12, 16) for multiple in (5, 10)]
     assert [v.title for v in plan.variants] == [
         f"{name} {rung}" for name in ("baseline", "attn=linear") for rung in rungs
@@ -88,8 +88,8 @@ def test_steps_make_the_tokens_of_their_rung(plan):
         assert abs(variant.cost["tokens"] / asked - 1) <= 0.01
 
 
-def test_a_dry_run_says_sizes_tokens_steps_and_where_the_laws_are_asked(plan, capsys):
-    timed = [replace(v, cost={**v.cost, "seconds": 2.0, "beside": 0.0}) for v in plan.variants]
+def test_a_dry_run_shows_sizes_tokens_and_steps(plan, capsys):
+    timed = [replace(v, cost={**v.cost, "seconds": 2.0, "overhead": 0.0}) for v in plan.variants]
     place = {v.title: v for v in timed}
     show(
         replace(
@@ -101,7 +101,7 @@ def test_a_dry_run_says_sizes_tokens_steps_and_where_the_laws_are_asked(plan, ca
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"baseline model.dim=16 x10 4\.4\dk \S+ 44\.\dk 220 ", said)
     assert re.search(
-        r"x5: 5 tokens for each parameter, which give the steps\. Laws are evaluated at 44\.\dk"
+        r"x5: 5 tokens per parameter, which determine the steps\. Laws are extrapolated to 44\.\dk"
         r" parameters\.",
         said,
     )
@@ -176,7 +176,7 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
     ],
 )
 def test_ladders_that_contradict_themselves(more, fault):
-    found = messages(question.faults(node(**more)))
+    found = messages(study_node.faults(node(**more)))
     assert len(found) == 1 and found[0].startswith(fault), found
 
 
@@ -202,7 +202,7 @@ def test_rungs_that_cannot_be_trained(plan):
     )
     with pytest.raises(
         ConfigError,
-        match=r"^study.design.multiples: 5 tokens for each parameter are 6,840, which steps of 200",
+        match=r"^study.design.multiples: 5 tokens per parameter are 6,840 tokens, which steps of",
     ):
         ladder_steps.with_steps(first, 1e-3, costs)
     short = {
@@ -215,24 +215,24 @@ def test_rungs_that_cannot_be_trained(plan):
     ):
         ladder_steps.with_steps(replace(first, config=short), 0.01, costs)
     alike = [replace(v, cost={**v.cost, "params": 7.0}) for v in plan.variants]
-    fault, _ = messages(ladder_steps.unfit(alike))
+    fault, _ = messages(ladder_steps.law_faults(alike))
     assert fault.startswith(
         "study.design.sizes: must differ in parameters; model.dim=8 has 7, model.dim=12 has 7"
     )
     steep = [replace(v, cost={**v.cost, "tokens": 20 * v.cost["params"]}) for v in plan.variants]
-    assert messages(ladder_steps.unfit(steep))[0].startswith(
+    assert messages(ladder_steps.law_faults(steep))[0].startswith(
         "study.design: A scaling law of parameters and tokens needs at least 6 pairs"
     )
 
 
 @pytest.fixture(scope="module")
-def climbed():
+def report_content():
     return content(ladder())
 
 
-def test_known_laws_come_back_with_their_intervals(climbed):
+def test_known_laws_come_back_with_their_intervals(report_content):
     """What the fit is asked: parameters and tokens of each run, not those of the top rung."""
-    base, other = climbed.laws.each
+    base, other = report_content.laws.variants
     for mine, factor in ((base, LAW["A"]), (other, 1.3 * LAW["A"])):
         truth = LAW | {"A": factor}
         assert mine.law.points == 45 and mine.law.intervals.keys() == truth.keys()
@@ -242,24 +242,26 @@ def test_known_laws_come_back_with_their_intervals(climbed):
             )  # a 95 % interval misses one in twenty; none misses by half of itself
             assert low - reach <= truth[name] <= high + reach, (mine.name, name, low, high)
         assert mine.law.alpha == pytest.approx(truth["alpha"], abs=0.06)
-    size, read = climbed.laws.parameters, climbed.laws.tokens
+    size, read = report_content.laws.parameters, report_content.laws.tokens
     assert (
         size == pytest.approx(10 * max(step.parameters for step in base.steps))
         and read == 20 * size
     )
-    assert base.there.low <= ladder_law(size, read) <= base.there.high
+    assert base.prediction.low <= ladder_law(size, read) <= base.prediction.high
     assert (
-        other.gap.low <= ladder_law(size, read, 1.3) - ladder_law(size, read) <= other.gap.high
-        and other.gap.low > 0
+        other.difference.low
+        <= ladder_law(size, read, 1.3) - ladder_law(size, read)
+        <= other.difference.high
+        and other.difference.low > 0
     )
 
 
-def test_intervals_of_predictions_hold_the_truth(climbed):
+def test_intervals_of_predictions_hold_the_truth(report_content):
     """Laws of 20 other draws, each asked at 10 times the largest size; fewer than 14 of 20 at 90 %
     have a chance of 1 %.
     """
-    size, held = climbed.laws.parameters, 0
-    exact = [(step.parameters, step.tokens) for step in climbed.laws.each[0].steps]
+    size, held = report_content.laws.parameters, 0
+    exact = [(step.parameters, step.tokens) for step in report_content.laws.variants[0].steps]
     for seed in range(20):
         noise = np.random.default_rng(seed).normal(0, 0.002, len(exact))
         points = [
@@ -271,24 +273,25 @@ def test_intervals_of_predictions_hold_the_truth(climbed):
     assert held >= 14
 
 
-def test_the_report_says_it_in_all_forms(climbed, tmp_path, capsys):
+def test_the_report_of_a_ladder_in_all_forms(report_content, tmp_path, capsys):
     folder = write(ladder(), tmp_path)
     report(folder)
     shown = " ".join(capsys.readouterr().out.split())
-    assert climbed.sentence.startswith(
-        "Extrapolated to 10 times the largest size, the laws predict val/loss: baseline 2.1"
+    assert report_content.sentence.startswith(
+        "Extrapolated to 10 times the largest size, the scaling laws predict val/loss: baseline 2.1"
     )
     assert (
-        "On the top rung (model.dim=256 x20): Against baseline in val/loss: worse: attn=linear."
-        in climbed.sentence
+        "At the top rung (model.dim=256 x20): attn=linear is worse than multi_head by "
+        in report_content.sentence
     )
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
-    for said in (climbed.sentence, *climbed.sentences):
+    for said in (report_content.sentence, *report_content.sentences):
         assert said in shown and said.replace("[", "\\[").replace("]", "\\]") in text
-    assert page.count("<svg") >= 3 and 'id="laws-said"' in page and 'id="laws-compute-said"' in page
-    assert "an extrapolation" in page and "where nothing was run" in text
+    assert page.count("<svg") >= 3 and 'id="laws-title"' in page
+    assert 'id="laws-compute-title"' in page
+    assert "Extrapolated to 10 times" in page and "where no run was made" in text
     base, other = csv.DictReader(io.StringIO((folder / "laws.csv").read_text()))
-    law = climbed.laws.each[0].law
+    law = report_content.laws.variants[0].law
     assert (
         float(base["alpha"]) == law.alpha and float(base["alpha_low"]) == law.intervals["alpha"][0]
     )
@@ -297,14 +300,14 @@ def test_the_report_says_it_in_all_forms(climbed, tmp_path, capsys):
     assert len(runs) == 90 and runs[0]["rung"] == "model.dim=64 x5" and runs[0]["multiple"] == "5.0"
 
 
-def test_ticks_of_the_laws_are_exact(climbed):
-    drawn = {picture.name: picture for picture in document(climbed).figures}
+def test_ticks_of_the_laws_are_exact(report_content):
+    drawn = {picture.name: picture for picture in document(report_content).figures}
     for name in ("laws", "laws compute"):
         with drawn[name].drawn() as figure:
             assert_ticks_are_exact(figure)
 
 
-def test_a_ladder_that_is_not_climbed_has_no_law_yet():
+def test_an_unfinished_ladder_has_no_law():
     """One variant stands on three sizes of one multiple, the other on all: only that one has a
     law.
     """
@@ -313,41 +316,41 @@ def test_a_ladder_that_is_not_climbed_has_no_law_yet():
         ended(o.variant, o.seed, "open") if o.variant < 5 and o.variant > 2 else o
         for o in whole.outcomes
     ]  # two sizes of the baseline are open
-    said = content(replace(whole, outcomes=kept))
+    found = content(replace(whole, outcomes=kept))
     assert (
-        said.laws.each[0].law is None
-        and said.laws.each[1].law is not None
-        and said.laws.each[1].gap is None
+        found.laws.variants[0].law is None
+        and found.laws.variants[1].law is not None
+        and found.laws.variants[1].difference is None
     )
-    assert said.sentences[0].startswith(
-        "baseline has no law yet. A scaling law needs at least 4 numbers of parameters; got 3."
+    assert found.sentences[0].startswith(
+        "baseline has no scaling law yet. A scaling law needs at least 4 numbers of parameters; got"
+        " 3."
     )
-    assert said.partial.startswith("Partial: 6 of 30 runs have not finished (6 not started).")
-    assert "no law yet" in html(document(said)) and "no law yet" in markdown(document(said))
+    assert found.partial.startswith("Partial: 6 of 30 runs have not finished (6 not started).")
+    assert "no scaling law yet" in html(document(found))
+    assert "no scaling law yet" in markdown(document(found))
 
 
-def test_a_law_that_the_runs_do_not_tell_predicts_nothing_anywhere():
+def test_an_undetermined_law_is_not_extrapolated():
     """The same losses whatever the size: alpha is at its bound, in the sentence as in the
     tables.
     """
     whole = ladder()
     flat = [replace(o, facts={**o.facts, "val/loss": 3.0 + 0.01 * o.seed}) for o in whole.outcomes]
-    said = content(replace(whole, outcomes=flat))
-    assert said.laws.each[0].law.at_bounds and not said.laws.each[0].predicts
-    assert "predicts nothing" in said.sentences[0] and said.sentence.startswith(
-        "The runs show no law yet."
-    )
-    assert "Extrapolated" in markdown(report_of(whole)) and "Extrapolated" not in markdown(
-        document(said)
-    )
+    found = content(replace(whole, outcomes=flat))
+    assert found.laws.variants[0].law.at_bounds and not found.laws.variants[0].determined
+    assert "is not extrapolated" in found.sentences[0]
+    assert found.sentence.startswith("The runs do not determine a scaling law yet.")
+    assert "Extrapolation to" in markdown(report_of(whole))
+    assert "Extrapolation to" not in markdown(document(found))
 
 
 def test_at_one_number_of_tokens_per_parameter_the_law_is_one_of_size():
-    said = content(ladder(multiples=(20,)))
-    law = said.laws.each[0].law
+    found = content(ladder(multiples=(20,)))
+    law = found.laws.variants[0].law
     assert (
         law.beta is None
         and law.intervals.keys() == {"E", "A", "alpha"}
-        and said.laws.each[0].best is None
+        and found.laws.variants[0].optimum is None
     )
-    assert "L(N) = " in said.sentences[0] and "along D = 20 N" in markdown(document(said))
+    assert "L(N) = " in found.sentences[0] and "along D = 20 N" in markdown(document(found))

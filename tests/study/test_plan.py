@@ -14,10 +14,10 @@ from tests.warm import laid_over
 from xformer_kit.config import compose, preflight
 from xformer_kit.model.build import build_model
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.budget import matched, turned
-from xformer_kit.study.key import modules, run_key
+from xformer_kit.study.budget import matched, with_knob
 from xformer_kit.study.plan import variants
-from xformer_kit.study.question import complete
+from xformer_kit.study.run_key import modules, run_key
+from xformer_kit.study.study_node import complete
 
 SMALL = [
     "data=copy",
@@ -127,8 +127,10 @@ def test_the_knob_finds_the_nearest_whole_number():
 
 def test_a_turned_config_is_the_composed_one():
     config = compose([*SMALL, "ffn.expand=2"])
-    assert turned(config, "ffn.width", 40) == compose([*SMALL, "ffn.width=40", "ffn.expand=null"])
-    assert turned(config, "trainer.max_steps", 7) == compose(
+    assert with_knob(config, "ffn.width", 40) == compose(
+        [*SMALL, "ffn.width=40", "ffn.expand=null"]
+    )
+    assert with_knob(config, "trainer.max_steps", 7) == compose(
         [*SMALL, "ffn.expand=2", "trainer.max_steps=7"]
     )
 
@@ -233,7 +235,7 @@ def test_entries_that_are_one_run_are_refused():
     """What a run does not depend on tells no two apart, though their configs differ."""
     with pytest.raises(
         ConfigError,
-        match=r"data\.num_workers=1 and baseline are one and the same run, so there is nothing to",
+        match=r"data\.num_workers=1 and baseline are the same run, so there is nothing to",
     ):
         planned(
             seeds=2, factors={"data.num_workers": [1]}, baseline={"data.num_workers": 0}, budget={}
@@ -279,7 +281,7 @@ def test_a_key_knows_the_code_of_the_components(monkeypatch):
         "xformer_kit.data.corpus.python",
     } & named
     key = run_key(config, "data")
-    monkeypatch.setattr("xformer_kit.study.key.code", lambda module: "changed")
+    monkeypatch.setattr("xformer_kit.study.run_key.code", lambda module: "changed")
     assert run_key(config, "data") != key
 
 
@@ -287,7 +289,7 @@ def test_a_key_knows_what_ones_own_components_import(tmp_path, monkeypatch):
     """Files of one's own, and theirs; not those of packages that are installed, nor what is in no
     component's file.
     """
-    from xformer_kit.study import key
+    import xformer_kit.study.run_key as keys
 
     monkeypatch.syspath_prepend(tmp_path)
     files = {
@@ -296,19 +298,19 @@ def test_a_key_knows_what_ones_own_components_import(tmp_path, monkeypatch):
     }
     for name, text in (files | {"far_b": "x = 1\n", "far_c": "x = 1\n"}).items():
         (tmp_path / f"{name}.py").write_text(text)
-    assert key._helpers(files["mine"], set()) == {tmp_path / "far_a.py", tmp_path / "far_b.py"}
+    assert keys._helpers(files["mine"], set()) == {tmp_path / "far_a.py", tmp_path / "far_b.py"}
 
     module = types.ModuleType("xformer_kit_components_mine_1")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(key.inspect, "getsource", lambda module: files["mine"])
+    monkeypatch.setattr(keys.inspect, "getsource", lambda module: files["mine"])
     found = []
     for file in ("far_a.py", "far_c.py", "far_b.py"):
-        key.code.cache_clear()
+        keys.code.cache_clear()
         (tmp_path / file).write_text(
             "SCALE = x = 2\nimport far_b\n" if file == "far_a.py" else "x = 2\n"
         )
-        found.append(key.code(module.__name__))
-    key.code.cache_clear()
+        found.append(keys.code(module.__name__))
+    keys.code.cache_clear()
     assert found[0] == found[1] != found[2]
 
 

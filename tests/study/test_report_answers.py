@@ -48,7 +48,7 @@ def test_variants_are_compared_at_their_own_best_point():
     is not its best.
     """
     report = content(tuned())
-    assert [arm.best.tuned for arm in report.variants] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
+    assert [one.best.tuned for one in report.variants] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
     assert report.variants[1].verdict.difference.mean == pytest.approx(
         0.05 + 0.002 * (0 + 5 % 3 + 10 % 3 - 1 - 2) / 3
     )
@@ -56,8 +56,8 @@ def test_variants_are_compared_at_their_own_best_point():
         "Every variant was run at the same 3 points of optim.lr, and is compared at its own best"
     )
     assert report.tuning[1:] == [
-        "The best optim.lr of placement=post, 0.01, is the largest that was tried: it may do better"
-        " beyond."
+        "The best optim.lr of placement=post, 0.01, is the largest that was tried: the optimum may"
+        " be outside of the range."
     ]
     points = [row for row in Page(html(document(report))).rows if row[-1:] == ["best"]]
     assert [row[:2] for row in points] == [
@@ -77,7 +77,7 @@ def test_higher_accuracy_is_better():
     report = content(
         replace(results, study={**results.study, "metric": "val/accuracy"}, outcomes=shares)
     )
-    assert [arm.best.tuned for arm in report.variants] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
+    assert [one.best.tuned for one in report.variants] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
     assert "points" in report.sentences[1] and "higher is better" in markdown(document(report))
 
 
@@ -93,7 +93,7 @@ def test_main_effects_and_interactions_of_a_factorial():
     assert content(plain_study()).effects == []
 
 
-def test_the_answer_names_runs_that_missed_the_matched_time():
+def test_the_headline_warns_of_unequal_times():
     known = [variant(), changed("placement", "post")]
 
     def answer(what, share):
@@ -108,11 +108,11 @@ def test_the_answer_names_runs_that_missed_the_matched_time():
         ).sentence
 
     sentence = (
-        "But the runs did not take the same time, as was asked for: beside the baseline's,"
-        " placement=post +32 %. So this "
+        "Warning: the times of the runs are not equal, although seconds were matched; compared with"
+        " the baseline, placement=post +32 %. "
     )
     assert sentence in answer("seconds", 1.32)
-    assert "same time" not in answer("seconds", 1.05) + answer("flops", 1.32)
+    assert "times of the runs" not in answer("seconds", 1.05) + answer("flops", 1.32)
 
 
 def test_sentence_on_the_matched_budget():
@@ -130,20 +130,20 @@ def test_sentence_on_the_matched_budget():
 
     assert (
         of(0.002, -0.004)
-        == "Parameters were brought to the baseline's by ffn.width: no variant misses it by more"
-        " than 0.4 % (placement=p1; tolerance 1 %)."
+        == "Parameters were matched to the baseline's by ffn.width: the largest remaining"
+        " difference is 0.4 % (placement=p1; tolerance 1 %)."
     )
     assert (
-        of(0.0) == "Parameters were equal to the baseline's, exactly, by ffn.width (tolerance 1 %)."
+        of(0.0) == "Parameters are equal to the baseline's, matched by ffn.width (tolerance 1 %)."
     )
     assert of(0.003, match="seconds", by="trainer.max_steps").endswith(
-        "They were planned from the time of a step. In measured time the largest difference to the"
-        " baseline is +4.9 % (placement=p0)."
+        "They were planned from the measured time of a step. The largest difference in measured"
+        " time to the baseline is +4.9 % (placement=p0)."
     )
     assert (
         of(0.25, match="none")
-        == "No budget was matched: variants cost what their components cost. In parameters the"
-        " largest difference to the baseline is +25 % (placement=p0)."
+        == "No budget was matched. The largest difference in parameters to the baseline is +25 %"
+        " (placement=p0)."
     )
 
 

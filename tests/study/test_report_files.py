@@ -1,4 +1,4 @@
-"""A report is read from the files of runs, and lies beside them."""
+"""A report is made from the files of runs, and written next to the plan."""
 
 import pytest
 from studies import partial, placements, write
@@ -22,16 +22,16 @@ def test_a_directory_becomes_a_report(tmp_path, capsys):
     names = {"report.html", "report.md", "runs.csv", "variants.csv"}
     assert {path.name for path in folder.iterdir()} == {"plan.json", *names}
     first = {name: (folder / name).read_bytes() for name in names}
-    said = content(results)
-    assert first["variants.csv"].decode().splitlines() == csv_files.variants(said).splitlines()
+    expected = content(results)
+    assert first["variants.csv"].decode().splitlines() == csv_files.variants(expected).splitlines()
     assert (
         "python train.py study=norm_placement seed=0" in first["report.md"].decode().splitlines()
     )  # as it is typed
     report(folder)
     assert {name: (folder / name).read_bytes() for name in names} == first
     shown = " ".join(capsys.readouterr().out.split())
-    assert results.study["question"] in shown and " ".join(said.sentence.split()) in shown
-    assert all(" ".join(sentence.split()) in shown for sentence in said.sentences)
+    assert results.study["question"] in shown and " ".join(expected.sentence.split()) in shown
+    assert all(" ".join(sentence.split()) in shown for sentence in expected.sentences)
 
 
 def test_without_the_extra_the_runs_are_kept(tmp_path, capsys, monkeypatch):

@@ -23,7 +23,7 @@ from xformer_kit.study.report.content import content
 from xformer_kit.study.report.document import address
 from xformer_kit.study.report.html import html
 from xformer_kit.study.report.markdown import fenced, markdown, plain
-from xformer_kit.study.report.plots import front
+from xformer_kit.study.report.plots import pareto_front
 from xformer_kit.study.report.sections import document
 from xformer_kit.study.report.tables import OUTCOMES
 
@@ -63,8 +63,8 @@ def test_every_variant_and_every_unfinished_run_is_in_all_forms(made):
         )
 
 
-def test_the_forms_have_the_same_figures(made):
-    """HTML and Markdown show the same cells; those are the figures of variants.csv, rounded."""
+def test_the_forms_have_the_same_values(made):
+    """HTML and Markdown have the same cells; these are the values of variants.csv, rounded."""
     _, report, page, text = made
     assert page.rows == markdown_rows(text)
     rounded = {}
@@ -95,7 +95,7 @@ def test_the_forms_have_the_same_figures(made):
 
 
 def test_a_page_links_only_to_itself(made):
-    """Addresses are those of pictures in the page."""
+    """Links are those of the contents and of figures."""
     *_, page, _ = made
     assert all(link.startswith("#") for link in page.links)
     assert len(set(page.ids)) == len(page.ids)
@@ -113,7 +113,7 @@ def test_a_claim_links_its_paper():
         "https://arxiv.org/abs/2002.04745"
     ]
     assert "The claim held. placement=post is worse than baseline" in page.text
-    assert "its p is not corrected for the other variants" in page.text
+    assert "its p-value is not corrected for the other variants" in page.text
     assert (
         "[Xiong et al., 2020, arXiv:2002.04745](https://arxiv.org/abs/2002.04745)): The claim held."
         in markdown(document(report))
@@ -129,18 +129,18 @@ def test_addresses_of_papers():
     assert address("javascript:alert(1)") is None
 
 
-def test_further_metrics_have_intervals_and_no_verdict():
+def test_secondary_metrics_have_intervals_and_no_verdict():
     """They change neither the answer nor any p."""
     names = ["val/perplexity", "peak_memory_bytes"]
     results, alone = placements(also=names), content(placements())
     report = content(results)
     assert (report.sentence, report.sentences) == (alone.sentence, alone.sentences)
-    assert [arm.verdict for arm in report.variants] == [arm.verdict for arm in alone.variants]
+    assert [one.verdict for one in report.variants] == [one.verdict for one in alone.variants]
     page, text = Page(html(document(report))), markdown(document(report))
     assert (
         page.rows == markdown_rows(text)
         and "val/perplexity (" not in page.text
-        and "Also measured" in page.text
+        and "Secondary metrics" in page.text
     )
     rows = [row for row in page.rows if len(row) == 6 and row[0] == "placement=post"]
     base, mine = (list(results.values(i, "val/perplexity").values()) for i in (0, 1))
@@ -200,7 +200,7 @@ def test_many_variants_are_folded_and_share_a_legend_entry():
         )
     )
     page = html(document(report))
-    assert "A sentence on each of the 30 variants" in Page(page).text
+    assert "Results of all 30 variants" in Page(page).text
     legend = re.findall(
         r">(placement=p\d+|baseline|22 others)</text>",
         page[page.index('id="curve-val-loss-figure') :],
@@ -208,7 +208,7 @@ def test_many_variants_are_folded_and_share_a_legend_entry():
     assert legend[:9] == ["baseline", *(f"placement=p{i}" for i in range(1, 8)), "22 others"]
 
 
-def test_front_of_given_points():
+def test_pareto_front():
     points = [(3, 1.0), (1, 2.0), (2, 2.5), (2, 1.5), (4, 1.0)]
-    assert front(points, higher_is_better=False) == [(1, 2.0), (2, 1.5), (3, 1.0)]
-    assert front(points, higher_is_better=True) == [(1, 2.0), (2, 2.5)]
+    assert pareto_front(points, higher_is_better=False) == [(1, 2.0), (2, 1.5), (3, 1.0)]
+    assert pareto_front(points, higher_is_better=True) == [(1, 2.0), (2, 2.5)]

@@ -30,8 +30,8 @@ def test_a_partial_study_begins_with_that_sentence():
     report = content(partial())
     assert (
         report.partial
-        == "Partial: 4 of 12 runs have not finished (1 running, 1 stopped half-way, 1 not started,"
-        " 1 failed). What follows holds for the runs that have, and may change."
+        == "Partial: 4 of 12 runs have not finished (1 running, 1 interrupted, 1 not started,"
+        " 1 failed). Results are those of finished runs, and may change."
     )
     text = markdown(document(report))
     assert (
@@ -59,7 +59,7 @@ def test_runs_that_ended_early_are_listed():
         results.outcomes[0], facts={**results.outcomes[0].facts, "stopped": "after 3 hours"}
     )
     report = content(replace(results, outcomes=[first, *results.outcomes[1:]]))
-    assert [(one.status, one.why) for one in report.troubles if one.name == "baseline"] == [
+    assert [(one.status, one.why) for one in report.irregular_runs if one.name == "baseline"] == [
         ("ended early", "after 3 hours")
     ]
 
@@ -74,5 +74,5 @@ def test_notes_name_other_data_or_kernels():
         replace(results, outcomes=[results.outcomes[0], changed_, *results.outcomes[2:]])
     )
     assert content(results).notes == []
-    assert report.notes[0] == "Runs did not all see the same data: their fingerprints differ."
+    assert report.notes[0] == "Not all runs used the same data: their fingerprints differ."
     assert "placement=post: flex, sdpa" in report.notes[1]

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import check_grad, minimize, minimize_scalar
 
 from xformer_kit.study import scaling
-from xformer_kit.study.descent import HUBER, huber
+from xformer_kit.study.levenberg_marquardt import HUBER, huber
 from xformer_kit.study.scaling import Point, fit
 
 CHINCHILLA = {
@@ -92,7 +92,7 @@ def test_the_search_ends_where_a_library_ends():
         np.log([[p.loss for p in points], [p.loss * 1.1 for p in grid(0.004, 1)]]),
     )
     starts = np.array([[0.5, 1.0, 0.3, 1.0, 0.3], [0.0, 0.0, 0.8, 0.5, 0.1]])
-    found, losses = scaling._descend(x, y, starts)
+    found, losses = scaling._fit(x, y, starts)
     for i in range(2):
         options = {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 20_000, "maxfun": 100_000}
         bounds = [(None, None), *[(None, None), scaling.EXPONENTS] * 2]
@@ -213,6 +213,6 @@ def test_an_axis_that_is_asked_for():
         fit(rising, "width")
     with pytest.raises(
         ValueError,
-        match=r"^A law of one axis has no best split of compute: vary parameters and tokens\.$",
+        match=r"^A law of one axis has no compute-optimal size: vary parameters and tokens\.$",
     ):
         found.optimal(1e18)

@@ -5,8 +5,8 @@ import pytest
 from tests.messages import messages
 from xformer_kit.study import space
 from xformer_kit.study.factor import read
-from xformer_kit.study.question import complete, faults
 from xformer_kit.study.range import Range
+from xformer_kit.study.study_node import complete, faults
 
 NODE = {
     "design": {"name": "search"},
@@ -96,7 +96,7 @@ def test_points_of_a_small_space_are_counted_once():
 @pytest.mark.parametrize("value", [0.0001, 0.00123456, 0.01])
 def test_what_is_drawn_lies_within_its_ends(value):
     between = Range(1e-4, 1e-2, True)
-    assert between.holds(between.exact(value))
+    assert between.contains(between.rounded(value))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_faults_of_an_interval(factor, fault):
     [
         (
             {"design": "factorial"},
-            "study.factors.lr: is an interval, which only design=search draws from.",
+            "study.factors.lr: is an interval, which only design=search supports.",
         ),
         (
             {"design": {"name": "search", "sampler": "tpee"}},
@@ -175,14 +175,14 @@ def test_faults_of_an_interval(factor, fault):
         ),
         (
             {"metric": "test/loss"},
-            "study.design.pruner: ends trials by what each validation measures, and test/loss",
+            "study.design.pruner: prunes trials by the metric of each validation, and test/loss",
         ),
         ({"metric": "val/lss"}, "study.metric: it is not known whether 'val/lss' is better"),
-        ({"tune": {"optim.lr": [1, 2]}}, "study.tune: a search tunes whatever it varies"),
-        ({"factors": {}, "baseline": {}}, "study.factors: a study varies something"),
+        ({"tune": {"optim.lr": [1, 2]}}, "study.tune: a search already tunes its factors"),
+        ({"factors": {}, "baseline": {}}, "study.factors: must have at least one factor"),
         (
             {"only": {"ffn.k": {"ffn": "mlp"}, "ffn": {"ffn.k": 2}}},
-            "study.only: ffn and ffn.k wait for each other",
+            "study.only: the conditions of ffn and ffn.k are circular",
         ),
     ],
 )

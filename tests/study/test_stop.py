@@ -26,7 +26,7 @@ from tests.studies import (
     variant,
     write,
 )
-from xformer_kit.study import question, stop
+from xformer_kit.study import stop, study_node
 from xformer_kit.study.answer import answer
 from xformer_kit.study.metric import metric
 from xformer_kit.study.report.content import content
@@ -55,8 +55,8 @@ def test_only_what_is_worse_by_more_than_the_margin_is_stopped():
     assert list(found.stopped) == ["placement=post"]
     assert (
         found.stopped["placement=post"]
-        == "placement=post was stopped after 3 of 5 seeds: it was worse than baseline by 0.5 nats,"
-        " beyond the margin of 0.1 nats, in 3 of them (one-sided t, p < 0.0001, look 1 of 2)."
+        == "placement=post was stopped after 3 of 5 seeds: it is worse than baseline by 0.5 nats,"
+        " more than the margin of 0.1 nats (3 seeds, one-sided t test, p < 0.0001, look 1 of 2)."
     )
     assert [(o.seed, o.status) for o in found.of(1)][2:] == [
         (2, "finished"),
@@ -99,7 +99,7 @@ def test_one_that_is_no_worse_than_the_margin_is_stopped_in_at_most_alpha_of_stu
 
 def _p(differences, margin, measured):
     count, mean, sd = len(differences), float(differences.mean()), float(differences.std(ddof=1))
-    return stop.worse(SimpleNamespace(count=count, mean=mean, sd=sd), margin, measured)
+    return stop.worse_p(SimpleNamespace(count=count, mean=mean, sd=sd), margin, measured)
 
 
 def test_the_p_is_that_of_scipy():
@@ -108,7 +108,7 @@ def test_the_p_is_that_of_scipy():
     base, mine = {s: 2.0 + 0.1 * s for s in range(4)}, {0: 2.2, 1: 2.4, 2: 2.35, 3: 2.5}
     differences = [mine[s] - base[s] for s in base]
     known = ttest_1samp(differences, 0.05, alternative="greater").pvalue
-    assert stop.worse(paired(base, mine), 0.05, metric("val/loss")) == pytest.approx(known)
+    assert stop.worse_p(paired(base, mine), 0.05, metric("val/loss")) == pytest.approx(known)
 
 
 def test_later_runs_change_no_decision_and_no_report():
@@ -188,10 +188,7 @@ def test_it_is_marked_in_all_forms(tmp_path, capsys, monkeypatch):
     shown = " ".join(capsys.readouterr().out.split())
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     for form in map(unescape, (shown, page, text)):
-        assert (
-            sentence in form
-            and "stopped before the last seed, for it was worse: placement=post" in form
-        )
+        assert sentence in form and "post: worse, stopped before the last seed" in form
     assert (
         '<li class="stopped"><span class="tag">stopped early</span>' in page
         and "placement=post (stopped early)" in page
@@ -229,7 +226,10 @@ def test_the_loop_leaves_out_what_is_stopped():
 @pytest.mark.parametrize(
     ("more", "fault"),
     [
-        ({"stop": {"after": 5}}, "study.stop.after: must leave seeds to spare; got 5 of 5 seeds."),
+        (
+            {"stop": {"after": 5}},
+            "study.stop.after: must be below the number of seeds; got 5 of 5 seeds.",
+        ),
         ({"stop": {"after": 1}}, "study.stop.after: must be at least 2 seeds; got 1."),
         (
             {"stop": {"alpha": 2.0}},
@@ -247,5 +247,5 @@ def test_the_loop_leaves_out_what_is_stopped():
 )
 def test_rules_that_cannot_be_kept(more, fault):
     node = {"factors": {"placement": ["post"]}, "baseline": {"placement": "pre"}} | more
-    found = messages(question.faults(node))
+    found = messages(study_node.faults(node))
     assert len(found) == 1 and found[0].startswith(fault), found

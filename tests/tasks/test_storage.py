@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from tasks.study import storage
-from tasks.study.storage import opened
+from tasks.study.storage import open_storage
 from xformer_kit.registry import ConfigError
 
 
@@ -24,7 +24,7 @@ def test_a_storage_that_is_none_is_refused(tmp_path, monkeypatch):
         with pytest.raises(
             ConfigError, match=r"^study\.storage: .* cannot be used as a search's storage: "
         ) as error:
-            opened(where)
+            open_storage(where)
         assert "\n" not in str(error.value)
 
 
@@ -41,8 +41,8 @@ def test_a_database_that_another_process_is_making_is_opened_behind_it(tmp_path,
         return real(where, **options)
 
     monkeypatch.setattr(optuna.storages, "RDBStorage", late)
-    monkeypatch.setattr(storage, "A_LOOK", 0.0)
-    assert opened("sqlite:///new.db").get_all_studies() == [] and len(asked) == 3
+    monkeypatch.setattr(storage, "ATTEMPT_INTERVAL", 0.0)
+    assert open_storage("sqlite:///new.db").get_all_studies() == [] and len(asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_database_without_its_driver_says_what_to_install(monkeypatch, where, 
     # SQLAlchemy 2.1 takes the first of them, 2.0 the second
     monkeypatch.setattr("builtins.__import__", _without(("psycopg", "psycopg2"), __import__))
     with pytest.raises(ConfigError) as error:
-        opened(where)
+        open_storage(where)
     assert way in str(error.value) and "word" not in str(error.value)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from tasks.study.state import A_LOOK, CLAIM, claim, claimed, lock
-from tasks.study.sweep import directory_word
+from tasks.study.state import ATTEMPT_INTERVAL, CLAIM, claim, claimed, lock
+from tasks.study.sweep import directory_override
 from tests import warm
 from tests.driving import environment, gone, last_step
 
@@ -91,21 +91,21 @@ def test_all_runs_are_there_once(done):
 
 @pytest.mark.parametrize("key", ["5434927229e53284", "0123456789012345", "7dbab1d544529a5b"])
 def test_a_key_that_reads_as_a_number_names_its_directory(key):
-    (word,) = OverridesParser.create().parse_overrides([directory_word(key)])
+    (word,) = OverridesParser.create().parse_overrides([directory_override(key)])
     assert word.value() == key
 
 
 def test_finished_runs_are_not_repeated_and_seeds_are_added(copy):
     before = finals(copy)
-    assert "4 runs, of which 4 are there already" in ask(copy)
-    assert "6 runs, of which 4 are there already" in ask(copy, "study.seeds=3")
+    assert "4 runs, of which 4 are done already" in ask(copy)
+    assert "6 runs, of which 4 are done already" in ask(copy, "study.seeds=3")
     after = finals(copy)
     assert len(after) == 6 and before.items() <= after.items() and set(begun(copy).values()) == {1}
 
 
 def test_another_study_takes_the_runs_that_it_shares(copy):
     said = ask(copy, "study.name=other", "study.factors={placement:[output]}", "study.seeds=1")
-    assert "2 runs, of which 1 are there already" in said
+    assert "2 runs, of which 1 are done already" in said
     assert len(finals(copy)) == 5
 
 
@@ -130,7 +130,7 @@ def test_a_run_that_was_killed_between_its_last_step_and_its_summary_is_finished
     before, (killed, *_) = finals(copy), sorted(runs(copy))
     for file in ("summary.json", "ended.json"):
         (killed / file).unlink(missing_ok=True)
-    assert "4 runs, of which 3 are there already" in ask(copy)
+    assert "4 runs, of which 3 are done already" in ask(copy)
     assert finals(copy) == before and begun(copy) == {
         run.name: 1 + (run == killed) for run in runs(copy)
     }
@@ -181,8 +181,8 @@ def test_looking_at_a_run_does_not_keep_others_from_it(tmp_path):
         assert mine and not second and claimed(tmp_path)
     with open(tmp_path / CLAIM) as one, open(tmp_path / CLAIM) as two:
         assert lock(one, shared=True) and lock(two, shared=True)
-        threading.Timer(A_LOOK, one.close).start()
-        threading.Timer(A_LOOK, two.close).start()
+        threading.Timer(ATTEMPT_INTERVAL, one.close).start()
+        threading.Timer(ATTEMPT_INTERVAL, two.close).start()
         with claim(tmp_path) as mine:
             assert mine
 
@@ -198,7 +198,7 @@ def test_a_run_that_diverges_is_told_with_its_step_and_not_repeated(copy):
     assert "optim.lr=1e+18 seed 0: diverged at " in said
     ended = [json.loads(p.read_text()) for p in (copy / "outputs" / "runs").glob("*/ended.json")]
     assert [one["code"] for one in ended] == [3] and ended[0]["step"] >= 1
-    assert "2 runs, of which 2 are there already" in ask(copy, *wild)
+    assert "2 runs, of which 2 are done already" in ask(copy, *wild)
 
 
 def test_a_metric_that_runs_do_not_have_is_told_with_those_they_have(copy):

@@ -210,7 +210,7 @@ def test_seeds_are_taken_together_and_compared_pair_by_pair(capsys, pool):
     assert swapped["verdicts"][0]["difference"]["mean"] == pytest.approx(-by_hand.mean)
 
 
-def test_one_common_seed_shows_nothing_about_others(capsys, pool):
+def test_at_most_one_common_seed_is_not_tested(capsys, pool):
     _, page, _ = output(
         capsys,
         "compare",
@@ -219,7 +219,7 @@ def test_one_common_seed_shows_nothing_about_others(capsys, pool):
         "--metric",
         "val/perplexity",
     )
-    assert "at the one seed in common, which shows nothing about others" in page
+    assert "at the only common seed; no test is possible" in page
     assert "val/loss" not in page
     _, page, _ = output(capsys, "compare", pool["baseline", 0], pool["placement=post", 1])
     assert "have no finished seed in common" in page
@@ -228,13 +228,13 @@ def test_one_common_seed_shows_nothing_about_others(capsys, pool):
     assert " B" not in page
 
 
-def test_a_twin_begins_a_group_of_its_own_and_has_the_very_same_figures(capsys, pool):
+def test_a_duplicate_run_begins_a_new_group_with_identical_values(capsys, pool):
     for seed in (0, 1):
         shutil.copytree(pool["baseline", seed], f"again{seed}")
     found = data(capsys, "compare", pool["baseline", 0], pool["baseline", 1], "again0", "again1")
     assert [group["name"] for group in found["groups"]] == ["A", "B"]
     assert found["verdicts"][0]["sentence"].startswith(
-        "B and A have the very same figures at all 2 seeds"
+        "B and A have identical values at all 2 seeds"
     )
 
 
@@ -247,7 +247,7 @@ def test_a_run_that_diverged_is_named_and_not_averaged(capsys, pool):
     assert found["groups"][1]["diverged"] == {"1": 3}
     assert list(found["groups"][1]["values"]["val/loss"]) == ["0"]
     assert (
-        "1 of the 2 runs of placement=post diverged, seed 1 at step 3"
+        "1 of 2 runs of placement=post diverged (seed 1 at step 3)"
         in found["verdicts"][0]["sentence"]
     )
 

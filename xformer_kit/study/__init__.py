@@ -1,1 +1,1 @@
-"""A question becomes fair runs, and their runs an answer."""
+"""Studies: from a question and a config to runs, statistics and a report."""

@@ -1,52 +1,48 @@
-"""The answer of a study: a sentence for each variant and one for all.
+"""The answer of a study: a headline, and one sentence for each variant.
 
-A variant is better or worse only where its p after Holm's correction is at most alpha = 1 - level.
-Where it is not, nothing is claimed but what so many seeds could have seen. Runs that diverged,
-failed or have not finished are named.
+A variant is better or worse only if its Holm-corrected p-value is at most alpha = 1 - level.
+Otherwise the difference is not significant, and the sentence gives the minimum detectable effect.
+Runs that diverged, failed or have not finished are listed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xformer_kit.study.factorial import Effect
 from xformer_kit.study.metric import Metric, format_p, metric
-from xformer_kit.study.power import detectable, seeds_needed
 from xformer_kit.study.statistics import (
-    ALPHA,
-    SMALL,
-    Estimate,
     PairedDifference,
-    divergence,
-    equivalence,
+    divergence_p,
+    equivalence_p,
     holm,
-    magnitude,
     paired,
-    significant,
 )
+from xformer_kit.study.wording import Wording
 
-MANY = 1000  # seeds: nobody runs more
+MAX_EFFECTS = 4  # variants of one outcome whose effect sizes are in the headline
+UNCLEAR = {"none", "null", "true", "false"}  # levels that need the name of their factor
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one variant, seed by seed."""
+    """The runs of one variant by seed."""
 
     name: str  # placement=post
-    values: Mapping[int, float]  # seed -> figure of a run that finished
+    values: Mapping[int, float]  # seed -> metric of a finished run
     diverged: Mapping[int, int] = field(default_factory=dict)  # seed -> step
     unfinished: Sequence[int] = ()  # seeds
     failed: Sequence[int] = ()  # seeds
-    left_out: Sequence[int] = ()  # seeds at which it was not run, for it was stopped
-    stopped: str = ""  # the sentence on that
+    left_out: Sequence[int] = ()  # seeds that are not run because the variant was stopped
+    stopped: str = ""  # the sentence on the stop; empty if the variant was not stopped
 
     @property
     def ended(self) -> int:
-        """Runs of which it is known whether they diverge."""
+        """Number of runs that finished or diverged."""
         return len(self.values) + len(self.diverged)
 
     @property
-    def lost(self) -> tuple[int, int]:
-        """How many of how many runs diverged."""
+    def diverged_of(self) -> tuple[int, int]:
+        """(number of runs that diverged, number of runs that finished or diverged)."""
         return len(self.diverged), self.ended
 
     @property
@@ -56,23 +52,24 @@ class Runs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One variant against the baseline. outcome: better, worse, equivalent (within the margin),
-    unseen (no difference was seen), diverged (none of its runs has a figure, for they diverged),
-    stopped (before its last seed, so that it is not tested) or unknown (no seed, or one, in
-    common).
+    """One variant against the baseline.
+
+    outcome: better, worse, equivalent (within the margin), not significant, diverged (no run has a
+    value because all diverged), stopped (before its last seed, so it is not tested) or unknown
+    (at most one common seed).
     """
 
     name: str
     outcome: str
     difference: PairedDifference
-    p: float | None  # of no difference, after Holm
-    p_margin: float | None  # of a difference as large as the margin, after Holm
+    p: float | None  # of no difference, Holm-corrected
+    p_margin: float | None  # of a difference as large as the margin, Holm-corrected
     sentence: str
 
 
 @dataclass(frozen=True)
 class StudyAnswer:
-    """The study in a sentence, and each variant in one."""
+    """The headline, and the verdict on each variant."""
 
     sentence: str
     verdicts: list[Verdict]
@@ -84,17 +81,20 @@ def answer(
     measured: Metric | str,
     *,
     margin: float | None = None,
+    reference: str = "",
 ) -> StudyAnswer:
-    """Every variant against the baseline over common seeds. margin: a difference in the metric
-    below which variants count as equal; without one, equality is never claimed. The p-values of all
-    variants are one family, those of equality another.
+    """Compares every variant with the baseline over common seeds.
+
+    margin: a difference in the metric below which variants count as equivalent; without one,
+    equivalence is not tested. reference: name of the baseline in the headline, by default its own.
+    The p-values of all variants are one family, those of equivalence another.
     """
     measured = metric(measured)
     tests = [(runs, paired(baseline.values, runs.values)) for runs in variants]
-    # A variant that was stopped stands as a test that was not passed.
+    # A variant that was stopped counts as a test that was not significant.
     ps = holm([1.0 if runs.stopped else d.p for runs, d in tests])
-    ps_margin = holm([_equal(runs, d, margin) for runs, d in tests])
-    words = Words(measured, margin, family=sum(p is not None for p in ps))
+    ps_margin = holm([_equivalence_p(runs, d, margin) for runs, d in tests])
+    wording = Wording(measured, margin, family=sum(p is not None for p in ps))
     verdicts = []
     for (runs, d), p, p_margin in zip(tests, ps, ps_margin, strict=True):
         if runs.stopped:
@@ -102,221 +102,147 @@ def answer(
         elif runs.diverged and not runs.values:
             outcome, first = "diverged", []
         else:
-            outcome = words.outcome(d, p, p_margin)
-            first = [words.compared(runs.name, baseline.name, outcome, d, p, p_margin)]
-        verdicts.append(
-            Verdict(
-                runs.name, outcome, d, p, p_margin, " ".join([*first, *missing(runs, baseline)])
-            )
-        )
-    return StudyAnswer(_summary([baseline, *variants], verdicts, measured, margin), verdicts)
+            outcome = wording.outcome(d, p, p_margin)
+            first = [wording.compared(runs.name, baseline.name, outcome, d, p, p_margin)]
+        sentence = " ".join([*first, *missing_runs(runs, baseline)])
+        verdicts.append(Verdict(runs.name, outcome, d, p, p_margin, sentence))
+    return StudyAnswer(
+        _headline(baseline, variants, verdicts, wording, reference or baseline.name), verdicts
+    )
 
 
-def _equal(runs: Runs, difference: PairedDifference, margin: float | None) -> float | None:
+def _equivalence_p(runs: Runs, difference: PairedDifference, margin: float | None) -> float | None:
     if not margin or difference.count < 2:
         return None
-    return 1.0 if runs.stopped else equivalence(difference, margin)
+    return 1.0 if runs.stopped else equivalence_p(difference, margin)
 
 
 def effect_sentences(effects: Sequence[Effect], measured: Metric | str) -> list[str]:
-    """Main effects and interactions of a factorial design, each in a sentence; their p-values are
-    one family.
-    """
+    """A sentence for each main effect and interaction; their p-values are one family."""
     ps = holm([effect.difference.p for effect in effects])
-    words = Words(metric(measured), None, family=sum(p is not None for p in ps))
-    return [_effect_sentence(effect, p, words) for effect, p in zip(effects, ps, strict=True)]
+    wording = Wording(metric(measured), None, family=sum(p is not None for p in ps))
+    return [_effect_sentence(effect, p, wording) for effect, p in zip(effects, ps, strict=True)]
 
 
-def _effect_sentence(effect: Effect, p: float | None, words: "Words") -> str:
+def _effect_sentence(effect: Effect, p: float | None, wording: Wording) -> str:
     d, names = effect.difference, effect.names
-    outcome = words.outcome(d, p)
+    outcome = wording.outcome(d, p)
     if effect.method == "not crossed":
-        return f"Of {effect.name} these runs show nothing: no combination has all of its levels."
-    if len(names) == 1:
-        text = words.compared(names[0], f"{effect.factors[0]}={effect.baseline[0]}", outcome, d, p)
-    elif outcome == "unseen" and d.sd:
-        text = words.unseen(f"No interaction of {effect.name}", d, p)
-    else:
-        text = words.compared(
-            f"{names[0]} and {names[1]} together", "their effects apart", outcome, d, p, be="are"
-        )
-    return text + _basis(effect)
-
-
-def missing(runs: Runs, baseline: Runs | None = None) -> list[str]:
-    """Sentences on runs of a variant that have no figure; with the baseline, whether it diverges as
-    often.
-    """
-    found = []
-    if runs.diverged:
-        lost = sorted(runs.diverged.items())
-        where = ", ".join(f"seed {seed} at step {step:,}" for seed, step in lost)
-        beside = ""
-        if baseline is not None and baseline.ended:
-            p = format_p(divergence(baseline.lost, runs.lost))
-            share = "{} of {}".format(*baseline.lost)
-            beside = f"; of {baseline.name} {share} (Fisher's exact test, {p})"
-        found.append(
-            f"{len(lost)} of the {runs.ended} runs of {runs.name} diverged, {where}{beside}."
-        )
-    for seeds, one, several in (
-        (runs.failed, "has failed", "have failed"),
-        (runs.unfinished, "is not finished", "are not finished"),
-    ):
-        if seeds:
-            verb, noun = (several, "seeds") if len(seeds) > 1 else (one, "seed")
-            which = f"{noun} {', '.join(map(str, sorted(seeds)))}"
-            found.append(f"{len(seeds)} of {runs.total} runs {verb} ({which}): this is partial.")
-    return found
-
-
-@dataclass(frozen=True)
-class Words:
-    """A difference in words, for one metric and one family of comparisons."""
-
-    measured: Metric
-    margin: float | None
-    family: int  # comparisons whose p-values are corrected together
-
-    def outcome(
-        self, difference: PairedDifference, p: float | None, p_margin: float | None = None
-    ) -> str:
-        if p is None:
-            return "unknown"
-        if significant(p):
-            return self.measured.side(difference.mean)
-        return "equivalent" if significant(p_margin) else "unseen"
-
-    def compared(
-        self,
-        name: str,
-        other: str,
-        outcome: str,
-        d: PairedDifference,
-        p: float | None,
-        p_margin: float | None = None,
-        be: str = "is",
-    ) -> str:
-        margin = self.measured.as_given(self.margin) if self.margin else ""
-        within = f", within the margin of {margin}" if significant(p_margin) else ""
-        if d.method not in ("t", "bootstrap"):
-            return self._without_t(name, other, d, p, within, be)
-        if outcome in ("better", "worse"):
-            size, interval = self._estimate(magnitude(d))
-            return (
-                f"{name} {be} {outcome} than {other} by {size} ({interval}, {d.count} seeds,"
-                f" {self._p(p)}){within and ', yet' + within[1:]}."
-            )
-        if outcome == "no worse":
-            of = f"that it is worse by as much, {self._p(p_margin)}"
-            return (
-                f"{name} {be} no worse than {other} by the margin of {margin}"
-                f" ({self._measured(d)}; {of})."
-            )
-        if outcome == "equivalent":
-            of = f"of a difference that large, {self._p(p_margin)}"
-            return f"{name} and {other} are equivalent{within[1:]} ({self._measured(d)}; {of})."
-        return self.unseen(f"No difference between {name} and {other}", d, p)
-
-    def _without_t(
-        self, name: str, other: str, d: PairedDifference, p: float | None, within: str, be: str
-    ) -> str:
-        if d.method == "no seed":
-            return f"{name} and {other} have no finished seed in common: they are not compared."
-        if d.method == "equal":
-            return (
-                f"{name} and {other} have the very same figures at all {d.count} seeds: no"
-                f" difference shows{within}."
-            )
-        way = f"{name} equals {other}"
-        if d.mean:
-            size = self.measured.format(abs(d.mean))
-            way = f"{name} {be} {self.measured.side(d.mean)} than {other} by {size}"
-        if d.method == "one seed":
-            return (
-                f"{way} at the one seed in common, which shows nothing about others: run at least"
-                " 5."
-            )
-        few = "" if significant(p) else ": too few seeds to decide"
-        return f"{way} at each of {d.count} seeds alike (sign test, {self._p(p)}{few}){within}."
-
-    def unseen(self, what: str, d: PairedDifference, p: float | None) -> str:
-        """With what was measured, and what could have been seen."""
-        return f"{what} was seen ({self._measured(d)}, {self._p(p)}): {self._power(d)}."
-
-    def _measured(self, d: PairedDifference) -> str:
-        mean, interval = self._estimate(d)
-        return f"difference {mean}, {interval}, {d.count} seeds"
-
-    def _p(self, p: float) -> str:
-        return format_p(p, SMALL) + " after Holm" * (self.family > 1)
-
-    def _estimate(self, found: PairedDifference | Estimate) -> tuple[str, str]:
-        text, span = self.measured.estimate(found, unit=True)
-        return text, f"95 % interval {span}"
-
-    def _power(self, d: PairedDifference) -> str:
-        """With 5 seeds a difference of 0.012 could have been seen; for 0.006 run 15.
-
-        The second figure is the margin, or half of the first: never the difference that was
-        measured, whose power adds nothing to its p (Hoenig and Heisey, 2001).
-        """
-        alpha = ALPHA / max(1, self.family)  # what the first of a family has to pass
-        seen = detectable(d.sd, d.count, alpha=alpha)
-        least = self.measured.up(seen)
-        goal = self.margin or least / 2
-        text = (
-            f"with {d.count} seeds a difference of {self.measured.format(least)}"
-            " could have been seen"
-        )
-        if goal >= seen:
-            return text
-        need = seeds_needed(d.sd, goal, alpha=alpha)
         return (
-            f"{text}; for {self.measured.as_given(goal)} run"
-            f" {need if need <= MANY else f'more than {MANY:,}'}"
+            f"{effect.name} cannot be estimated: no combination of the other factors was run at all"
+            " of its levels."
         )
+    if len(names) == 1:
+        reference = f"{effect.factors[0]}={effect.baseline[0]}"
+        text = wording.compared(names[0], reference, outcome, d, p)
+    elif outcome == "not significant" and d.sd:
+        text = wording.not_significant(f"The interaction of {effect.name}", d, p)
+    else:
+        together, apart = f"{names[0]} and {names[1]} together", "the sum of their separate effects"
+        text = wording.compared(together, apart, outcome, d, p, be="are")
+    return text + _combinations_used(effect)
 
 
-def _basis(effect: Effect) -> str:
+def _combinations_used(effect: Effect) -> str:
     share = f"{effect.used} of {effect.combinations} combinations"
     text = f" Averaged over {share} of the other factors"
     if effect.method == "additive":
-        text = f" From {share}, as if no factors interacted"
-    if lost := effect.seeds - effect.difference.count:
-        text += f"; {lost} of {effect.seeds} seeds left out, for runs are missing"
+        text = f" Fitted to {share}, assuming no interactions"
+    if missing := effect.seeds - effect.difference.count:
+        text += f"; {missing} of {effect.seeds} seeds left out because runs are missing"
     return f"{text}."
 
 
-def _summary(
-    every: Sequence[Runs], verdicts: list[Verdict], measured: Metric, margin: float | None
+def missing_runs(runs: Runs, baseline: Runs | None = None) -> list[str]:
+    """Sentences on runs of a variant that have no value; with the baseline, also the test of
+    whether both diverge equally often.
+    """
+    sentences = []
+    if runs.diverged:
+        steps = ", ".join(
+            f"seed {seed} at step {step:,}" for seed, step in sorted(runs.diverged.items())
+        )
+        test = ""
+        if baseline is not None and baseline.ended:
+            p = format_p(divergence_p(baseline.diverged_of, runs.diverged_of))
+            share = "{} of {} runs".format(*baseline.diverged_of)
+            test = f"; {share} of {baseline.name} diverged (Fisher's exact test, {p})"
+        count = len(runs.diverged)
+        sentences.append(f"{count} of {runs.ended} runs of {runs.name} diverged ({steps}){test}.")
+    for seeds, status in ((runs.failed, "failed"), (runs.unfinished, "not finished")):
+        if seeds:
+            noun = "seed" if len(seeds) == 1 else "seeds"
+            which = f"{noun} {', '.join(map(str, sorted(seeds)))}"
+            sentences.append(
+                f"{len(seeds)} of {runs.total} runs {status} ({which}): this result is partial."
+            )
+    return sentences
+
+
+def _headline(
+    baseline: Runs,
+    variants: Sequence[Runs],
+    verdicts: list[Verdict],
+    wording: Wording,
+    reference: str,
 ) -> str:
-    """Which variants are better, worse, equivalent, and of which nothing was seen."""
-    groups = {
-        "better": "better",
-        "worse": "worse",
-        "equivalent": f"equivalent within {measured.as_given(margin) if margin else ''}",
-        "unseen": "no difference was seen",
-        "stopped": "stopped before the last seed, for it was worse",
-        "unknown": "not compared",
-    }
-    components = []
-    for outcome, text in groups.items():
-        chosen = [v for v in verdicts if v.outcome == outcome]
-        if outcome in ("better", "worse"):  # the largest difference first
-            chosen.sort(key=lambda v: -abs(v.difference.mean))
-        if chosen:
-            components.append(f"{text}: {_names(v.name for v in chosen)}")
-    lost = ["{} ({} of {})".format(runs.name, *runs.lost) for runs in every if runs.diverged]
-    if lost:
-        components.append(f"diverged: {', '.join(lost)}")
+    """placement=post is worse than pre by 0.56 nats (95 % CI 0.55 to 0.57); sandwich and output: no
+    significant difference.
+    """
+    if not verdicts:
+        return f"There is no variant to compare with {reference}."
+    named = [reference] if "=" in reference else []
+    factor = _common_factor([*(verdict.name for verdict in verdicts), *named])
+    clauses = list(_effect_clauses(verdicts, wording, factor, reference.removeprefix(factor)))
+    for runs in (*variants, baseline):
+        if runs.diverged:
+            diverged = "{} of {} runs diverged".format(*runs.diverged_of)
+            clauses.append(f"{runs.name.removeprefix(factor)}: {diverged}")
+    every = (baseline, *variants)
     if unfinished := sum(len(runs.unfinished) + len(runs.failed) for runs in every):
-        total = sum(runs.total for runs in every)
-        components.append(f"partial, for {unfinished} of {total} runs have not finished")
-    found = "; ".join(components) or "there is nothing to compare"
-    return f"Against {every[0].name} in {measured.name}: {found}."
+        clauses.append(
+            f"partial: {unfinished} of {sum(runs.total for runs in every)} runs have not finished"
+        )
+    return f"{factor}{'; '.join(clauses)}."
 
 
-def _names(names: Iterable[str]) -> str:
-    """Names in a row; those of several factors, which hold commas, in quotes."""
-    return ", ".join(f"'{name}'" if "," in name else name for name in names)
+def _effect_clauses(
+    verdicts: list[Verdict], wording: Wording, factor: str, reference: str
+) -> Iterator[str]:
+    """A clause for each outcome. The baseline is named in the first one."""
+    than, to = f" than {reference}", f" from {reference}"
+    for outcome in ("better", "worse"):
+        chosen = [verdict for verdict in verdicts if verdict.outcome == outcome]
+        chosen.sort(key=lambda verdict: -abs(verdict.difference.mean))
+        for verdict in chosen[:MAX_EFFECTS]:
+            size = wording.effect(verdict.difference)
+            yield f"{_names([verdict], factor)} is {outcome}{than} by {size}"
+            than, to = "", ""
+        if len(chosen) > MAX_EFFECTS:
+            yield f"{len(chosen) - MAX_EFFECTS} more are {outcome}"
+    margin = wording.metric.as_given(wording.margin) if wording.margin else ""
+    for outcome, text in (
+        ("equivalent", f"equivalent within the margin of {margin}"),
+        ("not significant", f"no significant difference{to}"),
+        ("stopped", "worse, stopped before the last seed"),
+        ("unknown", "not tested"),
+    ):
+        if chosen := [verdict for verdict in verdicts if verdict.outcome == outcome]:
+            yield f"{_names(chosen, factor)}: {text}"
+
+
+def _common_factor(names: Sequence[str]) -> str:
+    """`placement=` if every name is a level of this factor that can be read without it."""
+    pairs = [name.partition("=") for name in names]
+    readable = all(
+        level[:1].isalpha() and level.lower() not in UNCLEAR and not {",", "="} & {*level}
+        for *_, level in pairs
+    )
+    return f"{pairs[0][0]}=" if readable and len({pair[0] for pair in pairs}) == 1 else ""
+
+
+def _names(verdicts: Sequence[Verdict], factor: str) -> str:
+    """a, b and c; names of several factors, which contain commas, in quotes."""
+    names = [verdict.name.removeprefix(factor) for verdict in verdicts]
+    *first, last = (f"'{name}'" if "," in name else name for name in names)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,9 +1,9 @@
-"""The budget: one size is made equal to the baseline's by turning a knob,
-found from the config only.
+"""Matches the budget of variants: one cost is made equal to the baseline's by adjusting one config
+key (the knob), without training.
 
-Parameters are those of the model on the meta device, FLOPs those of training over all tokens, each
-counted as the run's summary counts them. A knob that takes whole numbers cannot hit every target:
-what is missed is reported, and beyond the tolerance the variant is refused with the nearest sizes.
+Parameters are counted on the meta device, FLOPs are those of training over all tokens, both as in
+the run's summary. An integer knob cannot hit every target: the remaining difference is reported,
+and above the tolerance the variant is refused with the nearest values.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,22 +13,23 @@ from typing import NamedTuple
 from xformer_kit.registry import ConfigError, Fault, config_error, plain
 from xformer_kit.study.nodes import Config, Node
 
-SHOWN = {
+COST_NAMES = {
     "params": "parameters",
     "flops": "training FLOPs",
     "tokens": "tokens",
     "seconds": "seconds",
 }
-Off = Callable[[int], float | None]  # share by which a value of the knob misses the target
-Costs = Callable[[Config], float]  # config -> how much it has of what is matched
+# value of the knob -> relative difference to the target; None if a component refuses the value
+Off = Callable[[int], float | None]
+Costs = Callable[[Config], float]  # config -> its cost
 
 
 class Match(NamedTuple):
-    """A variant brought to the budget."""
+    """A variant with a matched budget."""
 
     config: Config
-    words: tuple[str, ...]  # the knob that was turned: ffn.width=342
-    off: float  # share by which it misses the baseline's
+    words: tuple[str, ...]  # overrides of the knob: ffn.width=342
+    off: float  # relative difference to the baseline's cost
 
 
 def matched(
@@ -38,64 +39,63 @@ def matched(
     costs: Costs,
     refused: Callable[[Config], list[Fault]],
 ) -> Match:
-    """The config with its knob turned so that it costs `target`. Raises ConfigError where nothing
-    comes near enough.
+    """The config with its knob adjusted so that its cost is `target`. Raises ConfigError if no
+    value is within the tolerance.
 
-    The cost grows with the knob, so the two whole numbers around the target are found by bisection;
-    where a component refuses one (a width must divide), its neighbours are tried.
+    The cost grows with the knob, so the two integers around the target are found by bisection; if a
+    component refuses one (a width must divide), its neighbours are tried.
     """
-    what, knob, tolerance = node["match"], node["by"], node["tolerance"]
+    matched_cost, knob, tolerance = node["match"], node["by"], node["tolerance"]
 
     @cache
     def off(value: int) -> float | None:
-        """Share by which a value misses the target; None where a component refuses it."""
-        changed = turned(config, knob, value)
+        """Relative difference to the target; None if a component refuses the value."""
+        changed = with_knob(config, knob, value)
         return None if refused(changed) else costs(changed) / target - 1
 
-    if (here := costs(config) / target - 1) == 0:
-        return Match(config, (), here)
+    if (current_off := costs(config) / target - 1) == 0:
+        return Match(config, (), current_off)
     low, high = _around(off, max(1, current(config, knob)))
     shares = {value: off(value) for value in _neighbours(off, low, high)}
     near = {value: share for value, share in shares.items() if share is not None}
     if not near:
         raise config_error(
             "study.budget",
-            f"no {knob} between {low} and {high} is one that the variant's components can have",
+            f"the variant's components support no {knob} between {low} and {high}",
         )
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > tolerance:
-        raise ConfigError(_unmatched(what, knob, target, tolerance, near))
+        raise ConfigError(_unmatched(matched_cost, knob, target, tolerance, near))
     words = (
         f"{knob}={best}",
         *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []),
     )
-    return Match(turned(config, knob, best), words, near[best])
+    return Match(with_knob(config, knob, best), words, near[best])
 
 
 def _unmatched(
-    what: str, knob: str, target: float, tolerance: float, near: Mapping[int, float]
+    cost: str, knob: str, target: float, tolerance: float, near: Mapping[int, float]
 ) -> Fault:
     nearest = sorted(near, key=lambda value: abs(near[value]))[:2]
     tried = " and ".join(f"{knob}={value} is off by {_percent(near[value])}" for value in nearest)
-    # Without decimals where there are three digits without them.
-    shown = f"{target:,.0f}" if target >= 100 else f"{target:.3g}"
-    other = ", or turn another knob" * (knob != "trainer.max_steps")
+    target_text = f"{target:,.0f}" if target >= 100 else f"{target:.3g}"
+    other = ", or adjust another key with study.budget.by" * (knob != "trainer.max_steps")
     return Fault(
         "study.budget",
-        f"the {SHOWN[what]} of the baseline, {shown}, cannot be matched within"
+        f"the {COST_NAMES[cost]} of the baseline, {target_text}, cannot be matched within"
         f" {100 * tolerance:g} % by {knob}: {tried}",
         fix=f"Raise study.budget.tolerance{other}.",
     )
 
 
 def _percent(share: float) -> str:
-    """With one decimal, or as many as it takes to be no zero."""
+    """In percent, with one decimal or one significant digit."""
     number = 100 * share
     return f"{number:+.1f} %" if abs(number) >= 0.05 else f"{number:+.1g} %"
 
 
-def turned(config: Config, knob: str, value: int) -> Config:
-    """The config with another value of the knob."""
+def with_knob(config: Config, knob: str, value: int) -> Config:
+    """The config with this value of the knob."""
     changed = plain(config)
     group, _, key = knob.partition(".")
     changed[group] = {**changed[group], key: value}
@@ -104,18 +104,16 @@ def turned(config: Config, knob: str, value: int) -> Config:
     return changed
 
 
-def lengthened(config: Config, tokens: float, per_step: float) -> tuple[Config, float]:
-    """The config with the optimizer steps that come nearest to so many tokens, and the share by
-    which they miss it.
+def with_tokens(config: Config, tokens: float, per_step: float) -> tuple[Config, float]:
+    """The config with the optimizer steps nearest to a number of training tokens, and their
+    relative difference to it.
     """
     steps = max(1, round(tokens / per_step))
-    return turned(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
+    return with_knob(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
 
 
 def current(config: Config, knob: str) -> int:
-    """Where the search begins: the knob's value, or for a width that is not given four times the
-    channels.
-    """
+    """The knob's value in the config; 4 * model.dim for an ffn.width that is not set."""
     group, _, key = knob.partition(".")
     value = config[group].get(key)
     if value is None and knob == "ffn.width":
@@ -124,7 +122,7 @@ def current(config: Config, knob: str) -> int:
 
 
 def _around(off: Off, start: int) -> tuple[int, int]:
-    """Two values between which the target lies, from where the search begins."""
+    """Two neighbouring values around the target; the search begins at `start`."""
     low = high = start
     while (found := _nearest(off, low)) is not None and found > 0 and low > 1:
         low //= 2
@@ -139,12 +137,12 @@ def _around(off: Off, start: int) -> tuple[int, int]:
     return low, high
 
 
-REACH = 64  # values on either side of one that is refused
+MAX_DISTANCE = 64  # values that are tried on either side of a refused one
 
 
 def _nearest(off: Off, value: int) -> float | None:
-    """What the nearest value that is not refused misses."""
-    for step in range(REACH):
+    """`off` of the nearest value that is not refused; None if there is none."""
+    for step in range(MAX_DISTANCE):
         for near in {value + step, value - step}:
             if near > 0 and (found := off(near)) is not None:
                 return found
@@ -152,8 +150,8 @@ def _nearest(off: Off, value: int) -> float | None:
 
 
 def _neighbours(off: Off, low: int, high: int) -> list[int]:
-    """The values around the target: on either side the nearest that is not refused."""
-    below, above = range(low, max(0, low - REACH), -1), range(high, high + REACH)
+    """The nearest values around the target that are not refused."""
+    below, above = range(low, max(0, low - MAX_DISTANCE), -1), range(high, high + MAX_DISTANCE)
     return [
         next((v for v in values if off(v) is not None), end)
         for values, end in ((below, low), (above, high))

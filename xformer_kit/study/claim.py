@@ -1,14 +1,13 @@
-"""Whether a published claim held in these runs.
+"""Whether a published claim holds in the runs of a study.
 
-A claim names two variants and what is expected of them; it is data, written before the runs:
+A claim names two variants and the expected relation; it is written before the runs:
 
-    expect: {variant: placement=post, is: worse, than: baseline}   # worse, better, equal or
-    no_worse; than: by default baseline
+    expect: {variant: placement=post, is: worse, than: baseline}
 
-It holds where the runs show it at p <= alpha, it does not hold where they show the opposite, and
-otherwise they do not
-decide: too few runs prove nothing against a claim. Several expectations are one claim, which holds
-where all of them do.
+`is` is worse, better, equal or no_worse; `than` is the baseline by default. The claim holds if the
+expected relation is significant (p <= alpha), and it does not hold if the opposite is significant.
+Otherwise it is not decided: too few runs prove nothing against a claim. A list of expectations is
+one claim, which holds if all of them do.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,28 +15,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, choices, listed, shown
-from xformer_kit.study.answer import Runs, Words, missing
+from xformer_kit.study.answer import Runs, missing_runs
 from xformer_kit.study.metric import Metric, format_p, metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.statistics import (
     ALPHA,
     PairedDifference,
-    beyond,
-    divergence,
-    equivalence,
+    divergence_p,
+    equivalence_p,
     holm,
+    one_sided_p,
     paired,
     significant,
 )
+from xformer_kit.study.wording import Wording
 
 HELD, NOT_HELD, OPEN = "held", "not held", "not decided"
-SAID = {
+OUTCOME_SENTENCES = {
     HELD: "The claim held.",
     NOT_HELD: "The claim did not hold.",
     OPEN: "The runs do not decide the claim.",
 }
-WITHIN = {"equal", "no_worse"}  # of a margin
-WAYS = ("worse", "better", "equal", "no_worse")
+WITHIN_MARGIN = {"equal", "no_worse"}  # relations that are tested with a margin
+RELATIONS = ("worse", "better", "equal", "no_worse")
 KEYS = {"variant", "is", "than"}  # of an expectation
 
 
@@ -48,39 +48,40 @@ class Claim:
     outcome: str
     sentence: str
     differences: tuple[PairedDifference, ...]  # variant - than, one for each expectation
-    ps: tuple[float | None, ...]  # of what decided, after Holm over the expectations
+    ps: tuple[float | None, ...]  # Holm-corrected p of each expectation's deciding test
 
 
-def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> list[Fault]:
-    """What is wrong with an expectation, or a list of them; `known`: the names of the variants, the
-    baseline among them.
-    """
-    place = "study.claim.expect"
+def faults(expect: Any, names: Sequence[str], baseline: str = "baseline") -> list[Fault]:
+    """The faults of an expectation or a list of them. names: those of all variants."""
+    path = "study.claim.expect"
     if not isinstance(expect, list):
-        return list(_of_expectation(expect, place, known, baseline))
+        return list(_expectation_faults(expect, path, names, baseline))
     if not expect:
-        return [Fault(place, "names no variant", fix="Try {variant: ..., is: worse}.")]
-    each = (_of_expectation(one, f"{place}[{i}]", known, baseline) for i, one in enumerate(expect))
+        return [Fault(path, "names no variant", fix="Try {variant: ..., is: worse}.")]
+    each = (
+        _expectation_faults(one, f"{path}[{i}]", names, baseline) for i, one in enumerate(expect)
+    )
     return [fault for found in each for fault in found]
 
 
-def _of_expectation(one: Any, path: str, known: Sequence[str], baseline: str) -> Iterator[Fault]:
+def _expectation_faults(
+    one: Any, path: str, names: Sequence[str], baseline: str
+) -> Iterator[Fault]:
     if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= KEYS:
-        yield Fault(
-            path, f"must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}", got=shown(one)
-        )
+        rule = f"must be {{variant: ..., is: {'|'.join(RELATIONS)}, than: ...}}"
+        yield Fault(path, rule, got=shown(one))
         return
-    names = {"than": baseline} | dict(one)
+    pair = {"than": baseline} | dict(one)
     for key in ("variant", "than"):
-        if (name := names[key]) not in known:
-            yield Fault(f"{path}.{key}", f"no variant is called {name!r}", fix=choices(name, known))
-    if one["is"] not in WAYS:
-        yield Fault(f"{path}.is", f"must be {listed(WAYS)}", got=shown(one["is"]))
-    if names["than"] == one["variant"]:
+        if (name := pair[key]) not in names:
+            yield Fault(f"{path}.{key}", f"no variant is called {name!r}", fix=choices(name, names))
+    if one["is"] not in RELATIONS:
+        yield Fault(f"{path}.is", f"must be {listed(RELATIONS)}", got=shown(one["is"]))
+    if pair["than"] == one["variant"]:
         yield Fault(path, f"compares {one['variant']} with itself")
 
 
-def held(
+def evaluate(
     expect: Node | Sequence[Node],
     runs: Mapping[str, Runs],
     measured: Metric | str,
@@ -88,137 +89,154 @@ def held(
     margin: float | None = None,
     baseline: str = "baseline",
 ) -> Claim:
-    """runs: name -> Runs of every variant that the claim names; `than` is `baseline` where the
-    claim leaves it out.
+    """Tests a claim. runs: name -> Runs of every variant; baseline: default of `than`.
 
-    worse, better: by the paired t over common seeds. A run that diverges has no figure, but to
-    diverge is worse: where one side diverges more often, Fisher's exact test is added to the t,
-    and the smaller p counts twice (Bonferroni). Where the two point to different sides at p <=
-    alpha, nothing is decided.
-    equal: by the two one-sided tests of the margin. It does not hold where the interval lies
-    outside the margin or one side diverges more often. Without a margin equality cannot be shown; a
-    difference can.
-    no_worse: by the one of the two that is about what is worse, so that what is better is no worse.
-    It does not hold where the interval lies beyond the margin on that side or the variant diverges
-    more often. Without a margin only what is better is known to be no worse. Raises ConfigError for
-    an expectation at fault.
+    worse, better: paired t test over common seeds. A run that diverged has no value, but diverging
+    is worse: if one side diverges more often, Fisher's exact test is added to the t test, and the
+    smaller p is doubled (Bonferroni). If both are significant in opposite directions, the claim is
+    not decided.
+    equal: two one-sided tests with the margin. It does not hold if the interval lies outside the
+    margin or one side diverges more often. Without a margin a difference can be shown, but not
+    equivalence.
+    no_worse: the one-sided test against a worse value (non-inferiority). It does not hold if the
+    interval lies beyond the margin on the worse side or the variant diverges more often. Without a
+    margin it holds only if the variant is better.
+
+    Raises ConfigError for a faulty expectation.
     """
     measured = metric(measured)
     if wrong := faults(expect, list(runs), baseline):
         raise ConfigError(wrong)
     tests = [
-        _Test(one["is"], runs[one["variant"]], runs[one.get("than", baseline)], measured, margin)
+        _ExpectationTest(
+            one["is"], runs[one["variant"]], runs[one.get("than", baseline)], measured, margin
+        )
         for one in ([expect] if isinstance(expect, Mapping) else expect)
     ]
-    ps, apart = holm([test.p for test in tests]), holm([test.difference.p for test in tests])
-    parts = [
-        test.decided(p, other, len(tests)) for test, p, other in zip(tests, ps, apart, strict=True)
+    ps = holm([test.p for test in tests])
+    p_differences = holm([test.difference.p for test in tests])
+    results = [
+        test.result(p, p_difference, len(tests))
+        for test, p, p_difference in zip(tests, ps, p_differences, strict=True)
     ]
-    outcomes = {outcome for outcome, _ in parts}
+    outcomes = {outcome for outcome, _ in results}
     outcome = next(one for one in (NOT_HELD, OPEN, HELD) if one in outcomes)
     return Claim(
         outcome,
-        f"{SAID[outcome]} {' '.join(text for _, text in parts)}",
+        f"{OUTCOME_SENTENCES[outcome]} {' '.join(text for _, text in results)}",
         tuple(test.difference for test in tests),
         tuple(ps),
     )
 
 
 @dataclass
-class _Test:
-    """One expectation: the direction that the runs show, and its p."""
+class _ExpectationTest:
+    """The test of one expectation: p, and the side (better or worse) of the variant."""
 
-    way: str
+    relation: str
     variant: Runs
     than: Runs
-    measured: Metric
+    metric: Metric
     margin: float | None
 
     def __post_init__(self):
         self.difference = d = paired(self.than.values, self.variant.values)
-        self.p_lost, self.by_loss = self._lost()
+        self.divergence_p, self.divergence_side = self._divergence()
         self.p, self.side = self._direction()
         self.by_margin = (
-            self.way in WITHIN and bool(self.margin) and d.count > 1 and not self._outside()
+            self.relation in WITHIN_MARGIN
+            and bool(self.margin)
+            and d.count > 1
+            and not self._outside_margin()
         )
-        if self.by_margin and self.way == "equal":
-            self.p = equivalence(d, self.margin)
+        if self.by_margin and self.relation == "equal":
+            self.p = equivalence_p(d, self.margin)
         elif self.by_margin:
-            self.p = beyond(d, self.margin, self.measured.sign)
+            self.p = one_sided_p(d, self.margin, self.metric.sign)
 
-    def _lost(self) -> tuple[float | None, str | None]:
-        """p that both diverge equally often, and the side of the variant by that; None if they
-        do.
+    def _divergence(self) -> tuple[float | None, str | None]:
+        """(p of equal divergence rates, side of the variant by divergence); None if the rates are
+        equal.
         """
-        (a, of_a), (b, of_b) = self.than.lost, self.variant.lost
+        (a, of_a), (b, of_b) = self.than.diverged_of, self.variant.diverged_of
         if not (of_a and of_b) or a * of_b == b * of_a:
             return None, None
-        p = divergence(self.than.lost, self.variant.lost)
+        p = divergence_p(self.than.diverged_of, self.variant.diverged_of)
         return p, "worse" if b / of_b > a / of_a else "better"
 
     def _direction(self) -> tuple[float | None, str | None]:
-        """p of no difference, by figures and divergence, and the side that the variant is on; None:
-        they disagree.
+        """(p of no difference in values and divergence, side of the variant); side None: both are
+        significant and disagree.
         """
-        d, lost = self.difference, self.p_lost
-        by_figures = None if d.p is None else self.measured.side(d.mean)
-        if lost is None:
-            return d.p, by_figures
+        d, by_divergence = self.difference, self.divergence_p
+        value_side = None if d.p is None else self.metric.side(d.mean)
+        if by_divergence is None:
+            return d.p, value_side
         if d.p is None:
-            return min(1.0, 2 * lost), self.by_loss
-        if by_figures != self.by_loss and max(d.p, lost) <= ALPHA / 2:
+            return min(1.0, 2 * by_divergence), self.divergence_side
+        if value_side != self.divergence_side and max(d.p, by_divergence) <= ALPHA / 2:
             return 1.0, None
-        return min(1.0, 2 * min(d.p, lost)), by_figures if d.p <= lost else self.by_loss
+        side = value_side if d.p <= by_divergence else self.divergence_side
+        return min(1.0, 2 * min(d.p, by_divergence)), side
 
-    def _outside(self) -> bool:
-        """Whether the difference is shown to be larger than the margin, or one side to diverge more
-        often; for what is to be no worse, on the side that is worse.
+    def _outside_margin(self) -> bool:
+        """Whether the interval lies outside the margin, or one side diverges significantly more
+        often; for no_worse only on the worse side.
         """
         d = self.difference
         ends = {} if d.low is None else {1: d.low, -1: -d.high}
         sides = {sign for sign, end in ends.items() if end > self.margin}
-        lost = self.p_lost is not None and 2 * self.p_lost <= ALPHA
-        if self.way == "equal":
-            return lost or bool(sides)
-        return (lost and self.by_loss == "worse") or self.measured.sign in sides
+        diverges = self.divergence_p is not None and 2 * self.divergence_p <= ALPHA
+        if self.relation == "equal":
+            return diverges or bool(sides)
+        return (diverges and self.divergence_side == "worse") or self.metric.sign in sides
 
-    def decided(self, p: float | None, apart: float | None, family: int) -> tuple[str, str]:
-        """p: of what decides; apart: of no difference. Both after Holm."""
-        shown, d = significant(p), self.difference
+    def result(self, p: float | None, p_difference: float | None, family: int) -> tuple[str, str]:
+        """(outcome, sentence). p: of the deciding test; p_difference: of no difference. Both are
+        Holm-corrected.
+        """
+        decided, d = significant(p), self.difference
         names = self.variant.name, self.than.name
-        if self.way in WITHIN:
-            outcome, seen = self._within(shown, significant(apart))
-        elif shown and self.side is not None:
-            outcome, seen = HELD if self.side == self.way else NOT_HELD, self.side
+        if self.relation in WITHIN_MARGIN:
+            outcome, relation = self._within_margin(decided, significant(p_difference))
+        elif decided and self.side is not None:
+            outcome = HELD if self.side == self.relation else NOT_HELD
+            relation = self.side
         else:
-            outcome, seen = OPEN, self._undecided
-        if shown and seen == self.by_loss and (d.p is None or self.p_lost < d.p):
-            text = "{} is {seen} than {}, for it diverges {often} often ({p})."
-            text = text.format(
-                *names, seen=seen, often="more" if seen == "worse" else "less", p=format_p(p)
+            outcome, relation = OPEN, self._undecided
+        if (
+            decided
+            and relation == self.divergence_side
+            and (d.p is None or self.divergence_p < d.p)
+        ):
+            often = "more" if relation == "worse" else "less"
+            text = (
+                f"{names[0]} is {relation} than {names[1]} because it diverges {often} often"
+                f" ({format_p(p)})."
             )
         else:
-            # What is better is not reported as within a margin, which it may well have left on that
-            # side.
-            p, p_margin = (apart, None if seen == "better" else p) if self.by_margin else (p, None)
-            words = Words(self.measured, self.margin, family)
-            text = words.compared(*names, seen, d, p, p_margin)
-            if self.by_margin and outcome == OPEN and seen in ("better", "worse"):
-                margin = self.measured.as_given(self.margin)
-                text += f" That may be more than the margin of {margin}, or less."
-        return outcome, " ".join([text, *missing(self.variant, self.than)])
+            # A better variant may be outside of the margin on the better side.
+            p_margin = p if self.by_margin and relation != "better" else None
+            wording = Wording(self.metric, self.margin, family)
+            p = p_difference if self.by_margin else p
+            text = wording.compared(*names, relation, d, p, p_margin)
+            if self.by_margin and outcome == OPEN and relation in ("better", "worse"):
+                margin = self.metric.as_given(self.margin)
+                text += f" Whether it exceeds the margin of {margin} is not decided."
+        return outcome, " ".join([text, *missing_runs(self.variant, self.than)])
 
     @property
     def _undecided(self) -> str:
-        return "unknown" if self.difference.p is None else "unseen"
+        return "unknown" if self.difference.p is None else "not significant"
 
-    def _within(self, shown: bool, differs: bool) -> tuple[str, str]:
-        one_sided = self.way == "no_worse"
+    def _within_margin(self, decided: bool, differs: bool) -> tuple[str, str]:
+        """(outcome, relation of the variant) of `equal` and `no_worse`."""
+        one_sided = self.relation == "no_worse"
         if not self.by_margin:
             held = one_sided and self.side == "better"
-            known = shown and self.side
+            known = decided and self.side
             return (HELD if held else NOT_HELD, self.side) if known else (OPEN, self._undecided)
-        side = self.measured.side(self.difference.mean) if differs else self._undecided
-        if shown and one_sided:
+        side = self.metric.side(self.difference.mean) if differs else self._undecided
+        if decided and one_sided:
             return HELD, side if differs else "no worse"
-        return (HELD, "equivalent") if shown else (OPEN, side)  # and not known by how much
+        return (HELD, "equivalent") if decided else (OPEN, side)

@@ -1,27 +1,25 @@
-"""The command line that continues a study, from the overrides that Hydra was given."""
+"""The command line that continues a study, from Hydra's overrides."""
 
 import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-OWN = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # which a study passes to Hydra by itself
+INTERNAL = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # set by the study itself
 
 
 def command(words: Iterable[str], *more: str) -> str:
-    """A line for the shell. `++key=value`, by which Hydra sets a key whether it exists or not, is
-    typed `key=value`; a word in `more` replaces the one of the same key.
+    """The shell command with these overrides. Hydra's `++key=value` becomes `key=value`; an
+    override in `more` replaces the one of the same key.
     """
-    keys = {*OWN, *(word.partition("=")[0] for word in more)}
+    keys = {*INTERNAL, *(word.partition("=")[0] for word in more)}
     plain = [word.removeprefix("++") for word in words]
     kept = [word for word in plain if word.partition("=")[0] not in keys]
     return shlex.join(["python", "train.py", *kept, *more])
 
 
 def from_here(line: str, folder: Path) -> str:
-    """The line, after a change of directory if the study was started from another one: outputs/
-    lies there.
-    """
+    """The command, preceded by `cd` if the study was started in another directory."""
     root = folder.resolve().parents[2]
     return (
         line

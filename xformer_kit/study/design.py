@@ -1,11 +1,10 @@
-"""Designs: which variants answer the question. A design chooses among the levels of the factors;
-the baseline is always one of them.
+"""Designs of experiments: which combinations of levels of the factors are the variants of a study.
+The baseline is always one of them.
 
-The statistics that a design allows: `one_at_a_time` gives the difference of each change to the
-baseline; `pairs`, whether two changes add up; `factorial` and `fractional`, the mean effect of a
-change over all others; `random`, a sample of the whole space; `ladder`, how the loss falls with
-size and data; `search`, the best point of a space, confirmed at seeds of which the search knew
-nothing.
+What a design estimates: `one_at_a_time`, the difference of each change to the baseline; `pairs`,
+the interactions of two changes; `factorial` and `fractional`, main effects averaged over the other
+factors; `random`, a sample of the whole space; `ladder`, scaling laws; `search`, the best point of
+a space, confirmed at seeds that the search did not use.
 """
 
 import itertools
@@ -21,51 +20,49 @@ from xformer_kit.study.nodes import Node
 
 @dataclass(frozen=True)
 class Rung:
-    """A size, and how long it is trained. `name`: model.dim=96 x10, ten tokens for each
+    """A model size and its number of training tokens. `name`: model.dim=96 x10, for 10 tokens per
     parameter.
     """
 
     name: str
     words: tuple[str, ...]  # overrides of the size
-    multiple: float  # tokens for each parameter
-    steps: int = 0  # optimizer steps that make so many tokens; 0 until the parameters are counted
+    multiple: float  # tokens per parameter
+    steps: int = 0  # optimizer steps for these tokens; 0 until the parameters are counted
 
 
 class Design:
-    """The variants of a study. Levels that a condition rules out are those of the baseline.
+    """Chooses the variants of a study. A factor whose condition is not met has its baseline level.
 
-    `adaptive`: variants other than the baseline are proposed one after another, from what became of
-    those before.
+    `adaptive`: variants other than the baseline are proposed one after another, depending on the
+    results of earlier ones.
     """
 
     adaptive = False
-    # variants other than the baseline that are taken of those chosen; None: all
+    # maximum number of variants other than the baseline; None: all chosen ones
     limit: int | None = None
 
     needs_factors = True
-    no_stop = ""  # why study.stop cannot leave seeds of a variant out
+    no_stop = ""  # why study.stop does not support the design; empty if it does
 
     def choose(self, factors: Factors) -> Iterator[Levels]:
-        """Variants other than the baseline, in the order in which they run; one may come twice."""
+        """Variants other than the baseline, in run order; duplicates are allowed."""
         raise NotImplementedError
 
     @classmethod
-    def cannot(cls, factors: Factors) -> str | None:
-        """Why the design cannot vary these factors."""
+    def unsupported(cls, factors: Factors) -> str | None:
+        """Why the design cannot vary these factors; None if it can."""
         return None
 
     def rungs(self) -> Iterable[Rung]:
-        """The sizes at which every variant is run; none where all have the one of the config."""
+        """The sizes at which every variant is run; empty if all have the size of the config."""
         return ()
 
-    def clashes(self, node: Node, factors: Factors) -> Iterator[str]:
-        """What else in a study's complete node contradicts the design, as sentences with their
-        config path.
-        """
+    def conflicts(self, node: Node, factors: Factors) -> Iterator[Fault]:
+        """Faults of other settings in the study's complete node that contradict the design."""
         yield from ()
 
 
-AVERAGES = (
+NO_STOP_OF_AVERAGES = (
     "averages effects over combinations at every seed, of which one that is stopped would take its"
     " seeds from all"
 )
@@ -76,26 +73,26 @@ def baseline(factors: Factors) -> Levels:
     return {name: factor.baseline for name, factor in factors.items()}
 
 
-def alone(factors: Factors, name: str, label: str) -> Levels:
-    """One change to the baseline, with the levels of other factors without which it cannot be
-    made.
+def single_change(factors: Factors, name: str, label: str) -> Levels:
+    """The baseline with one changed level, and with the levels of other factors that its condition
+    requires.
     """
     found = baseline(factors) | {name: label}
     for other, wanted in factors[name].when.items():
         if found[other] not in wanted:
-            found |= alone(factors, other, wanted[0]) | {name: label}
+            found |= single_change(factors, other, wanted[0]) | {name: label}
     return found
 
 
-def met(factors: Factors, levels: Levels) -> bool:
-    """Whether every factor that left its baseline may do so."""
+def conditions_met(factors: Factors, levels: Levels) -> bool:
+    """Whether the condition of every factor that is not at its baseline is met."""
     return all(
         levels[name] == factor.baseline or factor.active(levels) for name, factor in factors.items()
     )
 
 
-def stuck(factors: Factors) -> list[str]:
-    """Factors that wait for each other: each may leave its baseline only when another one has."""
+def unreachable(factors: Factors) -> list[str]:
+    """Factors with circular conditions, which can never leave their baseline."""
     free = dict[str, None]()
     for _ in factors:
         free |= dict.fromkeys(
@@ -109,13 +106,14 @@ def stuck(factors: Factors) -> list[str]:
     return [name for name in factors if name not in free]
 
 
-def distinct(design: Design, factors: Factors, left_out: Sequence[Levels] = ()) -> list[Levels]:
-    """The baseline and the variants that a design chooses, each once, but for those that have what
-    is left out.
+def distinct(design: Design, factors: Factors, excluded: Sequence[Levels] = ()) -> list[Levels]:
+    """The baseline and the variants of a design, without duplicates and without those that contain
+    an excluded combination.
     """
     found = {tuple(baseline(factors).items()): None}
     for levels in design.choose(factors):
-        if met(factors, levels) and not any(some.items() <= levels.items() for some in left_out):
+        allowed = not any(some.items() <= levels.items() for some in excluded)
+        if allowed and conditions_met(factors, levels):
             found.setdefault(tuple(levels.items()))
         if design.limit is not None and len(found) > design.limit:
             break
@@ -124,29 +122,29 @@ def distinct(design: Design, factors: Factors, left_out: Sequence[Levels] = ()) 
 
 @DESIGNS.register("one_at_a_time", also_called=("ablation", "single", "ofat"))
 class OneAtATime(Design):
-    """The baseline, and every level of every factor by itself."""
+    """The baseline, and every level of every factor with the other factors at the baseline."""
 
     def choose(self, factors):
         for name, factor in factors.items():
             for label in factor.others:
-                yield alone(factors, name, label)
+                yield single_change(factors, name, label)
 
 
 @DESIGNS.register("pairs", also_called=("pairwise", "two_way"))
 class PairsDesign(Design):
-    """The baseline, every level by itself, and every two levels of two factors together: which
-    changes do not add up.
+    """The baseline, every single change, and every pair of changes of two factors: estimates the
+    interactions of two changes.
     """
 
-    no_stop = AVERAGES
+    no_stop = NO_STOP_OF_AVERAGES
 
     def choose(self, factors):
         yield from OneAtATime().choose(factors)
         for a, b in itertools.combinations(factors, 2):
             for one, two in itertools.product(factors[a].others, factors[b].others):
-                yield alone(factors, a, one) | {
+                yield single_change(factors, a, one) | {
                     key: label
-                    for key, label in alone(factors, b, two).items()
+                    for key, label in single_change(factors, b, two).items()
                     if label != factors[key].baseline or key == b
                 }
 
@@ -155,7 +153,7 @@ class PairsDesign(Design):
 class FactorialDesign(Design):
     """All combinations of all levels."""
 
-    no_stop = AVERAGES
+    no_stop = NO_STOP_OF_AVERAGES
 
     def choose(self, factors):
         for labels in itertools.product(*(factor.levels for factor in factors.values())):
@@ -164,16 +162,16 @@ class FactorialDesign(Design):
 
 @DESIGNS.register("fractional", also_called=("fractional_factorial",))
 class FractionalDesign(Design):
-    """A regular fraction of the combinations of factors of two levels: main effects at a part of
-    the runs.
+    """A regular fraction of the combinations of two-level factors: estimates main effects with
+    fewer runs.
 
-    At resolution 3 main effects are clear of each other, at 4 also of interactions of two, at 5
-    those of each other too (Box, Hunter and Hunter, 2005, Statistics for Experimenters, 2nd
-    edition, chapter 6). The library pyDOE chooses the fraction, so that the baseline is one of its
-    runs.
+    At resolution 3 main effects are not aliased with each other, at 4 also not with two-factor
+    interactions, at 5 those are also not aliased with each other (Box, Hunter and Hunter, 2005,
+    Statistics for Experimenters, 2nd edition, chapter 6). The library pyDOE computes the fraction;
+    the baseline is one of its runs.
     """
 
-    no_stop = AVERAGES
+    no_stop = NO_STOP_OF_AVERAGES
 
     def __init__(
         self,
@@ -186,13 +184,13 @@ class FractionalDesign(Design):
         from pydoe import fracfact_by_res
 
         rows = fracfact_by_res(len(factors), self.resolution)
-        for row in rows == rows[0]:  # the first row is the baseline: signs are names of levels
+        for row in rows == rows[0]:  # the first row is the baseline
             yield {
                 name: factor.baseline if same else factor.others[0]
                 for (name, factor), same in zip(factors.items(), row, strict=True)
             }
 
-    def clashes(self, node, factors):
+    def conflicts(self, node, factors):
         every = 2 ** len(factors)
         if len(list(self.choose(factors))) == every:
             yield Fault(
@@ -208,7 +206,7 @@ class FractionalDesign(Design):
             yield Fault("resolution", "must be 3, 4 or 5", got=options.resolution, fix="Try 4.")
 
     @classmethod
-    def cannot(cls, factors):
+    def unsupported(cls, factors):
         if several := [name for name, factor in factors.items() if len(factor.levels) != 2]:
             return (
                 f"needs factors of two levels, the baseline's and one other; {several[0]} has"
@@ -223,7 +221,7 @@ class FractionalDesign(Design):
 
 @DESIGNS.register("random", also_called=("sample",))
 class RandomDesign(Design):
-    """So many different combinations, drawn evenly from all."""
+    """`count` different combinations, drawn uniformly from all."""
 
     def __init__(
         self,
@@ -235,9 +233,7 @@ class RandomDesign(Design):
         self.seed = seed
 
     def choose(self, factors):
-        """More than are taken, for some may be left out; after a hundred times as many none is new
-        any more.
-        """
+        """At most 100 * count draws: duplicates and excluded combinations are dropped later."""
         draw = random.Random(self.seed)
         for _ in range(100 * self.limit):
             yield {name: draw.choice(list(factor.levels)) for name, factor in factors.items()}
@@ -249,34 +245,32 @@ class RandomDesign(Design):
 
 @DESIGNS.register("search", also_called=("optuna", "bayes", "hyperparameter_search"))
 class SearchDesign(Design):
-    """The best point of a space: Optuna proposes, from what became of the points before (Akiba et
-    al., 2019, arXiv:1907.10902), by a tree-structured Parzen estimator (Bergstra et al., 2011,
+    """The best point of a space: Optuna proposes each trial from the results of earlier ones (Akiba
+    et al., 2019, arXiv:1907.10902) with a tree-structured Parzen estimator (Bergstra et al., 2011,
     section 4; Watanabe, 2023, arXiv:2304.11127). Factors can be intervals. Every trial is run at
-    the study's first seed; the best are then run at the other seeds, and only these are compared
-    with the baseline's: a point that was chosen among many at one seed owes a part of its figure to
-    that seed.
+    the study's first seed. The best are then run at the other seeds, and only those runs are
+    compared with the baseline: at the seed of the search, the value of the best of many trials is
+    biased by selection.
     """
 
     adaptive = True
-    no_stop = "ends hopeless trials by itself (study.design.pruner)"
+    no_stop = "prunes trials itself (study.design.pruner)"
 
     def __init__(
         self,
         *,
-        trials: int = 30,  # points that are tried, the baseline first
-        sampler: Literal["tpe", "random"] = "tpe",  # who proposes
-        startup: int = 10,  # trials before the sampler learns from them
-        pruner: Literal[
-            "median", "successive_halving", "hyperband", "none"
-        ] = "median",  # who ends hopeless trials
-        whole: int = 5,  # trials, the first, that are never ended early
-        warmup: int = 0,  # optimizer steps before which no trial is ended
-        confirm: int = 3,  # of the best points, run at the other seeds
-        together: (
-            int | None
-        ) = None,  # trials proposed at once; null: as many as the launcher runs side by side
+        trials: int = 30,  # number of trials; the first is the baseline
+        sampler: Literal["tpe", "random"] = "tpe",  # proposes trials
+        startup: int = 10,  # random trials before the sampler uses results
+        # ends trials that are worse than others
+        pruner: Literal["median", "successive_halving", "hyperband", "none"] = "median",
+        whole: int = 5,  # the first trials, which are never pruned
+        warmup: int = 0,  # optimizer steps before which no trial is pruned
+        confirm: int = 3,  # best points that are run at the other seeds
+        # trials proposed at once; null: as many as the launcher runs in parallel
+        together: int | None = None,
     ):
-        pass  # read from the study's node where trials are proposed and trained
+        pass  # tasks/study/search.py and storage.py read the options from the study's node
 
     def choose(self, factors):
         return iter(())
@@ -286,11 +280,11 @@ class SearchDesign(Design):
         yield from at_least(options, trials=2, startup=0, whole=0, warmup=0, confirm=0)
         if options.together is not None:
             yield from at_least(options, together=1)
-        idle = dict.fromkeys(("whole", "warmup"), "without a pruner")
-        idle = idle if options.pruner == "none" else {}
+        unused = dict.fromkeys(("whole", "warmup"), "without a pruner")
+        unused = unused if options.pruner == "none" else {}
         if options.sampler == "random":
-            idle["startup"] = "with sampler=random, which learns nothing"
-        usual = {"whole": 5, "warmup": 0, "startup": 10}
-        for name, why in idle.items():
-            if (given := getattr(options, name)) != usual[name]:
-                yield Fault(name, f"has no effect {why}", got=given, fix="Leave it out.")
+            unused["startup"] = "with sampler=random, which learns nothing"
+        defaults = {"whole": 5, "warmup": 0, "startup": 10}
+        for name, why in unused.items():
+            if (value := getattr(options, name)) != defaults[name]:
+                yield Fault(name, f"has no effect {why}", got=value, fix="Leave it out.")

@@ -1,14 +1,14 @@
-"""What is varied in a study: factors, each with levels; a level is a few overrides of the config.
+"""Factors of a study. Each factor has levels; a level is a set of config overrides.
 
     factors:
-      placement: [post, sandwich]                 # an override's key and its values
-      block:                                      # a name of one's own: label -> overrides
+      placement: [post, sandwich]                 # a config key and its values
+      block:                                      # a free name: label -> overrides
         wide: {ffn.expand: 6, model.layers: 4}
         deep: {model.layers: 8}
     baseline: {placement: pre, block: {model.layers: 6}}
 
-The baseline gives every factor its level, so every difference that a study reports is one to
-something that was run. It may name a labelled one: `baseline: {block: wide}`.
+The baseline has a level of every factor; it is run too, and all differences are differences to it.
+A labelled level can be the baseline: `baseline: {block: wide}`.
 """
 
 import re
@@ -23,44 +23,45 @@ from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, Range
 
 Levels = dict[str, str]  # factor -> label of its level
-BASELINE = "baseline"  # label of a level that has no other
+BASELINE = "baseline"  # label of a baseline level that is a mapping of overrides
 PLAIN = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One thing that is varied. `when`: other factors -> labels under which this one can leave its
-    baseline.
+    """A factor. `when` is its condition (study.only): other factor -> labels at which this factor
+    can leave its baseline.
     """
 
     name: str
     baseline: str  # label
-    levels: Mapping[str, Node]  # label -> key -> value, the baseline's among them
+    levels: Mapping[str, Node]  # label -> overrides, including the baseline
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # numbers that a search draws from; its level is then only the baseline's
+    # numbers that a search draws; then `levels` has only the baseline
     interval: Range | None = None
 
     @property
     def others(self) -> list[str]:
-        """Labels of the levels that are not the baseline's."""
+        """Labels of the levels other than the baseline."""
         return [label for label in self.levels if label != self.baseline]
 
     def active(self, levels: Levels) -> bool:
-        """Whether its condition is met."""
+        """Whether the condition is met at these levels."""
         return all(levels[other] in wanted for other, wanted in self.when.items())
 
     def words(self, label: str) -> list[str]:
+        """The overrides of a level, as words of the command line."""
         if label not in self.levels and self.interval is not None:
             return [f"{self.name}={label}"]
         return [f"{key}={text(value)}" for key, value in self.levels[label].items()]
 
     def label(self, value: float) -> str:
-        """How a number of the interval is called: as it is typed."""
+        """The label of a number of the interval."""
         assert self.interval is not None
-        return text(self.interval.exact(value))
+        return text(self.interval.rounded(value))
 
     def labels(self) -> list[str] | None:
-        """Of all levels, or of all numbers of the interval; None if those are too many."""
+        """Labels of all levels, or of all numbers of the interval; None if there are too many."""
         if self.interval is None:
             return list(self.levels)
         values = self.interval.values()
@@ -71,7 +72,7 @@ Factors = Mapping[str, Factor]
 
 
 def text(value: Any) -> str:
-    """A value as Hydra's grammar reads it."""
+    """A value in Hydra's override grammar."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{k}:{text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -84,9 +85,7 @@ def text(value: Any) -> str:
 
 
 def label_of(value: Any) -> str:
-    """How a level is called that has no label: its value; of a component with options, its name and
-    what differs.
-    """
+    """The label of a level without one: its value; of a component, its name and options."""
     if isinstance(value, Mapping) and "name" in value:
         rest = " ".join(f"{k}={text(v)}" for k, v in value.items() if k != "name")
         return f"{value['name']} {rest}".strip()
@@ -94,7 +93,7 @@ def label_of(value: Any) -> str:
 
 
 def read(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
-    """The factors of a study's node, and what is wrong with them."""
+    """The factors of a study's node, and their faults."""
     found: dict[str, Factor] = {}
     faults = list(_read(node, found))
     return found, faults
@@ -102,37 +101,37 @@ def read(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
 
 def _read(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     """Adds the factors to `found`."""
-    components = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
-    wrong = {key: value for key, value in components.items() if not isinstance(value, Mapping)}
+    sections = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
+    wrong = {key: value for key, value in sections.items() if not isinstance(value, Mapping)}
     for key, value in wrong.items():
         yield Fault(f"study.{key}", "must be a mapping of factors", got=shown(value))
     if wrong:
         return
-    given, base, only = components.values()
-    misspelt = dict(_misspelt(given, base))
+    factors, base, only = sections.values()
+    misspelt = dict(_misspelt(factors, base))
     for name, other in misspelt.items():
         yield Fault(
             f"study.factors.{name}",
             f"has no level in study.baseline, which has {other}",
             fix="Give the factor one name in both.",
         )
-    for name, levels in given.items():
+    for name, levels in factors.items():
         if name not in misspelt:
             yield from _factor(str(name), levels, base, found)
     for name in base:
-        if name not in given and name not in misspelt.values():
-            fix = choices(name, map(str, given), "Factors")
-            fix = f"{fix} What all variants share stands next to study."
+        if name not in factors and name not in misspelt.values():
+            fix = choices(name, map(str, factors), "Factors")
+            fix = f"{fix} Settings of all variants are set outside of study."
             yield Fault(f"study.baseline.{name}", "is no factor", fix=fix)
     yield from _conditions(only, found)
 
 
-def _misspelt(given: Node, base: Node) -> Iterator[tuple[str, str]]:
-    """Factors without a baseline -> what it calls them, where one name is close to the other."""
-    free = [str(name) for name in base if name not in given]
-    for name in (name for name in given if name not in base):
-        for other in get_close_matches(str(name), free, n=1):
-            free.remove(other)
+def _misspelt(factors: Node, base: Node) -> Iterator[tuple[str, str]]:
+    """(factor without a baseline level, similar name in the baseline)."""
+    unmatched = [str(name) for name in base if name not in factors]
+    for name in (name for name in factors if name not in base):
+        for other in get_close_matches(str(name), unmatched, n=1):
+            unmatched.remove(other)
             yield name, other
 
 
@@ -151,15 +150,15 @@ def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Ite
             "study.baseline",
             "must give every factor its level",
             got=f"none for '{name}'",
-            fix=f"Add {name}: and the level that the others are compared with.",
+            fix=f"Add {name}: with the level that the others are compared with.",
         )
     elif interval and not wrong:
         between, value = Range(**levels), base[name]
-        if between.holds(value):
+        if between.contains(value):
             label = text(value)
             found[name] = Factor(name, label, {label: {name: value}}, {}, between)
         else:
-            kind = "a whole number" if between.whole else "a number"
+            kind = "a whole number" if between.integer else "a number"
             yield Fault(
                 f"study.baseline.{name}",
                 f"must be {kind} of its interval, {between}",
@@ -175,12 +174,12 @@ def _of_levels(
 ) -> Iterator[Fault]:
     """Adds a factor whose baseline is the label of a labelled level, a value, or overrides."""
     path, others = f"study.factors.{name}", dict(known)
-    own = isinstance(base, Mapping) and "name" not in base
-    label = BASELINE if own else label_of(base)
-    overrides: Node = base if own else {name: base}
+    is_overrides = isinstance(base, Mapping) and "name" not in base
+    label = BASELINE if is_overrides else label_of(base)
+    overrides: Node = base if is_overrides else {name: base}
     if labelled and label in known:
         overrides = others.pop(label)
-    elif any(set(words) != {name} for words in known.values()) and not own:
+    elif any(set(words) != {name} for words in known.values()) and not is_overrides:
         rule = f"must be one of {', '.join(known)}, or a mapping of overrides like them, {{}} for"
         yield Fault(f"study.baseline.{name}", f"{rule} none", got=shown(base))
     if not others:
@@ -215,7 +214,7 @@ def _levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterat
 
 
 def _conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
-    """Adds the conditions of `only`: {factor: {other factor: level or levels}}."""
+    """Adds the conditions of `only`: {factor: {other factor: level or list of levels}}."""
     for name, needs in only.items():
         path = f"study.only.{name}"
         if name not in found or not isinstance(needs, Mapping) or not needs:

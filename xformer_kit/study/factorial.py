@@ -1,14 +1,14 @@
-"""Effects of a factor averaged over the others, and interactions of two factors.
+"""Main effects of factors, averaged over the other factors, and interactions of two factors.
 
-The seed is the block: a contrast is computed within every seed, and the contrasts of the seeds go
-through the paired t, so that n seeds leave n - 1 degrees of freedom, however many runs there are
-(Montgomery, Design and Analysis of Experiments, chapters 4 and 5; the error of a contrast is its
-own interaction with the blocks).
+The seed is the block: a contrast is computed within every seed, and the paired t test is applied to
+the contrasts of the seeds. So n seeds give n - 1 degrees of freedom, independent of the number of
+runs (Montgomery, Design and Analysis of Experiments, chapters 4 and 5; the error of a contrast is
+its own interaction with the blocks).
 
-A contrast uses the same combinations of the other factors in each of its levels and in each seed,
-or else what the missing runs would have shown counts as an effect. Where runs are missing,
-combinations and seeds are left out, those with the largest share missing first, until what is left
-is whole; the figures say how much that is.
+A contrast uses the same combinations of the other factors in each of its levels and in each seed;
+otherwise missing runs would bias it. If runs are missing, combinations and seeds are left out,
+those with the largest share missing first, until no run is missing. `Effect.used` and
+`Effect.difference.count` are the numbers that remain.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -20,13 +20,11 @@ import numpy as np
 
 from xformer_kit.study.statistics import PairedDifference, paired
 
-Arm = tuple[Any, ...]  # levels of the factors in question
+Combination = tuple[Any, ...]  # one level of each of some factors
 
 
 class Cell(NamedTuple):
-    """One run: a level of every factor, a seed, and the figure that it reached. A run without one
-    is left out.
-    """
+    """One run: a level of every factor, a seed, and the value of the metric."""
 
     levels: Mapping[str, Hashable]
     seed: int
@@ -35,26 +33,25 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """A main effect (one factor) or an interaction (two).
+    """A main effect (one factor) or an interaction (two factors).
 
-    difference: of two levels, y(level) - y(baseline), or of four, [y(a, b) - y(a0, b)] - [y(a, b0)
-    - y(a0, b0)], within a seed, averaged over the combinations of the other factors; `count` of it
-    is the seeds used.
-    method: matched      the levels are compared at equal combinations of the other factors
-            additive     a fraction of the design, where no two runs differ only in this factor:
-            least squares within each
-                         seed, which takes it that no factors interact (in a fraction the two cannot
-                         be told apart)
-            not crossed  the runs do not show it
+    difference: y(level) - y(baseline) of a main effect, [y(a, b) - y(a0, b)] - [y(a, b0) -
+    y(a0, b0)] of an interaction, within a seed, averaged over the combinations of the other
+    factors. Its `count` is the number of seeds used.
+    method: matched      levels are compared at equal combinations of the other factors
+            additive     no two runs differ in this factor only (a fraction of the design): least
+                         squares within each seed, assuming that no factors interact (in a fraction
+                         main effects and interactions are aliased)
+            not crossed  the runs do not identify the effect
     """
 
     factors: tuple[str, ...]
-    levels: Arm
-    baseline: Arm
+    levels: Combination
+    baseline: Combination
     difference: PairedDifference
-    used: int  # combinations of the other factors; where additive, combinations of all
-    combinations: int  # that were run at any of the levels in question
-    seeds: int  # that were run
+    used: int  # combinations of the other factors; if additive, combinations of all factors
+    combinations: int  # combinations that were run at any of the levels
+    seeds: int  # seeds that were run
     method: str
 
     @property
@@ -68,11 +65,10 @@ class Effect:
 
 
 def effects(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> list[Effect]:
-    """Of every factor and level against its baseline level the main effect, then of every pair of
-    factors and levels the interaction. Their p-values are not corrected: `holm` does it for those
-    that are read together.
+    """The main effect of every level of every factor against its baseline level, then the
+    interaction of every pair of levels of two factors. p-values are not corrected; see `holm`.
 
-    Raises ValueError where a run lacks a factor of the baseline or is there twice.
+    Raises ValueError if a run lacks a factor of the baseline or occurs twice.
     """
     table = _table(cells, baseline)
     found = [_main(table, factor, x) for factor, levels in table.levels.items() for x in levels]
@@ -86,12 +82,12 @@ def effects(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> list[Eff
 
 @dataclass(frozen=True)
 class _Table:
-    """The figure of every combination at every seed."""
+    """The value of every combination at every seed."""
 
     baseline: Mapping[str, Hashable]
-    keys: list[Arm]  # combinations: levels in the order of the factors
+    keys: list[Combination]  # levels in the order of the factors
     seeds: list[int]
-    values: np.ndarray  # (combinations, seeds), NaN where a run is missing
+    values: np.ndarray  # (combinations, seeds), NaN if a run is missing
 
     @property
     def levels(self) -> dict[str, list[Any]]:
@@ -102,15 +98,15 @@ class _Table:
         }
 
     def difference(self, columns: list[int], contrasts: Iterable[Any]) -> PairedDifference:
-        """The paired t of a contrast in each of these seeds."""
+        """The paired t test of the contrasts of these seeds."""
         each = dict(zip((self.seeds[j] for j in columns), map(float, contrasts), strict=True))
-        # The figures' own size goes along, by which `paired` tells a difference from rounding.
+        # The scale of the values, with which `paired` distinguishes a difference from rounding.
         scale = max(abs(self.values[~np.isnan(self.values)]), default=0.0)
         return paired(dict.fromkeys(each, 0.0), each, scale=scale)
 
 
 def _table(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> _Table:
-    rows: dict[Arm, dict[int, float]] = {}
+    rows: dict[Combination, dict[int, float]] = {}
     for cell in cells:
         if cell.levels.keys() != set(baseline):
             raise ValueError(
@@ -118,9 +114,7 @@ def _table(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> _Table:
             )
         row = rows.setdefault(tuple(cell.levels[f] for f in baseline), {})
         if cell.seed in row:
-            raise ValueError(
-                f"{dict(cell.levels)}, seed {cell.seed}: there are two figures of this run."
-            )
+            raise ValueError(f"{dict(cell.levels)}, seed {cell.seed}: the run occurs twice.")
         row[cell.seed] = cell.value
     seeds = sorted({seed for row in rows.values() for seed in row})
     values = [[row.get(seed, np.nan) for seed in seeds] for row in rows.values()]
@@ -132,28 +126,31 @@ def _main(table: _Table, factor: str, level: Any) -> Effect:
     return matched if matched.used else _additive(table, matched)
 
 
-def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Arm, int]) -> Effect:
-    at = [list(table.baseline).index(f) for f in chosen]
-    others: dict[Arm, dict[Arm, np.ndarray]] = {}  # the other factors' levels -> arm -> by seed
+def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Combination, int]) -> Effect:
+    """The contrast with these signs of combinations of the chosen factors."""
+    positions = [list(table.baseline).index(f) for f in chosen]
+    # levels of the other factors -> levels of the chosen factors -> values by seed
+    groups: dict[Combination, dict[Combination, np.ndarray]] = {}
     for key, row in zip(table.keys, table.values, strict=True):
-        arm = tuple(key[i] for i in at)
-        if arm in signs:
-            others.setdefault(tuple(x for i, x in enumerate(key) if i not in at), {})[arm] = row
+        levels = tuple(key[i] for i in positions)
+        if levels in signs:
+            others = tuple(x for i, x in enumerate(key) if i not in positions)
+            groups.setdefault(others, {})[levels] = row
     missing = np.full(len(table.seeds), np.nan)
     contrast = np.array(
         [
-            sum(sign * arms.get(arm, missing) for arm, sign in signs.items())
-            for arms in others.values()
+            sum(sign * group.get(levels, missing) for levels, sign in signs.items())
+            for group in groups.values()
         ]
-    ).reshape(len(others), len(missing))
-    rows, columns = _whole(~np.isnan(contrast))
+    ).reshape(len(groups), len(missing))
+    rows, columns = _complete(~np.isnan(contrast))
     return Effect(
         chosen,
         next(iter(signs)),
         tuple(signs)[-1],
         table.difference(columns, (contrast[rows, j].mean() for j in columns)),
         len(rows),
-        len(others),
+        len(groups),
         len(table.seeds),
         "matched" if rows else "not crossed",
     )
@@ -161,7 +158,7 @@ def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Arm, int]) -> E
 
 def _additive(table: _Table, effect: Effect) -> Effect:
     """y = constant + one number per factor and level, by least squares within each seed."""
-    rows, columns = _whole(~np.isnan(table.values))
+    rows, columns = _complete(~np.isnan(table.values))
     places = {factor: i for i, factor in enumerate(table.baseline)}
     terms = [(places[f], x) for f, levels in table.levels.items() for x in levels]
     X = np.array([[1.0, *(table.keys[r][i] == x for i, x in terms)] for r in rows]).reshape(
@@ -170,7 +167,7 @@ def _additive(table: _Table, effect: Effect) -> Effect:
     inverse = np.linalg.pinv(X)
     wanted = 1 + terms.index((places[effect.factors[0]], effect.levels[0]))
     if not np.allclose((inverse @ X)[wanted], np.eye(1 + len(terms))[wanted]):
-        return effect  # these runs leave the number open
+        return effect  # the runs do not identify this coefficient
     return replace(
         effect,
         difference=table.difference(
@@ -182,13 +179,13 @@ def _additive(table: _Table, effect: Effect) -> Effect:
     )
 
 
-def _whole(there: np.ndarray) -> tuple[list[int], list[int]]:
-    """Rows and columns between which nothing is missing: the row or column with the largest share
-    missing goes first, the row where both are equal, so that seeds are kept.
+def _complete(present: np.ndarray) -> tuple[list[int], list[int]]:
+    """Rows and columns without missing entries. The row or column with the largest missing share is
+    removed first; on a tie the row, to keep seeds.
     """
-    rows, columns = list(range(there.shape[0])), list(range(there.shape[1]))
-    while rows and columns and not (left := there[np.ix_(rows, columns)]).all():
-        by_row, by_column = (~left).mean(1), (~left).mean(0)
+    rows, columns = list(range(present.shape[0])), list(range(present.shape[1]))
+    while rows and columns and not (remaining := present[np.ix_(rows, columns)]).all():
+        by_row, by_column = (~remaining).mean(1), (~remaining).mean(0)
         if by_row.max() >= by_column.max():
             rows.pop(int(by_row.argmax()))
         else:

@@ -1,11 +1,10 @@
-"""Ladders: how the loss falls with size and data. A ladder trains every variant at several sizes,
-each for several numbers of tokens per parameter, so that the laws of two architectures are compared
-and not their figures at one size.
+"""Ladders: every variant is trained at several sizes, each for several numbers of tokens per
+parameter, to compare the scaling laws of architectures instead of their losses at one size.
 
 design:
   name: ladder
   sizes: {model.dim: [64, 96, 128, 192], attn.heads: [2, 3, 4, 6]}   # a rung takes one of each list
-  multiples: [5, 10, 20]                                             # tokens for each parameter
+  multiples: [5, 10, 20]                                             # tokens per parameter
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,34 +15,33 @@ from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.factor import text
 from xformer_kit.study.metric import metric
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.scaling import fewest
+from xformer_kit.study.scaling import min_sizes
 
-LENGTH = "trainer.max_steps"  # what a rung's tokens are made by
+STEPS_KEY = "trainer.max_steps"  # the key that sets a rung's number of tokens
 
 
 @DESIGNS.register("ladder", also_called=("scaling", "scaling_law", "scaling_laws"))
 class LadderDesign(OneAtATime):
-    """The baseline, and every level of every factor alone, each at all sizes x tokens per
-    parameter.
+    """The baseline, and every level of every factor, each at all sizes x tokens per parameter.
 
     L(N, D) = E + A N^-alpha + B D^-beta is fitted to the runs of each variant (Hoffmann et al.,
-    2022, arXiv:2203.15556, section 3.3): N, its own parameters, embeddings among them; D = multiple
-    x N, the tokens that it reads. With one multiple, L(N) = E + A N^-alpha along D = multiple x N.
-    Variants are compared seed by seed at the top rung, and by their laws.
+    2022, arXiv:2203.15556, section 3.3): N, its own parameters including embeddings; D = multiple x
+    N, its training tokens. With one multiple, L(N) = E + A N^-alpha along D = multiple x N.
+    Variants are compared by paired differences at the top rung, and by their laws.
     """
 
     needs_factors = False
     no_stop = (
-        "fits a law to all runs of a variant, and seeds that were left out because they looked bad"
-        " would bend it"
+        "fits a law to all runs of a variant, and leaving out seeds depending on their loss would"
+        " bias it"
     )
 
     def __init__(
         self,
         *,
-        sizes: dict[str, list],  # override -> its value at each size, all lists equally long
-        multiples: tuple[float, ...] = (5.0, 10.0, 20.0),  # tokens for each parameter
-        ahead: float = 10.0,  # times the largest size, at which the laws are evaluated
+        sizes: dict[str, list],  # override -> its values; all lists have one value per size
+        multiples: tuple[float, ...] = (5.0, 10.0, 20.0),  # tokens per parameter
+        ahead: float = 10.0,  # laws are extrapolated to this multiple of the largest size
     ):
         self.sizes = sizes
         self.multiples = multiples
@@ -55,8 +53,8 @@ class LadderDesign(OneAtATime):
             for multiple in self.multiples:
                 yield Rung(f"{' '.join(words)} x{multiple:g}", words, float(multiple))
 
-    def clashes(self, node, factors):
-        own = (*self.sizes, LENGTH)
+    def conflicts(self, node, factors):
+        own = (*self.sizes, STEPS_KEY)
         varied = {
             f"study.factors.{name}": {key for words in f.levels.values() for key in words}
             for name, f in factors.items()
@@ -123,38 +121,40 @@ def _multiples(options: Any) -> Iterator[Fault]:
 
 @apart
 def _enough(options: Any) -> Iterator[Fault]:
-    """As many sizes as the fit needs, before anything is composed."""
+    """Whether there are enough sizes to fit a law."""
     counts = {len(values) for values in options.sizes.values()}
     multiples = len(set(options.multiples))
-    if len(counts) == 1 and multiples and (count := counts.pop()) < (needed := fewest(multiples)):
+    if (
+        len(counts) == 1
+        and multiples
+        and (count := counts.pop()) < (needed := min_sizes(multiples))
+    ):
         law = "one number" if multiples == 1 else f"{multiples} numbers"
         yield Fault(
             "sizes",
             f"must be at least {needed} for a law with {law} of tokens per parameter",
             got=count,
             fix="Or give a second multiple, with which 3 do."
-            if multiples == 1 and count == fewest(2)
+            if multiples == 1 and count == min_sizes(2)
             else "",
         )
 
 
 def axis(multiples: Iterable[float]) -> str | None:
-    """The axis of the law; None for both. With one number of tokens per parameter, tokens grow in
-    step with parameters.
+    """The axis of the law; None for both. With one number of tokens per parameter, tokens are
+    proportional to parameters, so the law has one axis.
     """
     return "parameters" if len(set(multiples)) == 1 else None
 
 
 def _budget(budget: Node, sizes: Node) -> Iterator[Fault]:
-    """On each rung a variant may be brought to the baseline by a knob that is not the ladder's
-    own.
-    """
-    what, knob = budget["match"], budget["by"]
-    if what != "none" and knob == LENGTH:
+    """Faults of a budget that is matched by a key that the ladder itself sets."""
+    matched, knob = budget["match"], budget["by"]
+    if matched != "none" and knob == STEPS_KEY:
         yield Fault(
             "study.budget",
-            f"{what} are matched by {LENGTH}, which the ladder sets from the tokens per parameter"
-            " of a rung",
+            f"{matched} are matched by {STEPS_KEY}, which the ladder sets from the tokens per"
+            " parameter of a rung",
             fix=(
                 "Try budget: {match: params, by: ffn.width}, {match: flops, by: ffn.width}, or"
                 " none."

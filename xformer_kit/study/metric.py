@@ -1,4 +1,4 @@
-"""Metrics: which side is better, the unit, and with how many digits a value is written."""
+"""Metrics: whether higher is better, the unit, and the number of digits of a value."""
 
 import math
 from dataclasses import dataclass
@@ -29,9 +29,7 @@ SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, writte
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a run. It is written times `scale`, in `unit`; a difference of shares in
-    percentage points.
-    """
+    """A measured number of a run. Values are printed times `scale`, in `unit`."""
 
     name: str  # val/loss
     higher_is_better: bool
@@ -40,27 +38,25 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """1 or -1: values times this are better if they are lower."""
+        """1 if lower is better, else -1."""
         return -1 if self.higher_is_better else 1
 
     def better(self, difference: float) -> bool:
-        """Whether a variant that differs so from its baseline is the better one."""
+        """Whether this difference (variant - baseline) is an improvement."""
         return (difference > 0) == self.higher_is_better
 
     def side(self, difference: float) -> str:
-        """better or worse: a variant that differs so from its baseline."""
+        """better or worse: a variant with this difference to the baseline."""
         return "better" if self.better(difference) else "worse"
 
     def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
-        """A figure with so many digits after the point; None: as many as a number of its size has
-        in an error.
-        """
+        """A value with `digits` decimals; None: as many as `decimals` gives for its size."""
         scaled = value * self.scale
         text = _plain(scaled, decimals(scaled) if digits is None else digits)
         return f"{text} {self.unit}" if unit and self.unit else text
 
     def digits(self, found: Any, default: int | None = 4) -> int | None:
-        """Digits after the point that an interval supports; `default` if there is none."""
+        """Decimals that the width of an interval supports; `default` if there is no interval."""
         if found.low is None or found.high is None:
             return default
         return decimals((found.high - found.low) / 2 * self.scale)
@@ -68,9 +64,9 @@ class Metric:
     def estimate(
         self, found: Any, *, digits: int | None = 4, signed: bool = False, unit: bool = False
     ) -> tuple[str, str]:
-        """A mean and its interval, such as ("0.120", "0.101 to 0.139"), with the digits that the
-        interval supports; `digits` if there is none. Unknown values are "-". `found`: has mean, low
-        and high, or is None.
+        """A mean and its interval, such as ("0.120", "0.101 to 0.139"), with the decimals that the
+        interval supports; `digits` if there is no interval. Unknown values are "-". found: an
+        object with mean, low and high, or None.
         """
         if found is None or found.mean is None:
             return "-", "-"
@@ -88,13 +84,11 @@ class Metric:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def as_given(self, value: float) -> str:
-        """A number that a user chose, such as a margin."""
+        """A value that is not rounded to an error, such as a margin, with its unit."""
         return f"{value * self.scale:.6g} {self.unit}".rstrip()
 
     def up(self, value: float) -> float:
-        """Rounded to what `format` shows, upwards: what could have been seen is not promised too
-        small.
-        """
+        """The value rounded up to the decimals of `format`."""
         scaled = value * self.scale
         for _ in range(2):  # 0.0353 becomes 0.036, which is shown as 0.04
             unit = 10.0 ** -decimals(scaled)
@@ -103,15 +97,15 @@ class Metric:
 
 
 def metric_of(node: Node) -> Metric:
-    """The metric in which a study's node compares its variants."""
+    """The metric by which a study compares its variants."""
     return metric(node["metric"], node.get("higher_is_better"))
 
 
 def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
-    """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless
-    `higher_is_better` is given.
+    """The metric of a name such as val/loss, val/books/perplexity or test/hard_exact_match. The
+    last word of the name determines whether higher is better, unless `higher_is_better` is set.
 
-    Raises ConfigError for a name of which that is not known.
+    Raises ConfigError if that is unknown.
     """
     if isinstance(name, Metric):
         return name
@@ -134,9 +128,9 @@ def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
 
 
 def decimals(error: float) -> int:
-    """Digits after the point that an error of this size supports: two digits of the error where
-    they begin with 10 to 35, one where they begin with 36 to 94 (the rule of the Particle Data
-    Group, Review of Particle Physics, Introduction 5.3).
+    """Decimals for an error of this size: two significant digits of the error if they are 10 to 35,
+    one if they are 36 to 94 (the rule of the Particle Data Group, Review of Particle Physics,
+    Introduction 5.3).
     """
     if not error or not math.isfinite(error):
         return 4
@@ -146,7 +140,7 @@ def decimals(error: float) -> int:
 
 
 def format_p(p: float, alpha: float = 0.05) -> str:
-    """p = 0.0004; never so rounded that it changes sides of alpha."""
+    """p = 0.0004. Rounding never moves p across alpha."""
     if p < 1e-4:
         return "p < 0.0001"
     for digits in (1 if p < 1e-3 else 2, 3, 4, 6, 17):

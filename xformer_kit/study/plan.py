@@ -1,5 +1,5 @@
-"""The runs of a study: variants x seeds; each run has a config, a key, and words
-that compose it.
+"""The runs of a study: variants x seeds. Each run has overrides, the config that they compose, and
+a key.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,55 +11,54 @@ from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factors, Levels, text
 from xformer_kit.study.nodes import Config, Node
-from xformer_kit.study.question import label, levels_of
 from xformer_kit.study.settings import seeds
+from xformer_kit.study.study_node import label, levels_of
 
-# words -> the config, and its faults
+# overrides -> the config, and its faults
 Compose = Callable[[list[str]], tuple[Config, list[Fault]]]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One combination of levels. `name` is what the report calls it, `words` compose it after
-    those of the command line.
-    """
+    """One combination of levels, with `tune` at one of its points, and on a ladder at one rung."""
 
-    label: str
-    name: str
+    label: str  # placement=post
+    name: str  # in the report
     levels: Levels
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # overrides of the levels, after those of the command line
     config: Config
-    tuned: tuple[str, ...] = ()  # the words of `tune` that it is run with
+    tuned: tuple[str, ...] = ()  # overrides of `tune`
     # params, flops, tokens, steps, seconds as far as known
     cost: Mapping[str, float] = None  # type: ignore[assignment]
-    knob: tuple[str, ...] = ()  # what the budget turned: ffn.width=342
-    off: float = 0.0  # share by which it misses the budget
+    knob: tuple[str, ...] = ()  # overrides that match the budget: ffn.width=342
+    off: float = 0.0  # relative difference to the budget
     rung: Rung | None = None  # of a ladder
 
     @property
-    def everything(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
+        """All overrides of the variant."""
         size = (*self.rung.words, f"trainer.max_steps={self.rung.steps}") if self.rung else ()
         return (*self.words, *size, *self.tuned, *self.knob)
 
     def plain(self) -> dict:
-        """As plan.json holds it: without its config, which its overrides compose."""
+        """The entry in plan.json: without the config, which the overrides compose."""
         node = asdict(replace(self, config={}))
         del node["config"]
         return node
 
     @property
     def title(self) -> str:
-        """What distinguishes it from all other entries of the plan."""
-        return titled(self.name, self.rung, self.tuned)
+        """The unique name of an entry of the plan."""
+        return full_name(self.name, self.rung, self.tuned)
 
 
-def titled(name: str, rung: Rung | None, tuned: Iterable[str]) -> str:
+def full_name(name: str, rung: Rung | None, tuned: Iterable[str]) -> str:
     return " ".join((name, *([rung.name] if rung else []), *tuned))
 
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One training: a variant under a seed. `key` names its directory."""
+    """One training run: a variant and a seed. `key` is the name of its directory."""
 
     variant: Variant
     seed: int
@@ -67,7 +66,8 @@ class StudyRun:
 
     @property
     def words(self) -> list[str]:
-        return [*self.variant.everything, f"seed={self.seed}"]
+        """All overrides of the run."""
+        return [*self.variant.overrides, f"seed={self.seed}"]
 
     @property
     def config(self) -> Config:
@@ -77,68 +77,71 @@ class StudyRun:
 def variants(node: Node, compose: Compose) -> list[Variant]:
     """The variants of a study's complete node, composed and checked, the baseline first.
 
-    Raises ConfigError with the faults of all of them, each with its variant, and where there are
-    too many runs.
+    Raises ConfigError with the faults of all variants, or if there are too many runs.
     """
     factors, chosen = levels_of(node)
     found, wrong = [], dict[Fault, list[str]]()  # fault -> the variants that have it
     rungs: list[Rung | None] = list(DESIGNS.create(node["design"]).rungs()) or [None]
-    _held(node, len(chosen), rungs)
-    tried = 0
+    _check_max_runs(node, len(chosen), rungs)
+    composed = 0
     for levels in chosen:
-        named = label(factors, levels)
-        name, words = name_of(node, named), words_of(factors, levels)
-        # Rungs of a size have one config until their steps are counted.
-        known: dict[tuple[str, ...], Config] = {}
+        variant = label(factors, levels)
+        name, words = name_of(node, variant), words_of(factors, levels)
+        # Rungs of one size share a config until their steps are counted.
+        configs: dict[tuple[str, ...], Config] = {}
         for rung, tuned in product(rungs, tunings(node)):
             size = (*(rung.words if rung else ()), *tuned)
-            if size not in known:
-                known[size], faults = compose([*words, *size])
+            if size not in configs:
+                configs[size], faults = compose([*words, *size])
                 for fault in faults:
-                    wrong.setdefault(fault, []).append(" ".join((named, *size)))
-                tried += 1
+                    wrong.setdefault(fault, []).append(" ".join((variant, *size)))
+                composed += 1
             found.append(
-                Variant(named, name, levels, tuple(words), known[size], tuple(tuned), rung=rung)
+                Variant(variant, name, levels, tuple(words), configs[size], tuple(tuned), rung=rung)
             )
-    faults = [fault.with_fix(f"[{_of(names, tried)}]") for fault, names in wrong.items()]
-    faults += [*_labels(node, found), *_claimed(node, found), *([] if faults else _same(found))]
+    faults = [fault.with_fix(f"[{_which(names, composed)}]") for fault, names in wrong.items()]
+    faults += [
+        *_label_faults(node, found),
+        *_claim_faults(node, found),
+        *([] if faults else _duplicate_faults(found)),
+    ]
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
 
 
-def _of(names: list[str], count: int) -> str:
-    """Which variants a fault is of, of so many."""
+def _which(names: list[str], count: int) -> str:
+    """The variants that have a fault, of `count`."""
     if len(names) == count > 1:
         return "every variant"
     few, more = (names[:3], f" and {len(names) - 3} more") if len(names) > 4 else (names, "")
     return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}{more}"
 
 
-def _held(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
-    """Raises ConfigError where so many variants make more runs than the study may have."""
-    of_seeds, most = len(seeds(node)), node["max_runs"]
-    each = len(rungs) * len(list(tunings(node))) * of_seeds
-    if count * each <= most:
+def _check_max_runs(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
+    """Raises ConfigError if `count` variants have more runs than study.max_runs."""
+    seed_count, max_runs = len(seeds(node)), node["max_runs"]
+    each = len(rungs) * len(list(tunings(node))) * seed_count
+    if count * each <= max_runs:
         return
     times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
-    fits = most // each - 1  # variants other than the baseline
+    fits = max_runs // each - 1  # variants other than the baseline
     other = f", or design={{name: random, count: {fits}}}" if fits > 0 and len(rungs) == 1 else ""
-    make = f"{_counted(count, 'variant')} with {_counted(of_seeds, 'seed')}{times} make"
+    make = f"{_plural(count, 'variant')} with {_plural(seed_count, 'seed')}{times} make"
     raise config_error(
         "study.max_runs",
         "must hold the runs of the design",
-        got=f"{most}, and {make} {count * each}",
+        got=f"{max_runs}, and {make} {count * each}",
         fix=f"Raise it, or take fewer seeds or levels{other}.",
     )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def name_of(node: Node, label: str) -> str:
-    """What the report calls a variant."""
+    """The name of a variant in the report."""
     return str((node["labels"] or {}).get(label, label))
 
 
@@ -149,52 +152,50 @@ def words_of(factors: Factors, levels: Levels) -> list[str]:
 
 
 def tunings(node: Node) -> Iterator[list[str]]:
-    """The words of each point of `tune`, one empty list where there is none."""
+    """The overrides of each point of `tune`; one empty list without `tune`."""
     tune = node["tune"] or {}
     words = ([f"{key}={text(value)}" for value in values] for key, values in tune.items())
     yield from map(list, product(*words))
 
 
 def runs(found: list[Variant], node: Node, key: Callable[[Config], str]) -> list[StudyRun]:
-    """All runs, seed by seed, so that a study that is stopped early has every variant at the same
-    seeds.
-    """
-    made = [StudyRun(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
-    return [replace(run, key=key(run.config)) for run in made]
+    """All runs, sorted by seed, so that an interrupted study has all variants at the same seeds."""
+    every = [StudyRun(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
+    return [replace(run, key=key(run.config)) for run in every]
 
 
-def _labels(node: Node, found: list[Variant]) -> Iterator[Fault]:
-    given = node["labels"] or {}
-    known = dict.fromkeys(variant.label for variant in found)
-    called: dict[str, str] = {}  # name -> variant
-    for one in known:
-        name = given.get(one, one)
+def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:
+    names = node["labels"] or {}
+    labels = dict.fromkeys(one.label for one in found)
+    variant_by_name: dict[str, str] = {}
+    for variant in labels:
+        name = names.get(variant, variant)
         if not isinstance(name, str) or not name.strip():
             yield Fault(
-                f"study.labels.{one}",
+                f"study.labels.{variant}",
                 "must be a name",
                 got=shown(name),
-                fix=f"Leave it out, and it is called {one}.",
+                fix=f"Leave it out, and it is called {variant}.",
             )
-        elif other := called.get(name):
+        elif other := variant_by_name.get(name):
             yield Fault(
                 "study.labels",
-                f"{other} and {one} are both called {name!r}",
+                f"{other} and {variant} are both called {name!r}",
                 fix="Give each a name of its own.",
             )
-        called.setdefault(str(name), one)
-    for name in given:
-        if name not in known:
-            ends = (f"Did you mean {one}? " for one in known if one.endswith(f"={name}"))
-            near = next(ends, nearest(str(name), known))
-            fix = f"{near}Known: {'; '.join(known)}."
-            yield Fault(f"study.labels.{name}", "is no variant", fix=fix)
+        variant_by_name.setdefault(str(name), variant)
+    for variant in names:
+        if variant not in labels:
+            ends = (f"Did you mean {one}? " for one in labels if one.endswith(f"={variant}"))
+            near = next(ends, nearest(str(variant), labels))
+            fix = f"{near}Known: {'; '.join(labels)}."
+            yield Fault(f"study.labels.{variant}", "is no variant", fix=fix)
 
 
-def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
-    """A claim names variants by their label, or as the report calls them."""
-    given = node.get("claim") or {}
-    if unknown := sorted(given.keys() - {"paper", "expect"}):
+def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:
+    """Faults of study.claim, which names variants by label or by name."""
+    claim_node = node.get("claim") or {}
+    if unknown := sorted(claim_node.keys() - {"paper", "expect"}):
         return [
             Fault(
                 f"study.claim.{unknown[0]}",
@@ -202,19 +203,19 @@ def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
                 fix="Leave it out.",
             )
         ]
-    expect = given.get("expect")
+    expect = claim_node.get("expect")
     if expect is None:
         return []
-    known = [variant.label for variant in found] + [variant.name for variant in found]
-    if wrong := claim.faults(expect, list(dict.fromkeys(known))):
+    names = [variant.label for variant in found] + [variant.name for variant in found]
+    if wrong := claim.faults(expect, list(dict.fromkeys(names))):
         return [fault.with_fix("Or study without a claim: study.claim=null.") for fault in wrong]
-    ways = {one["is"] for one in (expect if isinstance(expect, list) else [expect])}
-    within = sorted(ways & claim.WITHIN)
+    relations = {one["is"] for one in (expect if isinstance(expect, list) else [expect])}
+    within = sorted(relations & claim.WITHIN_MARGIN)
     if within and not node["margin"]:
         return [
             Fault(
                 "study.margin",
-                f"must say within what '{within[0]}' is meant, for the claim expects it",
+                f"must be set, because the claim expects '{within[0]}'",
                 got=shown(node["margin"]),
                 fix="Try 0.05.",
             )
@@ -222,10 +223,8 @@ def _claimed(node: Node, found: list[Variant]) -> list[Fault]:
     return []
 
 
-def _same(found: list[Variant]) -> list[Fault]:
-    """Two variants of one config are one: a level that changes nothing would be reported as
-    equal.
-    """
+def _duplicate_faults(found: list[Variant]) -> list[Fault]:
+    """Faults of variants with the same config: they would be reported as equal."""
     first = ((v, next(u for u in found if (u.config, u.rung) == (v.config, v.rung))) for v in found)
     return [
         Fault(

@@ -1,7 +1,7 @@
 """An interval of numbers, from which a search draws.
 
-optim.lr: {low: 1e-4, high: 1e-2, log: true}    # any number between, log-uniform
-model.dim: {low: 32, high: 128, step: 32}       # integers, because its ends are
+optim.lr: {low: 1e-4, high: 1e-2, log: true}    # log-uniform
+model.dim: {low: 32, high: 128, step: 32}       # integers, because low, high and step are
 """
 
 import math
@@ -12,8 +12,8 @@ from xformer_kit.registry import Fault, Registry, above, shown
 
 SETTINGS = Registry("settings")  # of a study
 
-DIGITS = 4  # of a number that is drawn from an interval without steps
-COUNTED = 10_000  # points of a space up to which they are listed
+DIGITS = 4  # significant digits of a number from an interval without steps
+MAX_POINTS = 10_000  # larger spaces are not enumerated
 
 
 @SETTINGS.register("interval")
@@ -23,8 +23,8 @@ class Range:
 
     low: float
     high: float
-    log: bool = False  # whether they are spread evenly over powers of ten
-    step: float | None = None  # between two neighbours; null: 1 of integers, none of others
+    log: bool = False  # whether numbers are drawn log-uniformly
+    step: float | None = None  # distance of neighbours; null: 1 for integers, else continuous
 
     @classmethod
     def check(cls, options, context):
@@ -58,24 +58,26 @@ class Range:
         return f"{self.low:g} to {self.high:g}{step}{', log' * self.log}"
 
     @property
-    def whole(self) -> bool:
+    def integer(self) -> bool:
         return all(isinstance(x, int) for x in (self.low, self.high, self.step or 1))
 
     def values(self) -> list[float] | None:
-        """All of them; None if there are too many to count."""
-        step = self.step or (1 if self.whole else 0)
-        count = round((self.high - self.low) / step) + 1 if step else COUNTED + 1
-        return None if count > COUNTED else [self.exact(self.low + i * step) for i in range(count)]
+        """All numbers; None if there are more than MAX_POINTS."""
+        step = self.step or (1 if self.integer else 0)
+        count = round((self.high - self.low) / step) + 1 if step else MAX_POINTS + 1
+        if count > MAX_POINTS:
+            return None
+        return [self.rounded(self.low + i * step) for i in range(count)]
 
-    def holds(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
+    def contains(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else (int, float)):
             return False
-        on = not self.step or _divides(self.step, value - self.low)
-        return self.low <= value <= self.high and on
+        on_step = not self.step or _divides(self.step, value - self.low)
+        return self.low <= value <= self.high and on_step
 
-    def exact(self, value: float) -> float:
-        """As it is written: without digits that carry no information, and within the ends."""
-        if self.whole:
+    def rounded(self, value: float) -> float:
+        """The value with DIGITS significant digits, clamped to the interval."""
+        if self.integer:
             return int(value)
         rounded = round(value, 12) if self.step else float(f"{value:.{DIGITS}g}")
         return min(max(rounded, float(self.low)), float(self.high))

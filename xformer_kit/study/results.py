@@ -1,4 +1,4 @@
-"""What became of a study's runs. Plain data, from which statistics and reports are made."""
+"""The results of a study's runs, as plain data for statistics and reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,15 +14,15 @@ Status = Literal[
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run. `facts` are those of its summary, `curves` its metrics by name: (steps, values)."""
+    """The outcome of one run. facts: its summary.json; curves: metric -> (steps, values)."""
 
-    variant: int  # its place among the variants
+    variant: int  # index of the variant
     seed: int
     key: str
     status: Status
     directory: str
-    step: int | None = None  # where it diverged, or how far it is
-    why: str = ""  # in a sentence, where it did not finish
+    step: int | None = None  # step at which it diverged, or its last step
+    why: str = ""  # why it did not finish, in one sentence
     facts: Node = field(default_factory=dict)
     curves: Mapping[str, tuple[list[int], list[float]]] = field(default_factory=dict)
 
@@ -33,34 +33,36 @@ def rung_name(variant: Node) -> str | None:
 
 
 def title(variant: Node) -> str:
-    """What distinguishes an entry of the plan from all others."""
+    """The unique name of an entry of the plan: variant, rung and tuning."""
     return " ".join(filter(None, (variant["name"], rung_name(variant), *variant["tuned"])))
 
 
 @dataclass(frozen=True)
 class Results:
-    """A plan as it was written, with the outcome of every run."""
+    """plan.json of a study, with the outcome of every run."""
 
     study: Node  # the study's complete node
     command: list[str]  # overrides of the command line
-    components: list[str]  # files of one's own components
+    components: list[str]  # files of the user's own components
     # label, name, levels, words, tuned, cost, knob, off; the baseline first
     variants: list[Node]
     outcomes: list[Outcome]
-    # what the trials of a search came to; see tasks/study/search.py
+    # state of a search; see tasks/study/search.py
     search: Node | None = None
-    # label -> why study.stop ended the variant
+    # label -> sentence on why study.stop stopped the variant
     stopped: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""  # the study's directory
 
     @property
     def metric(self) -> Metric:
-        """In which the variants are compared. Raises ConfigError if its better side is unknown."""
+        """The metric by which variants are compared. Raises ConfigError if it is unknown whether
+        higher is better.
+        """
         return metric_of(self.study)
 
     @property
     def seeds(self) -> list[int]:
-        """In the study's order."""
+        """Seeds in the study's order."""
         return list(dict.fromkeys(one.seed for one in self.outcomes))
 
     @property
@@ -72,13 +74,13 @@ class Results:
         return [one for one in self.outcomes if one.status == "finished"]
 
     def only(self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None) -> "Results":
-        """The results of these variants, in this order."""
-        place = {old: new for new, old in enumerate(kept)}
+        """The results of the variants with these indices, in this order."""
+        index = {old: new for new, old in enumerate(kept)}
         chosen = self.outcomes if outcomes is None else outcomes
         return replace(
             self,
             variants=[self.variants[i] for i in kept],
-            outcomes=[replace(o, variant=place[o.variant]) for o in chosen if o.variant in place],
+            outcomes=[replace(o, variant=index[o.variant]) for o in chosen if o.variant in index],
         )
 
     def label(self, one: Outcome) -> str:
@@ -86,7 +88,7 @@ class Results:
         return self.variants[one.variant]["label"]
 
     def of(self, variant: int) -> list[Outcome]:
-        """The runs of a variant, by seed."""
+        """The runs of a variant, sorted by seed."""
         return sorted((o for o in self.outcomes if o.variant == variant), key=lambda o: o.seed)
 
     def values(self, variant: int, metric: str | None = None) -> dict[int, float]:

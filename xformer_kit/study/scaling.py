@@ -1,14 +1,14 @@
-"""Scaling laws: how the loss falls with the size of a model and of its data.
+"""Scaling laws: the loss as a function of parameters and training tokens.
 
     L(N, D) = E + A N^-alpha + B D^-beta          N parameters, D tokens, L in nats per token
 
-(Hoffmann et al., 2022, arXiv:2203.15556, section 3.3). Where one of them is the same in all runs,
-its term is part of E. Fitted as in their appendix D.3: the Huber loss (delta 1e-3) of the error of
-log L, minimized from a grid of starts. Two things differ. The terms are measured at the middle of
-the sizes (A N^-alpha = a (N / middle)^-alpha), which moves no optimum but lets the search see the
-exponents apart from the factors; only the starts of the grid that already fit best are followed.
-And the losses are summed, not averaged, with tight tolerances: averaged, the search stops early and
-gives intervals that are far too narrow (Besiroglu et al., 2024, arXiv:2404.10102).
+(Hoffmann et al., 2022, arXiv:2203.15556, section 3.3). If N or D is the same in all runs, its term
+is part of E. Fitted as in their appendix D.3: the Huber loss (delta 1e-3) of the error of log L,
+minimized from a grid of starts. Differences: the terms are parametrized at the geometric mean of
+the sizes (A N^-alpha = a (N / mean)^-alpha), which keeps the optimum but decorrelates factors and
+exponents, and only the STARTS best points of the grid are optimized. Losses are summed, not
+averaged, with tight tolerances: with averages the optimizer stops early and the intervals are far
+too narrow (Besiroglu et al., 2024, arXiv:2404.10102).
 """
 
 import math
@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xformer_kit.study.descent import descend, huber
+from xformer_kit.study.levenberg_marquardt import huber, minimize
 from xformer_kit.study.statistics import LEVEL, Estimate
 
-STARTS = 12  # of the grid, that are followed
-EXPONENTS = (0.05, 5.0)  # bounds of the search
-SPARE = 1  # distinct sizes beyond as many as the law has numbers
+STARTS = 12  # best points of the grid, from which a fit starts
+EXPONENTS = (0.05, 5.0)  # bounds of alpha and beta
+SPARE = 1  # distinct sizes that a fit needs in addition to the number of coefficients
 AXES = {"parameters": "alpha", "tokens": "beta"}
-NUMBERS = ("E", "A", "alpha", "B", "beta")
+COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 
 
 class Point(NamedTuple):
@@ -35,11 +35,11 @@ class Point(NamedTuple):
 
     parameters: float
     tokens: float
-    loss: float  # nats per token, or another figure that falls to a floor above 0
+    loss: float  # nats per token, or another metric that falls to a floor above 0
 
 
 class Optimum(NamedTuple):
-    """How a compute budget is spent best; low and high: of the parameters."""
+    """The compute-optimal size and number of tokens; low and high: interval of the parameters."""
 
     parameters: float
     tokens: float
@@ -50,7 +50,7 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A fitted law; terms of an axis that did not vary are None."""
+    """A fitted law; coefficients of an axis that did not vary are None."""
 
     E: float
     A: float | None
@@ -63,14 +63,14 @@ class Law:
 
     @cached_property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Name -> (low, high) of the numbers that the law has."""
-        columns = zip(NUMBERS, self.draws.T, strict=True)
+        """Coefficient -> (low, high), of the coefficients that the law has."""
+        columns = zip(COEFFICIENTS, self.draws.T, strict=True)
         known = {name: draws for name, draws in columns if getattr(self, name) is not None}
         return {name: _bounds(draws, self.freedom) for name, draws in known.items()}
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
-        """Exponents that the search left at its bounds: the points do not say how they end."""
+        """Exponents whose fit ended at a bound: the runs do not determine them."""
         known = [name for name in AXES.values() if getattr(self, name) is not None]
         return tuple(
             name
@@ -79,22 +79,22 @@ class Law:
         )
 
     def loss(self, parameters: float, tokens: float) -> float:
-        """L(N, D) of the law."""
+        """L(N, D)."""
         terms = ((self.A, self.alpha, parameters), (self.B, self.beta, tokens))
         return self.E + sum(a * size**-exponent for a, exponent, size in terms if a is not None)
 
     def predict(self, parameters: float, tokens: float) -> Estimate:
-        """L(N, D) with the interval of the law there: of the mean of many runs, as far as the law
-        goes on. In simulations (normal errors of 0.3 %, 15 to 36 runs) 89 to 93 % of the intervals
-        at 95 % held the true loss at 10 times the largest size.
+        """L(N, D) with the confidence interval of the law (of the mean of many runs), if the law
+        holds there. In simulations (normal errors of 0.3 %, 15 to 36 runs) 89 to 93 % of the 95 %
+        intervals contained the true loss at 10 times the largest size.
         """
         return Estimate(
             self.loss(parameters, tokens), *_bounds(self._at(parameters, tokens), self.freedom)
         )
 
-    def gap(self, other: "Law", parameters: float, tokens: float) -> Estimate:
-        """What this law predicts there minus what the other does; the two must be drawn from
-        different seeds.
+    def difference(self, other: "Law", parameters: float, tokens: float) -> Estimate:
+        """The prediction of this law minus that of the other law. The resamples of the two must
+        have different seeds.
         """
         return Estimate(
             self.loss(parameters, tokens) - other.loss(parameters, tokens),
@@ -106,26 +106,26 @@ class Law:
 
     def _at(self, parameters: float, tokens: float) -> np.ndarray:
         """L(N, D) of every resample."""
-        E, A, alpha, B, beta = np.nan_to_num(self.draws.T)  # a term that is not there is 0
+        E, A, alpha, B, beta = np.nan_to_num(self.draws.T)  # a missing term is 0
         return E + A * parameters**-alpha + B * tokens**-beta
 
     @property
     def freedom(self) -> int:
-        """Runs beyond as many as the law has numbers."""
+        """Degrees of freedom: runs minus coefficients."""
         return self.points - 1 - 2 * ((self.A is not None) + (self.B is not None))
 
     def optimal(self, flops: float, per: float = 6.0) -> Optimum:
-        """The N and D of the lowest loss under flops = per N D (equation 4 of the paper):
+        """The N and D of the lowest loss at C = flops = per N D (equation 4 of the paper):
 
         N = G (C / per)^(beta / (alpha + beta)), D = C / (per N), G = (alpha A / (beta B))^(1 /
         (alpha + beta)).
 
-        per: training FLOPs of a parameter and token; 6 leaves attention's scores out (Kaplan et
-        al., 2020). Raises ValueError where the law has one axis.
+        per: training FLOPs per parameter and token; 6 omits attention scores (Kaplan et al., 2020).
+        Raises ValueError if the law has one axis.
         """
         if self.A is None or self.B is None:
             raise ValueError(
-                "A law of one axis has no best split of compute: vary parameters and tokens."
+                "A law of one axis has no compute-optimal size: vary parameters and tokens."
             )
         best = _split(np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per)
         low, high = _bounds(_split(self.draws, flops / per), self.freedom)
@@ -140,27 +140,27 @@ def fit(
     resamples: int = 400,
     seed: int = 0,
 ) -> Law:
-    """The law of these runs. axis: parameters or tokens for a law of one of them; by default of
-    what varies.
+    """Fits the law to these runs. axis: parameters or tokens for a law of one of them; by default
+    those that vary.
 
-    Intervals are those of the residual bootstrap: the sizes stay, for they were chosen; residuals
-    of log L, as much too small as the fit is close (sqrt(n / (n - numbers of the law))), are dealt
-    out anew and the law is fitted again. Their level is raised as that of a t interval is
-    (Hesterberg, 2015, arXiv:1411.5279). In simulations with normal errors (15 runs on one axis, 24
-    on two) 89 to 98 % of the intervals at 95 % held the true exponent. Raises ValueError where a
-    loss is not above 0, or where the runs do not identify the law.
+    Confidence intervals are from the residual bootstrap: sizes stay fixed, residuals of log L,
+    scaled by sqrt(n / (n - coefficients)), are resampled, and the law is fitted again. Their level
+    is raised as for a t interval (Hesterberg, 2015, arXiv:1411.5279). In simulations with normal
+    errors (15 runs on one axis, 24 on two) 89 to 98 % of the 95 % intervals contained the true
+    exponent. Raises ValueError if a loss is not above 0, or if the runs do not identify the law.
     """
     axes = _axes(points, axis)
     sizes = np.log([[float(getattr(point, name)) for name in axes] for point in points])
     y = np.log([float(point.loss) for point in points])
     middle = sizes.mean(0)
     x = sizes - middle
-    found, losses = _descend(x, y, _starts(x, y))
+    found, losses = _fit(x, y, _starts(x, y))
     best = found[losses.argmin()]
     fits = [best, *_resampled(x, y, best, resamples, seed)]
     values, *draws = (_plain(theta, middle, axes) for theta in fits)
     known = {
-        name: None if math.isnan(v) else float(v) for name, v in zip(NUMBERS, values, strict=True)
+        name: None if math.isnan(v) else float(v)
+        for name, v in zip(COEFFICIENTS, values, strict=True)
     }
     residual = float(np.sqrt(np.mean((y - _predicted(best, x)) ** 2)))
     return Law(**known, points=len(y), residual=residual, draws=np.array(draws))
@@ -169,25 +169,24 @@ def fit(
 def _resampled(
     x: np.ndarray, y: np.ndarray, best: np.ndarray, resamples: int, seed: int
 ) -> np.ndarray:
-    """Fits to the curve of the best fit with its residuals drawn anew."""
+    """Fits to the curve of the best fit plus resampled residuals."""
     predicted, rng = _predicted(best, x), np.random.default_rng(seed)
     residuals = (y - predicted) * math.sqrt(len(y) / (len(y) - len(best)))
     drawn = np.array([predicted + rng.choice(residuals, len(y)) for _ in range(resamples)])
-    again, _ = _descend(x, drawn, np.tile(best, (resamples, 1)))
-    return again
+    fits, _ = _fit(x, drawn, np.tile(best, (resamples, 1)))
+    return fits
 
 
-def fewest(multiples: int) -> int:
-    """Sizes without which no law is found, from runs of so many numbers of tokens per parameter. A
-    law of both axes has 5 numbers and takes sizes x multiples pairs of them, of which two multiples
-    give 6.
+def min_sizes(multiples: int) -> int:
+    """The fewest sizes that identify a law, if each is trained for `multiples` numbers of tokens
+    per parameter. A law of both axes has 5 coefficients and needs 6 pairs of size and tokens.
     """
     return 3 + SPARE if multiples == 1 else 3
 
 
 def identified(points: Sequence[Point], axis: str | None = None) -> list[str]:
-    """The axes of the law of these runs, whatever their losses. Raises ValueError where they do not
-    identify one.
+    """The axes of the law of these runs, independent of their losses. Raises ValueError if they do
+    not identify one.
     """
     return _axes([point._replace(loss=1.0) for point in points], axis)
 
@@ -204,19 +203,21 @@ def _axes(points: Sequence[Point], axis: str | None) -> list[str]:
         raise ValueError(
             "A scaling law needs runs of several sizes; parameters and tokens are the same in all."
         )
-    needed = fewest(len(axes))
+    needed = min_sizes(len(axes))
     for name in axes:
         if (count := distinct[name]) < needed:
             text = f"A scaling law needs at least {needed} numbers of {name}; got {count}."
             other = f" Or keep {name} the same in all runs, for a law of the other."
             raise ValueError(text + other * (len(axes) > 1))
     if len(axes) == 2:
-        _together(points)
+        _check_pairs(points)
     return axes
 
 
-def _together(points: Sequence[Point]) -> None:
-    """Both axes have to move, and not in step."""
+def _check_pairs(points: Sequence[Point]) -> None:
+    """Raises ValueError if there are too few pairs of sizes, or if tokens are a power law of
+    parameters.
+    """
     pairs, needed = sorted({point[:2] for point in points}), 5 + SPARE
     if len(pairs) < needed:
         raise ValueError(
@@ -232,38 +233,38 @@ def _together(points: Sequence[Point]) -> None:
 
 
 def _predicted(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """log L. theta: log of the floor, then for each axis the log of its term in the middle, and its
+    """log L. theta: log E, then for each axis the log of its term at the mean size, and its
     exponent.
     """
     return _curve(theta, x)[0]
 
 
 def _curve(theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log L (..., n) of numbers (..., p) at sizes (n, axes), and its slopes (..., n, p)."""
+    """log L (..., n) of theta (..., p) at log sizes (n, axes), and its Jacobian (..., n, p)."""
     floor = np.broadcast_to(theta[..., :1, None], (*theta.shape[:-1], 1, len(x)))
     terms = np.concatenate([floor, theta[..., 1::2, None] - theta[..., 2::2, None] * x.T], -2)
     predicted = np.logaddexp.reduce(terms, axis=-2)
-    shares = np.exp(terms - predicted[..., None, :])  # a term's part in L
-    slopes = np.empty((*predicted.shape, theta.shape[-1]))
-    slopes[..., 0] = shares[..., 0, :]
-    slopes[..., 1::2] = np.moveaxis(shares[..., 1:, :], -2, -1)
-    slopes[..., 2::2] = -slopes[..., 1::2] * x
-    return predicted, slopes
+    shares = np.exp(terms - predicted[..., None, :])  # of each term in L
+    jacobian = np.empty((*predicted.shape, theta.shape[-1]))
+    jacobian[..., 0] = shares[..., 0, :]
+    jacobian[..., 1::2] = np.moveaxis(shares[..., 1:, :], -2, -1)
+    jacobian[..., 2::2] = -jacobian[..., 1::2] * x
+    return predicted, jacobian
 
 
-def _descend(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fits that begin at start (fits, p), to losses y (n,) or (fits, n)."""
-    # No term is above the loss itself by much; one below e^-30 of it is none.
+def _fit(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(parameters, losses) of fits from start (fits, p) to log losses y (n,) or (fits, n)."""
+    # Bounds of the terms, relative to the loss: at most e^5 times it; below e^-30 of it is 0.
     least, most = np.broadcast_to(y.min(-1), len(start)), np.broadcast_to(y.max(-1), len(start))
     low, high = np.empty_like(start), np.empty_like(start)
     low[:, 0], high[:, 0] = least - 30, most + 1
     low[:, 1::2], high[:, 1::2] = least[:, None] - 30, most[:, None] + 5
     low[:, 2::2], high[:, 2::2] = EXPONENTS
-    return descend(lambda theta: _curve(theta, x), y, start, low, high)
+    return minimize(lambda theta: _curve(theta, x), y, start, low, high)
 
 
 def _starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The best of a grid of shares of the loss and exponents."""
+    """The STARTS best points of a grid of shares of the loss and exponents."""
     shares, exponents = np.log([0.02, 0.1, 0.3, 0.6]), (0.1, 0.25, 0.5, 1.0)
     middle = float(np.median(y))
     grid = np.array(
@@ -280,7 +281,7 @@ def _starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _plain(theta: np.ndarray, middle: np.ndarray, axes: list[str]) -> np.ndarray:
-    """E, A, alpha, B, beta as the law is written; NaN for a term that is not there."""
+    """E, A, alpha, B, beta of theta; NaN for a missing term."""
     values = np.full(5, np.nan)
     values[0] = math.exp(theta[0])
     for i, name in enumerate(axes):
@@ -291,12 +292,13 @@ def _plain(theta: np.ndarray, middle: np.ndarray, axes: list[str]) -> np.ndarray
 
 
 def _split(law: np.ndarray, product_of_sizes: float) -> np.ndarray:
-    """The N of the lowest loss at a given N D."""
+    """The N of the lowest loss at a given product N D."""
     _, A, alpha, B, beta = np.moveaxis(law, -1, 0)
     return (alpha * A / (beta * B) * product_of_sizes**beta) ** (1 / (alpha + beta))
 
 
 def _bounds(draws: np.ndarray, freedom: int) -> tuple[float, float]:
+    """The bootstrap interval of draws, with the level raised as for a t interval."""
     from scipy.stats import norm, t
 
     outside = float(norm.sf(t.ppf((1 + LEVEL) / 2, freedom)))

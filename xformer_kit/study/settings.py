@@ -1,4 +1,4 @@
-"""The options of a study's node, of its budget, and of its rule for stopping."""
+"""The options of a study, of its budget, and of its rule for early stopping."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,15 +12,13 @@ from xformer_kit.study.range import SETTINGS
 @SETTINGS.register("budget")
 @dataclass(frozen=True)
 class Budget:
-    """What variants have in common, so that their difference is not one of size. `by` is the knob
-    that is turned for it.
-    """
+    """The cost that all variants share with the baseline; `by`: the config key that is adjusted."""
 
-    # what is made equal to the baseline's
+    # the cost that is made equal to the baseline's
     match: Literal["params", "flops", "tokens", "seconds", "none"] = "none"
     # a size of the model, or trainer.max_steps; null: ffn.width for params, trainer.max_steps else
     by: str | None = None
-    tolerance: float = 0.01  # share of the baseline's by which a variant may miss it
+    tolerance: float = 0.01  # largest relative difference to the baseline
 
     @classmethod
     def check(cls, options, context):
@@ -33,7 +31,7 @@ class Budget:
             known = ", ".join(KNOBS[options.match])
             yield Fault(
                 "by",
-                f"is no knob for match={options.match}",
+                f"must be a key that match={options.match} can adjust",
                 got=f"{options.by!r}",
                 fix=f"Known: {known}.",
             )
@@ -42,13 +40,13 @@ class Budget:
 @SETTINGS.register("stop")
 @dataclass(frozen=True)
 class Stop:
-    """When a variant is not run at further seeds: it was shown to be worse than the baseline by
-    more than a margin.
+    """Stops a variant that is significantly worse than the baseline by more than a margin: it is
+    not run at further seeds.
     """
 
-    after: int = 3  # seeds that every variant is run at
+    after: int = 3  # seeds at which every variant is run
     margin: float | None = None  # difference in the metric; null: that of the study, or 0
-    alpha: float = 0.05  # share of studies in which a variant that is no worse than that is stopped
+    alpha: float = 0.05  # false-positive rate of the rule, over all looks
 
     @classmethod
     def check(cls, options, context):
@@ -58,9 +56,9 @@ class Stop:
 
 
 def seeds(node: Node, first: int = 0) -> list[int]:
-    """The seeds of a study's complete node, from `first` on if it gives their number."""
-    given = node["seeds"]
-    return list(given) if isinstance(given, list) else list(range(first, first + given))
+    """The seeds of a study's complete node; `first` and following if `seeds` is a number."""
+    seeds = node["seeds"]
+    return list(seeds) if isinstance(seeds, list) else list(range(first, first + seeds))
 
 
 SIZES = ("ffn.width", "model.dim", "model.layers")
@@ -73,8 +71,8 @@ KNOBS = {"params": SIZES, "flops": (*STEPS, *SIZES), "tokens": STEPS, "seconds":
 class Study:
     """A question, the runs that answer it, and how they are compared."""
 
-    question: str = ""  # in a sentence; the report's title
-    name: str | None = None  # its directory under outputs/studies; null is the name of its file
+    question: str = ""  # one sentence; the report's title
+    name: str | None = None  # directory under outputs/studies; null: the name of the study's file
     # {paper: ..., expect: {variant: ..., is: worse|better|equal|no_worse, than: ...}}
     claim: dict | None = None
     baseline: dict | None = None  # factor -> the level that all others are compared with
@@ -82,28 +80,28 @@ class Study:
     only: dict | None = None  # factor -> {another factor: levels under which it is varied}
     # combinations of levels that are not run: [{placement: post, norm: dyt}]
     exclude: list | None = None
-    labels: dict | None = None  # variant -> how the report calls it
+    labels: dict | None = None  # variant -> its name in the report
     # one_at_a_time, pairs, factorial, fractional, random, ladder, search
     design: Design = None  # type: ignore[assignment]
     budget: dict | None = None  # {match: params, by: ffn.width, tolerance: 0.01}
-    # override -> values: every variant is run with each, and compared at its own best
+    # override -> values: every variant is run with each, and compared at its own best value
     tune: dict | None = None
-    # {after: 3, margin: 0.1}: variants that are shown to be worse by more are not run on
+    # {after: 3, margin: 0.1}: variants that are significantly worse by more are stopped
     stop: dict | None = None
-    seeds: int | list[int] = 5  # how many, from `seed` upwards; or which
-    metric: str = "val/loss"  # of the end of a run
-    # of a metric of one's own; null: as is known of the metric
+    seeds: int | list[int] = 5  # their number, from `seed` upwards; or a list
+    metric: str = "val/loss"  # at the end of a run
+    # for a metric of your own; null: the known direction of the metric
     higher_is_better: bool | None = None
-    # further metrics, whose means and differences are reported without a verdict
+    # secondary metrics, whose means and differences are reported without a test
     also: list[str] | None = None
-    margin: float | None = None  # difference in the metric below which variants count as equal
-    max_runs: int = 200  # more are refused
-    runs: str = "outputs/runs"  # where runs lie, by their key; studies share them
-    # of a search, which several machines may share: sqlite:///FILE, another database's URL, a file
+    margin: float | None = None  # difference in the metric below which variants count as equivalent
+    max_runs: int = 200  # a study with more runs is refused
+    runs: str = "outputs/runs"  # directory of all runs, by key; studies share it
+    # of a search; several machines can share it: sqlite:///FILE, another database's URL, or a file
     storage: str | None = None
-    retry: bool = False  # run those again that failed or diverged
-    log_report: bool = True  # with logger=wandb the report becomes a W&B run in the study's group
-    dry_run: bool = False  # print the plan and what it will cost, and stop
+    retry: bool = False  # repeat runs that failed or diverged
+    log_report: bool = True  # with logger=wandb: log the report as a W&B run in the study's group
+    dry_run: bool = False  # print the plan and its cost, and stop
 
     @classmethod
     def check(cls, options, context):

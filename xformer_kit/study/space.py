@@ -1,8 +1,8 @@
-"""The space of a search: factors with levels, and intervals of numbers; conditions and exclusions
-hold as in any study.
+"""The space of a search: factors with levels or intervals. Conditions and exclusions hold as in any
+study.
 
-Optuna proposes; a point is a level for every factor, as in other designs, so that runs and reports
-are the same.
+Optuna proposes points. A point is a level for every factor, as in other designs, so runs and
+reports are the same.
 """
 
 import itertools
@@ -14,18 +14,18 @@ from typing import Any
 from xformer_kit.registry import Fault
 from xformer_kit.study.factor import Factor, Factors, Levels
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.range import COUNTED
+from xformer_kit.study.range import MAX_POINTS
 from xformer_kit.study.settings import seeds
 
 
 def faults(node: Node, factors: Factors) -> Iterator[Fault]:
-    """What a search cannot do with a study's complete node."""
+    """Settings of a study's complete node that a search does not support."""
     design = node["design"]
     if node["tune"]:
         yield Fault(
             "study.tune",
-            "a search tunes whatever it varies",
-            got="a list of values beside it",
+            "a search already tunes its factors",
+            got="a list of values",
             fix="Make each key a factor.",
         )
     confirmed = (1 + design["confirm"]) * (len(seeds(node)) - 1)
@@ -42,7 +42,7 @@ def faults(node: Node, factors: Factors) -> Iterator[Fault]:
     if design["pruner"] != "none" and not node["metric"].startswith("val/"):
         yield Fault(
             "study.design.pruner",
-            f"ends trials by what each validation measures, and {node['metric']} is measured only"
+            f"prunes trials by the metric of each validation, and {node['metric']} is measured only"
             " at the end",
             fix="Set study.design.pruner=none, or a metric val/....",
         )
@@ -50,15 +50,14 @@ def faults(node: Node, factors: Factors) -> Iterator[Fault]:
     if circular := [name for name in factors if name not in ordered]:
         yield Fault(
             "study.only",
-            f"{' and '.join(circular)} wait for each other, so none can leave its baseline",
+            f"the conditions of {' and '.join(circular)} are circular, so none can leave its"
+            " baseline",
             fix="Leave one out.",
         )
 
 
 def order(factors: Factors) -> list[str]:
-    """Names so that a factor comes after those that its condition names, without those whose
-    conditions are circular.
-    """
+    """Names of factors in topological order of their conditions, without circular ones."""
     found: dict[str, None] = {}
     while ready := [
         n for n, f in factors.items() if n not in found and all(other in found for other in f.when)
@@ -68,8 +67,8 @@ def order(factors: Factors) -> list[str]:
 
 
 def suggested(factors: Factors, trial: Any) -> Levels:
-    """The point that an Optuna trial proposes; factors whose condition is not met stay at their
-    baseline.
+    """The point that an Optuna trial proposes; factors whose condition is not met have their
+    baseline level.
     """
     levels = {name: factor.baseline for name, factor in factors.items()}
     for name in order(factors):
@@ -83,13 +82,13 @@ def _suggested(factor: Factor, trial: Any) -> str:
     if between is None:
         return trial.suggest_categorical(name, list(factor.levels))
     ends = (name, between.low, between.high)
-    if between.whole:
+    if between.integer:
         return factor.label(trial.suggest_int(*ends, step=between.step or 1, log=between.log))
     return factor.label(trial.suggest_float(*ends, step=between.step, log=between.log))
 
 
 def parameters(factors: Factors, levels: Levels) -> dict:
-    """A point as Optuna's own parameters, of the factors whose condition is met."""
+    """A point as Optuna's parameters, of the factors whose condition is met."""
     return {
         name: levels[name] if factor.interval is None else json.loads(levels[name])
         for name, factor in factors.items()
@@ -98,10 +97,10 @@ def parameters(factors: Factors, levels: Levels) -> dict:
 
 
 def points(factors: Factors) -> list[Levels] | None:
-    """All points of a space, each once; None if they are too many to count."""
+    """All distinct points of a space; None if there are more than MAX_POINTS."""
     each = [factor.labels() for factor in factors.values()]
     known = [labels for labels in each if labels is not None]
-    if len(known) < len(each) or math.prod(map(len, known)) > COUNTED:
+    if len(known) < len(each) or math.prod(map(len, known)) > MAX_POINTS:
         return None
     found: dict[tuple[tuple[str, str], ...], None] = {}
     for labels in itertools.product(*known):
@@ -114,7 +113,7 @@ def points(factors: Factors) -> list[Levels] | None:
 
 
 def described(factors: Factors, exclude: Any) -> dict[str, str]:
-    """Factor -> what it ranges over; equal for searches of the same space."""
+    """Factor -> its range as text; equal for searches of the same space."""
     found = {}
     for name, factor in factors.items():
         levels = [

@@ -1,8 +1,9 @@
-"""Statistics of a few seeds: means with intervals, differences seed by seed, and curves with bands.
+"""Statistics over a few seeds: means and paired differences with confidence intervals, curves with
+bands.
 
-Every function takes plain numbers of runs that finished. A run that diverged has no figure: it is
-left out by the caller, `count` shows it, and `divergence` tests whether one variant diverges more
-often than another.
+Every function takes the values of finished runs. Runs that diverged have no value: the caller
+leaves them out (see `count`), and `divergence_p` tests whether one variant diverges more often than
+another.
 """
 
 import math
@@ -12,17 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-LEVEL = 0.95  # of all intervals of a study
+LEVEL = 0.95  # of all confidence intervals of a study
 ALPHA = 1 - LEVEL
 BOOTSTRAP_FROM = 20  # seeds
-# Differences are taken as equal if they differ only by rounding, relative to the largest
-# figure.
+# Differences count as equal if they differ by at most this share of the largest value.
 ROUNDING = 1e-12
-SMALL = ALPHA + ROUNDING  # the largest p that shows a difference
+SIGNIFICANT_P = ALPHA + ROUNDING  # the largest p-value that is significant
 
 
 class Estimate(NamedTuple):
-    """A number with its interval."""
+    """A number with its confidence interval."""
 
     mean: float | None
     low: float | None
@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Interval:
-    """The mean of some runs. From one run there are neither bounds nor sd (None)."""
+    """The mean of some runs with its confidence interval. One run: low, high and sd are None."""
 
     mean: float | None
     low: float | None
@@ -43,15 +43,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """variant - baseline, over the seeds that both have; what cannot be known from so many seeds is
-    None.
+    """variant - baseline over common seeds. Values that need more seeds are None.
 
-    method: how bounds and p were found, one of
-        t          both from the paired t
-        bootstrap  bounds from the bootstrap, p from the paired t
-        equal      every difference is 0: bounds 0 and 0, p 1
-        sign       every difference is the same and not 0, so that t is undefined: no bounds, p of
-        the exact sign test one seed   no bounds and no p no seed    nothing
+    method: how low, high and p were computed, one of
+        t          all from the paired t test
+        bootstrap  low and high from the bootstrap, p from the paired t test
+        equal      every difference is 0: low and high are 0, p is 1
+        sign       all differences are the same number other than 0, so t is undefined: no low and
+                   high, p from the exact sign test
+        one seed   only the mean
+        no seed    nothing
     """
 
     mean: float | None = None
@@ -67,8 +68,8 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Band:
-    """The mean curve of some seeds with its interval at every step, point by point. One seed: low
-    and high are None.
+    """The mean curve over seeds with its pointwise confidence interval. One seed: low and high are
+    None.
     """
 
     steps: list[int]
@@ -82,15 +83,15 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """mean +- t sd / sqrt(n), t the quantile of Student's t at n - 1 degrees of freedom (Student,
     1908).
 
-    Raises ValueError where a value is not finite.
+    Raises ValueError if a value is not finite.
     """
     x = _finite(dict(enumerate(values)), "value")
     if len(x) < 2:
         return Interval(float(x[0]) if len(x) else None, None, None, len(x), None, level)
     sd = float(x.std(ddof=1))
-    reach = _t(len(x), level) * sd / math.sqrt(len(x))
+    half = _t(len(x), level) * sd / math.sqrt(len(x))
     return Interval(
-        float(x.mean()), float(x.mean() - reach), float(x.mean() + reach), len(x), sd, level
+        float(x.mean()), float(x.mean() - half), float(x.mean() + half), len(x), sd, level
     )
 
 
@@ -102,19 +103,19 @@ def paired(
     scale: float | None = None,
     resamples: int = 9999,
 ) -> PairedDifference:
-    """variant - baseline at every seed that both have: the seed is the block, so what it does to
-    both drops out.
+    """Mean of variant - baseline over common seeds. The seed is the block: its effect on both
+    cancels.
 
-    p: the paired t test. Bounds: the same t below 20 seeds; from 20 seeds the BCa bootstrap (Efron,
-    1987), which follows skewed differences. Plain BCa is too narrow for few values (it covers 92 %
-    at 20 where 95 % are asked for): its level is raised so that on symmetric values it is as wide
-    as the t interval (Hesterberg, 2015, arXiv:1411.5279, "expanded percentile"). The bootstrap
-    draws from a fixed seed.
+    p: paired t test. Interval: paired t below 20 seeds; from 20 seeds the BCa bootstrap (Efron,
+    1987), which follows skewed differences. Plain BCa is too narrow for few values (at 20 values it
+    covers 92 % instead of 95 %): its level is raised so that on symmetric values it is as wide as
+    the t interval (Hesterberg, 2015, arXiv:1411.5279, "expanded percentile"). The bootstrap uses a
+    fixed random seed.
     effect: J d, with d = mean / sd of the differences and J = Gamma(m / 2) / (sqrt(m / 2) Gamma((m
-    - 1) / 2)) at m = n - 1, which makes it unbiased (Hedges, 1981; d_z of Lakens, 2013). Undefined
-    below three seeds.
-    scale: the size of the figures, beside which a difference may be rounding; by default their own.
-    Raises ValueError where a figure is not finite.
+    - 1) / 2)) at m = n - 1, which makes it unbiased (Hedges, 1981; d_z of Lakens, 2013). None below
+    three seeds.
+    scale: magnitude of the values, relative to which differences count as rounding; by default the
+    largest value. Raises ValueError if a value is not finite.
     """
     from scipy.stats import ttest_1samp
 
@@ -144,21 +145,21 @@ def paired(
 
 
 def magnitude(difference: Any) -> Estimate:
-    """The size of a difference, whatever its sign."""
+    """The absolute value of a difference, with its interval."""
     mean, low, high = difference.mean, difference.low, difference.high
     return Estimate(mean, low, high) if mean >= 0 else Estimate(-mean, -high, -low)
 
 
 def hedges(count: int) -> float:
-    """J, by which a standardized mean difference of so many values is too large on average (Hedges,
-    1981).
+    """J, the factor that removes the bias of a standardized mean difference of `count` values
+    (Hedges, 1981).
     """
     half = (count - 1) / 2
     return math.exp(math.lgamma(half) - math.lgamma(half - 0.5)) / math.sqrt(half)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """p-values of a family, so corrected that the chance of any false alarm in it is at most alpha
+    """Holm-corrected p-values of a family, which bound the probability of any false positive in it
     (Holm, 1979): the k-th smallest of m times m - k + 1, never below the one before it. None stays
     None and does not count.
     """
@@ -171,52 +172,52 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def significant(p: float | None) -> bool:
-    return p is not None and p <= SMALL
+    """Whether p <= alpha; False for None."""
+    return p is not None and p <= SIGNIFICANT_P
 
 
-def equivalence(difference: PairedDifference, margin: float) -> float | None:
-    """p of the hypothesis that the true difference is as large as the margin or larger, either way:
-    two one-sided tests, of which the larger p counts (Schuirmann, 1987). A small p means: equal,
-    for all that matters. None for fewer than two seeds.
+def equivalence_p(difference: PairedDifference, margin: float) -> float | None:
+    """p of the hypothesis that the absolute true difference is at least the margin: the larger p of
+    two one-sided tests (TOST; Schuirmann, 1987). A small p shows equivalence. None below two seeds.
 
     Raises ValueError for a margin that is not above 0.
     """
     if not margin > 0:
         raise ValueError(f"margin: must be above 0; got {margin}.")
-    sides = [beyond(difference, margin, sign) for sign in (1, -1)]
+    sides = [one_sided_p(difference, margin, sign) for sign in (1, -1)]
     return None if None in sides else max(side for side in sides if side is not None)
 
 
-def beyond(difference: PairedDifference, margin: float, sign: int) -> float | None:
-    """p of the hypothesis that `sign` times the true difference is as large as the margin or
-    larger: the one-sided paired t test of (margin - sign mean) sqrt(n) / sd. With the sign of what
-    is worse, a small p means: no worse, for all that matters (non-inferiority: Blackwelder, 1982).
-    Without variance, where there is no t, the sign test: 2^-n if the difference lies below the
-    margin, else 1. None for fewer than two seeds.
+def one_sided_p(difference: PairedDifference, margin: float, sign: int) -> float | None:
+    """p of the hypothesis that `sign` times the true difference is at least the margin: the
+    one-sided paired t test of (margin - sign mean) sqrt(n) / sd. With the sign of a worse value, a
+    small p shows non-inferiority (Blackwelder, 1982). Without variance the sign test: 2^-n if the
+    difference is below the margin, else 1. None below two seeds.
     """
     from scipy.stats import t
 
     if difference.count < 2:
         return None
-    left = margin - sign * difference.mean
+    distance = margin - sign * difference.mean
     if difference.sd == 0:
-        return 2.0**-difference.count if left > 0 else 1.0
-    return float(t.sf(left * math.sqrt(difference.count) / difference.sd, difference.count - 1))
+        return 2.0**-difference.count if distance > 0 else 1.0
+    return float(t.sf(distance * math.sqrt(difference.count) / difference.sd, difference.count - 1))
 
 
-def divergence(baseline: tuple[int, int], variant: tuple[int, int]) -> float:
-    """p of Fisher's exact test that both diverge equally often; each a pair (runs that diverged,
-    all runs). Two-sided.
+def divergence_p(baseline: tuple[int, int], variant: tuple[int, int]) -> float:
+    """Two-sided p of Fisher's exact test that both diverge equally often. Each argument: (number of
+    runs that diverged, number of runs).
     """
     from scipy.stats import fisher_exact
 
-    return float(fisher_exact([[lost, runs - lost] for lost, runs in (baseline, variant)]).pvalue)
+    return float(fisher_exact([[n, runs - n] for n, runs in (baseline, variant)]).pvalue)
 
 
 def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: float = LEVEL) -> Band:
-    """curves: seed -> (steps, values). The interval of `interval` at every step at which all seeds
-    have a finite value, so that no step compares other seeds than the next. The level holds for
-    each step, not for all at once.
+    """The mean curve with `interval` at every step at which all seeds have a finite value, so that
+    all steps average the same seeds. The level holds for each step, not for all steps together.
+
+    curves: seed -> (steps, values).
     """
     finite = [
         {step: value for step, value in zip(*curve, strict=True) if math.isfinite(value)}
@@ -228,15 +229,15 @@ def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: flo
     )
     if len(y) < 2:
         return Band(steps, y.sum(0).tolist(), None, None, len(y))
-    mean, reach = y.mean(0), _t(len(y), level) * y.std(0, ddof=1) / math.sqrt(len(y))
-    return Band(steps, mean.tolist(), (mean - reach).tolist(), (mean + reach).tolist(), len(y))
+    mean, half = y.mean(0), _t(len(y), level) * y.std(0, ddof=1) / math.sqrt(len(y))
+    return Band(steps, mean.tolist(), (mean - half).tolist(), (mean + half).tolist(), len(y))
 
 
-def _finite(values: Mapping[int, float], what: str) -> np.ndarray:
+def _finite(values: Mapping[int, float], key_name: str) -> np.ndarray:
     for key, value in values.items():
         if not math.isfinite(value):
             raise ValueError(
-                f"{what} {key}: {value} is no figure to compare. Leave runs that diverged out."
+                f"{key_name} {key}: must be finite; got {value}. Leave runs that diverged out."
             )
     return np.array(list(values.values()), dtype=float)
 
@@ -248,8 +249,8 @@ def _t(count: int, level: float) -> float:
 
 
 def _constant(value: float, count: int, level: float) -> PairedDifference:
-    """Every seed has the same difference, so that t is undefined. The sign test gives the chance
-    that all signs agree.
+    """The difference if it is the same at every seed, so that t is undefined: p of the sign test,
+    the probability that all signs agree.
     """
     if value == 0:
         return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
@@ -261,12 +262,12 @@ def _bootstrap(x: np.ndarray, level: float, resamples: int) -> tuple[float, floa
     from scipy.stats import bootstrap, norm
 
     n = len(x)
-    wider = 2 * norm.cdf(math.sqrt(n / (n - 1)) * _t(n, level)) - 1
-    # A batch keeps a large study from taking gigabytes.
+    expanded_level = 2 * norm.cdf(math.sqrt(n / (n - 1)) * _t(n, level)) - 1
+    # Batches bound the memory of a study with many seeds.
     found = bootstrap(
         (x,),
         np.mean,
-        confidence_level=wider,
+        confidence_level=expanded_level,
         n_resamples=resamples,
         method="BCa",
         rng=np.random.default_rng(0),

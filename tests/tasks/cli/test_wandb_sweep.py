@@ -15,7 +15,7 @@ from tests.tasks.command_lines import fault
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.composition import choices
 from xformer_kit.study.plan import variants
-from xformer_kit.study.question import complete
+from xformer_kit.study.study_node import complete
 
 ROOT = Path(__file__).resolve().parents[3]
 LOG = "optim.lr=tag(log,interval(1e-4,1e-2))"

@@ -11,8 +11,8 @@ from tasks.logging import summary
 from tasks.run.start import start_run
 from xformer_kit import load
 from xformer_kit.data import prepare
-from xformer_kit.study.key import run_key
 from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.run_key import run_key
 
 
 def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from tasks.logging import summary
 from tasks.study import state
 from tasks.study.resolve import StudyPlan
-from tasks.study.search import SearchRunner, explore
+from tasks.study.search import SearchRunner, run_search
 from tests.messages import messages
 from xformer_kit.config import check
 from xformer_kit.study.plan import Variant
-from xformer_kit.study.question import complete
+from xformer_kit.study.study_node import complete
 
 NODE = {
     "name": "small",
@@ -103,7 +103,7 @@ class PlayedStudy:
         return 0
 
     def go(self, at_once: int = 1) -> int:
-        return explore(self.search, at_once, self.train, lambda: None)
+        return run_search(self.search, at_once, self.train, lambda: None)
 
     @property
     def points(self):

@@ -68,7 +68,7 @@ def test_a_search_that_was_killed_ends_with_a_report(tmp_path):
     )
     assert (
         "| optuna |" in report
-        and "## The search" in report
+        and "## Search" in report
         and "Best at the other seeds: " in report
         and "python train.py " in report
         and "trials at seed" in out

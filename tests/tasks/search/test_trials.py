@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.logging import summary
-from tasks.study.search import explore
+from tasks.study.search import run_search
 from tests.messages import messages
 from tests.tasks.search.played_study import NODE, STOPPED, PlayedStudy
 from xformer_kit.config import check
@@ -112,7 +112,7 @@ def test_failed_and_diverged_runs_are_recorded_and_tried_again_on_request(home, 
             )
         return 0
 
-    explore(world.search, 1, broken, lambda: None)
+    run_search(world.search, 1, broken, lambda: None)
     assert [p[1] for p in world.points] == ["diverged", "failed", "diverged"]
     before = list(world.trained)
     world.node["retry"], world.trained, world.search = True, [], world.begin()

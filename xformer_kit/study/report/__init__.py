@@ -1,3 +1,1 @@
-"""A study's results in words, tables and pictures: HTML, Markdown and CSV, all from one
-structure.
-"""
+"""The report of a study as HTML, Markdown and CSV, all rendered from one `Document`."""

@@ -1,4 +1,4 @@
-"""What a study found, as values and sentences. `sections.document` arranges them as a report."""
+"""The content of a report: values and sentences. `sections.document` arranges them."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -6,27 +6,37 @@ from typing import NamedTuple
 
 from xformer_kit.registry.printable import printable
 from xformer_kit.study import factorial, stop
-from xformer_kit.study.answer import answer, effect_sentences, missing
-from xformer_kit.study.claim import Claim, held
+from xformer_kit.study.answer import answer, effect_sentences, missing_runs
+from xformer_kit.study.claim import Claim, evaluate
 from xformer_kit.study.factor import BASELINE
 from xformer_kit.study.factorial import Cell, Effect
 from xformer_kit.study.metric import Metric
-from xformer_kit.study.report.curves import VariantCurve, curves, gaps, names
+from xformer_kit.study.report.curves import VariantCurve, curves, difference_curves, names
 from xformer_kit.study.report.fairness import matched, notes, tuning, unequal_times
-from xformer_kit.study.report.laws import Laws, answered, laws, sentences, top
-from xformer_kit.study.report.search import SearchSummary, compared, searched
+from xformer_kit.study.report.laws import (
+    Laws,
+    laws,
+    prediction_sentence,
+    sentences,
+    top_rung,
+)
+from xformer_kit.study.report.search import (
+    SearchSummary,
+    confirmation_results,
+    search_summary,
+)
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric, secondary_metrics
 from xformer_kit.study.report.variants import VariantResult, variants
 from xformer_kit.study.results import Results, rung_name, title
 from xformer_kit.study.statistics import Band, holm
 
-CROSSED = ("factorial", "fractional", "pairs")  # designs that combine their factors
+CROSSED = ("factorial", "fractional", "pairs")  # designs that combine factors
 
 
-class Trouble(NamedTuple):
-    """A run that did not finish, or not as planned."""
+class IrregularRun(NamedTuple):
+    """A run that diverged, failed, is unfinished, or ended early."""
 
-    name: str  # of the variant, with its point of tuning
+    name: str  # of the variant, with rung and tuning
     seed: int
     status: str
     step: int | None
@@ -35,43 +45,41 @@ class Trouble(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """Sentences are plain text; numbers are in the metric's own scale."""
+    """Sentences are plain text; numbers are not scaled by the metric."""
 
-    results: Results  # those that are compared
+    results: Results  # the runs that are compared
     metric: Metric
-    setting: str  # how large the study is
+    setting: str  # size, design and metric of the study
     variants: list[VariantResult]  # the baseline first
-    sentence: str  # the answer
-    sentences: list[str]  # of each variant
-    partial: str  # a sentence on runs that are missing; empty if none are
-    matched: str
+    sentence: str  # the headline
+    sentences: list[str]  # one for each variant
+    partial: str  # a sentence on missing runs; empty if there are none
+    matched: str  # on the budget
     tuning: list[str]
     claim: Claim | None
-    effects: list[tuple[Effect, float | None, str]]  # p after Holm, sentence
+    effects: list[tuple[Effect, float | None, str]]  # effect, Holm-corrected p, sentence
     secondary: list[SecondaryMetric]
-    troubles: list[Trouble]
+    irregular_runs: list[IrregularRun]
     notes: list[str]  # on fairness
-    curves: dict[
-        str, list[VariantCurve]
-    ]  # metric -> of every variant; first the one that is compared
-    gaps: list[Band]  # of every variant but the baseline, in the metric of the first curve
+    # metric -> curves of all variants; the first metric is the one that is compared
+    curves: dict[str, list[VariantCurve]]
+    # variant - baseline in the first metric of `curves`, for every variant but the baseline
+    difference_curves: list[Band]
     versions: dict[str, str]
     samples: list[tuple[str, int, str]]  # variant, seed, text
     search: SearchSummary | None = None
     laws: Laws | None = None  # of a ladder
 
     @property
-    def claimed(self) -> str:
-        """Whether the claim held, and why its p may be smaller than the same variant's in the
-        table.
-        """
+    def claim_sentence(self) -> str:
+        """Whether the claim held; empty without a claim."""
         if self.claim is None:
             return ""
-        own = (
-            " It is a question of its own, asked before the runs: its p is not corrected for the"
-            " other variants."
+        correction = (
+            " The claim was stated before the runs, so its p-value is not corrected for the other"
+            " variants."
         )
-        return self.claim.sentence + own * (len(self.variants) > 2)
+        return self.claim.sentence + correction * (len(self.variants) > 2)
 
     @property
     def question(self) -> str:
@@ -91,19 +99,25 @@ class Content:
 
 
 def content(whole: Results) -> Content:
-    """Raises ConfigError for a metric that no run has or whose better side is unknown, and for a
-    claim at fault.
+    """The content of the report of all results.
+
+    Raises ConfigError for a metric that no run has or whose direction is unknown, and for a faulty
+    claim.
     """
     metric = whole.metric
-    results = top(compared(whole))  # of a ladder, variants are compared at the top
+    results = top_rung(confirmation_results(whole))
     base, *others = variants(results, metric)
     found = answer(
-        base.runs, [one.runs for one in others], metric, margin=whole.study.get("margin")
+        base.runs,
+        [one.runs for one in others],
+        metric,
+        margin=whole.study.get("margin"),
+        reference=_reference(base),
     )
     others = [replace(one, verdict=v) for one, v in zip(others, found.verdicts, strict=True)]
     every = [base, *others]
     drawn = names(results, metric.name)
-    search = searched(whole, every)
+    search = search_summary(whole, every)
     content = Content(
         results=results,
         metric=metric,
@@ -117,14 +131,14 @@ def content(whole: Results) -> Content:
         claim=_claim(results, every),
         effects=_effects(results, every),
         secondary=secondary_metrics(results, every),
-        troubles=_troubles(whole),
+        irregular_runs=_irregular_runs(whole),
         notes=[
             *notes(results, every),
             *stop.notes(results),
             *([search.caution] if search and search.caution else []),
         ],
         curves={name: curves(results, every, name) for name in drawn},
-        gaps=gaps(results, every, drawn[0]) if drawn else [],
+        difference_curves=difference_curves(results, every, drawn[0]) if drawn else [],
         versions=_versions(whole),
         samples=_samples(results, every),
         search=search,
@@ -134,15 +148,23 @@ def content(whole: Results) -> Content:
 
 
 def _on_ladder(content: Content, found: Laws) -> Content:
-    """Adds the laws before the sentences, which are about the top rung."""
-    there = f"On the top rung ({found.top}): "
+    """Adds the scaling laws; the other sentences are about the top rung."""
+    top = f"At the top rung ({found.top}): "
     each = zip(sentences(found), content.sentences, strict=True)
     return replace(
         content,
         laws=found,
-        sentence=answered(found) + f" {there}{content.sentence}" * (len(content.variants) > 1),
-        sentences=[f"{law} {there}{sentence}" for law, sentence in each],
+        sentence=prediction_sentence(found)
+        + f" {top}{content.sentence}" * (len(content.variants) > 1),
+        sentences=[f"{law} {top}{sentence}" for law, sentence in each],
     )
+
+
+def _reference(base: VariantResult) -> str:
+    """The baseline's name in the headline: its level, if there is one factor and no other name."""
+    levels = list(base.levels.items())
+    named = base.name != BASELINE or len(levels) != 1 or levels[0][1] == BASELINE
+    return base.name if named else "=".join(levels[0])
 
 
 def _setting(results: Results, found: list[VariantResult]) -> str:
@@ -155,28 +177,29 @@ def _setting(results: Results, found: list[VariantResult]) -> str:
     return (
         f"{len(found)} variant{'s' * (len(found) != 1)} x {several}"
         + f" x {rungs} rungs" * (rungs > 1)
-        + f" x {points} points of tuning" * (points > 1)
+        + f" x {points} tuning points" * (points > 1)
         + f", design {results.study['design']['name']}, {results.study['metric']}"
     )
 
 
 def _baseline(base: VariantResult, metric: Metric) -> str:
     levels = [f"{name}={x}" for name, x in base.levels.items()]
-    # A level without a name is its overrides.
-    of = ", ".join(base.words if BASELINE in base.levels.values() else levels)
-    found, name = base.best.interval, f"{base.name} ({of})" if of else base.name
+    # A level without a label is described by its overrides.
+    description = ", ".join(base.words if BASELINE in base.levels.values() else levels)
+    name = f"{base.name} ({description})" if description else base.name
+    found = base.best.interval
     if found.mean is None:
-        return " ".join([f"{name} has no finished run yet.", *missing(base.runs)])
+        return " ".join([f"{name} has no finished run yet.", *missing_runs(base.runs)])
     mean, span = metric.estimate(found, unit=True)
     runs = f"{found.count} seed{'s' * (found.count > 1)}"
     if found.low is not None:
-        runs = f"95 % interval {span}, {runs}"
-    return " ".join([f"{name} has {metric.name} {mean} ({runs}).", *missing(base.runs)])
+        runs = f"95 % CI {span}, {runs}"
+    return " ".join([f"{name} has {metric.name} {mean} ({runs}).", *missing_runs(base.runs)])
 
 
 UNFINISHED = {
     "running": "running",
-    "stopped": "stopped half-way",
+    "stopped": "interrupted",
     "open": "not started",
     "failed": "failed",
 }
@@ -184,20 +207,20 @@ UNFINISHED = {
 
 def _partial(results: Results) -> str:
     count: Counter[str] = Counter(one.status for one in results.outcomes)
-    left = [f"{count[status]} {words}" for status, words in UNFINISHED.items() if count[status]]
+    each = [f"{count[status]} {words}" for status, words in UNFINISHED.items() if count[status]]
     missing = sum(count[status] for status in UNFINISHED)
     partial = (
-        f"Partial: {missing} of {len(results.outcomes)} runs have not finished ({', '.join(left)})."
-        " What follows holds for the runs that have, and may change."
+        f"Partial: {missing} of {len(results.outcomes)} runs have not finished ({', '.join(each)})."
+        " Results are those of finished runs, and may change."
     )
-    return partial * bool(left)
+    return partial * bool(each)
 
 
 def _claim(results: Results, found: list[VariantResult]) -> Claim | None:
     if (expect := results.claim.get("expect")) is None:
         return None
     known = {one.name: one.runs for one in found} | {one.label: one.runs for one in found}
-    return held(expect, known, results.metric, margin=results.study.get("margin"))
+    return evaluate(expect, known, results.metric, margin=results.study.get("margin"))
 
 
 def _effects(
@@ -219,20 +242,20 @@ def _effects(
 STATUSES = ("diverged", "failed", "pruned", "ended early", "stopped", "running", "open")
 
 
-def _troubles(results: Results) -> list[Trouble]:
+def _irregular_runs(results: Results) -> list[IrregularRun]:
     found = []
     for one in results.outcomes:
         early = one.facts.get("stopped") if one.status == "finished" else None
         status, why = ("ended early", str(early)) if early else (one.status, one.why)
         if status in STATUSES:
             found.append(
-                Trouble(title(results.variants[one.variant]), one.seed, status, one.step, why)
+                IrregularRun(title(results.variants[one.variant]), one.seed, status, one.step, why)
             )
-    return sorted(found, key=lambda trouble: STATUSES.index(trouble.status))
+    return sorted(found, key=lambda run: STATUSES.index(run.status))
 
 
 def _versions(results: Results) -> dict[str, str]:
-    """Package -> version; several versions if runs differ in it."""
+    """Package -> its version, or all versions if runs differ."""
     found: dict[str, dict[str, None]] = {}
     for facts in [*(one.facts for one in results.outcomes), results.search or {}]:
         for name, version in facts.get("versions", {}).items():
@@ -241,8 +264,8 @@ def _versions(results: Results) -> dict[str, str]:
 
 
 def _samples(results: Results, found: list[VariantResult]) -> list[tuple[str, int, str]]:
-    """What each variant generated, at the first seed that all have if there is one."""
-    written = {
+    """The sample of each variant, at the first common seed if there is one."""
+    samples = {
         variant.name: {
             o.seed: printable(str(o.facts["sample"]))
             for o in results.of(variant.best.index)
@@ -250,6 +273,8 @@ def _samples(results: Results, found: list[VariantResult]) -> list[tuple[str, in
         }
         for variant in found
     }
-    written = {name: mine for name, mine in written.items() if mine}
-    common = set.intersection(*map(set, written.values())) if written else set()
-    return [(name, seed := min(common or mine), mine[seed]) for name, mine in written.items()]
+    samples = {name: by_seed for name, by_seed in samples.items() if by_seed}
+    common = set.intersection(*map(set, samples.values())) if samples else set()
+    return [
+        (name, seed := min(common or by_seed), by_seed[seed]) for name, by_seed in samples.items()
+    ]

@@ -1,4 +1,4 @@
-"""runs.csv, variants.csv and laws.csv: every value with all its digits, for other programs."""
+"""runs.csv, variants.csv and laws.csv: all values with all their digits, for other programs."""
 
 import csv
 import io
@@ -17,20 +17,20 @@ Row = dict[str, Any]
 
 
 def runs(results: Results) -> str:
-    """A row for each run. Factors are columns level.<factor>; unknown values are empty."""
+    """One row per run. Factors are columns level.<factor>; unknown values are empty."""
     return _text(run_rows(results))
 
 
 def variants(content: Content) -> str:
-    """A row for each variant at the point where it is compared, the baseline first."""
+    """One row per variant at its best point of tuning, the baseline first."""
     return _text(variant_rows(content))
 
 
 def laws(found: Laws) -> str:
-    """A row for each variant of a ladder: the numbers of its law with their bounds, and what it
-    predicts.
+    """One row per variant of a ladder: the coefficients of its law with their intervals, and its
+    extrapolation.
     """
-    return _text([_law(one, found) for one in found.each])
+    return _text([_law(one, found) for one in found.variants])
 
 
 def run_rows(results: Results) -> list[Row]:
@@ -82,7 +82,7 @@ def _levels(levels: Any) -> Row:
 
 
 def _bounds(name: str, found: Any, value: str = "mean") -> Row:
-    """A value with the bounds of its interval; None if it is unknown."""
+    """Columns of a value and of its interval; None if unknown."""
     attributes = {name: value, f"{name}_low": "low", f"{name}_high": "high"}
     return {key: getattr(found, attribute, None) for key, attribute in attributes.items()}
 
@@ -110,7 +110,7 @@ def _variant(variant: VariantResult, sentence: str) -> Row:
         "outcome": verdict.outcome if verdict else "baseline",
         **_bounds("difference", d),
         "effect_size": d and d.effect,
-        "p": None if runs.stopped else d and d.p,  # a variant that was stopped is not tested
+        "p": None if runs.stopped else d and d.p,  # a stopped variant is not tested
         "p_holm": verdict and verdict.p,
         "p_margin_holm": verdict and verdict.p_margin,
         "seeds_in_common": d and d.count,
@@ -121,7 +121,7 @@ def _variant(variant: VariantResult, sentence: str) -> Row:
 
 
 def _law(one: VariantLaw, found: Laws) -> Row:
-    law, best = one.law, one.best
+    law, best = one.law, one.optimum
     numbers: Row = {}
     for name in ("E", "A", "alpha", "B", "beta"):
         low, high = law.intervals.get(name, (None, None)) if law else (None, None)
@@ -135,8 +135,8 @@ def _law(one: VariantLaw, found: Laws) -> Row:
         "at_bounds": " ".join(law.at_bounds) if law else "",
         "extrapolated_parameters": found.parameters,
         "extrapolated_tokens": found.tokens,
-        **_bounds("predicted", one.there),
-        **_bounds("difference", one.gap),
+        **_bounds("predicted", one.prediction),
+        **_bounds("difference", one.difference),
         "best_at_flops": best and found.flops,
         **_bounds("best_parameters", best, "parameters"),
         "best_tokens": best and best.tokens,

@@ -1,6 +1,6 @@
-"""What a report consists of: the answer, and sections of text, figures and tables.
+"""The document model of a report: the answer, and sections of text, figures and tables.
 
-A study is written into one `Document`, which the renderers (HTML, Markdown, the terminal) show.
+One `Document` is built for a study; the renderers (HTML, Markdown, terminal) format it.
 """
 
 import re
@@ -11,16 +11,16 @@ from typing import Any
 
 from xformer_kit.inspect.style import styled
 
-WIDTH = 4.9  # inches; letters of 10 points are then 10 pixels high on a phone, 390 pixels wide
-NONE = "-"  # a cell whose value is not known
+WIDTH = 4.9  # inches; text of 10 points is then 10 pixels high on a phone of 390 pixels width
+NONE = "-"  # a cell without a value
 ARXIV = re.compile(r"arxiv:\s*(\d{4}\.\d{4,5}|[a-z-]+/\d{7})", re.IGNORECASE)
 WEB = re.compile(r"https?://[^\s<>\"']+")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text cells. The first column names a row; the others are numbers, right-aligned,
-    except those in `text`.
+    """Rows of text cells. The first column has the names of the rows; the others are right-aligned
+    numbers, except those in `text`.
     """
 
     title: str
@@ -35,19 +35,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """`paint(figure, axes)` draws it with matplotlib; `panels`: rows and columns of axes."""
+    """A matplotlib figure. draw(figure, axes) fills it; panels: (rows, columns) of axes."""
 
     name: str
     title: str
     note: str
     height: float  # inches
-    paint: Callable[[Any, Any], None]
+    draw: Callable[[Any, Any], None]
     panels: tuple[int, int] = (1, 1)
 
     @contextmanager
     def drawn(self) -> Iterator[Any]:
-        """The matplotlib figure, in the context in which it can be saved: without a screen and
-        without matplotlib's global state of figures.
+        """Yields the matplotlib figure, to be saved within the context. Uses neither a screen nor
+        pyplot.
         """
         with styled(self.name):
             from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -55,7 +55,7 @@ class Figure:
 
             figure = Canvas(figsize=(WIDTH, self.height), layout="constrained")
             FigureCanvasSVG(figure)
-            self.paint(figure, figure.subplots(*self.panels, sharex=True, sharey=True))
+            self.draw(figure, figure.subplots(*self.panels, sharex=True, sharey=True))
             yield figure
 
 
@@ -67,10 +67,10 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     quotes: list[tuple[str, str]] = field(default_factory=list)  # title, text
-    folded: bool = False  # closed until a reader opens it
+    folded: bool = False  # collapsed at first
 
     def __post_init__(self) -> None:
-        """Leaves out tables without rows."""
+        """Removes tables without rows."""
         self.tables[:] = [table for table in self.tables if table.rows]
 
     @property
@@ -84,17 +84,17 @@ class Document:
 
     title: str
     subtitle: str
-    partial: str  # runs that are missing; empty if none are
+    partial: str  # sentence on missing runs; empty if there are none
     answer: str
     paper: str
-    claim: str  # whether the paper's claim held; empty if nothing is claimed
+    claim: str  # sentence on whether the paper's claim held; empty without a claim
     claim_outcome: str
     verdicts: list[tuple[str, str]]  # (outcome, sentence) of each variant
     sections: list[Section]
 
     @property
     def address(self) -> str | None:
-        """The paper's page: at arXiv, or an address in its name."""
+        """URL of the paper."""
         return address(self.paper)
 
     @property
@@ -103,7 +103,9 @@ class Document:
 
 
 def address(paper: str) -> str | None:
-    """Of "Xiong et al., 2020, arXiv:2002.04745" the page at arXiv."""
+    """URL in a citation: the arXiv page of "Xiong et al., 2020, arXiv:2002.04745", or a URL in the
+    text.
+    """
     if found := ARXIV.search(paper):
         return f"https://arxiv.org/abs/{found[1]}"
     return found[0].rstrip(".,;)") if (found := WEB.search(paper)) else None

@@ -1,93 +1,86 @@
-"""The fairness of a comparison: sentences on what was matched, how variants were tuned, and in what
-else they differ.
-"""
+"""Sentences on the fairness of a comparison: matched budgets, tuning, and other differences."""
 
 from collections.abc import Mapping
 
-from xformer_kit.study.budget import SHOWN
+from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.report.numbers import percent
 from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Outcome, Results
 
-MISSED = 0.1  # share by which runs of one machine differ in time without being reported
+TIME_TOLERANCE = 0.1  # relative differences in time up to this are not reported
 
 
 def matched(results: Results, variants: list[VariantResult]) -> str:
-    """What variants have in common with the baseline, and how well."""
+    """The cost that was matched, and the largest difference to the baseline."""
     budget = results.study["budget"]
     if budget["match"] == "none":
-        return "No budget was matched: variants cost what their components cost." + _largest(
-            variants, "params", "parameters"
-        )
-    text = _missed(variants[1:], budget)
+        return "No budget was matched." + _largest(variants, "params", "parameters")
+    text = _remaining(variants[1:], budget)
     if budget["match"] == "seconds":
-        text += " They were planned from the time of a step."
+        text += " They were planned from the measured time of a step."
         text += _largest(variants, "seconds", "measured time")
     return text
 
 
-def _missed(variants: list[VariantResult], budget: Mapping) -> str:
-    what = SHOWN[budget["match"]].capitalize().replace("flops", "FLOPs")
+def _remaining(variants: list[VariantResult], budget: Mapping) -> str:
+    """The sentence on the remaining differences in the matched cost."""
+    cost = COST_NAMES[budget["match"]].capitalize().replace("flops", "FLOPs")
     if not variants:
-        return f"{what} were to be matched; there is no variant other than the baseline."
+        return f"{cost} were to be matched; there is no variant other than the baseline."
     worst = max(variants, key=lambda variant: abs(variant.off))
     allowed = f"tolerance {100 * budget['tolerance']:g} %"
     if worst.off == 0:
-        return f"{what} were equal to the baseline's, exactly, by {budget['by']} ({allowed})."
+        return f"{cost} are equal to the baseline's, matched by {budget['by']} ({allowed})."
     return (
-        f"{what} were brought to the baseline's by {budget['by']}: no variant misses it by more"
-        f" than {percent(abs(worst.off), '')} ({worst.name}; {allowed})."
+        f"{cost} were matched to the baseline's by {budget['by']}: the largest remaining difference"
+        f" is {percent(abs(worst.off), '')} ({worst.name}; {allowed})."
     )
 
 
 def _shares(variants: list[VariantResult], cost: str) -> dict[str, float]:
-    """Name -> by which share a variant costs more than the baseline, if it does not cost the
-    same.
-    """
+    """Name -> relative difference of a cost to the baseline's, without variants of equal cost."""
     base, *others = variants
     return {one.name: share for one in others if (share := one.relative(base, cost))}
 
 
 def _largest(variants: list[VariantResult], cost: str, words: str) -> str:
-    """By how much the variant costs that is furthest from the baseline."""
+    """A sentence on the variant with the largest difference in a cost."""
     if not (shares := _shares(variants, cost)):
         return ""
     worst = max(shares, key=lambda name: abs(shares[name]))
     return (
-        f" In {words} the largest difference to the baseline is {percent(shares[worst])} ({worst})."
+        f" The largest difference in {words} to the baseline is {percent(shares[worst])} ({worst})."
     )
 
 
 def unequal_times(results: Results, variants: list[VariantResult]) -> str:
-    """A sentence for the answer if runs that were to take the same time did not."""
+    """A warning for the headline if runs with matched time took different times; else empty."""
     budget = results.study["budget"]
     missed = [
         f"{name} {percent(share)}"
         for name, share in _shares(variants, "seconds").items()
-        if abs(share) > max(MISSED, budget["tolerance"])
+        if abs(share) > max(TIME_TOLERANCE, budget["tolerance"])
     ]
     if budget["match"] != "seconds" or not missed:
         return ""
     return (
-        "But the runs did not take the same time, as was asked for: beside the baseline's,"
-        f" {' and '.join(missed)}. So this is no comparison at equal seconds. Give the study"
-        " another name on a machine that does nothing else, or match flops."
+        "Warning: the times of the runs are not equal, although seconds were matched; compared with"
+        f" the baseline, {' and '.join(missed)}. Repeat the study under another name on an idle"
+        " machine, or match flops."
     )
 
 
 def tuning(results: Results, variants: list[VariantResult]) -> list[str]:
-    """That each variant is compared at its own best point, and whether that is at the end of what
-    was tried.
-    """
+    """Sentences on how variants were tuned, and on best points at the end of a range."""
     tune = results.study.get("tune") or {}
     if not tune:
         return []
     count = max(len(variant.points) for variant in variants)
     found = [
         f"Every variant was run at the same {count} points of {' and '.join(tune)}, and is compared"
-        f" at its own best: the best mean of {results.metric.name} over seeds, among the points"
-        " where the fewest runs diverged. The point is chosen on the seeds that are compared, for"
-        " all variants alike."
+        f" at its own best point: the best mean of {results.metric.name} over seeds, among the"
+        " points where the fewest runs diverged. For all variants, the point is selected on the"
+        " same seeds that are compared."
     ]
     for variant in variants:
         chosen = dict(word.split("=", 1) for word in variant.best.tuned)
@@ -96,23 +89,23 @@ def tuning(results: Results, variants: list[VariantResult]) -> list[str]:
             if end and variant.mean is not None:
                 found.append(
                     f"The best {key} of {variant.name}, {chosen[key]}, is the {end} that was tried:"
-                    " it may do better beyond."
+                    " the optimum may be outside of the range."
                 )
     return found
 
 
 def _end(chosen: str | None, values: list) -> str | None:
-    """Whether the chosen one of three numbers or more is the smallest or the largest."""
+    """ "smallest" or "largest" if the chosen value is an end of at least three numbers."""
     try:
-        numbers, mine = sorted(float(value) for value in values), float(chosen)
+        numbers, number = sorted(float(value) for value in values), float(chosen)
     except (TypeError, ValueError):
         return None
     ends = {numbers[-1]: "largest", numbers[0]: "smallest"}
-    return ends.get(mine) if len(numbers) > 2 else None
+    return ends.get(number) if len(numbers) > 2 else None
 
 
 def notes(results: Results, variants: list[VariantResult]) -> list[str]:
-    """In what runs differ that should be alike: data, kernels, devices."""
+    """Notes on differences of the runs in data, kernels, length and devices."""
     outcomes = {
         one.name: [o for o in results.of(one.best.index) if o.status == "finished"]
         for one in variants
@@ -120,24 +113,23 @@ def notes(results: Results, variants: list[VariantResult]) -> list[str]:
     every = [outcome for each in outcomes.values() for outcome in each]
     found = []
     if len({one.facts.get("data_fingerprint") for one in every}) > 1:
-        found.append("Runs did not all see the same data: their fingerprints differ.")
+        found.append("Not all runs used the same data: their fingerprints differ.")
     kernels = {name: _kernels(each) for name, each in outcomes.items() if each}
     if len(set(kernels.values())) > 1:
         which = "; ".join(f"{name}: {kernel or 'none'}" for name, kernel in kernels.items())
         found.append(
-            "Scores were computed by different kernels, so speed and memory are also theirs"
-            f" ({which})."
+            f"Runs used different attention kernels, which also changes speed and memory ({which})."
         )
     if early := sum(bool(one.facts.get("stopped")) for one in every):
         found.append(
-            f"{early} of the runs ended before their last step, and are compared by what they had"
-            " reached by then."
+            f"{early} of the runs ended before their last step; they are compared by their last"
+            " values."
         )
     devices = sorted({str(one.facts.get("devices", {}).get("kind", "")) for one in every})
     if len(devices) > 1:
         found.append(
-            f"Runs were made on different devices ({', '.join(devices)}): speed, time and memory do"
-            " not compare."
+            f"Runs used different devices ({', '.join(devices)}): speed, time and memory are not"
+            " comparable."
         )
     return found
 

@@ -1,4 +1,4 @@
-"""A report as one HTML file without other files, scripts or network access."""
+"""Renders a report as one HTML file without scripts, other files or network access."""
 
 import io
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from xformer_kit.study.report.document import Document, Figure
 from xformer_kit.study.report.tables import OUTCOMES
 
-NOTHING = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # matplotlib's metadata
+NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # of matplotlib's SVG
 
 
 def html(document: Document) -> str:
@@ -26,22 +26,20 @@ def html(document: Document) -> str:
 
 
 def ident(name: str) -> str:
-    """A name as the id of an element."""
+    """A name as the id of an HTML element."""
     return re.sub(r"[^A-Za-z0-9]", "-", name)
 
 
-def svg(picture: Figure) -> str:
-    """The picture as an element of a page. Its ids begin with its name, because a page has several
-    pictures.
-    """
+def svg(figure: Figure) -> str:
+    """The figure as an SVG element. Its ids begin with the figure's name, unique on a page."""
     file = io.StringIO()
-    with picture.drawn() as figure:
-        figure.savefig(file, format="svg", metadata=NOTHING)
+    with figure.drawn() as canvas:
+        canvas.savefig(file, format="svg", metadata=NO_METADATA)
     text = file.getvalue()
     head, _, rest = text[text.index("<svg") :].partition(">")
     size = re.search(r'viewBox="([^"]+)"', head)
-    own = ident(picture.name)
-    rest = re.sub(r'\bid="', f'id="{own}-', rest)
-    rest = re.sub(r'(url\(#|href="#)', rf"\g<1>{own}-", rest)
-    links = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f'<svg {links} viewBox="{size[1]}" role="img" aria-labelledby="{own}-said">{rest}'
+    name = ident(figure.name)
+    rest = re.sub(r'\bid="', f'id="{name}-', rest)
+    rest = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", rest)
+    namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return f'<svg {namespaces} viewBox="{size[1]}" role="img" aria-labelledby="{name}-title">{rest}'

@@ -1,5 +1,5 @@
-"""The figures of a ladder: the loss against size for each number of tokens per parameter, and
-against compute.
+"""Figures of a ladder: loss against size for each number of tokens per parameter, and loss against
+FLOPs.
 """
 
 from collections.abc import Iterator
@@ -13,55 +13,54 @@ from xformer_kit.study.report.laws import Laws, VariantLaw
 from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import LineStyle, label_axes, legend, legend_height, styles
 
-WIDE = 2  # panels in a row
+COLUMNS = 2  # of panels
 POINTS = 60  # of a curve
 
-Styled = list[tuple[VariantLaw, LineStyle]]
+StyledLaws = list[tuple[VariantLaw, LineStyle]]
 
 
 def figures(content: Content) -> Iterator[Figure]:
     found = content.laws
-    if found is not None and any(one.law for one in found.each):
+    if found is not None and any(one.law for one in found.variants):
         styled = [
             (one, style._replace(name=style.name and one.name))
-            for one, style in zip(found.each, styles(content), strict=True)
+            for one, style in zip(found.variants, styles(content), strict=True)
         ]
-        look = [style for _, style in styled]
-        yield _sizes(found, styled, look)
-        yield _compute(found, styled, look)
+        yield _sizes(found, styled)
+        yield _compute(found, styled)
 
 
-def _sizes(found: Laws, styled: Styled, look: list[LineStyle]) -> Figure:
-    """A panel for each number of tokens per parameter."""
+def _sizes(found: Laws, styled: StyledLaws) -> Figure:
+    """One panel for each number of tokens per parameter."""
     count = len(found.multiples)
-    columns = min(WIDE, count)
+    columns = min(COLUMNS, count)
     rows = -(-count // columns)
+    line_styles = [style for _, style in styled]
 
-    def paint(figure: Any, axes: Any) -> None:
+    def draw(figure: Any, axes: Any) -> None:
         panels = np.atleast_1d(axes).ravel()
-        for place, (panel, multiple) in enumerate(zip(panels, found.multiples, strict=False)):
+        for position, (panel, multiple) in enumerate(zip(panels, found.multiples, strict=False)):
             for one, style in styled:
                 _means(panel, one, multiple, found.metric.scale, style)
                 _curve(panel, one, multiple, found, style)
             panel.set_title(f"{multiple:g} tokens per parameter")
             _logarithmic(panel)
-            if place + columns >= count:  # no panel is below it
+            if position + columns >= count:  # the lowest panel of its column
                 panel.set_xlabel("parameters")
                 panel.tick_params(labelbottom=True)
         for panel in panels[count:]:
             panel.set_visible(False)
         for panel in panels[::columns]:
             panel.set_ylabel(found.metric.title)
-        legend(figure, panels[0], look)
+        legend(figure, panels[0], line_styles)
 
     return Figure(
         "laws",
         f"{found.metric.name} against parameters",
-        "Signs: the mean of a rung's seeds with its 95 % interval. Lines: the fitted law; beyond"
-        " the largest size, thin and with the 95 % interval of the law, it is extrapolated, up to"
-        f" {found.ahead:g} times.",
-        0.9 + 2.3 * rows + legend_height(look),
-        paint,
+        "Markers: mean over the seeds of a rung with its 95 % CI. Lines: the fitted law. Thin lines"
+        f" with the 95 % CI of the law: extrapolation to {found.ahead:g} times the largest size.",
+        0.9 + 2.3 * rows + legend_height(line_styles),
+        draw,
         (rows, columns),
     )
 
@@ -75,7 +74,7 @@ def _means(panel: Any, one: VariantLaw, multiple: float, scale: float, style: Li
             panel.errorbar(
                 step.parameters,
                 scale * found.mean,
-                **style.sign,
+                **style.errorbar_options,
                 yerr=error,
                 label=label,
                 capsize=2,
@@ -92,15 +91,16 @@ def _curve(panel: Any, one: VariantLaw, multiple: float, found: Laws, style: Lin
         return
     inside = np.geomspace(min(sizes), max(sizes), POINTS)
     panel.plot(
-        inside, [scale * law.loss(n, multiple * n) for n in inside], **style.joined, zorder=2
+        inside, [scale * law.loss(n, multiple * n) for n in inside], **style.line_options, zorder=2
     )
     if law.at_bounds:
         return
-    beyond = np.geomspace(max(sizes), found.parameters, POINTS)
-    ahead = scale * np.array([law.predict(n, multiple * n) for n in beyond])  # loss, low, high
-    panel.plot(beyond, ahead[:, 0], **style.joined, linewidth=0.8, zorder=2)
+    outside = np.geomspace(max(sizes), found.parameters, POINTS)
+    # (loss, low, high) of each size
+    predicted = scale * np.array([law.predict(n, multiple * n) for n in outside])
+    panel.plot(outside, predicted[:, 0], **style.line_options, linewidth=0.8, zorder=2)
     if style.name:
-        panel.fill_between(beyond, *ahead[:, 1:].T, color=style.color, alpha=0.13, linewidth=0)
+        panel.fill_between(outside, *predicted[:, 1:].T, color=style.color, alpha=0.13, linewidth=0)
 
 
 def _logarithmic(panel: Any) -> None:
@@ -115,13 +115,13 @@ def _logarithmic(panel: Any) -> None:
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _compute(found: Laws, styled: Styled, look: list[LineStyle]) -> Figure:
-    """All runs against their FLOPs, and of a law in both sizes the lowest loss for each number of
+def _compute(found: Laws, styled: StyledLaws) -> Figure:
+    """All runs against their FLOPs; for a law of both axes also its lowest loss at each number of
     FLOPs.
     """
-    scale = found.metric.scale
+    scale, line_styles = found.metric.scale, [style for _, style in styled]
 
-    def paint(figure: Any, axes: Any) -> None:
+    def draw(figure: Any, axes: Any) -> None:
         for one, style in styled:
             pairs = [(step.flops, scale * value) for step in one.steps for value in step.values]
             if pairs:
@@ -134,25 +134,26 @@ def _compute(found: Laws, styled: Styled, look: list[LineStyle]) -> Figure:
                     alpha=0.75,
                     markersize=size,
                 )
-            if one.best and one.predicts:
+            if one.optimum and one.determined:
                 flops = [step.flops for step in one.steps]
-                at = np.geomspace(min(flops), max(flops), POINTS)
-                best = [scale * one.law.optimal(c, one.per).loss for c in at]
-                axes.plot(at, best, **style.joined, zorder=2)
+                x = np.geomspace(min(flops), max(flops), POINTS)
+                per = one.flops_per_parameter_token
+                best = [scale * one.law.optimal(c, per).loss for c in x]
+                axes.plot(x, best, **style.line_options, zorder=2)
         _logarithmic(axes)
         label_axes(axes, "training FLOPs", found.metric.title)
-        legend(figure, axes, look)
+        legend(figure, axes, line_styles)
 
-    note = "Each sign is a run."
-    if any(one.best for one in found.each):
+    note = "Each marker is a run."
+    if any(one.optimum for one in found.variants):
         note += (
-            " Lines: the lowest loss of the law for so much compute, with the best split"
-            " into size and tokens."
+            " Lines: compute-optimal loss of the law (best split of the FLOPs into size and"
+            " tokens)."
         )
     return Figure(
         "laws compute",
         f"{found.metric.name} against compute",
         note,
-        3.3 + legend_height(look),
-        paint,
+        3.3 + legend_height(line_styles),
+        draw,
     )

@@ -1,4 +1,4 @@
-"""The tables of a ladder: laws, what they predict, and the values of every rung."""
+"""Tables of a ladder: fitted laws, predictions, compute-optimal sizes, and all rungs."""
 
 from xformer_kit.study.report.document import NONE, Table
 from xformer_kit.study.report.laws import LadderStep, Laws, VariantLaw, equation
@@ -6,37 +6,36 @@ from xformer_kit.study.report.numbers import compact
 
 
 def tables(found: Laws) -> list[Table]:
-    return [_laws(found), _predictions(found), _splits(found)]
+    return [_laws(found), _predictions(found), _optima(found)]
 
 
 def _laws(found: Laws) -> Table:
     axes = [
         name
         for name in ("E", "alpha", "beta")
-        if name != "beta" or any(one.law and one.law.beta is not None for one in found.each)
+        if name != "beta" or any(one.law and one.law.beta is not None for one in found.variants)
     ]
     rows = [
         [
             one.name,
             equation(one.law) if one.law else one.why,
-            *(_number(one, name) for name in axes),
+            *(_coefficient(one, name) for name in axes),
             f"{one.finished} of {sum(step.runs for step in one.steps)}",
             f"{100 * one.law.residual:.2g} %" if one.law else NONE,
         ]
-        for one in found.each
+        for one in found.variants
     ]
     return Table(
         "Laws",
         ["variant", "law", *axes, "runs", "error"],
         rows,
-        f"E, the floor, in {found.metric.title}; alpha, the exponent of parameters N, and beta, of"
-        " tokens D, with their 95 % intervals. Error: of one run, root mean square, as a share of"
-        " its loss.",
+        f"E: irreducible {found.metric.title}. alpha: exponent of parameters N, beta: exponent of"
+        " tokens D. In parentheses: 95 % CI. Error: root mean square relative error of a run.",
         text=(1,),
     )
 
 
-def _number(one: VariantLaw, name: str) -> str:
+def _coefficient(one: VariantLaw, name: str) -> str:
     if one.law is None or name not in one.law.intervals:
         return NONE
     low, high = one.law.intervals[name]
@@ -45,26 +44,27 @@ def _number(one: VariantLaw, name: str) -> str:
 
 
 def _predictions(found: Laws) -> Table:
-    metric, compared = found.metric, found.each[0].predicts
+    metric, comparable = found.metric, found.variants[0].determined
     return Table(
-        f"Extrapolated to {compact(found.parameters)} parameters and {compact(found.tokens)}"
+        f"Extrapolation to {compact(found.parameters)} parameters and {compact(found.tokens)}"
         " tokens",
-        ["variant", "predicted", "95 % interval", "minus the baseline's", "95 % interval"],
+        ["variant", "predicted", "95 % CI", "difference", "its 95 % CI"],
         [
             [
                 one.name,
-                *metric.estimate(one.there),
-                *metric.estimate(one.gap if compared else None, signed=True),
+                *metric.estimate(one.prediction),
+                *metric.estimate(one.difference if comparable else None, signed=True),
             ]
-            for one in found.each
-            if one.predicts
+            for one in found.variants
+            if one.determined
         ],
-        f"{metric.title} at {found.ahead:g} times the largest size, where nothing was run.",
+        f"{metric.title} at {found.ahead:g} times the largest size, where no run was made."
+        " Difference: to the baseline.",
     )
 
 
-def _splits(found: Laws) -> Table:
-    """How as much compute as the top rung takes is spent best."""
+def _optima(found: Laws) -> Table:
+    """Compute-optimal sizes at the FLOPs of the top rung."""
     rows = [
         [
             one.name,
@@ -74,22 +74,22 @@ def _splits(found: Laws) -> Table:
             f"{best.tokens / best.parameters:.3g}",
             found.metric.format(best.loss, 4, unit=False),
         ]
-        for one in found.each
-        if (best := one.best) and one.predicts
+        for one in found.variants
+        if (best := one.optimum) and one.determined
     ]
     return Table(
-        "Compute at its best",
-        ["variant", "parameters", "95 % interval", "tokens", "tokens per parameter", "predicted"],
+        "Compute-optimal size",
+        ["variant", "parameters", "95 % CI", "tokens", "tokens per parameter", "predicted"],
         rows,
-        f"The lowest {found.metric.name} of the law under {compact(found.flops)} training FLOPs,"
-        " those of the baseline's top rung (Hoffmann et al., 2022, arXiv:2203.15556, equation 4,"
-        " with the FLOPs of a parameter and token as counted).",
+        f"Size and tokens with the lowest {found.metric.name} of the law at"
+        f" {compact(found.flops)} training FLOPs, those of the baseline's top rung (Hoffmann et"
+        " al., 2022, arXiv:2203.15556, equation 4, with counted FLOPs per parameter and token).",
     )
 
 
 def rungs(found: Laws) -> Table:
     return Table(
-        "Every rung",
+        "All rungs",
         [
             "variant",
             "rung",
@@ -97,13 +97,12 @@ def rungs(found: Laws) -> Table:
             "tokens",
             "training FLOPs",
             "mean",
-            "95 % interval",
+            "95 % CI",
             "law",
             "finished",
         ],
-        [_rung(one, step, found) for one in found.each for step in one.steps],
-        f"{found.metric.title}. x10: ten tokens for each parameter. Law: what the fitted law has"
-        " there.",
+        [_rung(one, step, found) for one in found.variants for step in one.steps],
+        f"{found.metric.title}. x10: ten tokens per parameter. Law: value of the fitted law.",
         text=(1,),
     )
 

@@ -1,8 +1,7 @@
-"""The scaling laws of a ladder: one per variant, what it predicts beyond the ladder, and how far
-the laws lie apart.
+"""The scaling laws of a ladder: one per variant, its extrapolation, and the differences of the
+laws.
 
-A ladder's results are those of its rungs. The rest of a report is about the top one; the laws are
-about all.
+The laws are fitted to all rungs. The rest of a report compares variants at the top rung.
 """
 
 from dataclasses import dataclass, replace
@@ -33,35 +32,35 @@ class LadderStep:
     runs: int
 
     @property
-    def per(self) -> float:
-        """Training FLOPs of a parameter and token."""
+    def flops_per_parameter_token(self) -> float:
+        """Training FLOPs per parameter and token."""
         return self.flops / (self.parameters * self.tokens)
 
 
 @dataclass(frozen=True)
 class VariantLaw:
-    """A variant on the whole ladder. `law` is None if its runs identify none, for the reason
-    `why`.
-    """
+    """A variant on all rungs. `law` is None if its runs identify none; `why` is the reason."""
 
     name: str
     label: str
     steps: list[LadderStep]
     law: Law | None = None
     why: str = ""
-    there: Estimate | None = None  # beyond the ladder
-    gap: Estimate | None = None  # its law minus the baseline's there; None for the baseline
-    best: Optimum | None = None  # at the top rung's compute; None for a law of one axis
+    prediction: Estimate | None = None  # extrapolated loss
+    # extrapolated loss minus the baseline's; None for the baseline
+    difference: Estimate | None = None
+    # compute-optimal size at the top rung's FLOPs; None for a law of one axis
+    optimum: Optimum | None = None
 
     @property
-    def predicts(self) -> bool:
-        """Whether its runs determine every number of its law."""
+    def determined(self) -> bool:
+        """Whether the runs determine every coefficient of the law."""
         return self.law is not None and not self.law.at_bounds
 
     @property
-    def per(self) -> float:
-        """The median over the steps of the training FLOPs of a parameter and token."""
-        return sorted(step.per for step in self.steps)[len(self.steps) // 2]
+    def flops_per_parameter_token(self) -> float:
+        """Training FLOPs per parameter and token, median over the rungs."""
+        return sorted(step.flops_per_parameter_token for step in self.steps)[len(self.steps) // 2]
 
     @property
     def finished(self) -> int:
@@ -70,31 +69,29 @@ class VariantLaw:
 
 @dataclass(frozen=True)
 class Laws:
-    """All variants, the baseline first, and where their laws are evaluated: beyond the largest size
-    of the baseline.
-    """
+    """The laws of all variants, the baseline first, and the size to which they are extrapolated."""
 
-    each: list[VariantLaw]
+    variants: list[VariantLaw]
     metric: Metric
-    parameters: float
-    tokens: float
+    parameters: float  # of the extrapolation
+    tokens: float  # of the extrapolation
     flops: float  # of the baseline's top rung
-    ahead: float
+    ahead: float  # parameters of the extrapolation / largest parameters of the baseline
     multiples: list[float]
-    top: str  # the rung of the most computation
-    epochs: float  # of the longest run
+    top: str  # the rung with the most FLOPs
+    epochs: float  # maximum over runs
 
 
 def rungs(results: Results) -> list[Results]:
-    """The results of each rung, from the bottom to the top; a study without rungs is one."""
-    places: dict[str | None, list[int]] = {}
+    """The results of each rung in order; a study without rungs is one."""
+    indices: dict[str | None, list[int]] = {}
     for i, variant in enumerate(results.variants):
-        places.setdefault(rung_name(variant), []).append(i)
-    return [results.only(kept) for kept in places.values()]
+        indices.setdefault(rung_name(variant), []).append(i)
+    return [results.only(kept) for kept in indices.values()]
 
 
-def top(results: Results) -> Results:
-    """The rung of the most computation by the baseline; the results themselves without rungs."""
+def top_rung(results: Results) -> Results:
+    """The results of the rung with the most FLOPs of the baseline; all results without rungs."""
     found = rungs(results)
     if len(found) == 1:
         return found[0]
@@ -102,28 +99,28 @@ def top(results: Results) -> Results:
 
 
 def laws(results: Results) -> Laws | None:
-    """None for a study without rungs."""
-    parts = rungs(results)
-    if len(parts) < 2:
+    """The fitted laws of a ladder; None for a study without rungs."""
+    every = rungs(results)
+    if len(every) < 2:
         return None
     steps: dict[str, list[LadderStep]] = {}
-    for part in parts:
-        for variant in variants(part, results.metric):
-            steps.setdefault(variant.label, []).append(_step(part.variants[0]["rung"], variant))
+    for rung in every:
+        for variant in variants(rung, results.metric):
+            steps.setdefault(variant.label, []).append(_step(rung.variants[0]["rung"], variant))
     base = next(iter(steps.values()))
     multiples = sorted({step.multiple for step in base})
     ahead = results.study["design"]["ahead"]
     parameters = ahead * max(step.parameters for step in base)
     highest = max(base, key=lambda step: step.flops)
-    at = (parameters, parameters * multiples[-1])
+    size = (parameters, parameters * multiples[-1])
     names = {variant["label"]: variant["name"] for variant in results.variants}
-    each: list[VariantLaw] = []
-    for label, mine in steps.items():
-        each.append(_fitted(VariantLaw(names[label], label, mine), at, highest.flops, each))
+    found: list[VariantLaw] = []
+    for label, own in steps.items():
+        found.append(_fitted(VariantLaw(names[label], label, own), size, highest.flops, found))
     return Laws(
-        each,
+        found,
         results.metric,
-        *at,
+        *size,
         highest.flops,
         ahead,
         multiples,
@@ -143,79 +140,82 @@ def _step(rung: Node, variant: VariantResult) -> LadderStep:
 
 
 def _fitted(
-    one: VariantLaw, at: tuple[float, float], flops: float, before: list[VariantLaw]
+    one: VariantLaw, size: tuple[float, float], flops: float, earlier: list[VariantLaw]
 ) -> VariantLaw:
+    """The variant with its law, and its difference to the first of the earlier laws."""
     points = [
         Point(step.parameters, step.tokens, value) for step in one.steps for value in step.values
     ]
-    of = axis(step.multiple for step in one.steps)
+    law_axis = axis(step.multiple for step in one.steps)
     try:
-        # With a seed of its own, so that the difference of two laws is one of independent draws.
-        law = fit(points, of, resamples=RESAMPLES, seed=len(before))
+        # Each law has its own seed, because `Law.difference` needs independent resamples.
+        law = fit(points, law_axis, resamples=RESAMPLES, seed=len(earlier))
     except ValueError as error:
         return replace(one, why=str(error))
-    first = before[0].law if before else None
+    base = earlier[0].law if earlier else None
     return replace(
         one,
         law=law,
-        there=law.predict(*at),
-        gap=law.gap(first, *at) if first else None,
-        best=None if None in (law.A, law.B) else law.optimal(flops, one.per),
+        prediction=law.predict(*size),
+        difference=law.difference(base, *size) if base else None,
+        optimum=None
+        if None in (law.A, law.B)
+        else law.optimal(flops, one.flops_per_parameter_token),
     )
 
 
-def answered(found: Laws) -> str:
-    """What the laws predict beyond the ladder."""
-    known = [one for one in found.each if one.predicts]
+def prediction_sentence(found: Laws) -> str:
+    """The extrapolated losses of all variants."""
+    known = [one for one in found.variants if one.determined]
     if not known:
-        return "The runs show no law yet."
-    each = ", ".join(f"{one.name} {_prediction(one.there, found.metric)}" for one in known)
+        return "The runs do not determine a scaling law yet."
+    each = ", ".join(f"{one.name} {_prediction(one.prediction, found.metric)}" for one in known)
     return (
-        f"Extrapolated to {found.ahead:g} times the largest size, the laws predict"
+        f"Extrapolated to {found.ahead:g} times the largest size, the scaling laws predict"
         f" {found.metric.name}: {each}."
     )
 
 
 def sentences(found: Laws) -> list[str]:
-    """On each variant: its law, and what it predicts."""
-    return [_sentence(one, found) for one in found.each]
+    """A sentence for each variant: its law, and the extrapolated loss."""
+    return [_sentence(one, found) for one in found.variants]
 
 
 def _sentence(one: VariantLaw, found: Laws) -> str:
     law = one.law
     if law is None:
-        return f"{one.name} has no law yet. {one.why}"
+        return f"{one.name} has no scaling law yet. {one.why}"
     text = f"{one.name} follows {equation(law)} ({_exponents(law)}; {law.points} runs)."
     if law.at_bounds:
         which = " and ".join(law.at_bounds)
         return (
-            f"{text} The runs do not determine {which}, so the law predicts nothing: take more"
-            " seeds, or sizes further apart."
+            f"{text} The runs do not determine {which}, so the law is not extrapolated: take more"
+            " seeds, or a wider range of sizes."
         )
-    where = (
+    size = (
         f"{found.ahead:g} times the largest size, {compact(found.parameters)} parameters and"
         f" {compact(found.tokens)} tokens"
     )
-    there = _prediction(one.there, found.metric)
-    text += f" At {where}, the law predicts {there}: an extrapolation."
+    loss = _prediction(one.prediction, found.metric)
+    text += f" Extrapolated to {size}: {loss}."
     return f"{text} {_difference(one, found)}".rstrip()
 
 
 def _difference(one: VariantLaw, found: Laws) -> str:
-    base, gap = found.each[0], one.gap
-    if gap is None or not base.predicts:
+    base, d = found.variants[0], one.difference
+    if d is None or not base.determined:
         return ""
-    way = "above" if gap.mean > 0 else "below"
-    size, span = found.metric.estimate(magnitude(gap), unit=True)
-    unsure = ", which may be none" * (gap.low * gap.high <= 0)
-    return f"That is {size} {way} the law of {base.name} (95 % interval {span}){unsure}."
+    side = "above" if d.mean > 0 else "below"
+    size, span = found.metric.estimate(magnitude(d), unit=True)
+    significance = ", not significant" * (d.low * d.high <= 0)
+    return f"That is {size} {side} the law of {base.name} (95 % CI {span}){significance}."
 
 
 def equation(law: Law) -> str:
     """L(N, D) = 1.69 + 406 N^-0.34 + 411 D^-0.28"""
     known = {"N": (law.A, law.alpha), "D": (law.B, law.beta)}
     axes = {letter: numbers for letter, numbers in known.items() if numbers[0] is not None}
-    floor = law.E if law.E >= 0.005 else 0  # two digits after the point, as its interval
+    floor = law.E if law.E >= 0.005 else 0  # two decimals, as its interval
     terms = (f" + {factor:.3g} {letter}^-{power:.2f}" for letter, (factor, power) in axes.items())
     return f"L({', '.join(axes)}) = {floor:.3g}{''.join(terms)}"
 
@@ -230,25 +230,24 @@ def _exponents(law: Law) -> str:
 
 def _prediction(found: Estimate, metric: Metric) -> str:
     loss, span = metric.estimate(found, unit=True)
-    return f"{loss} (95 % interval {span})"
+    return f"{loss} (95 % CI {span})"
 
 
 def notes(found: Laws) -> list[str]:
-    """What the laws are of, and what they rest on."""
+    """Notes on how the laws are fitted."""
     one = len(found.multiples) == 1
     text = [
-        "Each law is fitted to all runs of a variant that finished, whatever their seed"
+        "Each law is fitted to all finished runs of a variant, of all seeds"
         + (f": L(N) along D = {found.multiples[0]:g} N." if one else ", in N and D at once.")
-        + " N: parameters, embeddings among them; D: tokens that were read, padding included."
-        " Intervals at 95 % are those of the residual bootstrap; they hold as far as the law"
-        " does, and beyond the largest size nothing was run (in simulations of true laws, 89 to"
-        " 93 % of them hold at 10 times that size). They are not corrected for the number of"
-        " variants."
+        + " N: parameters including embeddings; D: training tokens including padding. 95 % CIs"
+        " are from the residual bootstrap. They assume that the law holds beyond the largest size"
+        " that was run (in simulations of true laws, 89 to 93 % of them contain the true loss at 10"
+        " times that size), and are not corrected for the number of variants."
     ]
     if found.epochs > 1:
         text.append(
-            f"The longest run read its data {found.epochs:.1f} times. Tokens that come again teach"
-            " less than new ones (Muennighoff et al., 2023, arXiv:2305.16264), so a law of new"
+            f"The longest run has {found.epochs:.1f} epochs. Repeated tokens lower the loss less"
+            " than new ones (Muennighoff et al., 2023, arXiv:2305.16264), so a law of unrepeated"
             " tokens falls faster."
         )
     return text

@@ -1,11 +1,11 @@
-"""A report as Markdown: the sentences and the tables; pictures are in the HTML."""
+"""Renders a report as Markdown: sentences and tables; figures are in the HTML file."""
 
 import re
 from collections.abc import Iterator
 
 from xformer_kit.study.report.document import Document, Section, Table
 
-SIGNS = re.compile(r"[\\`*\[\]|<>&]|(?<!\w)_|_(?!\w)")
+MARKUP = re.compile(r"[\\`*\[\]|<>&]|(?<!\w)_|_(?!\w)")
 HTML = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
@@ -25,13 +25,13 @@ def _page(document: Document) -> Iterator[str]:
     if document.claim:
         yield f"Claim ({paper}): {plain(document.claim)}"
     elif paper:
-        yield f"After: {paper}."
+        yield f"Paper: {paper}."
     yield "\n".join(f"- {plain(sentence)}" for _, sentence in document.verdicts)
     for section in document.sections:
         if section.text or section.tables or section.commands or section.quotes:
             yield from _section(section)
     yield (
-        "Pictures are in [report.html](report.html), every figure is in [runs.csv](runs.csv) and"
+        "Figures are in [report.html](report.html), all values are in [runs.csv](runs.csv) and"
         " [variants.csv](variants.csv)."
     )
 
@@ -58,11 +58,11 @@ def _table(table: Table, titled: bool) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """Text in which Markdown sees no signs of its own, on one line."""
-    return SIGNS.sub(lambda m: HTML.get(m[0], f"\\{m[0]}"), " ".join(text.split()))
+    """Text on one line, with all Markdown and HTML characters escaped."""
+    return MARKUP.sub(lambda m: HTML.get(m[0], f"\\{m[0]}"), " ".join(text.split()))
 
 
 def fenced(text: str) -> str:
-    """Text as it is, in a fence that is longer than any in it."""
+    """Text in a code block whose fence is longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}text\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""Numbers as text: sizes, shares and times."""
+"""Formats sizes, shares and times."""
 
 from xformer_kit.study.report.document import NONE
 
@@ -6,7 +6,7 @@ SIZES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
 def compact(number: float | None) -> str:
-    """Three digits and a unit: 987, 12.3k, 4.56M."""
+    """Three significant digits and a unit: 987, 12.3k, 4.56M."""
     if number is None:
         return NONE
     unit = next((u for u, size in reversed(SIZES.items()) if abs(number) >= 0.9995 * size), "")
@@ -16,13 +16,13 @@ def compact(number: float | None) -> str:
 
 
 def exact(number: float) -> str:
-    """All digits and a unit, as ticks need them: 10M, 10.05T."""
+    """Six significant digits and a unit, for ticks: 10M, 10.05T."""
     unit = next((u for u, size in reversed(SIZES.items()) if abs(number) >= 0.999999 * size), "")
     return f"{number / SIZES.get(unit, 1.0):.6g}{unit}"
 
 
 def percent(share: float, sign: str = "+") -> str:
-    """A share in percent, with two digits below 10 %."""
+    """A share in percent, with two significant digits below 10 %."""
     return f"{100 * share:{sign}{'.2g' if abs(share) < 0.1 else '.0f'}} %"
 
 

@@ -1,5 +1,5 @@
-"""The figures of a report: learning curves with bands, the differences, and what a better value
-costs.
+"""The figures of a report: differences to the baseline, learning curves, the history of a search,
+and the metric against cost.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from xformer_kit.study.report.curves import VariantCurve
 from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
-    MOST,
+    MAX_STYLES,
     LineStyle,
     label_axes,
     legend,
@@ -31,16 +31,16 @@ from xformer_kit.study.statistics import Band, Interval
 
 
 def forest(content: Content) -> Iterator[Figure]:
-    """Differences with their intervals, the zero line, and the margin."""
+    """Forest plot: differences with confidence intervals, the zero line, and the margin."""
     variants = content.variants[1:]
     if all(variant.verdict.difference.mean is None for variant in variants):
         return
-    if len(variants) > MOST:
+    if len(variants) > MAX_STYLES:
         variants.sort(key=lambda v: content.metric.sign * (v.verdict.difference.mean or 0.0))
     names = [wrapped(title(variant)) for variant in variants]
-    tall = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
+    rows = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
 
-    def paint(figure: Any, axes: Any) -> None:
+    def draw(figure: Any, axes: Any) -> None:
         for row, variant in enumerate(variants):
             _row(axes, row, variant, content)
         axes.axvline(0, color=INK, linewidth=1.2)
@@ -55,18 +55,16 @@ def forest(content: Content) -> Iterator[Figure]:
         axes.margins(x=0.06)
         better = "right" if content.metric.higher_is_better else "left"
         axes.locator_params(axis="x", nbins=4)
-        words = f"difference to {content.baseline.name} in {content.metric.title}"
-        axes.set_xlabel(f"{wrapped(words, 44)}\n({better} is better)", loc="right")
+        label = f"difference to {content.baseline.name} in {content.metric.title}"
+        axes.set_xlabel(f"{wrapped(label, 44)}\n({better} is better)", loc="right")
 
     note = (
-        "Large: the mean difference with its 95 % interval, filled where it holds after Holm's"
-        " correction. Small: each seed."
+        "Squares: mean difference with its 95 % CI, filled if significant after Holm's correction."
+        " Dots: one seed each."
     )
     if content.margin:
         note += f" Dashed: the margin of {content.metric.as_given(content.margin)}."
-    yield Figure(
-        "forest", f"Differences to {content.baseline.name}", note, 1.3 + 0.34 * tall, paint
-    )
+    yield Figure("forest", f"Differences to {content.baseline.name}", note, 1.3 + 0.34 * rows, draw)
 
 
 def _row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
@@ -82,8 +80,8 @@ def _row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
             style="italic",
         )
         return
-    base, mine = content.baseline.runs.values, variant.runs.values
-    each = [scale * (mine[seed] - base[seed]) for seed in sorted(mine.keys() & base.keys())]
+    base, own = content.baseline.runs.values, variant.runs.values
+    each = [scale * (own[seed] - base[seed]) for seed in sorted(own.keys() & base.keys())]
     axes.plot(each, [row + 0.24] * len(each), ".", color=FAINT, markersize=4)
     if d.low is not None:
         axes.plot(
@@ -105,7 +103,7 @@ def _row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
 
 
 def history(content: Content) -> Iterator[Figure]:
-    """The trials of a search in their order, and the best so far."""
+    """Optimization history: the trials of a search in order, and the best so far."""
     search, metric = content.search, content.metric
     if search is None or not search.best:
         return
@@ -114,27 +112,27 @@ def history(content: Content) -> Iterator[Figure]:
         for point in search.points
         if point["value"] is not None
     }
-    lost = [point["number"] for point in search.points if point["value"] is None]
-    pick, rim = (max, 0.0) if metric.higher_is_better else (min, 1.0)
+    without_value = [point["number"] for point in search.points if point["value"] is None]
+    better, edge = (max, 0.0) if metric.higher_is_better else (min, 1.0)
 
-    def paint(figure: Any, axes: Any) -> None:
+    def draw(figure: Any, axes: Any) -> None:
         axes.step(
             [*done],
-            list(accumulate(done.values(), pick)),
+            list(accumulate(done.values(), better)),
             where="post",
             color=INK,
             label="best so far",
         )
-        axes.plot([*done], [*done.values()], "o", color=COLOURS[2], markersize=5, label="a trial")
-        if lost:
+        axes.plot([*done], [*done.values()], "o", color=COLOURS[2], markersize=5, label="trial")
+        if without_value:
             axes.plot(
-                lost,
-                [rim] * len(lost),
+                without_value,
+                [edge] * len(without_value),
                 "x",
                 color=FAINT,
                 clip_on=False,
                 transform=axes.get_xaxis_transform(),
-                label="no figure",
+                label="no value",
             )
         label_axes(axes, "trial", metric.title)
         whole(axes.xaxis)
@@ -142,11 +140,11 @@ def history(content: Content) -> Iterator[Figure]:
 
     yield Figure(
         "history",
-        "History of the search",
-        "Every finished trial at the search's seed. A cross at the rim: ended early, diverged or"
-        " failed.",
+        "Optimization history",
+        "All finished trials at the seed of the search. Crosses at the edge: pruned, diverged and"
+        " failed trials.",
         3.6,
-        paint,
+        draw,
     )
 
 
@@ -155,83 +153,84 @@ def _metric(name: str, content: Content) -> Metric:
         return content.metric
     try:
         return metric(name)
-    except ConfigError:  # a user's metric: no unit, no better side
+    except ConfigError:  # a user's own metric
         return Metric(name, content.metric.higher_is_better)
 
 
-def gaps(content: Content) -> Iterator[Figure]:
-    """Differences to the baseline in training."""
-    if not any(len(gap.steps) > 1 for gap in content.gaps):
+def difference_curves(content: Content) -> Iterator[Figure]:
+    """Differences to the baseline during training."""
+    if not any(len(band.steps) > 1 for band in content.difference_curves):
         return
     measured = _metric(next(iter(content.curves)), content)
-    look = styles(content)
+    line_styles = styles(content)
 
-    def paint(figure: Any, axes: Any) -> None:
+    def draw(figure: Any, axes: Any) -> None:
         axes.axhline(0, color=INK, linewidth=1.2)
-        if limits := _bands(axes, content.gaps, look[1:], measured.scale):
+        if limits := _bands(axes, content.difference_curves, line_styles[1:], measured.scale):
             axes.set_ylim(min(limits[0], 0.0), max(limits[1], 0.0))
         label_axes(axes, "optimizer step", f"difference in {measured.title}")
-        legend(figure, axes, look[1:])
+        legend(figure, axes, line_styles[1:])
 
     yield Figure(
         "gap",
-        f"Differences to {content.baseline.name} in training",
+        f"Differences to {content.baseline.name} during training",
         f"Each variant minus {content.baseline.name} at the same step and seed: the mean over seeds"
-        " with its 95 % interval.",
-        3.3 + legend_height(look),
-        paint,
+        " with its 95 % CI.",
+        3.3 + legend_height(line_styles),
+        draw,
     )
 
 
 def curves(content: Content) -> Iterator[Figure]:
+    """Learning curves of each metric."""
     for name, found in content.curves.items():
-        if any(curve.band.steps or curve.lost for curve in found):
+        if any(curve.band.steps or curve.diverged for curve in found):
             yield _curves(content, name, found)
 
 
 def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
-    measured, look = _metric(name, content), styles(content)
+    measured, line_styles = _metric(name, content), styles(content)
     scale = measured.scale
 
-    def paint(figure: Any, axes: Any) -> None:
-        limits = _bands(axes, [curve.band for curve in found], look, scale)
+    def draw(figure: Any, axes: Any) -> None:
+        limits = _bands(axes, [curve.band for curve in found], line_styles, scale)
         if limits and not measured.higher_is_better:
             axes.set_ylim(*limits)
-        for curve, style in zip(found, look, strict=True):
-            _lost(axes, curve, style, scale)
+        for curve, style in zip(found, line_styles, strict=True):
+            _diverged(axes, curve, style, scale)
         label_axes(axes, "optimizer step", measured.title)
-        legend(figure, axes, look)
+        legend(figure, axes, line_styles)
 
-    note = "Mean over the seeds that finished; the band is its 95 % interval at each step."
+    note = "Mean over finished runs with its pointwise 95 % CI."
     if (averaged := max(curve.averaged for curve in found)) > 1:
         note += f" Each point is the mean of {averaged} records."
-    if any(curve.lost for curve in found):
+    if any(curve.diverged for curve in found):
         note += (
-            " Thin lines end where a run diverged, in a white sign with a cross; at the rim, where"
-            " that is beyond."
+            " Thin lines: diverged runs, which end in a white marker with a cross (at the edge if"
+            " the value is outside of the axes)."
         )
-    return Figure(f"curve {name}", name, note, 3.3 + legend_height(look), paint)
+    return Figure(f"curve {name}", name, note, 3.3 + legend_height(line_styles), draw)
 
 
 def _bands(
-    axes: Any, bands: list[Band], look: list[LineStyle], scale: float
+    axes: Any, bands: list[Band], line_styles: list[LineStyle], scale: float
 ) -> tuple[float, float] | None:
-    """Draws the bands by step; returns limits of the axis that show them with their intervals."""
+    """Draws bands; returns limits of the y axis that show them with their intervals."""
     drawn: list[Any] = []
-    for place, (band, style) in enumerate(zip(bands, look, strict=True)):
+    for index, (band, style) in enumerate(zip(bands, line_styles, strict=True)):
         sides = [scale * np.array(side) for side in (band.mean, band.low, band.high) if side]
         drawn += [(band.steps, side) for side in sides]
         if sides:
-            _band(axes, place, band.steps, sides, style)
+            _band(axes, index, band.steps, sides, style)
     axes.set_xlim(left=0)
     whole(axes.xaxis)
     return bounds(drawn)
 
 
 def _band(
-    axes: Any, place: int, steps: list[int], sides: list[np.ndarray], style: LineStyle
+    axes: Any, index: int, steps: list[int], sides: list[np.ndarray], style: LineStyle
 ) -> None:
-    """The mean, and around it the interval."""
+    """Draws a mean curve and its interval."""
     mean, *ends = sides
     if not style.name:
         axes.plot(steps, mean, color=style.color, linewidth=0.8, zorder=1)
@@ -240,22 +239,20 @@ def _band(
         steps,
         mean,
         zorder=3,
-        **style.joined,
-        **{"marker": style.marker, "label": style.label} | markers(place, len(steps)),
+        **style.line_options,
+        **{"marker": style.marker, "label": style.label} | markers(index, len(steps)),
     )
     if ends:
         axes.fill_between(steps, *ends, color=style.color, alpha=0.13, linewidth=0)
 
 
-def _lost(axes: Any, curve: VariantCurve, style: LineStyle, scale: float) -> None:
-    """Runs that diverged: thin, with a cross at their end, or at the rim if that is beyond the
-    limits.
-    """
+def _diverged(axes: Any, curve: VariantCurve, style: LineStyle, scale: float) -> None:
+    """Draws diverged runs as thin lines with a cross at the end, clamped to the limits."""
     low, high = axes.get_ylim()
     label = wrapped(f"{style.name} (diverged)") if style.name and not curve.band.steps else None
     mark = {"color": style.color, "linestyle": "", "clip_on": False, "zorder": 4}
-    for steps, values in curve.lost:
-        axes.plot(steps, [scale * y for y in values], **style.joined, linewidth=0.9)
+    for steps, values in curve.diverged:
+        axes.plot(steps, [scale * y for y in values], **style.line_options, linewidth=0.9)
         end = min(max(scale * values[-1], low), high)
         axes.plot(
             steps[-1],
@@ -275,8 +272,8 @@ COSTS = {"flops": "training FLOPs of a run", "params": "parameters", "seconds": 
 
 
 def costs(content: Content) -> Iterator[Figure]:
-    """The metric against every cost in which variants differ; not against parameters if they differ
-    in FLOPs.
+    """The metric against every cost in which variants differ; not against parameters if FLOPs
+    differ.
     """
     drawn = [name for name in COSTS if _varies(content, name)]
     for name in drawn:
@@ -285,7 +282,7 @@ def costs(content: Content) -> Iterator[Figure]:
 
 
 def _varies(content: Content, name: str) -> bool:
-    """Whether variants differ in a cost by more than they do if it is matched."""
+    """Whether variants differ in a cost by more than the tolerance of a matched budget."""
     known = [variant.cost[name] for variant, _ in _costed(content, name)]
     allowed = 1.02 + content.results.study["budget"]["tolerance"]
     return len(known) > 1 and max(known) > allowed * min(known)
@@ -298,41 +295,39 @@ def _costed(content: Content, name: str) -> list[tuple[VariantResult, LineStyle]
 
 def _cost(content: Content, name: str) -> Figure:
     known, metric = _costed(content, name), content.metric
-    size, words = 1.0, COSTS[name]
+    unit, label = 1.0, COSTS[name]
     if name == "seconds":
-        size, words = _time(max(variant.cost[name] for variant, _ in known))
+        unit, label = _time(max(variant.cost[name] for variant, _ in known))
 
-    def paint(figure: Any, axes: Any) -> None:
-        best = front(
+    def draw(figure: Any, axes: Any) -> None:
+        front = pareto_front(
             [(variant.cost[name], variant.mean) for variant, _ in known], metric.higher_is_better
         )
-        line = zip(*((x / size, metric.scale * y) for x, y in best), strict=True)
+        line = zip(*((x / unit, metric.scale * y) for x, y in front), strict=True)
         axes.step(*line, where="post", color=INK, linewidth=0.9)
         for variant, style in known:
-            _point(axes, variant.cost[name] / size, variant.best.interval, style, metric.scale)
+            _point(axes, variant.cost[name] / unit, variant.best.interval, style, metric.scale)
         axes.xaxis.get_major_locator().set_params(nbins=5)
         if name != "seconds":
             axes.xaxis.set_major_formatter(lambda x, _: exact(x))
         axes.margins(0.08)
-        label_axes(axes, words, metric.title)
+        label_axes(axes, label, metric.title)
         legend(figure, axes, [style for _, style in known])
 
     return Figure(
         f"cost {name}",
         f"{COSTS[name][0].upper()}{COSTS[name][1:]} against {metric.name}",
-        "Mean with its 95 % interval. The thin line is the front: no variant is at once cheaper and"
-        " better in the mean than one on it.",
+        "Mean with its 95 % CI. Thin line: the Pareto front of the means.",
         3.3 + legend_height(styles(content)),
-        paint,
+        draw,
     )
 
 
-def _time(most: float) -> tuple[float, str]:
-    """Seconds of the unit in which times up to this are read, and the axis in it."""
-    size, word = (
-        (1.0, "seconds") if most < 100 else (60.0, "minutes") if most < 6000 else (3600.0, "hours")
-    )
-    return size, f"time of a run in {word}, as measured"
+def _time(maximum: float) -> tuple[float, str]:
+    """(seconds per unit, label of the axis) for times up to this."""
+    unit, name = (1.0, "seconds") if maximum < 100 else (60.0, "minutes")
+    unit, name = (unit, name) if maximum < 6000 else (3600.0, "hours")
+    return unit, f"measured time of a run in {name}"
 
 
 def _point(axes: Any, x: float, found: Interval, style: LineStyle, scale: float) -> None:
@@ -341,11 +336,15 @@ def _point(axes: Any, x: float, found: Interval, style: LineStyle, scale: float)
         mark = {"markersize": 7, "capsize": 3, "zorder": 3, "label": style.label}
         if found.low is not None:
             mark["yerr"] = scale * (found.high - found.mean)
-    axes.errorbar(x, scale * found.mean, **style.sign, **mark)
+    axes.errorbar(x, scale * found.mean, **style.errorbar_options, **mark)
 
 
-def front(points: list[tuple[float, float]], higher_is_better: bool) -> list[tuple[float, float]]:
-    """(cost, value) of those that nothing at most as expensive is better than, by cost."""
+def pareto_front(
+    points: list[tuple[float, float]], higher_is_better: bool
+) -> list[tuple[float, float]]:
+    """The (cost, value) points to which no other is better at the same or a lower cost, sorted by
+    cost.
+    """
     sign, found = -1 if higher_is_better else 1, list[tuple[float, float]]()
     for cost, value in sorted(points, key=lambda point: (point[0], sign * point[1])):
         if not found or sign * value < sign * found[-1][1]:

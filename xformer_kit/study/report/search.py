@@ -1,8 +1,7 @@
-"""What a search found: its best points, and what became of its trials.
+"""Results of a search: its best points and its trials.
 
-Only the points that were confirmed are compared with the baseline, and only at seeds that did not
-choose them: the best of many at one seed owes a part of its value to that seed, so there it would
-seem better than it is.
+Only confirmed points are compared with the baseline, and only at seeds that the search did not use:
+at the seed of the search, the value of the best of many trials is biased by selection.
 """
 
 from collections import Counter
@@ -14,36 +13,28 @@ from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Results
 
-ENDED = {
-    "finished": "finished",
-    "pruned": "ended early",
-    "diverged": "diverged",
-    "failed": "failed",
-    "running": "under way",
-}
+STATUSES = ("finished", "pruned", "diverged", "failed", "running")
 CAUTION = (
-    "The best point was chosen among all trials at the seed at which it is compared here, so it"
-    " seems better than it is. Confirm it: study.design.confirm=3 and study.seeds=5."
+    "The best point was selected at the same seed at which it is compared here, so its difference"
+    " to the baseline is biased. Confirm it: study.design.confirm=3 and study.seeds=5."
 )
 
 
 @dataclass(frozen=True)
 class SearchSummary:
-    """`points`: every trial in its order, as the plan has them; `best`: those with a value, the
-    best first.
-    """
+    """points: all trials in order, as in plan.json; best: those with a value, the best first."""
 
-    sentences: list[str]  # the best point, as the search and as other seeds have it; all trials
-    partial: str  # a sentence if trials are still to come; else empty
-    caution: str  # a sentence if nothing was confirmed; else empty
+    sentences: list[str]  # on the best trial, the best confirmed point and the number of trials
+    partial: str  # a sentence if trials are missing; else empty
+    caution: str  # a sentence if no point was confirmed; else empty
     points: list[Node]
     best: list[Node]
     importance: Mapping[str, float]
-    commands: dict[str, list[str]]  # name -> the overrides that train it, of the best variants
+    commands: dict[str, list[str]]  # name of a best variant -> overrides that train it
 
 
-def searched(results: Results, variants: list[VariantResult]) -> SearchSummary | None:
-    """None if the study is no search."""
+def search_summary(results: Results, variants: list[VariantResult]) -> SearchSummary | None:
+    """The summary of a search; None for other designs."""
     search, metric = results.search, results.metric
     if search is None:
         return None
@@ -53,9 +44,9 @@ def searched(results: Results, variants: list[VariantResult]) -> SearchSummary |
     lowest = sorted((v for v in variants if v.mean is not None), key=lambda v: metric.sign * v.mean)
     chosen = [*lowest[:1], *first]
     sentences = [
-        _found(search, best, metric),
+        _best_trial(search, best, metric),
         *(_confirmed(variant, metric) for variant in lowest[:1] if search["confirmed"]),
-        _counted(search, points),
+        _trial_counts(search, points),
     ]
     return SearchSummary(
         sentences,
@@ -76,55 +67,52 @@ def _ranked(points: list[Node], metric: Metric) -> list[Node]:
     )
 
 
-def compared(results: Results) -> Results:
-    """The results that are compared: of a search, the baseline and the best points, at the seeds
-    that chose none of them.
+def confirmation_results(results: Results) -> Results:
+    """The results that are compared: of a search, the baseline and the confirmed points at the
+    seeds that the search did not use; of other designs, all.
     """
     search = results.search
     if search is None:
         return results
-    place = {variant["label"]: i for i, variant in enumerate(results.variants)}
-    kept = [0, *(place[label] for label in search["confirmed"] if place.get(label))]
+    index = {variant["label"]: i for i, variant in enumerate(results.variants)}
+    kept = [0, *(index[label] for label in search["confirmed"] if index.get(label))]
     chosen = [o for o in results.outcomes if o.seed != search["seed"] and o.variant in kept]
     if len(kept) == 1 or not any(one.status == "finished" for one in chosen):
-        # Not confirmed: the best point, at the seed of the search.
-        best = [place.get(point["label"]) for point in _ranked(search["points"], results.metric)]
+        # Not confirmed: the best trial at the seed of the search.
+        best = [index.get(point["label"]) for point in _ranked(search["points"], results.metric)]
         kept = [0, *filter(None, best)][:2]
         chosen = [o for o in results.outcomes if o.seed == search["seed"] and o.variant in kept]
     numbers = {p["label"]: f"trial {p['number']}" for p in search["points"] if p["number"]}
-    named = results.only(kept, chosen)
+    found = results.only(kept, chosen)
     return replace(
-        named,
+        found,
         variants=[
             {**variant, "name": numbers.get(variant["label"], variant["label"])}
-            for variant in named.variants
+            for variant in found.variants
         ],
     )
 
 
 def _confirmed(best: VariantResult, metric: Metric) -> str:
-    what = best.name if best.name == best.label else f"{best.name} ({best.label})"
-    value = metric.format(best.mean, 4)
-    return f"Best at the other seeds: {what}, {metric.name} {value} in the mean."
+    name = best.name if best.name == best.label else f"{best.name} ({best.label})"
+    return f"Best at the other seeds: {name}, mean {metric.name} {metric.format(best.mean, 4)}."
 
 
-def _counted(search: Node, points: list[Node]) -> str:
+def _trial_counts(search: Node, points: list[Node]) -> str:
     count = Counter(point["status"] for point in points)
     each = [
-        f"{count[status]} {words}"
-        for status, words in ENDED.items()
-        if count[status] or status == "finished"
+        f"{count[status]} {status}" for status in STATUSES if count[status] or status == "finished"
     ]
     text = f"{len(points)} trials at seed {search['seed']}: {', '.join(each)}."
     if refused := search["refused"]:
-        some = "1 proposal was" if refused == 1 else f"{refused} proposals were"
-        text += f" {some} no valid model and replaced before anything was trained."
+        proposals = "1 proposal was" if refused == 1 else f"{refused} proposals were"
+        text += f" {proposals} an invalid model and replaced before training."
     if search["again"]:
-        text += f" {search['again']} proposals had been tried already."
+        text += f" {search['again']} proposals were duplicates."
     return text + (f" {search['end']}" if search["end"] else "")
 
 
-def _found(search: Node, best: list[Node], metric: Metric) -> str:
+def _best_trial(search: Node, best: list[Node], metric: Metric) -> str:
     if not best:
         return "No trial has finished yet."
     first = best[0]
@@ -140,4 +128,4 @@ def _partial(search: Node, points: list[Node]) -> str:
     over = sum(point["status"] != "running" for point in points)
     if over >= search["trials"] or (search["end"] and over == len(points)):
         return ""
-    return f"Partial: {over} of {search['trials']} trials are over. What follows may change."
+    return f"Partial: {over} of {search['trials']} trials have ended. Results may change."

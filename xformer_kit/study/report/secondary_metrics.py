@@ -1,8 +1,9 @@
-"""Further metrics of `study.also`: means and paired differences with intervals, without verdicts.
+"""Secondary metrics (study.also): means and paired differences with confidence intervals, without
+tests.
 
-A study compares its variants in one metric. Further ones get no p-value and no verdict: each would
-be another chance of a false positive, and a correction for it would take power from the question
-itself.
+A study compares its variants in one metric. Secondary metrics get no p-value and no verdict: each
+test would add a chance of a false positive, and correcting for it would cost power for the primary
+metric.
 """
 
 import math
@@ -16,9 +17,9 @@ from xformer_kit.study.statistics import Interval, PairedDifference, interval, p
 
 @dataclass(frozen=True)
 class SecondaryMetric:
-    """Means of all variants, and differences to the baseline, None for the baseline itself."""
+    """Means of all variants, and differences to the baseline (None for the baseline)."""
 
-    metric: Metric  # of which no side counts as better
+    metric: Metric  # its higher_is_better has no meaning
     means: list[Interval]
     differences: list[PairedDifference | None]
 

@@ -1,4 +1,4 @@
-"""The order of a report: the answer, then sections of text, figures and tables."""
+"""Arranges the content of a report into a `Document`: the answer, then the sections."""
 
 from collections.abc import Iterator
 
@@ -12,6 +12,7 @@ BEST = 10  # trials in the first table of a search
 
 
 def document(content: Content) -> Document:
+    """The document of a report."""
     outcomes = [one.verdict.outcome if one.verdict else "baseline" for one in content.variants]
     return Document(
         title=content.question,
@@ -19,7 +20,7 @@ def document(content: Content) -> Document:
         partial=content.partial,
         answer=content.sentence,
         paper=content.paper,
-        claim=content.claimed,
+        claim=content.claim_sentence,
         claim_outcome=content.claim.outcome if content.claim else "",
         verdicts=list(zip(outcomes, content.sentences, strict=True)),
         sections=[section for section in _sections(content) if not section.empty],
@@ -27,9 +28,9 @@ def document(content: Content) -> Document:
 
 
 def _sections(content: Content) -> Iterator[Section]:
-    """Tables and sections may be empty."""
+    """All sections in order; some may be empty."""
     yield Section(
-        "Figures",
+        "Differences to the baseline",
         figures=list(plots.forest(content)),
         tables=[tables.differences(content), tables.means(content)],
     )
@@ -37,31 +38,33 @@ def _sections(content: Content) -> Iterator[Section]:
         yield from _search(content, content.search)
     if found := content.laws:
         figures = list(law_plots.figures(content))
-        yield Section("Laws of size and data", laws.notes(found), figures, law_tables.tables(found))
+        yield Section("Scaling laws", laws.notes(found), figures, law_tables.tables(found))
     each = [sentence for *_, sentence in content.effects]
-    yield Section("Effects of the factors", each, tables=list(tables.effects(content)))
+    yield Section("Main effects and interactions", each, tables=list(tables.effects(content)))
     if content.secondary:
         text = (
-            f"The study compares variants in {content.metric.name} only. Of these metrics no"
-            f" verdict is drawn and no p is given: means and differences to {content.baseline.name}"
-            " over common seeds, with intervals that are not corrected."
+            f"Variants are tested in {content.metric.name} only. Secondary metrics have no"
+            f" p-values: means and differences to {content.baseline.name} over common seeds, with"
+            " confidence intervals that are not corrected."
         )
         measured = [tables.secondary(content, one) for one in content.secondary]
-        yield Section("Also measured", [text], tables=measured)
-    yield _of_table(tables.troubles(content))
-    yield Section("Learning curves", figures=[*plots.gaps(content), *plots.curves(content)])
+        yield Section("Secondary metrics", [text], tables=measured)
+    yield _of_table(tables.irregular_runs(content))
     yield Section(
-        "What was matched",
+        "Learning curves", figures=[*plots.difference_curves(content), *plots.curves(content)]
+    )
+    yield Section(
+        "Budget, tuning and comparability",
         [content.matched, *content.tuning, *content.notes],
         tables=[tables.tuning(content), tables.composition(content)],
     )
     yield Section("Cost", figures=list(plots.costs(content)), tables=[tables.costs(content)])
     quotes = [(f"{name}, seed {seed}", text) for name, seed, text in content.samples]
-    yield Section("Samples side by side", quotes=quotes, folded=len(quotes) > 8)
+    yield Section("Samples", quotes=quotes, folded=len(quotes) > 8)
     yield _of_table(tables.runs(content), folded=True)
     if content.laws:
         yield _of_table(law_tables.rungs(content.laws), folded=True)
-    yield _repeat(content)
+    yield _reproduction(content)
 
 
 def _of_table(table: Table, folded: bool = False) -> Section:
@@ -69,39 +72,36 @@ def _of_table(table: Table, folded: bool = False) -> Section:
 
 
 def _search(content: Content, search: SearchSummary) -> Iterator[Section]:
-    """The best point and its command line first."""
+    """The best points with their command lines, then all trials."""
     text, names = list(search.sentences), list(search.commands)
     if names:
-        which = "itself" if len(names) == 1 else "themselves"
-        text.append(f"To train {' and '.join(names)} by {which}:")
-    note = "At the seed of the search, at which they were chosen."
+        text.append(f"Commands that train {' and '.join(names)}:")
+    note = "At the seed of the search, at which they were selected."
     best = tables.trials(content, "Best trials", search.best[:BEST], note)
     yield Section(
-        "The search",
+        "Search",
         text,
         list(plots.history(content)),
         [best, tables.importance(content)],
         list(map(command, search.commands.values())),
     )
-    yield _of_table(tables.trials(content, "Every trial", search.points), folded=True)
+    yield _of_table(tables.trials(content, "All trials", search.points), folded=True)
 
 
-def _repeat(content: Content) -> Section:
-    """How to run the study again."""
-    text = [
-        "Runs that are there are not repeated; those that are missing or were interrupted are run."
-    ]
-    if any(one.status in ("failed", "diverged") for one in content.troubles):
-        text.append("Those that failed or diverged are run once more with study.retry=true.")
+def _reproduction(content: Content) -> Section:
+    """How to repeat or continue the study."""
+    text = ["Finished runs are not repeated; missing and interrupted runs are run."]
+    if any(one.status in ("failed", "diverged") for one in content.irregular_runs):
+        text.append("study.retry=true repeats runs that failed or diverged.")
     if content.results.study["budget"]["match"] == "seconds":
         text.append(
-            "On another machine steps are measured anew, and variants may get other numbers of"
-            " them."
+            "On another machine the time of a step is measured again, so variants may get other"
+            " numbers of steps."
         )
     if content.results.components:
-        text.append(f"Own components: {', '.join(content.results.components)}.")
+        text.append(f"Component files: {', '.join(content.results.components)}.")
     return Section(
-        "To do it again",
+        "Reproduction",
         text,
         tables=[tables.versions(content)],
         commands=[command(content.results.command)],

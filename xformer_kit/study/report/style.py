@@ -1,5 +1,5 @@
-"""Variants in figures differ by colour, marker and line together, so that any one of them is
-enough.
+"""Styles of variants in figures: each has its own colour, marker and line, so that any one of the
+three identifies it.
 """
 
 import re
@@ -11,13 +11,13 @@ from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.variants import VariantResult
 
-MOST = len(COLOURS)  # variants with a style of their own
-NAME = 30  # letters of a line of a variant's name
-SHORT = 18  # letters of a name of which two stand next to each other in a legend
+MAX_STYLES = len(COLOURS)  # variants with a style of their own
+NAME_WIDTH = 30  # characters per line of a variant's name
+SHORT_NAME = 18  # characters of names that fit into two columns of a legend
 
 
 class LineStyle(NamedTuple):
-    """Of a variant. Those without a name have no style of their own: they are all faint."""
+    """The style of a variant. An empty name: one of many faint variants without their own style."""
 
     color: str
     marker: str
@@ -25,31 +25,31 @@ class LineStyle(NamedTuple):
     name: str = ""
 
     @property
-    def joined(self) -> dict:
-        """Of a line without markers, as keywords of matplotlib."""
+    def line_options(self) -> dict:
+        """Keyword arguments of a line without markers."""
         return {"color": self.color, "linestyle": self.line}
 
     @property
-    def sign(self) -> dict:
-        """Of a sign with an error bar."""
+    def errorbar_options(self) -> dict:
+        """Keyword arguments of a marker with an error bar."""
         return {"fmt": self.marker, "color": self.color, "elinewidth": 1.0}
 
     @property
     def label(self) -> str | None:
-        """In a legend."""
+        """The text in a legend; None without a name."""
         return wrapped(self.name) if self.name else None
 
 
 def styles(content: Content) -> list[LineStyle]:
-    """Of every variant. Of many only the baseline and the best have their own."""
+    """The style of every variant. Of many, only the baseline and the best have their own."""
     variants, sign = content.variants, content.metric.sign
     chosen = list(range(len(variants)))
-    if len(variants) > MOST:
+    if len(variants) > MAX_STYLES:
         best = sorted(
             [i for i in chosen[1:] if variants[i].mean is not None],
             key=lambda i: sign * variants[i].mean,
         )
-        chosen = [0, *sorted(best[: MOST - 1])]
+        chosen = [0, *sorted(best[: MAX_STYLES - 1])]
     found = [LineStyle(FAINT, ".", "-")] * len(variants)
     for place, style in zip(chosen, zip(COLOURS, MARKERS, LINES, strict=True), strict=False):
         found[place] = LineStyle(*style, title(variants[place]))
@@ -62,24 +62,24 @@ def title(variant: VariantResult) -> str:
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Lines end at a blank or after a sign between the words of a config's path."""
+    """Breaks lines at spaces and after separators of config paths."""
 
     wordsep_re = re.compile(r"(\s+|(?<=[,=_/])(?=\S)|(?<=\.)(?=[a-z]))")
 
 
-def wrapped(name: str, width: int = NAME) -> str:
-    """A name over several lines, if it is long."""
+def wrapped(name: str, width: int = NAME_WIDTH) -> str:
+    """A name, wrapped over several lines if it is long."""
     return "\n".join(_Wrapper(width).wrap(name) or [name])
 
 
 def legend_height(styles: Iterable[LineStyle]) -> float:
-    """Inches of the legend of the variants that have a style of their own."""
+    """Height in inches of the legend."""
     own = [style.label for style in styles if style.label]
     return 0.2 * -(-sum(1 + name.count("\n") for name in own) // _columns(own))
 
 
 def _columns(names: list[str]) -> int:
-    return 2 if all(len(name) <= SHORT for name in names) else 1
+    return 2 if all(len(name) <= SHORT_NAME for name in names) else 1
 
 
 def label_axes(axes: Any, x: str, y: str) -> None:
@@ -88,7 +88,7 @@ def label_axes(axes: Any, x: str, y: str) -> None:
 
 
 def legend(figure: Any, axes: Any, styles: Iterable[LineStyle] = ()) -> None:
-    """A legend below the axes, with an entry for all variants that have no style of their own."""
+    """Adds a legend below the axes, with one entry for all variants without their own style."""
     from matplotlib.lines import Line2D
 
     handles, labels = axes.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""The tables of a report, as text."""
+"""The tables of a report."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,26 +13,26 @@ from xformer_kit.study.report.numbers import clock, compact, percent
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
 from xformer_kit.study.statistics import PairedDifference
 
-MOST_SEEDS = 12  # columns of the table of runs
+MAX_SEEDS = 12  # seed columns in the table of runs
 OUTCOMES = {
     "baseline": "baseline",
     "better": "better",
     "worse": "worse",
     "equivalent": "equivalent",
-    "unseen": "no difference seen",
+    "not significant": "not significant",
     "diverged": "diverged",
     "stopped": "stopped early",
-    "unknown": "not compared",
+    "unknown": "not tested",
 }
-STATUSES = {"open": "not started", "stopped": "stopped, can be resumed", "pruned": "ended early"}
-METHODS = {  # how an effect is separated from the other factors
+STATUSES = {"open": "not started", "stopped": "stopped, can be resumed"}
+METHODS = {  # how an effect is estimated
     "matched": "averaged over the combinations of the other factors",
-    "additive": "fitted as if no factors interacted, where combinations are missing",
+    "additive": "fitted without interactions, because combinations are missing",
 }
 
 
 def means(content: Content) -> Table:
-    """Mean and interval of each variant."""
+    """Mean and confidence interval of each variant."""
     metric = content.metric
     rows = [
         [
@@ -46,37 +46,38 @@ def means(content: Content) -> Table:
     ]
     return Table(
         "Means",
-        ["variant", "mean", "95 % interval", "sd", "finished"],
+        ["variant", "mean", "95 % CI", "sd", "finished"],
         rows,
-        f"Mean of {metric.title} over the runs that finished, with the t interval of the mean;"
-        f" {'higher' if metric.higher_is_better else 'lower'} is better. sd: of one"
-        f" run.{_of_top(content)}",
+        f"Mean of {metric.title} over finished runs, with its 95 % confidence interval (CI,"
+        f" Student's t); {'higher' if metric.higher_is_better else 'lower'} is better. sd: standard"
+        f" deviation of one run.{_top_rung_note(content)}",
     )
 
 
-def _of_top(content: Content) -> str:
-    """Which runs of a ladder these are."""
+def _top_rung_note(content: Content) -> str:
+    """A note on which rung of a ladder the runs are; empty without a ladder."""
     if content.laws is None:
         return ""
-    return f" Those of the top rung, {content.laws.top}; all are under Every rung."
+    return f" Runs of the top rung, {content.laws.top}; see All rungs for the others."
 
 
 def differences(content: Content) -> Table:
-    """Each variant against the baseline."""
+    """Paired differences of all variants to the baseline, with tests."""
     known = [(one, one.verdict) for one in content.variants if one.verdict is not None]
-    header = ["variant", "difference", "95 % interval", "effect size", "p (Holm)"]
+    header = ["variant", "difference", "95 % CI", "effect size", "p (Holm)"]
     note = (
-        f"Variant minus {content.baseline.name} in {content.metric.title}, seed by seed (paired t)."
-        " Effect size: the difference in standard deviations of one seed's difference, without"
-        " bias (Hedges, 1981). p of no difference, corrected for all variants together (Holm,"
-        " 1979); intervals are not corrected."
+        f"Variant minus {content.baseline.name} in {content.metric.title}, paired by seed (t test)."
+        " CI: confidence interval, not corrected. Effect size: the difference in standard"
+        " deviations of one seed's difference, bias-corrected (Hedges, 1981). p (Holm): of no"
+        " difference, corrected for all variants (Holm, 1979); significant if at most 0.05. Minimum"
+        " detectable effects are at 80 % power."
     )
     if any(verdict.difference.method == "bootstrap" for _, verdict in known):
-        note += " Intervals from 20 seeds upwards are of the bootstrap (BCa)."
+        note += " From 20 seeds on, intervals are from the BCa bootstrap."
     if content.margin:
         header.append("p (margin)")
         large = content.metric.as_given(content.margin)
-        note += f" p (margin): of a difference as large as the margin, {large}, corrected likewise."
+        note += f" p (margin): of a difference as large as the margin, {large}, Holm-corrected."
     header += ["seeds", "verdict"]
     rows = [
         [
@@ -92,7 +93,7 @@ def differences(content: Content) -> Table:
 
 
 def _difference(d: PairedDifference, p: float | None, content: Content) -> list[str]:
-    """Mean, interval, effect size and p of a difference; signs are written out."""
+    """Cells of a difference: mean, interval, effect size and p, with signs."""
     estimate = content.metric.estimate(d, digits=None, signed=True)
     return [*estimate, NONE if d.effect is None else f"{d.effect:.2f}", _p(p)]
 
@@ -102,16 +103,16 @@ def _p(p: float | None) -> str:
 
 
 def effects(content: Content) -> Iterator[Table]:
-    """Main effects, and interactions of two factors."""
+    """The tables of main effects and of two-factor interactions."""
     methods = dict.fromkeys(
         METHODS[effect.method] for effect, *_ in content.effects if effect.method in METHODS
     )
-    note = f"{' or '.join(methods)}, within each seed; p after Holm over all rows of both tables."
+    note = f"{' or '.join(methods)}, within each seed; p is corrected over both tables (Holm)."
     notes = {
         "Main effects": note[0].upper() + note[1:],
-        "Interactions": "What two changes do together beyond the sum of what each does by itself.",
+        "Interactions": "Effect of two changes together minus the sum of their separate effects.",
     }
-    header = ["effect", "difference", "95 % interval", "effect size", "p (Holm)"]
+    header = ["effect", "difference", "95 % CI", "effect size", "p (Holm)"]
     header += ["combinations", "seeds"]
     for factors, (title, note) in enumerate(notes.items(), 1):
         rows = [
@@ -130,7 +131,7 @@ def _effect(effect: Effect, p: float | None, content: Content) -> list[str]:
 
 
 def secondary(content: Content, one: SecondaryMetric) -> Table:
-    """A further metric."""
+    """The table of a secondary metric."""
     rows, metric = [], one.metric
     for variant, mean, d in zip(content.variants, one.means, one.differences, strict=True):
         digits = 4
@@ -147,7 +148,7 @@ def secondary(content: Content, one: SecondaryMetric) -> Table:
         )
     return Table(
         metric.title,
-        ["variant", "mean", "95 % interval", "difference", "its 95 % interval", "finished"],
+        ["variant", "mean", "95 % CI", "difference", "its 95 % CI", "finished"],
         rows,
     )
 
@@ -169,7 +170,7 @@ def trials(content: Content, title: str, points: list[Node], note: str = "") -> 
     ]
     return Table(
         title,
-        ["trial", "changed to the baseline", content.metric.title, "step"],
+        ["trial", "differences to the baseline", content.metric.title, "step"],
         rows,
         note,
         text=(1,),
@@ -180,16 +181,16 @@ def importance(content: Content) -> Table:
     """The importance of each factor of a search."""
     found = content.search.importance if content.search else {}
     return Table(
-        "What counted",
+        "Parameter importance",
         ["factor", "share"],
         [[name, f"{100 * share:.0f} %"] for name, share in found.items()],
-        "How far a factor's values among the best tenth of finished trials differ from those among"
-        " all (PED-ANOVA, Watanabe et al., 2023). Below about 50 trials, a hint.",
+        "How far the distribution of a factor in the best tenth of finished trials differs from"
+        " that in all (PED-ANOVA, Watanabe et al., 2023). Unreliable below about 50 trials.",
     )
 
 
 def costs(content: Content) -> Table:
-    """What each variant costs: counted before the runs, and measured in them."""
+    """The cost of each variant: counted from its config, and measured in its runs."""
     rows = []
     for variant in content.variants:
         cost = variant.cost
@@ -218,24 +219,24 @@ def costs(content: Content) -> Table:
             "time of a run",
         ],
         rows,
-        "Parameters, FLOPs and tokens are counted from the config. Speed, memory (the largest of"
-        " the runs) and time (the mean) are of the machine, and of what else ran on it.",
+        "Parameters, FLOPs and tokens are counted from the config. Speed (mean), memory (maximum)"
+        " and time (mean over runs) are measured, and depend on the machine and its load.",
     )
 
 
 def composition(content: Content) -> Table:
-    """The overrides that make each variant."""
+    """The overrides of each variant."""
     rows = [[variant.name, variant.overrides or NONE] for variant in content.variants]
     header = ["variant", "overrides"]
     if content.results.study["budget"]["match"] != "none":
-        header.append("off the budget")
+        header.append("difference in budget")
         for row, variant in zip(rows, content.variants, strict=True):
             row.append(percent(variant.off) if variant.off else "0")
-    return Table("How the variants are composed", header, rows, text=(1,))
+    return Table("Overrides", header, rows, text=(1,))
 
 
 def tuning(content: Content) -> Table:
-    """Every point of the tuning."""
+    """The mean of every variant at every tuning point."""
     metric = content.metric
     rows = [
         [
@@ -249,22 +250,22 @@ def tuning(content: Content) -> Table:
         for variant in content.variants
         for point in variant.points
     ]
-    header = ["variant", "point", f"mean {metric.title}", "finished", "diverged", "compared at"]
+    header = ["variant", "point", f"mean {metric.title}", "finished", "diverged", "selected"]
     return Table("Tuning", header, rows if content.tuning else [], text=(1, 5))
 
 
 def runs(content: Content) -> Table:
-    """The metric of every run that is compared, a column for each seed; no rows for many seeds."""
+    """The metric of every compared run, one column per seed; empty above MAX_SEEDS seeds."""
     seeds = sorted(content.results.seeds)
     return Table(
-        "Every run",
+        "All runs",
         ["variant", *(f"seed {seed}" for seed in seeds)],
         [
             [variant.full_name, *(_run(variant.runs, seed, content) for seed in seeds)]
             for variant in content.variants
-            if len(seeds) <= MOST_SEEDS
+            if len(seeds) <= MAX_SEEDS
         ],
-        f"{content.metric.title} at the end of each run.{_of_top(content)}",
+        f"{content.metric.title} at the end of each run.{_top_rung_note(content)}",
     )
 
 
@@ -277,14 +278,14 @@ def _run(runs: Runs, seed: int, content: Content) -> str:
     return next((status for status, seeds in others.items() if seed in seeds), "")
 
 
-def troubles(content: Content) -> Table:
+def irregular_runs(content: Content) -> Table:
     """Runs that did not end as planned."""
     return Table(
-        "What diverged, failed or is unfinished",
-        ["variant", "seed", "what became of it", "step", "why"],
+        "Diverged, failed and unfinished runs",
+        ["variant", "seed", "status", "step", "reason"],
         [
             [one.name, str(one.seed), _status(one.status), _step(one.step), one.why or NONE]
-            for one in content.troubles
+            for one in content.irregular_runs
         ],
         text=(2, 4),
     )

@@ -1,4 +1,4 @@
-"""The results of each variant. With `tune`, those at its own best point."""
+"""The results of each variant; with `tune`, at its own best point."""
 
 import math
 import statistics
@@ -18,9 +18,9 @@ MEASURED = ("tokens_per_second", "peak_memory_bytes", "seconds")
 
 @dataclass(frozen=True)
 class TuningPoint:
-    """One entry of the plan: a variant, with `tune` at one of its points."""
+    """One entry of the plan: a variant at one point of `tune`."""
 
-    index: int  # among the plan's variants
+    index: int  # in the plan's variants
     tuned: tuple[str, ...]  # optim.lr=0.001
     runs: Runs
     interval: Interval
@@ -28,16 +28,16 @@ class TuningPoint:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """A variant as it is compared. `verdict` is None for the baseline."""
+    """A variant at its best point. `verdict` is None for the baseline."""
 
     name: str
     label: str
     levels: Mapping[str, str]
     words: tuple[str, ...]  # overrides of its levels
-    knob: tuple[str, ...]  # what the budget turned
-    off: float  # share by which it misses the budget
+    knob: tuple[str, ...]  # overrides that match the budget
+    off: float  # relative difference to the budget
     best: TuningPoint
-    points: tuple[TuningPoint, ...]  # one without tuning
+    points: tuple[TuningPoint, ...]  # one point without tuning
     cost: Mapping[str, float | None]
     verdict: Verdict | None = None
 
@@ -58,9 +58,9 @@ class VariantResult:
         return " ".join((*self.words, *self.best.tuned, *self.knob))
 
     def relative(self, baseline: "VariantResult", cost: str) -> float | None:
-        """By which share it costs more than the baseline."""
-        mine, its = self.cost[cost], baseline.cost[cost]
-        return mine / its - 1 if mine is not None and its else None
+        """Relative difference of a cost to the baseline's; None if unknown."""
+        own, reference = self.cost[cost], baseline.cost[cost]
+        return own / reference - 1 if own is not None and reference else None
 
 
 def variants(results: Results, metric: Metric) -> list[VariantResult]:
@@ -83,8 +83,8 @@ def _result(results: Results, indices: list[int], metric: Metric) -> VariantResu
 
 
 def _rank(point: TuningPoint, metric: Metric) -> tuple[bool, int, float]:
-    """Lower is better. Points at which more runs diverge come later, because their mean is that of
-    the seeds that did not; points without a mean come last.
+    """Sort key; lower is better. Points with more diverged runs come later, because their mean
+    covers only the other seeds; points without a mean come last.
     """
     mean = point.interval.mean
     return mean is None, len(point.runs.diverged) * (mean is not None), metric.sign * (mean or 0.0)
@@ -98,7 +98,9 @@ def _point(results: Results, index: int, metric: Metric) -> TuningPoint:
 
 
 def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str) -> Runs:
-    """A finished run without the metric failed; one whose metric is not finite diverged."""
+    """The runs of a variant. A finished run without the metric counts as failed; one whose metric
+    is not finite counts as diverged.
+    """
     values: dict[int, float] = {}
     diverged: dict[int, int] = {}
     others: dict[str, list[int]] = {"failed": [], "left out": [], "unfinished": []}
@@ -117,13 +119,13 @@ def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str) -> Ru
 
 
 def _cost(planned: Node, outcomes: list[Outcome]) -> dict[str, float | None]:
-    """The plan's counts, and measurements of finished runs: means, of memory the maximum."""
+    """The plan's counts, and means over finished runs of what they measured (maximum of memory)."""
     found: dict[str, float | None] = {name: planned.get(name) for name in PLANNED}
     for name in MEASURED:
         each = [one.facts.get(name) for one in outcomes if one.status == "finished"]
         known = [float(value) for value in each if value]
-        join = max if name == "peak_memory_bytes" else statistics.fmean
-        found[name] = join(known) if known else None
+        reduce = max if name == "peak_memory_bytes" else statistics.fmean
+        found[name] = reduce(known) if known else None
     return found
 
 
@@ -136,7 +138,7 @@ def require(results: Results, key: str, name: str, known: Sequence[str]) -> None
 
 
 def metrics(results: Results) -> list[str]:
-    """The final metrics of finished runs, in the order of their names."""
+    """Names of the final metrics of finished runs, sorted."""
     return sorted(
         {
             name

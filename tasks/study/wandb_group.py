@@ -1,8 +1,8 @@
-"""A study on W&B: its runs are a group, with the variant as job type, and its report is a run of
-the same group.
+"""A study on W&B: its runs are a group with the variant as job type, and its report is a run of the
+group.
 
-A run that several studies share is in the group of the one that ran it: the logger is no part of a
-run's key. The report names each run's id on W&B.
+A run that several studies share is in the group of the study that trained it, because the logger is
+not part of a run's key. The report has the W&B id of each run.
 """
 
 import hashlib
@@ -22,37 +22,37 @@ from xformer_kit.study.results import Results
 
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 REPORT = "report"  # job type
-DOTS = 150  # per inch of a picture
+DPI = 150  # of figures
 
 
-def words(node: Node, run: StudyRun) -> list[str]:
-    """Overrides of a run's logger for what the user leaves open: group, job type and tags."""
+def logger_overrides(node: Node, run: StudyRun) -> list[str]:
+    """Overrides of a run's logger for group, job type and tags that are not set."""
     logger = run.config["logger"]
     if logger["name"] != "wandb":
         return []
-    known = {
+    defaults = {
         "group": node["name"][:GROUP],
         "job_type": " ".join((run.variant.name, *run.variant.tuned))[:JOB_TYPE],
         "tags": [*tags(node), f"seed={run.seed}"],
     }
     return [
-        f"logger.{key}={text(value)}" for key, value in known.items() if logger.get(key) is None
+        f"logger.{key}={text(value)}" for key, value in defaults.items() if logger.get(key) is None
     ]
 
 
 def tags(node: Node) -> list[str]:
-    """The design; of a published claim that it is one, and where it was published."""
+    """W&B tags: the design, `claim` if there is one, and arXiv numbers of its paper."""
     claim = node.get("claim") or {}
     found = [node["design"]["name"], *(["claim"] if claim.get("expect") else [])]
     return [tag[:TAG] for tag in (*found, *ARXIV.findall(str(claim.get("paper") or "")))]
 
 
 def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
-    """The report as a W&B run, once for each content: tables of variants, runs and effects, the
-    pictures, and the page.
+    """Logs the report as a W&B run, once for each content: tables of variants, runs and effects,
+    the figures, and the page.
 
-    Nothing where the study has another logger or `log_report` is false. A failure is printed in a
-    line: the report is written, and a network is no reason to end.
+    Does nothing with another logger or log_report=false. A failure is printed, because the report
+    is written already.
     """
     if logger["name"] != "wandb" or not node["log_report"]:
         return
@@ -64,18 +64,18 @@ def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
         "partial": content.partial,
     }
     facts |= {"claim": content.claim.outcome} if content.claim else {}
-    where = [logger.get(key) for key in ("project", "entity")]
-    known = json.dumps([where, facts, content.sentences, tables], default=str)
-    number = hashlib.sha256(known.encode()).hexdigest()[:8]
-    mark = folder / f".wandb_{number}"
+    project = [logger.get(key) for key in ("project", "entity")]
+    identity = json.dumps([project, facts, content.sentences, tables], default=str)
+    run_id = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    marker = folder / f".wandb_{run_id}"
     try:
-        mark.touch(exist_ok=False)
+        marker.touch(exist_ok=False)
     except FileExistsError:
         return
     try:
-        line = _log(node, logger, folder, number, facts, tables, content)
+        line = _log(node, logger, folder, run_id, facts, tables, content)
     except Exception as error:
-        mark.unlink(missing_ok=True)
+        marker.unlink(missing_ok=True)
         line = (
             f"The report could not be logged to W&B ({first_line(error)}); its files are written."
         )
@@ -85,14 +85,14 @@ def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
 def _tables(
     results: Results, content: Any
 ) -> Iterator[tuple[str, tuple[list[str], list[list[Any]]]]]:
-    """Name -> columns and rows, in figures with all their digits; of the effects, as the report
-    shows them.
+    """(name, (columns, rows)) of each table: variants and runs with all digits, effects as in the
+    report.
     """
     from xformer_kit.study.report import csv_files, tables
 
     variants, runs = csv_files.variant_rows(content), csv_files.run_rows(results)
     for row in runs:
-        row["wandb"] = _number(Path(row.pop("directory")))
+        row["wandb"] = _wandb_id(Path(row.pop("directory")))
     for name, rows in (("variants", variants), ("runs", runs)):
         columns = csv_files.columns_of(rows)
         yield name, (columns, [[_cell(row.get(column)) for column in columns] for row in rows])
@@ -100,7 +100,7 @@ def _tables(
         yield table.title.lower(), (table.header, table.rows)
 
 
-def _number(directory: Path) -> str | None:
+def _wandb_id(directory: Path) -> str | None:
     """The id of a run on W&B."""
     try:
         return (directory / "wandb_id.txt").read_text().strip()
@@ -116,7 +116,7 @@ def _log(
     node: Node,
     logger: Node,
     folder: Path,
-    number: str,
+    run_id: str,
     facts: Node,
     tables: Mapping[str, tuple[list[str], list[list[Any]]]],
     content: Any,
@@ -130,7 +130,7 @@ def _log(
         folder,
         **own,
         name=f"{node['name']} {REPORT}",
-        id=number,
+        id=run_id,
         job_type=REPORT,
         notes=content.question,
         config={"study": node, "command": content.results.command},
@@ -138,28 +138,29 @@ def _log(
     try:
         import wandb
 
-        made: dict = {
+        logged: dict = {
             name: wandb.Table(columns=[*columns], data=rows, allow_mixed_types=True)
             for name, (columns, rows) in tables.items()
         }
         page = (folder / "report.html").read_text(encoding="utf-8")
-        run.log(made | dict(_pictures(content)) | {"report": wandb.Html(page, inject=False)})
+        run.log(logged | dict(_figures(content)) | {"report": wandb.Html(page, inject=False)})
         run.summary.update(dict(facts))
     finally:
         run.finish()
     return f"Its report: {line}" if line else "Its report is logged to W&B."
 
 
-def _pictures(content: Any) -> Iterator[tuple[str, Any]]:
+def _figures(content: Any) -> Iterator[tuple[str, Any]]:
+    """(name, W&B image) of each figure."""
     import wandb
     from PIL import Image
 
     from xformer_kit.study.report.sections import document
 
-    for picture in document(content).figures:
+    for figure in document(content).figures:
         file = io.BytesIO()
-        with picture.drawn() as figure:
-            figure.savefig(file, format="png", dpi=DOTS)
+        with figure.drawn() as canvas:
+            canvas.savefig(file, format="png", dpi=DPI)
         file.seek(0)
-        caption = f"{picture.title}. {picture.note}"
-        yield picture.name.replace("/", " "), wandb.Image(Image.open(file), caption=caption)
+        caption = f"{figure.title}. {figure.note}"
+        yield figure.name.replace("/", " "), wandb.Image(Image.open(file), caption=caption)

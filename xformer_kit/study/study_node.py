@@ -1,5 +1,5 @@
-"""The checks of a study: the `study` node of the config: factors and a design, a budget, seeds, and
-what is measured.
+"""Defaults and checks of the `study` node of a config: question, claim, factors, design, budget,
+seeds and metrics.
 
 study:
   question: Does the placement of the norm matter without warm-up?
@@ -21,15 +21,15 @@ from typing import Any
 
 from xformer_kit.registry import ConfigError, Context, Fault, config_error, plain, shown
 from xformer_kit.study import space
-from xformer_kit.study.budget import SHOWN
-from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
+from xformer_kit.study.budget import COST_NAMES
+from xformer_kit.study.design import DESIGNS, baseline, distinct, unreachable
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
 from xformer_kit.study.metric import HIGHER, LOWER, metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 
-WAYS = {  # what a mapping of a study looks like
+EXAMPLES = {  # of the mappings of a study
     "claim": "{paper: ..., expect: {variant: placement=post, is: worse}}",
     "baseline": "{placement: pre}",
     "factors": "{placement: [post, sandwich]}",
@@ -44,7 +44,7 @@ DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 
 def complete(node: Node, name: str) -> dict:
-    """The node with the defaults of what it leaves out; `name` if it has none."""
+    """The node with defaults for missing keys; `name` is the default of its name."""
     found = _with_defaults("study", node)
     budget = _with_defaults("budget", found["budget"] or {})
     if budget["by"] is None and budget["match"] != "none":
@@ -63,24 +63,24 @@ def _with_defaults(settings: str, node: Node) -> dict:
 
 
 def faults(node: Any, context: Context | None = None) -> list[Fault]:
-    """What is wrong with a study's node, before any of its variants is composed."""
+    """The faults of a study's node that are known before its variants are composed."""
     context = context or Context()
     if not isinstance(node, Mapping):
         rule = "must be a mapping with a question, factors and a baseline"
         return [Fault("study", rule, got=shown(node))]
     if isinstance(node.get("study"), Mapping):
-        rule = "lies in a study already, for its file has no header"
+        rule = "is nested in another study key, because the file has no package header"
         return [Fault("study.study", rule, fix="Begin the file with # @package _global_.")]
-    return list(_of_settings(node, context)) or _of_variants(node)
+    return list(_setting_faults(node, context)) or _factor_faults(node)
 
 
-def _of_settings(node: Node, context: Context) -> Iterator[Fault]:
-    """Unknown keys, and values that do not fit them."""
-    whole = {"name": "study"} | {k: v for k, v in node.items() if k not in ("design", "name")}
-    for fault in SETTINGS.faults(whole, "study", context, beside=("name", "design")):
+def _setting_faults(node: Node, context: Context) -> Iterator[Fault]:
+    """Unknown keys, and values of the wrong type."""
+    settings = {"name": "study"} | {k: v for k, v in node.items() if k not in ("design", "name")}
+    for fault in SETTINGS.faults(settings, "study", context, beside=("name", "design")):
         key = fault.path.removeprefix("study.")
-        example = f"Try {fault.path}='{WAYS.get(key)}'."
-        yield fault if fault.fix or key not in WAYS else fault.with_fix(example)
+        example = f"Try {fault.path}='{EXAMPLES.get(key)}'."
+        yield fault if fault.fix or key not in EXAMPLES else fault.with_fix(example)
     name = node.get("name")
     if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
         yield Fault(
@@ -95,14 +95,14 @@ def _of_settings(node: Node, context: Context) -> Iterator[Fault]:
             yield from SETTINGS.faults({"name": key} | dict(node[key]), f"study.{key}", context)
 
 
-def _of_variants(node: Node) -> list[Fault]:
-    """Factors, and settings that do not go with them."""
-    whole = complete(node, "")
-    if not whole["factors"] and DESIGNS[whole["design"]["name"]].needs_factors:
+def _factor_faults(node: Node) -> list[Fault]:
+    """Faults of the factors, and of settings that contradict them."""
+    settings = complete(node, "")
+    if not settings["factors"] and DESIGNS[settings["design"]["name"]].needs_factors:
         return [
             Fault(
                 "study.factors",
-                "a study varies something",
+                "must have at least one factor",
                 got="none",
                 fix="Add factors: {placement: [post]}.",
             )
@@ -110,48 +110,48 @@ def _of_variants(node: Node) -> list[Fault]:
     factors, wrong = read(node)
     if wrong:
         return wrong
-    if waiting := stuck(factors):
+    if circular := unreachable(factors):
         return [
             Fault(
                 "study.only",
-                f"{' and '.join(waiting)} wait for each other, so none can leave its baseline",
+                f"the conditions of {' and '.join(circular)} are circular, so none can leave its"
+                " baseline",
                 fix="Leave one out.",
             )
         ]
-    of_factors = (_designed, _excluded, _tuned, _turned, _seeded)
-    checks = [check(whole, factors) for check in of_factors]
-    checks += [check(whole) for check in (_measured, _twice, _stopped)]
+    checks = [check(settings, factors) for check in (_design, _exclude, _tune, _knob, _seed)]
+    checks += [check(settings) for check in (_metric, _secondary_metrics, _stop)]
     return list(chain(*checks))
 
 
-def _measured(node: Node) -> Iterator[Fault]:
-    """A metric whose better side is unknown, which would otherwise fail after the last run."""
-    name, given = node["metric"], node["higher_is_better"]
-    if given is None:
+def _metric(node: Node) -> Iterator[Fault]:
+    """A metric for which it is unknown whether higher is better."""
+    name, higher = node["metric"], node["higher_is_better"]
+    if higher is None:
         try:
             metric(name)
         except ConfigError as error:
-            own = "State it for a metric of your own: study.higher_is_better=true, or false."
-            yield from (fault.with_fix(own) for fault in error.faults)
-    elif name.rpartition("/")[2] in (LOWER if given else HIGHER):
+            fix = "State it for a metric of your own: study.higher_is_better=true, or false."
+            yield from (fault.with_fix(fix) for fault in error.faults)
+    elif name.rpartition("/")[2] in (LOWER if higher else HIGHER):
         yield Fault(
             "study.higher_is_better",
-            f"{name} is better {('lower' if given else 'higher')}",
-            got=shown(given),
-            fix="Set it to null, which takes what is known of a metric.",
+            f"{name} is better {('lower' if higher else 'higher')}",
+            got=shown(higher),
+            fix="Set it to null, for the known direction of the metric.",
         )
 
 
-def _twice(node: Node) -> Iterator[Fault]:
+def _secondary_metrics(node: Node) -> Iterator[Fault]:
     """Metrics of `also` that are reported already."""
     also = node["also"] or []
     for i, name in enumerate(also):
         if name == node["metric"] or name in also[:i]:
-            what = "what is compared" if name == node["metric"] else "named twice"
-            yield Fault(f"study.also[{i}]", f"{name} is {what}", fix="Leave it out.")
+            rule = "the metric of the study" if name == node["metric"] else "named twice"
+            yield Fault(f"study.also[{i}]", f"{name} is {rule}", fix="Leave it out.")
 
 
-def _designed(node: Node, factors: Factors) -> Iterator[Fault]:
+def _design(node: Node, factors: Factors) -> Iterator[Fault]:
     name = node["design"]["name"]
     design = DESIGNS[name]
     if design.adaptive:
@@ -159,22 +159,22 @@ def _designed(node: Node, factors: Factors) -> Iterator[Fault]:
         return
     for key, factor in factors.items():
         if factor.interval is not None:
-            rule = "is an interval, which only design=search draws from"
+            rule = "is an interval, which only design=search supports"
             yield Fault(f"study.factors.{key}", rule, fix="List its levels.")
     if node["storage"] is not None:
-        rule, given = "belongs to design=search", f"{node['storage']}"
-        yield Fault("study.storage", rule, got=given, fix="Leave it out.")
-    if reason := design.cannot(factors):
+        rule = "belongs to design=search"
+        yield Fault("study.storage", rule, got=f"{node['storage']}", fix="Leave it out.")
+    if reason := design.unsupported(factors):
         yield Fault(
             "study.design",
             f"'{name}' {reason}",
             fix="Try design=one_at_a_time or design=factorial.",
         )
     else:
-        yield from DESIGNS.create(node["design"]).clashes(node, factors)
+        yield from DESIGNS.create(node["design"]).conflicts(node, factors)
 
 
-def _excluded(node: Node, factors: Factors) -> Iterator[Fault]:
+def _exclude(node: Node, factors: Factors) -> Iterator[Fault]:
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
@@ -194,7 +194,7 @@ def _excluded(node: Node, factors: Factors) -> Iterator[Fault]:
             )
 
 
-def _tuned(node: Node, factors: Factors) -> Iterator[Fault]:
+def _tune(node: Node, factors: Factors) -> Iterator[Fault]:
     for key, values in (node["tune"] or {}).items():
         path, got = f"study.tune.{key}", shown(values)
         if not isinstance(values, list) or len(values) < 2:
@@ -207,8 +207,8 @@ def _tuned(node: Node, factors: Factors) -> Iterator[Fault]:
             yield Fault(path, "is a factor too", fix="Leave it out of one of them.")
 
 
-def _set(node: Node, factors: Factors) -> dict[str, str]:
-    """dict path -> the place of the study that sets it."""
+def _set_keys(node: Node, factors: Factors) -> dict[str, str]:
+    """Config key -> path in the study that sets it."""
     found: dict[str, str] = {}
     for factor in factors.values():
         for key, value in (pair for words in factor.levels.values() for pair in words.items()):
@@ -217,36 +217,36 @@ def _set(node: Node, factors: Factors) -> dict[str, str]:
     return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
 
 
-def _seeded(node: Node, factors: Factors) -> Iterator[Fault]:
-    if where := _set(node, factors).get("seed"):
+def _seed(node: Node, factors: Factors) -> Iterator[Fault]:
+    if path := _set_keys(node, factors).get("seed"):
         yield Fault(
-            where,
+            path,
             "every variant is run at the same seeds, those of study.seeds",
             fix="Leave it out, and set study.seeds.",
         )
 
 
-def _turned(node: Node, factors: Factors) -> Iterator[Fault]:
-    """A knob that what is varied sets too: turned, it would undo that."""
-    budget, places = node["budget"], _set(node, factors)
-    if budget["match"] != "none" and budget["by"] in places:
-        free = [knob for knob in KNOBS[budget["match"]] if knob not in places]
-        ways = f"Turn {' or '.join(free)}, or" if free else "Choose"
-        what, where = SHOWN[budget["match"]], places[budget["by"]]
+def _knob(node: Node, factors: Factors) -> Iterator[Fault]:
+    """A knob of the budget that a factor or `tune` sets too."""
+    budget, paths = node["budget"], _set_keys(node, factors)
+    if budget["match"] != "none" and budget["by"] in paths:
+        free = [knob for knob in KNOBS[budget["match"]] if knob not in paths]
+        alternatives = f"Adjust {' or '.join(free)}, or" if free else "Choose"
+        cost, path = COST_NAMES[budget["match"]], paths[budget["by"]]
         yield Fault(
             "study.budget.by",
-            f"{budget['by']} is turned to match {what}, which would undo what {where} sets",
+            f"{budget['by']} is adjusted to match {cost}, which would override {path}",
             got=f"{budget['by']!r}",
-            fix=f"{ways} study.budget.match=none.",
+            fix=f"{alternatives} study.budget.match=none.",
         )
 
 
-def _stopped(node: Node) -> Iterator[Fault]:
+def _stop(node: Node) -> Iterator[Fault]:
     if not node["stop"]:
         return
     after, count = node["stop"]["after"], len(seeds(node))
     if after >= count:
-        rule, got = "must leave seeds to spare", f"{after} of {count} seeds"
+        rule, got = "must be below the number of seeds", f"{after} of {count} seeds"
         fix = "Raise study.seeds, or study.stop=null."
         yield Fault("study.stop.after", rule, got=got, fix=fix)
     name = node["design"]["name"]
@@ -259,9 +259,7 @@ def _stopped(node: Node) -> Iterator[Fault]:
 
 
 def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
-    """The factors of a node without faults, and the variants that its design chooses, the baseline
-    first.
-    """
+    """The factors of a checked node, and the variants of its design, the baseline first."""
     factors, wrong = read(node)
     if wrong:
         raise ConfigError(wrong)
@@ -278,7 +276,7 @@ def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     if design.limit is not None and count < design.limit:
         raise config_error(
             "study.design.count",
-            "must be at most the variants that there are",
+            "must be at most the number of variants",
             got=f"{design.limit}, and there are {count}",
             fix=f"Try {count}, or design=factorial, which takes all.",
         )
@@ -286,13 +284,13 @@ def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
 
 
 def excluded(node: Node) -> list[Levels]:
-    """The combinations of levels that are not run."""
+    """The combinations of levels that are excluded."""
     return [
         {str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()
     ]
 
 
 def label(factors: Factors, levels: Levels) -> str:
-    """What is changed to the baseline: placement=post, norm=dyt; "baseline" where nothing is."""
+    """The differences to the baseline: placement=post, norm=dyt; "baseline" if there are none."""
     base = baseline(factors)
     return ", ".join(f"{name}={x}" for name, x in levels.items() if x != base[name]) or "baseline"

@@ -1,5 +1,5 @@
-"""The key of a run, of all that decides its result: config, the code of its components, and its
-data.
+"""The key of a run: a hash of everything that determines its result (config, code of its components
+and data).
 """
 
 import ast
@@ -19,30 +19,24 @@ from xformer_kit.config import GROUPS, INNER, config_hash
 from xformer_kit.registry import Registry
 from xformer_kit.study.nodes import Node
 
-INSTALLED = (
-    "stdlib",
-    "platstdlib",
-    "purelib",
-    "platlib",
-)  # where packages lie that are not of one's own
+INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")  # sysconfig paths of installed packages
 OURS = "xformer_kit", "tasks"
-OWN = "xformer_kit_components_"  # modules of a user's own components, whose files a run notes
+OWN = "xformer_kit_components_"  # prefix of modules of the user's own component files
 
 
 def run_key(config: Node, fingerprint: str) -> str:
-    """16 hex digits: equal for equal results. `fingerprint`: of the prepared data.
+    """A key of 16 hex digits. fingerprint: hash of the prepared data.
 
-    Left out are the logger, paths, workers and cadences, as in the config's own hash. The code is
-    that of the files in which the chosen components are registered, one's own and ours, and of
-    files of one's own that one's components import: a component that was changed is another
-    component.
+    Logger, paths, workers and intervals of logging are left out, as in `config_hash`. The code is
+    that of the files in which the chosen components are registered, and of the files that the
+    user's own components import: a changed component gives another key.
     """
-    known = [config_hash(config), fingerprint, *sorted(map(code, set(modules(config))))]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    parts = [config_hash(config), fingerprint, *sorted(map(code, set(modules(config))))]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
-    """The modules of the components that a config names, wherever it names them."""
+    """The modules of all components that a config names, at any depth."""
     if registry is not None and isinstance(node, (str, bool)):
         node = registry.named(node)
     if not isinstance(node, Mapping):
@@ -66,15 +60,15 @@ def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
 
 
 def codes(config: Node) -> dict[str, str]:
-    """Module -> sha256 of its source, of the modules of the components that a config names; not of
-    one's own files.
+    """Module -> sha256 of its source, for the components that a config names, without those of the
+    user's own files.
     """
     return {name: code(name) for name in sorted(set(modules(config))) if not name.startswith(OWN)}
 
 
 @cache
 def code(module: str) -> str:
-    """sha256 of a module's source."""
+    """sha256 of a module's source; of its name if there is no source."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError, KeyError):  # built at run time, in a notebook
@@ -85,9 +79,7 @@ def code(module: str) -> str:
 
 
 def _helpers(source: str, found: set[Path]) -> set[Path]:
-    """Files that a source imports, and those that these import, which are of no package that is
-    installed.
-    """
+    """Files that a source imports, directly or indirectly, that are not in an installed package."""
     for name in _imported(ast.parse(source)):
         spec = None
         with suppress(ImportError, ValueError, AttributeError):
@@ -102,7 +94,7 @@ def _helpers(source: str, found: set[Path]) -> set[Path]:
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
-    """Names that may be modules: import a.b; from a import b, which is a.b or a name in a."""
+    """Names that may be modules: `import a.b`; `from a import b`, where b may be a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""A study on W&B, offline: runs know their group, and the report is a run with tables, pictures and
+"""A study on W&B, offline: runs have their group, and the report is a run with tables, figures and
 the page.
 """
 
@@ -16,12 +16,12 @@ from studies import factorial, write
 from tasks.run import start
 from tasks.run.job import Job
 from tasks.run.start import ensure_run
-from tasks.study import group
-from tasks.study.report import written
+from tasks.study import wandb_group
+from tasks.study.report import write_report
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.study.key import run_key
 from xformer_kit.study.plan import StudyRun, Variant
 from xformer_kit.study.report.sections import document
+from xformer_kit.study.run_key import run_key
 
 NODE = {
     "name": "placement",
@@ -69,26 +69,28 @@ def records(folder: Path):
             yield record
 
 
-def test_a_run_is_told_its_group_where_the_user_says_nothing():
-    said = {
+def test_default_group_job_type_and_tags():
+    overrides = {
         o.key_or_group: o.value()
-        for o in OverridesParser.create().parse_overrides(group.words(NODE, a_run()))
+        for o in OverridesParser.create().parse_overrides(
+            wandb_group.logger_overrides(NODE, a_run())
+        )
     }
-    assert said == {
+    assert overrides == {
         "logger.group": "placement",
         "logger.job_type": "placement=post, norm=layer",
         "logger.tags": ["factorial", "claim", "arXiv:2002.04745", "seed=3"],
     }
-    own = group.words(NODE, a_run(group="mine", tags=["x"]))
+    own = wandb_group.logger_overrides(NODE, a_run(group="mine", tags=["x"]))
     assert [word.partition("=")[0] for word in own] == ["logger.job_type"]
-    assert group.words(NODE, a_run(name="none")) == []
+    assert wandb_group.logger_overrides(NODE, a_run(name="none")) == []
     assert run_key(a_run().config, "data") == run_key(
         a_run(group="mine", job_type="b", name="none").config, "data"
     )
 
 
-def test_a_run_goes_on_as_it_was_begun(tmp_path, monkeypatch):
-    """Another study, with another group or logger, takes over what one has left half-way."""
+def test_a_resumed_run_keeps_its_logger(tmp_path, monkeypatch):
+    """Another study, with another group, resumes an interrupted run."""
     begun, gone_on = {"seed": 1, "logger": LOGGER, "trainer": {}, "model": {}, "data": {}}, []
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
@@ -105,7 +107,7 @@ def test_a_run_goes_on_as_it_was_begun(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory):
-    """A study's folder, and what was said, after its report was logged."""
+    """(folder, results, content) of a study whose report was logged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
         whole = factorial()
@@ -113,13 +115,13 @@ def logged(tmp_path_factory):
             whole, outcomes=[replace(one, curves={}) for one in whole.outcomes]
         )  # curves take long to draw
         folder = write(few, tmp_path_factory.mktemp("logged"))
-        found, said = written(folder)
-        group.publish(NODE, LOGGER, found, said)
-    return folder, found, said
+        found, report = write_report(folder)
+        wandb_group.publish(NODE, LOGGER, found, report)
+    return folder, found, report
 
 
 def test_the_report_is_a_run_of_the_group(logged):
-    folder, _, said = logged
+    folder, _, report = logged
     (place,) = (folder / "wandb").glob("offline-run-*")
     every, until = list(records(place)), time.monotonic() + 120
     while (
@@ -134,7 +136,7 @@ def test_the_report_is_a_run_of_the_group(logged):
     updates = [
         u for r in every if r.WhichOneof("record_type") == "summary" for u in r.summary.update
     ]
-    assert json.dumps(said.sentence) in [u.value_json for u in updates if u.key == "answer"]
+    assert json.dumps(report.sentence) in [u.value_json for u in updates if u.key == "answer"]
     media = place / "files" / "media"
     tables = {
         p.name.split("_0_")[0]: json.loads(p.read_text()) for p in media.rglob("*.table.json")
@@ -151,25 +153,25 @@ def test_the_report_is_a_run_of_the_group(logged):
             ["" if row[c] is None else str(row[c]) for c in columns] for row in shown
         ]
     drawn = sorted(path.name.split("_0_")[0] for path in media.rglob("*.png"))
-    assert drawn == sorted(picture.name.replace("/", " ") for picture in document(said).figures)
+    assert drawn == sorted(picture.name.replace("/", " ") for picture in document(report).figures)
     (page,) = media.rglob("*.html")
     assert page.read_text() == (folder / "report.html").read_text()
 
 
 def test_a_report_is_logged_once_for_each_content(logged, monkeypatch, capsys):
-    _, found, said = logged
+    _, found, report = logged
     asked = []
 
     def begun(node, folder, **more):
         asked.append(more["id"])
         raise OSError("no network")
 
-    monkeypatch.setattr(group, "begun", begun)
-    group.publish(NODE, LOGGER, found, said)
-    group.publish(NODE | {"log_report": False}, LOGGER | {"project": "q"}, found, said)
-    group.publish(NODE, LOGGER | {"name": "csv", "project": "q"}, found, said)
+    monkeypatch.setattr(wandb_group, "begun", begun)
+    wandb_group.publish(NODE, LOGGER, found, report)
+    wandb_group.publish(NODE | {"log_report": False}, LOGGER | {"project": "q"}, found, report)
+    wandb_group.publish(NODE, LOGGER | {"name": "csv", "project": "q"}, found, report)
     assert asked == [] and capsys.readouterr().err == ""
     for _ in range(2):  # what failed is tried again
-        group.publish(NODE, LOGGER | {"project": "q"}, found, said)
+        wandb_group.publish(NODE, LOGGER | {"project": "q"}, found, report)
     assert len(asked) == 2 and len(set(asked)) == 1
     assert capsys.readouterr().err.count("could not be logged to W&B (OSError: no network)") == 2

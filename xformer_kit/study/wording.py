@@ -1,0 +1,123 @@
+"""Sentences on one comparison: effect size, confidence interval, p-value and detectable effect."""
+
+from dataclasses import dataclass
+
+from xformer_kit.study.metric import Metric, format_p
+from xformer_kit.study.power import minimum_detectable_effect, seeds_needed
+from xformer_kit.study.statistics import (
+    ALPHA,
+    SIGNIFICANT_P,
+    Estimate,
+    PairedDifference,
+    magnitude,
+    significant,
+)
+
+MAX_SEEDS = 1000  # larger numbers of seeds are not printed
+
+
+@dataclass(frozen=True)
+class Wording:
+    """Formats comparisons in one metric that are corrected as one family."""
+
+    metric: Metric
+    margin: float | None
+    family: int  # comparisons whose p-values are corrected together
+
+    def outcome(
+        self, difference: PairedDifference, p: float | None, p_margin: float | None = None
+    ) -> str:
+        """better, worse, equivalent, not significant or unknown."""
+        if p is None:
+            return "unknown"
+        if significant(p):
+            return self.metric.side(difference.mean)
+        return "equivalent" if significant(p_margin) else "not significant"
+
+    def compared(
+        self,
+        name: str,
+        other: str,
+        outcome: str,
+        d: PairedDifference,
+        p: float | None,
+        p_margin: float | None = None,
+        be: str = "is",
+    ) -> str:
+        """A sentence on the difference name - other. p and p_margin: Holm-corrected."""
+        margin = self.metric.as_given(self.margin) if self.margin else ""
+        within = f"within the margin of {margin}" if significant(p_margin) else ""
+        if d.method not in ("t", "bootstrap"):
+            return self._without_t(name, other, d, p, f", {within}" if within else "", be)
+        if outcome in ("better", "worse"):
+            size, interval = self._estimate(magnitude(d))
+            return (
+                f"{name} {be} {outcome} than {other} by {size} ({interval}, {d.count} seeds,"
+                f" {self._p(p)}){within and ', but ' + within}."
+            )
+        if outcome == "no worse":
+            return (
+                f"{name} {be} non-inferior to {other} within the margin of {margin} (difference"
+                f" {self._measured(d)}; non-inferiority test, {self._p(p_margin)})."
+            )
+        if outcome == "equivalent":
+            return (
+                f"{name} and {other} are equivalent {within} (difference {self._measured(d)};"
+                f" equivalence test, {self._p(p_margin)})."
+            )
+        return self.not_significant(f"The difference between {name} and {other}", d, p)
+
+    def _without_t(
+        self, name: str, other: str, d: PairedDifference, p: float | None, within: str, be: str
+    ) -> str:
+        if d.method == "no seed":
+            return f"{name} and {other} have no finished seed in common: they are not compared."
+        if d.method == "equal":
+            return f"{name} and {other} have identical values at all {d.count} seeds{within}."
+        text = f"{name} equals {other}"
+        if d.mean:
+            size = self.metric.format(abs(d.mean))
+            text = f"{name} {be} {self.metric.side(d.mean)} than {other} by {size}"
+        if d.method == "one seed":
+            return f"{text} at the only common seed; no test is possible: run at least 5 seeds."
+        significance = "" if significant(p) else ": not significant, too few seeds"
+        return f"{text} at each of {d.count} seeds (sign test, {self._p(p)}{significance}){within}."
+
+    def not_significant(self, subject: str, d: PairedDifference, p: float | None) -> str:
+        """The sentence on a difference that is not significant, with its power."""
+        return (
+            f"{subject} is not significant ({self._measured(d)}, {self._p(p)}); {self._power(d)}."
+        )
+
+    def effect(self, d: PairedDifference) -> str:
+        """The size of a difference: 0.56 nats (95 % CI 0.55 to 0.57)."""
+        size, interval = self._estimate(magnitude(d))
+        return size if d.low is None else f"{size} ({interval})"
+
+    def _measured(self, d: PairedDifference) -> str:
+        mean, interval = self._estimate(d)
+        return f"{mean}, {interval}, {d.count} seeds"
+
+    def _p(self, p: float) -> str:
+        return "Holm-corrected " * (self.family > 1) + format_p(p, SIGNIFICANT_P)
+
+    def _estimate(self, found: PairedDifference | Estimate) -> tuple[str, str]:
+        text, span = self.metric.estimate(found, unit=True)
+        return text, f"95 % CI {span}"
+
+    def _power(self, d: PairedDifference) -> str:
+        """minimum detectable effect 0.012 nats; 15 seeds would detect 0.006 nats
+
+        The second effect is the margin, or half of the minimum detectable effect. It is never the
+        measured difference, whose power adds nothing to its p-value (Hoenig and Heisey, 2001).
+        """
+        alpha = ALPHA / max(1, self.family)  # Holm's level for the smallest p-value
+        detected = minimum_detectable_effect(d.sd, d.count, alpha=alpha)
+        rounded = self.metric.up(detected)
+        goal = self.margin or rounded / 2
+        text = f"minimum detectable effect {self.metric.format(rounded)}"
+        if goal >= detected:
+            return text
+        needed = seeds_needed(d.sd, goal, alpha=alpha)
+        seeds = needed if needed <= MAX_SEEDS else f"more than {MAX_SEEDS:,}"
+        return f"{text}; {seeds} seeds would detect {self.metric.as_given(goal)}"
