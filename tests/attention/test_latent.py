@@ -372,9 +372,9 @@ REFUSED = {
     ),
     "attn=latent attn.kv_heads=2": (
         "attn.kv_heads: attn 'latent' has no option 'kv_heads'. It has: heads, head_dim,"
-        " rope_head_dim, v_head_dim, kv_rank, q_rank, bias, scale, dropout. Try attn=compositional,"
-        " attn=cosine, attn=differential, attn=distance, attn=exclusive, attn=laser,"
-        " attn=multi_head or attn=persistent_memory."
+        " rope_head_dim, v_head_dim, kv_rank, q_rank, bias, scale, dropout. Try attn=differential,"
+        " attn=multi_head, attn=compositional, attn=cosine, attn=distance, attn=exclusive,"
+        " attn=laser or attn=persistent_memory."
     ),
 }
 

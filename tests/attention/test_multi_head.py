@@ -276,9 +276,9 @@ REFUSED = {
         " attn.qk_norm.after."
     ),
     "attn.qk_norm.after=true": (
-        "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has: none. Try"
-        " attn.qk_norm=each_head, attn.qk_norm=head, attn.qk_norm=key, attn.qk_norm=l2 or"
-        " attn.qk_norm=projection."
+        "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has no options. Try"
+        " attn.qk_norm=head, attn.qk_norm=each_head, attn.qk_norm=projection, attn.qk_norm=l2 or"
+        " attn.qk_norm=key."
     ),
     "attn.qk_norm=hed": f"attn.qk_norm: no qk_norm is called 'hed'. Did you mean 'head'? {NORMS}",
     "attn.qk_norm=1": f"attn.qk_norm: must name a qk_norm; got 1. {NORMS}",
@@ -288,7 +288,7 @@ REFUSED = {
     ),
     "model.decoder.layout=[{attn:{value_residual:fixed}},ffn]": (
         "model.decoder.layout.attn.value_residual: attn 'multi_head' has no option"
-        f" 'value_residual'. {HAS.rstrip('.')}, mask, position, norm, multiplier."
+        f" 'value_residual'. {HAS.rstrip('.')}, mask, position, norm, multiplier. Leave it out."
     ),
     "attn.qk_norm=projection norm=none": (
         "attn.qk_norm: takes the norm of model.decoder, and 'none' does nothing. "

@@ -21,7 +21,9 @@ ONE_FAULT = {
     "attn.head=8": (
         f"attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It has: {HEADS}."
     ),
-    "+attn.foo=1": f"attn.foo: attn 'multi_head' has no option 'foo'. It has: {HEADS}.",
+    "+attn.foo=1": (
+        f"attn.foo: attn 'multi_head' has no option 'foo'. It has: {HEADS}. Leave it out."
+    ),
     "attn.qk_norm=true norm=none": (
         "attn.qk_norm: takes the norm of model.decoder, and 'none' does nothing. "
         "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
@@ -66,7 +68,7 @@ ONE_FAULT = {
     "model.vocab_size=100 tokenizer=byte": (
         "model.vocab_size: must hold the tokenizer's 256 tokens; got 100. null is the tokenizer's."
     ),
-    "attn.scale=nan": "attn.scale: must be a number or by_layer or null; got nan.",
+    "attn.scale=nan": "attn.scale: must be a finite number; got nan.",
     "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
     "model.decoder.attn.scale=-0.5": (
         "model.decoder.attn.scale: must be above 0; got -0.5. null is head_dim^-0.5."
@@ -120,8 +122,8 @@ ONE_FAULT = {
         " window, causal."
     ),
     "mask.window=3": (
-        "mask.window: mask 'causal' has no option 'window'. It has: none. Try mask=dilated or"
-        " mask=sliding_window."
+        "mask.window: mask 'causal' has no option 'window'. It has no options. Try"
+        " mask=sliding_window or mask=dilated."
     ),
     "mask=all_of": (
         "mask.of: mask 'all_of' needs this option. Give it masks, such as [causal, sliding_window]."
@@ -205,6 +207,15 @@ ONE_FAULT = {
     "model.decoder.first=[base,base] model.layers=1": (
         "model.decoder.first: must not be longer than the stack; got 2 and 1 layers."
     ),
+    "model.layers=-1": "model.layers: must be at least 1; got -1.",
+    "model.layers=0 model.decoder.first=[base]": "model.layers: must be at least 1; got 0.",
+    "model.layers=true": "model.layers: must be a whole number; got true.",
+    "model.layers=x model.decoder.first=[base]": "model.layers: must be a whole number; got 'x'.",
+    "model.decoder.layers=-1": "model.decoder.layers: must be at least 1 block; got -1.",
+    "model.decoder.layers=0 model.layers=1 model.decoder.last=[base,base]": (
+        "model.decoder.layers: must be at least 1 block; got 0."
+    ),
+    "model.decoder.layers=1.5": "model.decoder.layers: must be a whole number or null; got 1.5.",
     "model.decoder.variants.local.mask={name:sliding_window,windo:3}": (
         "model.decoder.variants.local.mask.windo: mask 'sliding_window' has no option 'windo'. "
         "Did you mean 'window'? It has: window, causal."

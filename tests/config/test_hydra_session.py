@@ -186,7 +186,7 @@ def test_a_component_that_is_registered_anew_is_composed_anew(default):
         finally:
             FFNS.forget(__name__)
     assert list(map(str, found)) == ["1", str(default)]
-    with pytest.raises(ConfigError, match="ffn/again"):
+    with pytest.raises(ConfigError, match="no ffn is called 'again'"):
         resolved(["ffn=again"])
 
 

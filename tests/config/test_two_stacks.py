@@ -12,8 +12,10 @@ OPTIONS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
     " dropout"
 )
-WINDOWS = "mask=dilated or mask=sliding_window"
-WINDW = f"mask 'full' has no option 'windw'. Did you mean 'window' of {WINDOWS}? It has: none."
+WINDW = (
+    "mask 'full' has no option 'windw'. Did you mean 'window' of {0}=sliding_window or {0}=dilated?"
+    " It has no options."
+)
 VARIANT = "model.decoder.pattern=[a] model.decoder.variants.a="
 FAULTS = {
     "model.decoder.cross={heads:5}": (
@@ -24,7 +26,9 @@ FAULTS = {
         "model.decoder.cross.heds: attn 'multi_head' has no option 'heds'. Did you mean 'heads'?"
         f" It has: {OPTIONS}."
     ),
-    "model.decoder.cross={mask:{windw:3}}": f"model.decoder.cross.mask.windw: {WINDW}",
+    "model.decoder.cross={mask:{windw:3}}": (
+        f"model.decoder.cross.mask.windw: {WINDW.format('model.decoder.cross.mask')}"
+    ),
     "model.decoder.cross={mask:{name:sliding_window,window:0}}": (
         "model.decoder.cross.mask.window: must be at least 1 token; got 0."
     ),
@@ -33,7 +37,7 @@ FAULTS = {
         " attention to another stack. Use position=none, or one that enters in the attention."
     ),
     "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (
-        f"model.decoder.layout.cross.mask.windw: {WINDW}"
+        f"model.decoder.layout.cross.mask.windw: {WINDW.format('mask')}"
     ),
     "model.decoder.layout=[attn,ffn]": (
         "model.decoder.layout: no layer attends to the encoder. Put 'cross' into it, or leave"

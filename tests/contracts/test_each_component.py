@@ -197,8 +197,8 @@ FAULTS = {
         "attn.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or 6, or set attn.head_dim."
     ),
     "attn=test_linear attn.clip=2.0 position=none": (
-        "attn.clip: attn 'test_linear' has no option 'clip'. It has: heads. Try attn=exclusive,"
-        " attn=laser, attn=multi_head or attn=persistent_memory."
+        "attn.clip: attn 'test_linear' has no option 'clip'. It has: heads. Try attn=multi_head,"
+        " attn=exclusive, attn=laser or attn=persistent_memory."
     ),
     "ffn=test_router ffn.chosen=5": "ffn.chosen: must be at most ffn.experts; got 5 and 4. Try 4.",
     "ffn=test_router ffn.exprts=5": (

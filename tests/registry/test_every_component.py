@@ -1,5 +1,11 @@
 """What holds for every registered component: docstrings, meanings and names of options."""
 
+import math
+from types import UnionType
+from typing import get_args
+
+from tests.messages import messages
+
 
 def test_every_option_has_a_meaning():
     from xformer_kit.config import GROUPS, INNER
@@ -31,3 +37,31 @@ def test_no_option_has_the_name_of_a_setting_of_its_group():
         settings = set(SETTINGS.options(group)) if group in SETTINGS else set()
         for name in GROUPS[group]:
             assert not settings & set(GROUPS[group].options(name)), name
+
+
+def test_no_number_is_infinite():
+    """One fault for NaN or infinity in each option that is a number, with nothing that follows."""
+    from xformer_kit.config import GROUPS, INNER
+    from xformer_kit.config.check import MANY
+    from xformer_kit.config.settings import SETTINGS
+    from xformer_kit.registry import Context
+
+    tried = 0
+    for group, registry in (GROUPS | INNER | MANY | {"settings": SETTINGS}).items():
+        for name in registry:
+            numbers = [key for key, o in registry.options(name).items() if _is_number(o.type)]
+            for key, value in ((k, v) for k in numbers for v in (math.nan, math.inf, -math.inf)):
+                there = messages(registry.faults({"name": name}, group, Context(dim=64)))
+                found = messages(
+                    registry.faults({"name": name, key: value}, group, Context(dim=64))
+                )
+                expected = f"{group}.{key}: must be a finite number; got {value}."
+                assert [f for f in found if f not in there] == [expected], f"{group} {name}"
+                tried += 1
+    assert tried > 100
+
+
+def _is_number(annotation):
+    return annotation is float or (
+        isinstance(annotation, UnionType) and float in get_args(annotation)
+    )

@@ -176,7 +176,7 @@ def test_forgetting_a_module_takes_its_components_and_their_other_names_back(hat
         ),
         (
             {"name": "bare", "brim": 1},
-            "wardrobe.brim: hat 'bare' has no option 'brim'. It has: none. Try wardrobe=top.",
+            "wardrobe.brim: hat 'bare' has no option 'brim'. It has no options. Try wardrobe=top.",
         ),
         (
             {"name": "stack", "of": [], "fellt": 1},
@@ -185,7 +185,10 @@ def test_forgetting_a_module_takes_its_components_and_their_other_names_back(hat
                 " wardrobe=top? It has: of."
             ),
         ),
-        ({"name": "bare", "x": 1}, "wardrobe.x: hat 'bare' has no option 'x'. It has: none."),
+        (
+            {"name": "bare", "x": 1},
+            "wardrobe.x: hat 'bare' has no option 'x'. It has no options. Leave it out.",
+        ),
         ({"name": "top", "height": "tall"}, "wardrobe.height: must be a whole number; got 'tall'."),
         ({"name": "top", "height": 7.5}, "wardrobe.height: must be a whole number; got 7.5."),
         ({"name": "top", "height": True}, "wardrobe.height: must be a whole number; got true."),

@@ -3,6 +3,7 @@ path.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from xformer_kit.config import sharing, stacks
@@ -13,6 +14,7 @@ from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
 from xformer_kit.config.trainable import further, suits, vocabulary
 from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.trainer_schema import faults as trainer_faults
+from xformer_kit.config.unknown_values import with_unknown
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
@@ -20,7 +22,7 @@ from xformer_kit.model.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES
-from xformer_kit.plan import KINDS, STACKS, ModelPlan, as_node, model_plan
+from xformer_kit.plan import KINDS, STACKS, ModelPlan, as_node, model_plan, new_plan
 from xformer_kit.registry import (
     ConfigError,
     Context,
@@ -28,6 +30,7 @@ from xformer_kit.registry import (
     Faults,
     Node,
     Registry,
+    apart,
     faults_of_many,
     shown,
     unknown_option,
@@ -52,8 +55,6 @@ INNER: dict[str, Registry] = {
 }
 # Kinds of which a config names any number.
 MANY: dict[str, Registry] = {"extra": EXTRAS, "callbacks": CALLBACKS}
-# Nodes that the plan of a model does not depend on.
-BESIDE_THE_MODEL = ("optim", "schedule", "logger", "callbacks", "ema", "checkpoints")
 TOP = (
     "name",
     *SETTINGS.options("run"),
@@ -67,11 +68,16 @@ TOP = (
 )
 
 
-def check(config: Node, data: bool = True, task: bool = True) -> list[Fault]:
+def check(
+    config: Node, data: bool = True, task: bool = True, composition: bool = True
+) -> list[Fault]:
     """All faults of a resolved config; empty where it can run.
 
-    `data`: whether the corpus must be at hand; `task`: whether the model must suit its task.
+    `data`: whether the corpus must be at hand; `task`: whether the model must suit its task;
+    `composition`: whether its components are those that were meant, else only options are checked.
     """
+    if not composition:
+        return list(dict.fromkeys(_shallow(config, data)))
     return checked(config, data, task)[1]
 
 
@@ -82,21 +88,30 @@ def checked(
     fault themselves.
     """
     found = list(dict.fromkeys(_shallow(config, data)))
-    if any(fault.path.partition(".")[0] not in BESIDE_THE_MODEL for fault in found):
-        return None, found
-    if found:  # those of the model do not follow from these
-        of_model = (
-            ()
-            if any(sharing.too_many(config))
-            else plan_faults(config, model_plan(config), task=False)
-        )
+    if found:
+        # A key that there is not may have been meant for any node.
+        known = with_unknown(config, found) if config.keys() <= set(TOP) else None
+        of_model = () if known is None else _of_known(known, task)
         return None, list(dict.fromkeys([*found, *of_model]))
     found = list(_of_run(config))
-    if wrong := [*(suits(config) if task else ()), *sharing.too_many(config)]:
-        return None, [*found, *wrong]  # the other faults follow from it
+    if wrong := list(_unsuited(config, task)):
+        return None, [*found, *wrong]
     plan = model_plan(config)
     found += [*_of_settings(config, task), *plan_faults(config, plan, task)]
     return plan, list(dict.fromkeys(found))
+
+
+@apart
+def _of_known(config: Node, task: bool) -> Faults:
+    """Faults of a composition that do not depend on the values that are unknown."""
+    wrong = list(_unsuited(config, task))
+    yield from wrong or plan_faults(config, new_plan(config), task)
+
+
+def _unsuited(config: Node, task: bool) -> Faults:
+    """Faults from which others of the composition would follow."""
+    yield from suits(config) if task else ()
+    yield from sharing.too_many(config)
 
 
 def ensure(config: Node, data: bool = True) -> ModelPlan:
@@ -109,9 +124,10 @@ def ensure(config: Node, data: bool = True) -> ModelPlan:
 
 def _shallow(config: Node, data: bool) -> Faults:
     """Unknown words, wrong types and ranges, node by node."""
+    elsewhere = partial(places, config)
     for key in config:
         if key not in TOP:
-            yield unknown_option("", "settings", "run", key, sorted(TOP), places(config))
+            yield unknown_option("", "settings", "run", key, sorted(TOP), elsewhere())
     for key in ("model", "trainer", "ema", "checkpoints", *GROUPS):
         if key not in config:
             yield Fault(key, "is missing; a config needs it", fix=f"It has: {', '.join(config)}.")
@@ -121,12 +137,12 @@ def _shallow(config: Node, data: bool) -> Faults:
     context = _context(config)
     for group, registry in GROUPS.items():
         if group in config and group not in ("data", "tokenizer"):
-            yield from registry.faults(config[group], group, context)
+            yield from registry.faults(config[group], group, context, elsewhere=elsewhere)
     if "tokenizer" in config:
         yield from beside("tokenizer", TOKENIZERS, config["tokenizer"], context)
     if data:
         yield from beside("data", CORPORA, config.get("data"), context)
-    yield from _settings("model", model, "model", context, also=STACKS, elsewhere=places(config))
+    yield from _settings("model", model, "model", context, also=STACKS, elsewhere=elsewhere)
     for key in ("ema", "checkpoints"):
         yield from _settings(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer") or {})
@@ -150,7 +166,7 @@ def _shallow(config: Node, data: bool) -> Faults:
 
 def places(config: Node) -> dict[str, list[str]]:
     """Option -> the paths where this config has it: the options of its components, and the keys
-    next to them. The name of an extra -> how one adds it.
+    next to them. A group -> itself, and the name of an extra -> how one adds it.
     """
     nodes = {
         group: registry.options(name)
@@ -164,9 +180,8 @@ def places(config: Node) -> dict[str, list[str]]:
         for option in options:
             found.setdefault(option, []).append(f"{path}.{option}")
     for name in (*EXTRAS, *EXTRAS.also_called):
-        extra = EXTRAS.also_called.get(name, name)
-        found.setdefault(name, []).append(f"extra.{extra}={{}}")
-    return found
+        found.setdefault(name, []).append(f"extra.{EXTRAS.meant(name)}={{}}")
+    return {group: [group] for group in GROUPS} | found
 
 
 def _top(config: Node) -> Faults:

@@ -88,8 +88,9 @@ def preflight(argv: list[str]) -> CommandLine:
         overrides = [override for override in overrides if not override.is_sweep_override()]
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     line.jobs = len(jobs)
+    here, before = runs_here(overrides), tuple(faults)
     for job in jobs:
-        _, of_job = compose_checked(session, job, flags.config_name, here=runs_here(overrides))
+        _, of_job = compose_checked(session, job, flags.config_name, here=here, before=before)
         label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
         faults += [fault.with_fix(label) for fault in of_job]
     _raise(faults)

@@ -19,7 +19,7 @@ from xformer_kit.plan import (
     layout_path,
     provenance_of,
 )
-from xformer_kit.registry import Context, Fault, Faults
+from xformer_kit.registry import Context, Fault, Faults, apart
 
 
 class ComponentAt(NamedTuple):
@@ -55,6 +55,7 @@ def _kinds(sub: SublayerPlan) -> list[str]:
     ]
 
 
+@apart
 def _refusals(sub: SublayerPlan, kind: str) -> Faults:
     name = sub.context.names[kind]
     if kind != "kernel":
@@ -70,13 +71,14 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
     return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
 
 
+@apart
 def block_faults(
     config: Node, model: ModelPlan, stack: StackPlan, block: BlockPlan, task: bool, found: Refusals
 ) -> Faults:
     """Components of a block that cannot be composed; found: the block's `refusals`."""
     yield from _of_placement(stack.base, block)
     for group in block.groups:
-        if len({str(sub.norm) for sub in group}) > 1:
+        if any(sub.norm != group[0].norm for sub in group):
             names = ", ".join(sub.name for sub in group)
             yield Fault(
                 f"{block.path}.layout",
@@ -105,6 +107,7 @@ def embedding_faults(block: BlockPlan) -> Faults:
         yield from (fault.at(path) for fault in _refusals(sub, "position"))
 
 
+@apart
 def extra_faults(config: Node, model: ModelPlan) -> Faults:
     """Extras that cannot be used in the model."""
     attentions = [
@@ -134,6 +137,7 @@ def extra_faults(config: Node, model: ModelPlan) -> Faults:
             yield from (fault.at(path) for fault in found)
 
 
+@apart
 def _of_placement(base: BlockPlan, block: BlockPlan) -> Faults:
     """A block whose residual stream is another than that of its stack."""
     streams = [_streams(b.nodes["placement"]) for b in (base, block)]
@@ -156,6 +160,7 @@ def _streams(node: Node) -> str:
     return f"{streams} stream{'s' * (streams > 1)}"
 
 
+@apart
 def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Faults:
     """A position that is added to the embeddings where another component of the stack has one."""
     if "embed" not in sub.context.position.enters:
@@ -189,14 +194,19 @@ def _of_task(
     yield from _broken(laws, f"task={node['name']}", block, sub, kinds)
 
 
+@apart
 def _broken(
     laws: Iterable[str], needed_by: str, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str]
 ) -> Faults:
-    """Components of these kinds that break a law that the run needs."""
+    """Components of these kinds that break a law that the run needs: of each the first such law,
+    for another component is the fix of all.
+    """
     for kind in kinds:
         broken = KINDS[kind].broken(sub.context.options[kind])
+        told = set[tuple[str, str]]()
         for law in laws:
-            if law in broken:
+            if law in broken and broken[law][1:3] not in told:
+                told.add(broken[law][1:3])
                 inner = f".{broken[law].option}" if broken[law].option else ""
                 yield Fault(
                     provenance_of(kind, block),

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import (
     InterpolationResolutionError,
@@ -69,7 +69,7 @@ def compose(
             )
         )
     single = [o for o in parsed if not o.is_sweep_override()]
-    config, more = compose_checked(session, single, data=data)
+    config, more = compose_checked(session, single, data=data, before=faults)
     faults += more
     if faults:
         raise ConfigError(dict.fromkeys(faults))
@@ -82,13 +82,19 @@ def compose_checked(
     name: str | None = None,
     data: bool = True,
     here: bool | None = None,
+    before: Iterable[Fault] = (),
 ) -> tuple[dict[str, Any], list[Fault]]:
     """(config, faults) of a run. `here`: whether it takes place on this machine, which is then
-    checked; None checks nothing of the run.
+    checked; None checks nothing of the run. `before`: faults of the line. If a choice of a
+    component is among them, the default in its place is composed with nothing.
     """
     config, faults = compose_overrides(session, overrides, name)
-    if faults := faults or check(config, data):
+    chosen = {override.key_or_group for override in overrides}
+    unknown = any(fault.path in GROUPS and fault.path not in chosen for fault in before)
+    if faults := faults or check(config, data, composition=not unknown):
         return config, faults
+    if unknown:
+        return config, []
     faults = list(ignored(config, given_keys(overrides)))
     return config, faults if here is None else [*faults, *run_faults(config, here)]
 
@@ -128,6 +134,12 @@ def compose_resolved(
         found = filter(None, map(_not_utf8, session.files()))
         place, got = next(found, ("config", f"{error}"))
         fault = Fault(place, "must be utf-8 text", got, "Save it as utf-8.")
+    except MissingConfigException as error:
+        group, _, name = (error.missing_cfg_file or "").rpartition("/")
+        if group not in GROUPS:
+            fault = _hydra_fault(error, config)
+        else:
+            raise ConfigError(GROUPS[group].unknown(name).at(group)) from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         bad_key = _bad_key(error)
         fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)

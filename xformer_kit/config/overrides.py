@@ -104,7 +104,7 @@ def parse(
 ) -> tuple[HydraSession, list[Override], list[Fault]]:
     """(session, overrides, faults) of expanded words. The user's own components are imported first,
     and what suits the task is added. An override that chooses something unknown is a fault and left
-    out, with its options.
+    out, with its options; a component that is chosen by another name keeps them.
     """
     parser, overrides, faults = OverridesParser.create(), [], list[Fault]()
     for word in words:
@@ -120,12 +120,30 @@ def parse(
     except ConfigError as error:
         faults += error.faults
     session = open_session(config_dir)
-    overrides += parser.parse_overrides(_task_defaults(session, overrides))
-    unknown = [(o, fault) for o in overrides if (fault := choice_fault(session, o))]
-    faults += [fault for _, fault in unknown]
-    left_out = tuple(f"{o.key_or_group}." for o, _ in unknown)
-    known = [o for o in overrides if not f"{o.key_or_group}.".startswith(left_out)]
+    known, left_out = list[Override](), tuple[str, ...]()
+    for override in overrides:
+        if fault := choice_fault(session, override):
+            faults.append(fault)
+            if meant := _by_its_name(parser, override):
+                known.append(meant)
+            else:
+                left_out += (f"{override.key_or_group}.",)
+        else:
+            known.append(override)
+    known += parser.parse_overrides(_task_defaults(session, known))
+    known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]
     return session, known, faults
+
+
+def _by_its_name(parser: OverridesParser, override: Override) -> Override | None:
+    """The choice of components by other names, as a choice by their own; None for anything else."""
+    registry = GROUPS.get(override.key_or_group)
+    if registry is None or override.is_delete():
+        return None
+    names = [registry.meant(value) for value in _values(override)]
+    if None in names:
+        return None
+    return parser.parse_override(f"{override.get_key_element()}={','.join(names)}")
 
 
 def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, str]:

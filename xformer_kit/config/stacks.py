@@ -2,6 +2,7 @@
 layouts, word by word.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,8 @@ def faults(config: Node, stack: Any, path: str, context: Context) -> Faults:
     variants = stack.get("variants") or {}
     variants = variants if isinstance(variants, Mapping) else {}  # its own fault says it
     known = ["base", *filter(is_name, variants)]
-    layers = stack.get("layers") or config["model"].get("layers")
+    own = stack.get("layers")
+    layers = config["model"].get("layers") if own is None else own
     yield from _order(stack, known, layers, path)
     yield from _differences(config, (stack,), path, context)
     for name, variant in variants.items():
@@ -61,7 +63,8 @@ def _order(stack: Mapping, known: list[str], layers: Any, path: str) -> Faults:
                 yield Fault(
                     f"{path}.{key}", f"no variant is called '{word}'", fix=choices(word, known)
                 )
-        if key != "pattern" and isinstance(layers, int) and len(words) > layers:
+        known_layers = type(layers) is int and layers > 0  # else its own fault says it
+        if key != "pattern" and known_layers and len(words) > layers:
             yield Fault(
                 f"{path}.{key}",
                 "must not be longer than the stack",
@@ -213,9 +216,10 @@ def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
     shared component itself is not.
     """
     base = as_node(config.get(kind))
-    if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:
+    name = KINDS[kind].meant(base.get("name")) if isinstance(base, Mapping) else None
+    if name is None:
         return None  # its own fault says it
-    base = KINDS[kind].complete(base)
+    base = KINDS[kind].complete({**base, "name": name})
     for node in laid:
         base = _over(kind, base, node.get(kind), Context())
     return base
@@ -238,7 +242,19 @@ def _difference(
         return
     if not isinstance(difference, (str, Mapping)) and difference is not None:
         yield Fault(path, "must be a mapping of options or a name", got=shown(difference))
-    elif (name := as_node(difference).get("name", base["name"])) not in KINDS[kind]:
+        return
+    difference = as_node(difference)
+    if (name := difference.get("name", base["name"])) not in KINDS[kind]:
         yield KINDS[kind].unknown(name).at(path)
-    else:
-        yield from KINDS[kind].faults(merge(kind, base, difference), path, context, beside)
+        if (name := KINDS[kind].meant(name)) is None:
+            return
+        difference = {**difference, "name": name}
+    merged = merge(kind, base, difference)
+    found = list(KINDS[kind].faults(merged, path, context, beside))
+    # Those of the base are reported at its own path; what they are about means nothing here.
+    of_base = set(KINDS[kind].faults(base, path, context)) if found else set()
+    if of_base:
+        inside = (fault.path.removeprefix(f"{path}.") for fault in of_base)
+        wrong = {re.split(r"[.[]", key)[0] for key in inside} - difference.keys()
+        found = list(KINDS[kind].faults(merged, path, context, beside, wrong=wrong))
+    yield from (fault for fault in found if fault not in of_base)

@@ -1,7 +1,7 @@
 """The plan of a model: the components of every block, as plain data. No module is built."""
 
 from xformer_kit.plan.attention_groups import AttentionGroup, AttentionGroups
-from xformer_kit.plan.composition import depths, max_len, model_plan, stack_plan, stacks
+from xformer_kit.plan.composition import depths, max_len, model_plan, new_plan, stack_plan, stacks
 from xformer_kit.plan.differences import (
     CARRIED,
     CROSS_DEFAULTS,
@@ -56,6 +56,7 @@ __all__ = [
     "merge",
     "merge_sublayer",
     "model_plan",
+    "new_plan",
     "provenance_of",
     "shared_by",
     "stack_plan",

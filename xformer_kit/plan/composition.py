@@ -45,11 +45,12 @@ def model_plan(config: Node) -> ModelPlan:
     """
     read = {key: config[key] for key in (*KINDS, "model", "extra", "init", "seed") if key in config}
     read["data"] = {"seq_len": (config.get("data") or {}).get("seq_len")}
+    read["trainer"] = {"precision": _precision(config)}
     key = json.dumps(read), registered()
     if key not in _plans:
         while len(_plans) >= KEPT:
             del _plans[next(iter(_plans))]
-        _plans[key] = _model_plan(deepcopy(read))  # a caller may change its config
+        _plans[key] = new_plan(deepcopy(read))  # a caller may change its config
     return _plans[key]
 
 
@@ -57,7 +58,8 @@ KEPT = 8
 _plans: dict[tuple[str, int], ModelPlan] = {}
 
 
-def _model_plan(config: Node) -> ModelPlan:
+def new_plan(config: Node) -> ModelPlan:
+    """The plan of a model, which is not kept."""
     model = config["model"]
     stacks = tuple(stack_plan(config, name) for name in stack_names(config))
     inner = model["embed_dim"] or model["dim"]
@@ -148,6 +150,7 @@ def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int
         has_source=has_source,
         mask_path=_mask_path(model, stack_name, block),
         blocks=blocks,
+        precision=_precision(config),
     )
     groups = tuple(
         tuple(
@@ -181,6 +184,10 @@ def _mask_path(model: Node, stack: str, block: BlockPlan) -> str:
     path = provenance_of("mask", block)
     both = all(name in model for name in STACKS)
     return f"model.{stack}.mask" if path == "mask" and both else path
+
+
+def _precision(config: Node) -> str:
+    return (config.get("trainer") or {}).get("precision", "auto")
 
 
 def max_len(config: Node) -> int:

@@ -1,7 +1,7 @@
 """Faults of a component's node: unknown options, values of wrong types, and its own checks."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,15 @@ def node_faults(
     path: str,
     context: Context,
     beside: Iterable[str] = (),
-    elsewhere: Mapping[str, list[str]] | None = None,
+    elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
+    wrong: Iterable[str] = (),
 ) -> Faults:
     """Every fault of a component's node and of components inside it.
 
-    beside: keys that stand in the same node without being options of the component. elsewhere:
-    keys of other nodes -> how one writes them; without it the options of other components -> how
-    one chooses those.
+    beside: keys that stand in the same node without being options of the component. elsewhere()
+    gives keys of other nodes -> how one writes them; they are proposed for an unknown option that
+    no component of the kind has. wrong: options that are known to be at fault, whose values mean
+    nothing.
     """
     node = registry.named(node)
     name = node.get("name") if isinstance(node, Mapping) else None
@@ -38,11 +40,14 @@ def node_faults(
         return
     if name not in registry:
         yield registry.unknown(name).at(path)
-        return
-    options, wrong = registry.options(name), set[str]()
+        if (name := registry.meant(name)) is None:
+            return
+        node = {**node, "name": name}
+    options, wrong = registry.options(name), set(wrong)
     for key in node:
         if key != "name" and key not in options:
-            there = _inside(registry, name, path, key) or elsewhere or _elsewhere(registry, name)
+            there = dict(elsewhere()) if elsewhere else _of_outer(context, path)
+            there |= _of_others(registry, name, path) | _inside(registry, name, path, key)
             yield unknown_option(path, registry.kind, name, key, [*options, *beside], there)
             wrong |= {key, *get_close_matches(key, options, n=1)}  # it may have been meant
     chosen = registry.defaults(name) | dict(node)
@@ -90,10 +95,16 @@ def _inside(registry: "Registry", name: str, path: str, key: str) -> dict[str, l
     return {}
 
 
-def _elsewhere(registry: "Registry", name: str) -> dict[str, list[str]]:
-    """Options of the other components -> those components, as one chooses them."""
+def _of_outer(context: Context, path: str) -> dict[str, list[str]]:
+    """Options of the component that this one is an option of -> their paths."""
+    outer = path.rpartition(".")[0]
+    return {key: [f"{outer}.{key}"] for key in (context.outer.node if context.outer else ())}
+
+
+def _of_others(registry: "Registry", name: str, path: str) -> dict[str, list[str]]:
+    """Options of the other components -> those components, as one chooses them at a path."""
     found: dict[str, list[str]] = {}
-    for other in sorted(registry) if registry.kind != "settings" else ():
+    for other in registry if registry.kind != "settings" else ():
         for option in registry.options(other) if other != name else ():
-            found.setdefault(option, []).append(registry.chosen(other))
+            found.setdefault(option, []).append(registry.chosen(other, path))
     return found

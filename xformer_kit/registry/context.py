@@ -40,5 +40,6 @@ class Context:
     # What it gives to a later layer that takes it, or takes from an earlier one.
     paired: frozenset[str] = frozenset()
     device: str = "cpu"
+    precision: str = "auto"  # trainer.precision
     outer: Options | None = None  # options of the component that this one is an option of
     stacks: tuple[Any, ...] = ()  # for an extra: the plans of the model's stacks

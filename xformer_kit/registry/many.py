@@ -37,13 +37,13 @@ def faults_of_many(
         )
         return
     for name, options in node.items():
-        if name not in registry:
+        if (own := registry.meant(name)) != name:
             yield registry.unknown(name).at(f"{path}.{name}").with_fix(hint)
-        elif not isinstance(options, Mapping):
+        if own is not None and not isinstance(options, Mapping):
             yield Fault(
                 f"{path}.{name}",
                 "must be a mapping of options, {} where there are none",
                 got=shown(options),
             )
-        else:
-            yield from registry.faults({"name": name} | dict(options), f"{path}.{name}", context)
+        elif own is not None:
+            yield from registry.faults({"name": own} | dict(options), f"{path}.{name}", context)

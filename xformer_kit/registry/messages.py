@@ -119,6 +119,37 @@ SYNONYMS = {
 }
 
 
+# Names of other libraries for options.
+OTHER_OPTIONS = {
+    "base": "theta",
+    "block_size": "seq_len",
+    "clip_grad_norm": "gradient_clip_val",
+    "context_length": "seq_len",
+    "d_ff": "width",
+    "d_model": "dim",
+    "epochs": "max_epochs",
+    "ffn_dim": "width",
+    "grad_clip": "gradient_clip_val",
+    "hidden_size": "dim",
+    "intermediate_size": "width",
+    "learning_rate": "lr",
+    "max_seq_len": "seq_len",
+    "n_embd": "dim",
+    "n_head": "heads",
+    "n_layer": "layers",
+    "num_attention_heads": "heads",
+    "num_heads": "heads",
+    "num_hidden_layers": "layers",
+    "num_key_value_heads": "kv_heads",
+    "num_layers": "layers",
+    "rope_theta": "theta",
+    "steps": "max_steps",
+    "warmup_steps": "warmup",
+    "wd": "weight_decay",
+    "window_size": "window",
+}
+
+
 def choices(word: object, known: Iterable[str], of: str = "Known") -> str:
     """The fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
     known = list(known)
@@ -151,13 +182,19 @@ def unknown_option(
     options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
     settings = kind == "settings"
     rule = "the config has no such key" if settings else f"{kind} '{name}' has no option '{key}'"
-    hint, has = nearest(key, options), f"It has: {', '.join(options) or 'none'}."
+    has = f"It has: {', '.join(options)}." if options else "It has no options."
+    word = OTHER_OPTIONS.get(key, key)
+    own = [word] if word in options else []
+    close = [word] if word in elsewhere else get_close_matches(key, elsewhere, n=1, cutoff=0.75)
     if key in elsewhere:
-        has = f"{has} Try {listed(elsewhere[key])}."
-        hint = ""
-    elif not hint and (close := get_close_matches(key, elsewhere, n=1, cutoff=0.75)):
+        hint, has = "", f"{has} Try {listed(elsewhere[key])}."
+    elif own or (word not in elsewhere and nearest(key, options)):
+        hint = f"Did you mean '{word}'? " if own else nearest(key, options)
+    elif close:
         there = listed(elsewhere[close[0]])
         hint = f"Did you mean {there}? " if settings else f"Did you mean '{close[0]}' of {there}? "
+    else:
+        hint, has = "", f"{has} Leave it out."
     return Fault(f"{path}.{key}".strip("."), rule, fix=f"{hint}{has}")
 
 

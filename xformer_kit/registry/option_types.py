@@ -113,7 +113,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faul
     elif (origin is dict or annotation is dict) and isinstance(value, Mapping):
         for key, item in value.items() if args else ():
             yield from mismatch(args[1], item, f"{path}.{key}", context)
-    elif annotation is float and isinstance(value, float) and not math.isfinite(value):
+    elif annotation is float and _is_infinite(value):
         yield Fault(path, "must be a finite number", got=value)
     elif not _is_plain(annotation, value):
         yield _other_type(annotation, value, path)
@@ -128,8 +128,15 @@ def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Fau
     elif all(any(mismatch(a, value, path, context)) for a in args):
         if mappings and isinstance(value, Mapping):
             yield from mismatch(mappings[0], value, path, context)
+        elif float in args and _is_infinite(value):
+            yield from mismatch(float, value, path, context)
         else:
             yield _other_type(annotation, value, path)
+
+
+def _is_infinite(value: Any) -> bool:
+    """Whether it is a float that is no finite number: NaN, or plus or minus infinity."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _is_plain(annotation: Any, value: Any) -> bool:

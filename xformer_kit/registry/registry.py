@@ -48,6 +48,10 @@ def _count_change() -> None:
     _changes += 1
 
 
+def _letters(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
 class Broken(NamedTuple):
     """A component that breaks a law, and why."""
 
@@ -288,20 +292,34 @@ class Registry(Node):
             return Fault("", f"'{name}' is called '{own}' here")
         return Fault("", f"no {self.kind} is called {shown(name)}", fix=choices(name, sorted(self)))
 
+    def meant(self, name: object) -> str | None:
+        """The component of which this is the name, or another name, in whatever spelling:
+        MultiHead, multi-head, mha. None if there is none.
+        """
+        if not isinstance(name, str) or name in self:
+            return name if isinstance(name, str) else None
+        names = {_letters(word): own for word, own in self.also_called.items()}
+        return (names | {_letters(own): own for own in self}).get(_letters(name))
+
     def faults(
         self,
         node: Any,
         path: str,
         context: Context,
         beside: Iterable[str] = (),
-        elsewhere: Mapping[str, list[str]] | None = None,
+        elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
+        wrong: Iterable[str] = (),
     ) -> Faults:
         """Every fault of a component's node and of components inside it, see `node_faults`."""
-        return node_faults(self, node, path, context, beside, elsewhere)
+        return node_faults(self, node, path, context, beside, elsewhere, wrong)
 
-    def chosen(self, name: str) -> str:
-        """How a command line chooses a component."""
-        return f"{self.group}.{name}={{}}" if self.several else f"{self.group}={name}"
+    def chosen(self, name: str, path: str = "") -> str:
+        """How a command line chooses a component; at a config path such as model.decoder.mask, if
+        the command line can give one there.
+        """
+        place = path.rpartition(".")[2] in (self.group.rpartition(".")[2], "cross")
+        at = path if place and ".layout." not in path else self.group
+        return f"{self.group}.{name}={{}}" if self.several else f"{at}={name}"
 
     def _read(self, name: str, component: Any) -> dict[str, Option]:
         """The options of a component, read from its signature."""

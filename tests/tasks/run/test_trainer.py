@@ -49,7 +49,7 @@ def test_the_defaults_have_no_fault():
         ({"max_time": "00:00:00:00"}, "trainer.max_time: must be above 0; got "),
         (
             {"gradient_clip_val": float("nan")},
-            "trainer.gradient_clip_val: must be a number or null; got nan.",
+            "trainer.gradient_clip_val: must be a finite number; got nan.",
         ),
         ({"strategy": "fsdp"}, "trainer.strategy: no choice is called 'fsdp'. Known: auto, ddp."),
         (

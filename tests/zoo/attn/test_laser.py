@@ -8,7 +8,7 @@ from refusing import refusals
 from torch.testing import assert_close
 from x_attention import HEAD_DIM, HEADS, ours, peer, run, state_of, theirs, x
 
-from xformer_kit import ConfigError
+from xformer_kit import ConfigError, compose
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import VOCAB, Case
@@ -60,6 +60,10 @@ def test_a_bound_that_fp16_cannot_hold_is_refused():
         ours("laser").attend(None, None, v, None, None)
 
 
+def test_a_bound_that_fp16_can_hold_is_composed():
+    compose(["attn=laser", "attn.cap=8", "trainer.precision=16-true"])
+
+
 def test_it_may_attend_to_a_source():
     attn = {"name": "laser", "v_norm": "head", "qk_norm": "key", "v_head_dim": 7}
     assert LAWS["greedy"](tiny("encoder_decoder", attn=attn, norm="layer")) is None
@@ -69,6 +73,14 @@ test_refused_configs = refusals(
     {
         "attn=laser attn.cap=0": "attn.cap: must be above 0; got 0.",
         "attn=laser attn.cap=41": "attn.cap: must be at most 40; got 41. Try 15.",
+        "attn=laser trainer.precision=16-mixed": (
+            "attn.cap: must be at most 8 with trainer.precision=16-mixed; got 15.0. Or set"
+            " trainer.precision=bf16-mixed."
+        ),
+        "model.decoder.attn={name:laser,cap:9} trainer.precision=16-true": (
+            "model.decoder.attn.cap: must be at most 8 with trainer.precision=16-true; got 9. Or"
+            " set trainer.precision=bf16-mixed."
+        ),
         "attn=laser attn.score=cog": (
             "attn: 'laser' takes the logarithm of a sum with weights, of which attn.score 'cog' may"
             " make some negative. Choose attn.score=softmax."

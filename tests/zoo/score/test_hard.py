@@ -29,7 +29,7 @@ def test_hard_finds_the_largest_also_where_it_is_compiled_in_half_precision():
 
 REFUSED = {
     "attn.score.name=hard attn.score.k=3": (
-        "attn.score.k: score 'hard' has no option 'k'. It has: none. Try attn.score=top_k."
+        "attn.score.k: score 'hard' has no option 'k'. It has no options. Try attn.score=top_k."
     ),
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusing import refusals_with
+from refusing import refusals_with, refused
 from torch.testing import assert_close
 
 from xformer_kit import compose
@@ -50,11 +50,6 @@ def test_laws_of_inverted(law):
 
 
 REFUSED = {
-    "attn.score.name=inverted": (
-        "attn: 'multi_head' breaks the law of causality (score 'inverted': queries compete for"
-        " keys, those of later tokens too), which task=language_modeling needs. Choose another"
-        " attn."
-    ),
     (
         "model=encoder_decoder task=seq2seq model.decoder.cross.score.name=inverted"
     ): "would know of later ones",
@@ -65,6 +60,15 @@ REFUSED = {
 
 
 test_refused_configs = refusals_with(REFUSED)
+
+
+@pytest.mark.parametrize("attn", ["multi_head", "laser"])
+def test_of_two_laws_that_it_breaks_one_is_named(attn):
+    assert refused(f"attn={attn} attn.score=inverted") == [
+        f"attn: '{attn}' breaks the law of causality (score 'inverted': queries compete for"
+        " keys, those of later tokens too), which task=language_modeling needs. Choose another"
+        " attn.score."
+    ]
 
 
 def test_an_encoder_may_invert():

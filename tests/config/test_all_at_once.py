@@ -1,0 +1,178 @@
+"""All faults of a config come at once, and none that only follows from another."""
+
+import pytest
+from refusing import refusals, refused
+
+from xformer_kit import ConfigError, compose
+from xformer_kit.config import check, preflight
+from xformer_kit.plan import KINDS
+
+HEADS = "must divide model.dim; got 7 and 128. Try 1, 2, 4 or 8, or set attn.head_dim."
+MULTI_HEAD = "'mha' is called 'multi_head' here."
+DROPOUT = "model.dropout: must be at least 0 and below 1; got 3."
+
+OTHER_NAMES = {
+    "attn=mha attn.heads=7 model.dropout=3": f"attn: {MULTI_HEAD}\nattn.heads: {HEADS}\n{DROPOUT}",
+    "attn={name:mha,heads:7}": f"attn: {MULTI_HEAD}\nattn.heads: {HEADS}",
+    "attn=mha": f"attn: {MULTI_HEAD}",
+    "model.decoder.attn={name:mha,heads:7}": (
+        f"model.decoder.attn: {MULTI_HEAD}\nmodel.decoder.attn.heads: {HEADS}"
+    ),
+    "model.decoder.ffn=swiglu model.decoder.ffn.width=-1": (
+        "model.decoder.ffn: 'swiglu' is called 'glu' here.\n"
+        "model.decoder.ffn.width: must be at least 1 channel; got -1."
+    ),
+    "attn.score=softmax1 attn.score.softcap=-1": (
+        "attn.score: 'softmax1' is called 'softmax' here.\n"
+        "attn.score.softcap: must be above 0; got -1. null is no cap."
+    ),
+    "tokenizer=BPE tokenizer.vocab_size=1": (
+        "tokenizer: no tokenizer is called 'BPE'. Did you mean 'bpe'? Known: bpe, byte, char,"
+        " pretrained, unigram, word, wordpiece.\n"
+        "tokenizer.vocab_size: must be at least 257, the 256 bytes and one merge; got 1. Try 4096,"
+        " or tokenizer=byte."
+    ),
+    "extra.drop_path.rate=3": (
+        "extra.drop_path: 'drop_path' is called 'stochastic_depth' here.\n"
+        "extra.drop_path.rate: must be at least 0 and below 1; got 3."
+    ),
+    # With what suits the task: its mask, and its experiment.
+    "task=mlm model=encoder": "task: 'mlm' is called 'masked_language_modeling' here.",
+}
+
+
+test_another_name_hides_no_fault = refusals(OTHER_NAMES)
+
+
+@pytest.mark.parametrize("name", ["MultiHead", "multi-head", "Multi_Head"])
+def test_another_spelling_hides_no_fault(name):
+    unknown, heads = refused([f"attn={name}", "attn.heads=7"])
+    assert unknown.startswith(f"attn: no attn is called '{name}'. Did you mean 'multi_head'? Known")
+    assert heads == f"attn.heads: {HEADS}"
+
+
+def test_another_name_in_a_sweep_hides_no_fault():
+    with pytest.raises(ConfigError) as error:
+        preflight(["-m", "attn=mha,linear", "attn.heads=7,8"])
+    assert list(error.value.messages) == [
+        f"attn: {MULTI_HEAD}",
+        f"attn.heads: {HEADS} [job attn=multi_head attn.heads=7]",
+        f"attn.heads: {HEADS} [job attn=linear attn.heads=7]",
+    ]
+
+
+def test_another_name_in_a_file_is_answered_as_on_the_command_line(tmp_path):
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    text = "# @package _global_\ndefaults:\n  - override /attn: mha\n"
+    (folder / "chosen.yaml").write_text(text)
+    (folder / "named.yaml").write_text("# @package _global_\nattn: {name: mha, heads: 7}\n")
+    for name, sentences in {
+        "chosen": [f"attn: {MULTI_HEAD}"],
+        "named": [f"attn: {MULTI_HEAD}", f"attn.heads: {HEADS.replace('128', '256')}"],
+    }.items():
+        with pytest.raises(ConfigError) as error:
+            preflight(["--config-dir", str(tmp_path), f"experiment={name}"])
+        assert list(error.value.messages) == sentences
+
+
+FOLLOWING = {
+    "attn.heads=7 model.decoder.attn.bias=true": f"attn.heads: {HEADS}",
+    "attn.heads=7 model.decoder.attn.kv_heads=2": f"attn.heads: {HEADS}",
+    "attn.heads=7 model.decoder.attn.bias=3": (
+        f"attn.heads: {HEADS}\n"
+        "model.decoder.attn.bias: must be true or false or a list of q or k or v or o; got 3."
+    ),
+    "mask=sliding_window mask.window=0 model.decoder.mask.causal=false": (
+        "mask.window: must be at least 1 token; got 0."
+    ),
+}
+
+
+test_a_difference_does_not_repeat_the_faults_of_what_it_differs_from = refusals(FOLLOWING)
+
+
+MEAN = (
+    "attn: mean has no queries and keys, with which position 'rotary' works. Choose"
+    " position=learned, alibi or none."
+)
+SIGNED = (
+    "attn: 'laser' takes the logarithm of a sum with weights, of which attn.score 'cog' may make"
+    " some negative. Choose attn.score=softmax."
+)
+FUTURE = (
+    "mask: mask 'full' sees the future, so language_modeling would read the token that it has to"
+    " predict. Use mask=causal or mask=sliding_window."
+)
+NO_ENCODER = (
+    "task: 'language_modeling' cannot train a model of encoder. Choose model=decoder or"
+    " task=masked_language_modeling."
+)
+BESIDE = {
+    "attn=mean model.dropout=3": f"{DROPOUT}\n{MEAN}",
+    "attn=mean attn.dropout=3": f"attn.dropout: must be at least 0 and below 1; got 3.\n{MEAN}",
+    "attn=mean norm.eps=-1": f"norm.eps: must be at least 0; got -1.\n{MEAN}",
+    "attn=mean data.batch_size=0": (
+        f"data.batch_size: must be at least 1 sequence; got 0.\n{MEAN}"
+    ),
+    "attn=mean extra.token_shift.tokens=0": (
+        f"extra.token_shift.tokens: must be at least 1 token; got 0.\n{MEAN}"
+    ),
+    "attn=laser attn.score=cog attn.dropout=3": (
+        f"attn.dropout: must be at least 0 and below 1; got 3.\n{SIGNED}"
+    ),
+    "mask=full trainer.max_steps=0": f"trainer.max_steps: must be at least 1; got 0.\n{FUTURE}",
+    "mask=full task.label_smoothing=3": (
+        f"task.label_smoothing: must be at least 0 and below 1; got 3.\n{FUTURE}"
+    ),
+    "model=encoder model.dropout=3": f"{DROPOUT}\n{NO_ENCODER}",
+}
+
+
+test_faults_of_the_composition_stand_beside_those_of_options = refusals(BESIDE)
+
+
+UNKNOWN = {
+    # The composition depends on the value at fault.
+    "attn=laser attn.score=cog attn.heads=7": f"attn.heads: {HEADS}",
+    "attn=linear mask=sliding_window mask.window=0": (
+        "mask.window: must be at least 1 token; got 0."
+    ),
+    "attn=mean model.layers=0": "model.layers: must be at least 1; got 0.",
+    # Or on what may have been meant.
+    "attn=fourier position=rott": (
+        "position: no position is called 'rott'. Did you mean 'rotary'? Known: alibi, cope, curves,"
+        " disentangled, dynamic, fire, forgetting, kerple, learned, none, polar, rotary, shaw,"
+        " sinusoidal, t5, transformer_xl, xpos."
+    ),
+    "attn=fourier positon=none": (
+        "positon: the config has no such key. Did you mean 'position'? It has: attn, callbacks,"
+        " checkpoints, data, ema, extra, ffn, init, kernel, logger, mask, model, name, norm, optim,"
+        " placement, position, schedule, seed, task, tokenizer, trainer."
+    ),
+    "model=encoder task=mlmm": (
+        "task: no objective is called 'mlmm'. Known: denoising, language_modeling,"
+        " masked_language_modeling, mixture_of_denoisers, prefix_language_modeling, seq2seq,"
+        " text_infilling."
+    ),
+}
+
+
+test_what_depends_on_a_fault_is_not_reported = refusals(UNKNOWN)
+
+
+@pytest.mark.parametrize("value", ["nonsense", -1, float("nan"), [], {}, None, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_wrong_value_makes_no_other_fault(kind, value):
+    """Of each option of each component, in a model that is refused for another reason."""
+    config = compose(["logger=none"])
+    other = "mask" if kind == "attn" else "attn"
+    config[other] = KINDS[other].defaults({"mask": "full", "attn": "mean"}[other])
+    for name in KINDS[kind]:
+        composed = config | {kind: KINDS[kind].defaults(name)}
+        of_default = set(check(composed, data=False))
+        for option in KINDS[kind].options(name):
+            found = check(composed | {kind: composed[kind] | {option: value}}, data=False)
+            new = {fault.path for fault in found if fault not in of_default}
+            own = {path for path in new if f"{path}.".startswith(f"{kind}.{option}")}
+            assert not own or own == new, f"{kind} {name}.{option}={value}"
