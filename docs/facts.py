@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
 from xformer_kit.inspect.components import written
-from xformer_kit.kernel import KERNELS, refusal
+from xformer_kit.kernel import KERNELS, cannot_compute
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.book import UNDER
 from xformer_kit.laws.checking import COMPANIONS, COMPONENTS, chosen, example, faces
@@ -50,7 +50,7 @@ def kernels(kind: str, name: str) -> list[Verdict]:
     looks = list(_looks(kind, name))
     found = []
     for kernel in sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed):
-        said = [(options, refusal(kernel, context)) for options, context in looks]
+        said = [(options, cannot_compute(kernel, context)) for options, context in looks]
         reasons = {options: reason for options, reason in said if reason}
         found.append(Verdict(kernel, len(reasons) < len(looks), reasons))
     return found

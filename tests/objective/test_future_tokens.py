@@ -104,7 +104,7 @@ def test_targets_by_eye():
 @pytest.mark.parametrize("blocks", BLOCKS)
 @pytest.mark.parametrize("weight", [1.0, 0.3])
 def test_loss_and_gradients_are_those_of_ordinary_models(blocks, weight, path, monkeypatch):
-    monkeypatch.setattr(module, "SMALL", 0 if path == "chunks" else 2**40)
+    monkeypatch.setattr(module, "MAX_UNCHUNKED", 0 if path == "chunks" else 2**40)
     monkeypatch.setattr(module, "CHUNK", 7 * VOCAB)
     objective, model = made(weight=weight, blocks=blocks)
     ours, report = trained(objective, model, batch())
