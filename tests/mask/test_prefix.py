@@ -182,7 +182,7 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
         (
             {"placement": "mv_split"},
             "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of"
-            " all before it). Give all tokens in one call, or choose another component.",
+            " all tokens before it). Give all tokens in one call, or choose another component.",
         ),
     ],
     ids=str,

@@ -213,8 +213,8 @@ test_wrong_options_are_refused = tiny_refusals(
                 "extra": {"stochastic_depth": {"rate": 0.1}},
             },
             (
-                r"extra\.stochastic_depth: placement 'none' without residual adds nothing .* leave"
-                r" it out\."
+                r"extra\.stochastic_depth: placement 'none' without residual does not add the"
+                r" stream .* leave it out\."
             ),
         ),
     ]

@@ -52,7 +52,7 @@ def test_a_mean_by_eye():
 def test_a_text_that_tokens_read_whole_is_not_predicted_word_by_word():
     with pytest.raises(
         ConfigError,
-        match=r"^placement: 'mv_split' breaks the law of causality \(a mean over a whole text",
+        match=r"^placement: 'mv_split' breaks the law of causality \(the mean over a whole text",
     ):
         compose(["placement=mv_split", "logger=none"])
     compose(["placement=mv_split", "model=encoder", "task=masked_language_modeling", "logger=none"])

@@ -44,7 +44,7 @@ class Exclusive(MultiHead):
         *,
         shape: HeadShape = EIGHT_HEADS,
         # whether directions are those of each head, or of all heads concatenated
-        all_pairs_context: Literal["head", "all"] = "head",
+        over: Literal["head", "all"] = "head",
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # factor on the output
         weights: AttentionWeights = SOFTMAX,
@@ -59,9 +59,7 @@ class Exclusive(MultiHead):
             gate=gate,
             weights=weights,
         )
-        self.axes: tuple[int, ...] = (
-            (1, 3) if all_pairs_context == "all" else (3,)
-        )  # of (b, h, t, e)
+        self.axes: tuple[int, ...] = (1, 3) if over == "all" else (3,)  # of (b, h, t, e)
 
     @classmethod
     def cannot(cls, options, context):
@@ -81,7 +79,7 @@ class Exclusive(MultiHead):
                 fix="Choose placement=pre.",
             )
         yield from super().cannot(options, context)
-        if options.all_pairs_context == "all" and context.attn.heads == 1:
+        if options.over == "all" and context.attn.heads == 1:
             yield Unused(
                 "over",
                 "with attn.heads=1 the direction of all heads is that of the one",

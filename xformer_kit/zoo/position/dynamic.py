@@ -97,7 +97,8 @@ class DynamicBias(Position):
         x = distance[..., None].to(at_least_fp32(self.down.weight).dtype)
         x = x.sign() * x.abs().log1p() if self.log else x
         for layer, norm in zip(self.hidden, self.norms, strict=True):
-            x = F.linear(x, at_least_fp32(layer.weight), at_least_fp32(layer.bias))  # type: ignore[arg-type]
+            weight = at_least_fp32(layer.weight)  # type: ignore[arg-type]
+            x = F.linear(x, weight, at_least_fp32(layer.bias))  # type: ignore[arg-type]
             if isinstance(norm, nn.LayerNorm):
                 x = F.layer_norm(
                     x,
