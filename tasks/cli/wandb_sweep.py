@@ -27,7 +27,7 @@ from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import words_of
-from xformer_kit.study.range import Range
+from xformer_kit.study.range import FactorRange
 from xformer_kit.study.settings import seeds
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
@@ -266,10 +266,10 @@ def _interval(key: str, given: IntervalSweep) -> State:
             low,
             "Leave tag(log, ...) out.",
         )
-    return _between(Range(low, high, log))
+    return _between(FactorRange(low, high, log))
 
 
-def _between(between: Range) -> State:
+def _between(between: FactorRange) -> State:
     """W&B's distribution over an interval."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}

@@ -61,7 +61,7 @@ def _missing_runs(plan: StudyPlan) -> str:
     seconds = sum(run.variant.cost["seconds"] + run.variant.cost["overhead"] for run in missing)
     done = len(plan.runs) - len(missing) - len(stops.left_out)
     text = (
-        f"{len(plan.runs)} runs, of which {done} are done; the others take about"
+        f"{len(plan.runs)} runs, {done} of them done; the others take about"
         f" {duration(seconds)} in sequence: building, training and validation, measured on this"
         " machine at its current load. Process start, checkpoints, samples and a test split are not"
         " included."

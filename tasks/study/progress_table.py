@@ -46,7 +46,7 @@ class ProgressTable:
     def __enter__(self) -> "ProgressTable":
         plan, reused = self.plan, self.done_before
         size = f"{plan.node['name']}: {plan.size_text}"
-        self.console.print(f"{size}, of which {reused} are done already" if reused else size)
+        self.console.print(f"{size}, {reused} of them done already" if reused else size)
         if self.console.is_terminal and reused < len(plan.runs):
             self.live = Live(
                 self._table(), console=self.console, auto_refresh=False, redirect_stderr=False

@@ -28,7 +28,7 @@ def test_one_at_a_time():
     assert chosen(TWO) == ["baseline", "norm=layer", "placement=post", "placement=output"]
 
 
-def test_pairs_are_changes_alone_and_by_two():
+def test_pairs_are_single_changes_and_pairs_of_changes():
     assert chosen(TWO, "pairs") == [
         *chosen(TWO),
         "norm=layer, placement=post",
@@ -52,7 +52,7 @@ def test_random_is_a_sample_without_repetition(seed):
     assert len(chosen(TWO, {"name": "random", "count": 5})) == 6  # all
 
 
-def test_a_sample_of_more_than_there_are_is_refused():
+def test_a_sample_larger_than_the_space_is_refused():
     with pytest.raises(
         ConfigError,
         match=r"study\.design\.count: .* got 6, and there are 5\. Try 5, or design=factorial",
@@ -60,7 +60,7 @@ def test_a_sample_of_more_than_there_are_is_refused():
         chosen(TWO, {"name": "random", "count": 6})
 
 
-def test_a_fraction_holds_the_baseline_and_is_balanced():
+def test_a_fraction_contains_the_baseline_and_is_balanced():
     """2^(5-1) of resolution 5: every two levels of two factors come equally often."""
     names = "abcde"
     node = {"baseline": dict.fromkeys(names, 0), "factors": {name: [1] for name in names}}
@@ -85,7 +85,7 @@ def test_a_fraction_holds_the_baseline_and_is_balanced():
         ({"a": [1], "b": [1]}, "at least 3 factors"),
     ],
 )
-def test_what_a_fraction_cannot_vary(factors, reason):
+def test_factors_that_a_fraction_does_not_support(factors, reason):
     node = {"factors": factors, "baseline": dict.fromkeys(factors, 0), "design": "fractional"}
     (fault,) = messages(faults(node))
     assert fault.startswith("study.design: 'fractional'") and reason in fault
@@ -105,7 +105,7 @@ def test_a_fraction_that_is_all_combinations_is_refused(count, resolution, refus
     assert [fault.split(":")[0] for fault in found] == ["study.design.resolution"] * refused, found
 
 
-def test_a_condition_brings_what_it_needs():
+def test_a_condition_sets_the_levels_it_requires():
     """alpha is entmax's alone: changed by itself, it takes entmax with it, and beside softmax
     nothing is said of it.
     """
@@ -123,7 +123,7 @@ def test_a_condition_brings_what_it_needs():
     ]
 
 
-def test_what_is_excluded_is_not_run():
+def test_excluded_combinations_are_not_run():
     node = TWO | {
         "design": "factorial",
         "exclude": [{"norm": "layer", "placement": "post"}, {"placement": "output"}],
@@ -177,13 +177,13 @@ def test_values_are_written_as_hydra_reads_them(value, written):
 
 
 @pytest.mark.parametrize("value", ["a\\b c", "ends \\", "it's \\'", "\\\\ two"])
-def test_backslashes_come_back(value):
+def test_backslashes_are_kept(value):
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     assert OverridesParser.create().parse_override(f"key={text(value)}").value() == value
 
 
-def test_a_sample_is_of_what_is_not_left_out():
+def test_a_sample_has_no_excluded_combinations():
     """Ten combinations of one of six levels with one of two; without the baseline's own placement
     five are left.
     """

@@ -172,12 +172,12 @@ TWO = {
         (TWO | {"margin": -1.0}, "study.margin: must be above 0; got -1.0."),
     ],
 )
-def test_bad_questions_get_one_sentence(node, fault):
+def test_each_fault_of_a_study_has_one_message(node, fault):
     found = messages(faults(node))
     assert len(found) == 1 and found[0].startswith(fault), found
 
 
-def test_faults_are_told_before_anything_is_chosen():
+def test_faults_are_raised_before_variants_are_chosen():
     with pytest.raises(ConfigError, match="nothing to compare"):
         levels_of(complete({"factors": {"norm": ["rms"]}, "baseline": {"norm": "rms"}}, "name"))
     assert messages(read({"factors": 3})[1]) == [
@@ -185,7 +185,7 @@ def test_faults_are_told_before_anything_is_chosen():
     ]
 
 
-def test_a_study_of_which_everything_is_left_out_is_refused():
+def test_a_study_without_variants_is_refused():
     """Else its report would be written over by one that compares nothing."""
     with pytest.raises(
         ConfigError, match=r"^study\.exclude: leaves no variant other than the baseline\. "

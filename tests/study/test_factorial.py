@@ -60,7 +60,7 @@ def test_a_table_by_hand():
     )
 
 
-def test_every_level_and_every_pair_of_levels_is_there():
+def test_effects_cover_all_levels_and_pairs_of_levels():
     pairs = {"a=a1 with b=b1"} | {f"{x} with c=c{i}" for x in ("a=a1", "b=b1") for i in (1, 2)}
     assert named(runs(noisy())).keys() == {"a=a1", "b=b1", "c=c1", "c=c2"} | pairs
 
@@ -76,7 +76,7 @@ def test_effects_are_those_of_a_repeated_measures_anova():
         assert found[ours].difference.p == pytest.approx(table.loc[theirs, "Pr > F"])
 
 
-def test_a_seed_that_moves_all_runs_alike_moves_no_effect():
+def test_a_common_shift_of_a_seed_changes_no_effect():
     quiet = named(runs(noisy(2)))
     loud = named([cell._replace(value=cell.value + 1000 * cell.seed) for cell in runs(noisy(2))])
     for name, effect in quiet.items():
@@ -85,7 +85,7 @@ def test_a_seed_that_moves_all_runs_alike_moves_no_effect():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_that_are_missing_make_no_effect(seed):
+def test_missing_runs_do_not_bias_effects(seed):
     """b does nothing. Levels of b that lost other combinations, or other seeds, would look
     different if those were compared.
     """
@@ -105,7 +105,7 @@ def test_runs_that_are_missing_make_no_effect(seed):
             assert found[name].difference.mean == pytest.approx(wanted, abs=1e-9), name
 
 
-def test_a_combination_that_is_missing_is_left_out_of_both_levels():
+def test_a_missing_combination_is_left_out_of_both_levels():
     """All runs of a1 with b1 and c2 diverged: a is compared at the five other combinations, c2 with
     c0 at three.
     """
@@ -117,7 +117,7 @@ def test_a_combination_that_is_missing_is_left_out_of_both_levels():
     assert found["a=a1"].difference.count == 4
 
 
-def test_one_run_that_is_missing_costs_its_seed_where_that_costs_less():
+def test_one_missing_run_removes_its_seed():
     """One of 4 seeds holds less than one of 3 combinations or fewer, but more than one of 6."""
     gone = ({"a": "a1", "b": "b1", "c": "c2"}, 3)
     found = named([cell for cell in runs(noisy()) if (cell.levels, cell.seed) != gone])
@@ -125,7 +125,7 @@ def test_one_run_that_is_missing_costs_its_seed_where_that_costs_less():
     assert (found["a=a1"].used, found["a=a1"].difference.count, found["a=a1"].seeds) == (5, 4, 4)
 
 
-def test_a_fraction_is_read_as_if_nothing_interacted_and_says_so():
+def test_a_fraction_is_fitted_without_interactions():
     """Half of 2 x 2 x 2: no two runs differ in one factor alone. Least squares of statsmodels, with
     seeds as blocks.
     """
@@ -148,7 +148,7 @@ def test_a_fraction_is_read_as_if_nothing_interacted_and_says_so():
     )
 
 
-def test_what_the_runs_leave_open_stays_open():
+def test_unidentified_effects_are_not_estimated():
     """a1 and b1 only ever come together: neither has an effect of its own."""
     cells = [c for c in runs(noisy()) if (c.levels["a"] == "a1") == (c.levels["b"] == "b1")]
     found = named(cells)
@@ -165,7 +165,7 @@ def test_one_at_a_time_compares_at_the_baseline():
     assert {e.method for e in found.values() if len(e.factors) == 2} == {"not crossed"}
 
 
-def test_tables_at_fault_are_refused():
+def test_faulty_tables_are_refused():
     with pytest.raises(
         ValueError, match=r"^A run has the factors \['a'\]; the baseline has \['a', 'b'\]\.$"
     ):

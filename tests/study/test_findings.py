@@ -78,7 +78,7 @@ def test_a_finding_that_has_no_small_size_claims_something_of_its_variants(tmp_p
     assert len(claimed(node, compose)) == 2 and node["name"] == "relative_positions_cogs_gpu"
 
 
-def test_a_finding_that_is_not_there_is_answered_with_the_nearest():
+def test_an_unknown_finding_is_refused_with_the_nearest_name():
     answer = (
         r"^study: no choice is called 'findings/gpu/qk_nrm'\. Did you mean 'findings/gpu/qk_norm'\?"
     )

@@ -175,12 +175,12 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
         ({"design": SIZES | {"ahead": 1}}, "study.design.ahead: must be above 1; got 1."),
     ],
 )
-def test_ladders_that_contradict_themselves(more, fault):
+def test_contradictory_ladders_are_refused(more, fault):
     found = messages(study_node.faults(node(**more)))
     assert len(found) == 1 and found[0].startswith(fault), found
 
 
-def test_a_size_that_breaks_a_rule_is_told_by_its_path():
+def test_an_invalid_size_is_refused_with_its_path():
     with pytest.raises(ConfigError) as error:
         planned(design=SIZES | {"sizes": {"model.dim": [8, 11, 16]}})
     assert list(error.value.messages) == [
@@ -189,7 +189,7 @@ def test_a_size_that_breaks_a_rule_is_told_by_its_path():
     ]
 
 
-def test_rungs_that_cannot_be_trained(plan):
+def test_rungs_that_cannot_be_trained_are_refused(plan):
     first, costs = plan.variants[0], Costs()
     (fault,) = messages(
         ladder_steps.faults(
@@ -230,7 +230,7 @@ def report_content():
     return content(ladder())
 
 
-def test_known_laws_come_back_with_their_intervals(report_content):
+def test_intervals_contain_the_known_laws(report_content):
     """What the fit is asked: parameters and tokens of each run, not those of the top rung."""
     base, other = report_content.laws.variants
     for mine, factor in ((base, LAW["A"]), (other, 1.3 * LAW["A"])):
@@ -256,7 +256,7 @@ def test_known_laws_come_back_with_their_intervals(report_content):
     )
 
 
-def test_intervals_of_predictions_hold_the_truth(report_content):
+def test_intervals_of_predictions_contain_the_truth(report_content):
     """Laws of 20 other draws, each asked at 10 times the largest size; fewer than 14 of 20 at 90 %
     have a chance of 1 %.
     """

@@ -25,13 +25,13 @@ from xformer_kit.study.metric import decimals, format_p, metric
         ("ter", False, "points"),
     ],
 )
-def test_which_way_is_better(name, higher, unit):
+def test_direction_of_metrics(name, higher, unit):
     found = metric(name)
     assert (found.higher_is_better, found.unit) == (higher, unit)
     assert found.better(0.1) is higher and found.better(-0.1) is not higher
 
 
-def test_a_metric_of_ones_own_has_to_say_which_way_is_better():
+def test_a_user_metric_needs_its_direction():
     with pytest.raises(
         ConfigError,
         match=r"^study\.metric: it is not known whether 'val/los' is .*Did you mean 'loss'\? ",
@@ -51,14 +51,14 @@ def test_digits_follow_the_error(error, digits):
     assert (decimals(0.119), decimals(0.367)) == (2, 1)
 
 
-def test_figures_in_words():
+def test_formatted_values():
     loss, share = metric("val/loss"), metric("val/accuracy")
     assert loss.format(0.0314159, 3) == "0.031 nats" and loss.format(-0.0001, 3) == "0.000 nats"
     assert share.format(0.125, 1) == "12.5 points" and share.as_given(0.01) == "1 points"
     assert metric("val/perplexity").format(12.34, 1) == "12.3"
 
 
-def test_what_could_be_seen_is_never_shown_too_small():
+def test_a_minimum_detectable_effect_is_rounded_up():
     for measured in (metric("val/loss"), metric("val/accuracy")):
         for value in np.geomspace(1e-5, 900, 400):
             up = measured.up(value)

@@ -43,7 +43,7 @@ def planned(*words: str, **node):
     return resolve(line.study, line.compose, list(line.argv))
 
 
-def test_the_study_that_is_shipped():
+def test_the_example_study():
     plan = planned(seeds=2, budget={"match": "params"})
     assert [v.label for v in plan.variants] == [
         "baseline",
@@ -78,7 +78,7 @@ def test_the_study_that_is_shipped():
         ("flops", "trainer.max_steps"),
     ],
 )
-def test_a_budget_is_met_by_its_knob(match, by):
+def test_a_budget_is_matched_by_its_knob(match, by):
     """Half of the layers are made good again by width, by layers, or by steps."""
     plan = planned(
         "trainer.max_steps=200",
@@ -125,7 +125,7 @@ def test_the_knob_finds_the_nearest_whole_number():
         matched(config, 1_000_000, node | {"tolerance": 1e-9}, costs, lambda config: [])
 
 
-def test_a_turned_config_is_the_composed_one():
+def test_a_config_with_a_knob_equals_the_composed_one():
     config = compose([*SMALL, "ffn.expand=2"])
     assert with_knob(config, "ffn.width", 40) == compose(
         [*SMALL, "ffn.width=40", "ffn.expand=null"]
@@ -135,7 +135,7 @@ def test_a_turned_config_is_the_composed_one():
     )
 
 
-def test_a_budget_that_cannot_be_met_names_the_nearest_sizes():
+def test_an_unmatched_budget_is_refused_with_the_nearest_sizes():
     with pytest.raises(
         ConfigError,
         match=r"cannot be matched within 1 % by model.layers: .* \[variant ffn.width=80\]",
@@ -156,7 +156,7 @@ def test_too_many_runs_are_refused():
         variants(line.study, line.compose)
 
 
-def test_faults_of_all_variants_come_together():
+def test_faults_of_all_variants_are_reported_together():
     line = asked(
         baseline={"attn.heads": 4}, factors={"attn.heads": [5, 8], "norm": ["nrm"]} | {}, seeds=1
     )
@@ -169,7 +169,7 @@ def test_faults_of_all_variants_come_together():
     ]
 
 
-def test_a_fault_of_several_variants_is_one_sentence():
+def test_a_fault_of_several_variants_is_reported_once():
     tune = {"optim.rl": [1e-3, 3e-3]}
     line = asked(
         baseline={"attn.heads": 4}, factors={"attn.heads": [8]}, seeds=1, tune=tune, budget={}
@@ -224,14 +224,14 @@ def test_a_level_that_changes_nothing_is_refused():
         ),
     ],
 )
-def test_names_of_variants_tell_them_apart(labels, fault):
+def test_names_of_variants_are_unique(labels, fault):
     factors, base = {"norm": ["layer"], "placement": ["post"]}, {"norm": "rms", "placement": "pre"}
     with pytest.raises(ConfigError) as error:
         planned(seeds=1, factors=factors, baseline=base, budget={}, labels=labels)
     assert error.value.messages[0].startswith(fault)
 
 
-def test_entries_that_are_one_run_are_refused():
+def test_variants_with_the_same_run_are_refused():
     """What a run does not depend on tells no two apart, though their configs differ."""
     with pytest.raises(
         ConfigError,
@@ -254,7 +254,7 @@ def test_tuning_runs_every_variant_with_every_value():
     ]
 
 
-def test_a_key_is_what_decides_the_result():
+def test_a_key_depends_on_everything_that_determines_the_result():
     config = compose(SMALL)
     key = run_key(config, "data")
     assert key == run_key(compose([*SMALL, "trainer.val_every=7", "logger=csv"]), "data")
@@ -265,7 +265,7 @@ def test_a_key_is_what_decides_the_result():
     )
 
 
-def test_a_key_knows_the_code_of_the_components(monkeypatch):
+def test_a_key_depends_on_the_code_of_components(monkeypatch):
     config = compose(
         [
             *SMALL,
@@ -285,7 +285,7 @@ def test_a_key_knows_the_code_of_the_components(monkeypatch):
     assert run_key(config, "data") != key
 
 
-def test_a_key_knows_what_ones_own_components_import(tmp_path, monkeypatch):
+def test_a_key_depends_on_the_imports_of_user_components(tmp_path, monkeypatch):
     """Files of one's own, and theirs; not those of packages that are installed, nor what is in no
     component's file.
     """

@@ -11,7 +11,7 @@ from xformer_kit.study.power import minimum_detectable_effect, power_of, seeds_n
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10)])
-def test_sizes_that_are_in_every_table(ratio, count):
+def test_published_sample_sizes(ratio, count):
     """Pairs for 80 % power at 5 %, two-sided, at Cohen's small, medium and large effect, as G*Power
     gives them.
     """
@@ -29,7 +29,7 @@ def test_power_is_that_of_statsmodels(count, alpha):
 
 @pytest.mark.parametrize("count", [2, 3, 5, 20, 1000])
 @pytest.mark.parametrize("alpha", [0.05, 0.0005])
-def test_what_can_be_seen_is_seen_with_that_power(count, alpha):
+def test_power_at_the_minimum_detectable_effect(count, alpha):
     seen = minimum_detectable_effect(0.3, count, power=0.9, alpha=alpha)
     assert power_of(seen, 0.3, count, alpha) == pytest.approx(0.9, abs=1e-6)
 
@@ -42,7 +42,7 @@ def test_one_seed_fewer_is_too_few(difference):
     assert minimum_detectable_effect(0.5, count, alpha=0.02) <= difference
 
 
-def test_where_there_is_nothing_to_know():
+def test_power_of_degenerate_cases():
     assert (
         minimum_detectable_effect(None, 5) is None
         and minimum_detectable_effect(0.1, 1) is None
@@ -59,7 +59,7 @@ def test_the_sign_of_a_difference_does_not_matter():
     assert power_of(-1.0, 1.0, 5) == power_of(1.0, 1.0, 5) and seeds_needed(1.0, -0.5) == 34
 
 
-def test_eight_of_ten_simulated_studies_see_it():
+def test_power_in_simulated_studies():
     draws = 20_000
     x = np.random.default_rng(0).normal(minimum_detectable_effect(1.0, 5), size=(draws, 5))
     seen = np.mean(stats.ttest_1samp(x, 0, axis=1).pvalue <= 0.05)

@@ -158,7 +158,7 @@ def test_a_run_whose_metric_is_nan_counts_as_diverged():
     )
 
 
-def test_a_metric_that_no_run_has_is_named_with_those_that_exist():
+def test_a_missing_metric_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError) as error:
         content(plain_study(metric="val/los_accuracy"))
     assert list(error.value.messages) == [

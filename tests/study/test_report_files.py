@@ -48,6 +48,6 @@ def test_without_the_extra_the_runs_are_kept(tmp_path, capsys, monkeypatch):
     assert [path.name for path in folder.iterdir()] == ["plan.json"]
 
 
-def test_a_directory_without_a_plan_is_no_study(tmp_path):
+def test_a_directory_without_a_plan_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"is no study; it has no plan.json\."):
         report(tmp_path)

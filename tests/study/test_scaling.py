@@ -46,7 +46,7 @@ def exact():
     return fit(grid(), resamples=5)
 
 
-def test_a_law_of_both_is_found_again(exact):
+def test_a_law_of_both_axes_is_recovered(exact):
     assert {name: getattr(exact, name) for name in CHINCHILLA} == pytest.approx(
         CHINCHILLA, rel=1e-3
     )
@@ -54,7 +54,7 @@ def test_a_law_of_both_is_found_again(exact):
     assert exact.loss(7e10, 1.4e12) == pytest.approx(law(7e10, 1.4e12), rel=1e-5)
 
 
-def test_a_law_of_one_axis_is_found_again():
+def test_a_law_of_one_axis_is_recovered():
     found = fit(ladder(), resamples=5)
     assert (found.E, found.A, found.alpha) == pytest.approx((2, 50, 0.4), rel=1e-4)
     assert found.B is found.beta is None and found.intervals.keys() == {"E", "A", "alpha"}
@@ -64,12 +64,12 @@ def test_a_law_of_one_axis_is_found_again():
     ) and turned.alpha is None
 
 
-def test_units_change_factors_and_no_exponent():
+def test_units_do_not_change_exponents():
     found = fit([Point(p.parameters / 1e6, p.tokens, p.loss) for p in ladder()], resamples=5)
     assert (found.alpha, found.A) == pytest.approx((0.4, 50 * 1e6**-0.4), rel=1e-4)
 
 
-def test_the_slopes_of_the_search_are_those_of_its_curve():
+def test_the_jacobian_is_that_of_the_curve():
     x, y = (
         np.random.default_rng(0).normal(size=(9, 2)),
         np.random.default_rng(1).normal(1, 0.003, size=9),
@@ -83,7 +83,7 @@ def test_the_slopes_of_the_search_are_those_of_its_curve():
     assert check_grad(lambda t: huber(scaling._curve(t, x)[0] - y), slope, theta) < 1e-6
 
 
-def test_the_search_ends_where_a_library_ends():
+def test_the_fit_equals_that_of_scipy():
     """Losses with noise, from a start at the law and one far off, also of two sets at once."""
     points = grid(0.004)
     sizes = np.log([[p.parameters, p.tokens] for p in points])
@@ -106,7 +106,7 @@ def test_the_search_ends_where_a_library_ends():
         assert losses[i] * 1e6 <= theirs.fun * (1 + 1e-6)
 
 
-def test_one_run_that_went_wrong_moves_little():
+def test_the_fit_is_robust_to_one_outlier():
     """What Huber is for: squares would follow it."""
     points = grid()
     points[5] = points[5]._replace(loss=points[5].loss * 1.2)
@@ -114,7 +114,7 @@ def test_one_run_that_went_wrong_moves_little():
 
 
 @pytest.mark.parametrize("flops", [1e18, 5.76e23])
-def test_the_best_split_is_the_best(exact, flops):
+def test_the_compute_optimal_size_has_the_lowest_loss(exact, flops):
     best = exact.optimal(flops)
     assert 6 * best.parameters * best.tokens == pytest.approx(flops)
     searched = minimize_scalar(
@@ -133,7 +133,7 @@ def test_chinchillas_own_budget(exact):
     assert 3.1e10 < exact.optimal(5.76e23).parameters < 3.4e10
 
 
-def test_intervals_widen_with_noise_and_hold_the_law():
+def test_intervals_widen_with_noise_and_contain_the_law():
     quiet, loud = fit(grid(0.0005), resamples=60), fit(grid(0.005), resamples=60)
     for name in ("E", "alpha", "beta"):
         (a, b), (c, d) = quiet.intervals[name], loud.intervals[name]
@@ -143,7 +143,7 @@ def test_intervals_widen_with_noise_and_hold_the_law():
     assert fit(grid(0.005), resamples=60).intervals == loud.intervals  # drawn from a fixed seed
 
 
-def test_intervals_of_simulated_ladders_hold_the_exponent():
+def test_intervals_of_simulated_ladders_contain_the_exponent():
     """Of 30, at 95 %, at least 25: fewer have a chance below 1 %."""
     rng = np.random.default_rng(5)
     found = [fit(ladder(0.002, rng), resamples=60).intervals["alpha"] for _ in range(30)]
@@ -151,7 +151,7 @@ def test_intervals_of_simulated_ladders_hold_the_exponent():
     assert all(high - low < 0.2 for low, high in found)
 
 
-def test_an_exponent_that_the_runs_leave_open_is_named():
+def test_an_undetermined_exponent_is_reported():
     """A loss that falls by the same at every doubling has no power law with a floor: the search
     ends at its bound.
     """
@@ -205,7 +205,7 @@ def test_runs_that_do_not_identify_a_law_are_refused(points, said):
     assert str(raised.value) == said
 
 
-def test_an_axis_that_is_asked_for():
+def test_a_requested_axis():
     rising = [Point(n, 20 * n, 2 + 50 * n**-0.4) for n in np.geomspace(1e4, 1e6, 6)]
     found = fit(rising, "parameters", resamples=2)
     assert found.alpha == pytest.approx(0.4, rel=1e-3) and found.beta is None

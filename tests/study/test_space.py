@@ -5,7 +5,7 @@ import pytest
 from tests.messages import messages
 from xformer_kit.study import space
 from xformer_kit.study.factor import read
-from xformer_kit.study.range import Range
+from xformer_kit.study.range import FactorRange
 from xformer_kit.study.study_node import complete, faults
 
 NODE = {
@@ -47,12 +47,12 @@ class Draws:
         return self._say(name, choices[-1], tuple(choices))
 
 
-def test_a_space_by_eye():
+def test_an_example_space():
     assert asked() == []
     factors, _ = read(NODE)
     assert [f.interval for f in factors.values()] == [
-        Range(1e-4, 1e-2, True),
-        Range(4, 16, step=4),
+        FactorRange(1e-4, 1e-2, True),
+        FactorRange(4, 16, step=4),
         None,
         None,
     ]
@@ -60,7 +60,7 @@ def test_a_space_by_eye():
     assert factors["lr"].words("0.0123") == ["lr=0.0123"]
 
 
-def test_a_trial_is_asked_for_what_its_conditions_allow():
+def test_a_trial_suggests_only_active_factors():
     factors, _ = read(NODE)
     draws = Draws()
     assert space.suggested(factors, draws) == {
@@ -74,7 +74,7 @@ def test_a_trial_is_asked_for_what_its_conditions_allow():
     assert space.suggested(factors, draws)["ffn.k"] == "1" and "ffn.k" not in draws.asked
 
 
-def test_parameters_are_the_way_back():
+def test_parameters_invert_suggested():
     factors, _ = read(NODE)
     levels = {"lr": "0.0034", "dim": "12", "ffn": "mlp", "ffn.k": "2"}
     given = space.parameters(factors, levels)
@@ -94,8 +94,8 @@ def test_points_of_a_small_space_are_counted_once():
 
 
 @pytest.mark.parametrize("value", [0.0001, 0.00123456, 0.01])
-def test_what_is_drawn_lies_within_its_ends(value):
-    between = Range(1e-4, 1e-2, True)
+def test_drawn_numbers_are_within_the_interval(value):
+    between = FactorRange(1e-4, 1e-2, True)
     assert between.contains(between.rounded(value))
 
 
@@ -205,7 +205,7 @@ def test_a_storage_belongs_to_a_search():
     )
 
 
-def test_a_step_counts_as_whole_or_not():
-    assert Range(0, 1).values() == [0, 1] and Range(0.0, 1.0).values() is None
-    assert Range(0.0, 0.3, step=0.1).values() == [0.0, 0.1, 0.2, 0.3]
+def test_integer_and_continuous_steps():
+    assert FactorRange(0, 1).values() == [0, 1] and FactorRange(0.0, 1.0).values() is None
+    assert FactorRange(0.0, 0.3, step=0.1).values() == [0.0, 0.1, 0.2, 0.3]
     assert complete(NODE, "x")["design"]["trials"] == 30

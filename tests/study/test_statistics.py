@@ -126,7 +126,7 @@ def test_holm_is_that_of_statsmodels(count):
     assert holm(ps) == pytest.approx(list(multipletests(ps, method="holm")[1]))
 
 
-def test_fishers_tea():
+def test_fishers_exact_test_of_the_lady_tasting_tea():
     """Three of four cups told right, against one of four: p = 0.4857 (Fisher, 1935). All of five
     against none: 2 / C(10, 5).
     """
@@ -150,7 +150,7 @@ def test_equivalence_is_that_of_statsmodels(margin):
 # Where little can be known.
 
 
-def test_one_seed_gives_a_difference_and_no_more():
+def test_one_seed_gives_a_difference_without_interval():
     found = paired({3: 1.0}, {3: 1.5})
     assert found.mean == 0.5 and found.method == "one seed"
     assert (found.low, found.high, found.p, found.effect, found.sd) == (
@@ -163,7 +163,7 @@ def test_no_seed_in_common_gives_nothing():
     assert (found.mean, found.count, found.method) == (None, 0, "no seed")
 
 
-def test_equal_figures_are_no_difference():
+def test_equal_values_have_no_difference():
     found = paired(by_seed([1, 2, 3]), by_seed([1, 2, 3]))
     assert (found.mean, found.low, found.high, found.p, found.method) == (0, 0, 0, 1, "equal")
 
@@ -256,27 +256,27 @@ def shifted():
     return simulated(shift=1.0)
 
 
-def test_ninety_five_of_a_hundred_intervals_of_a_mean_hold_it():
+def test_coverage_of_the_interval_of_a_mean():
     draws = np.random.default_rng(4).normal(3.0, size=(DRAWS, SEEDS))
     assert near(np.mean([i.low <= 3 <= i.high for i in map(interval, draws)]), 0.95, DRAWS)
 
 
-def test_ninety_five_of_a_hundred_intervals_of_a_difference_hold_it(shifted):
+def test_coverage_of_the_interval_of_a_difference(shifted):
     assert near(np.mean([d.low <= 1 <= d.high for d in shifted]), 0.95, DRAWS)
 
 
-def test_the_effect_is_right_on_average(shifted):
+def test_the_effect_size_is_unbiased(shifted):
     """Uncorrected it is 25 % too large at 5 seeds."""
     effects = np.array([d.effect for d in shifted])
     error = effects.std() / math.sqrt(DRAWS)
     assert abs(effects.mean() - 1) <= 3 * error and effects.mean() / hedges(SEEDS) - 1 > 3 * error
 
 
-def test_five_of_a_hundred_studies_of_nothing_raise_an_alarm():
+def test_false_positive_rate_of_the_t_test():
     assert near(np.mean([d.p <= 0.05 for d in simulated(shift=0.0, seed=5)]), 0.05, DRAWS)
 
 
-def test_a_family_of_nothing_raises_an_alarm_in_five_of_a_hundred_studies_under_holm():
+def test_false_positive_rate_of_a_family_under_holm():
     """Six variants share their baseline. Uncorrected, about one study in six raises one."""
     draws, rng = 1000, np.random.default_rng(6)
     ps = []
@@ -287,7 +287,7 @@ def test_a_family_of_nothing_raises_an_alarm_in_five_of_a_hundred_studies_under_
     assert np.mean([min(row) <= 0.05 for row in ps]) > 0.12
 
 
-def test_a_difference_as_large_as_the_margin_is_called_equal_in_five_of_a_hundred_studies(shifted):
+def test_false_positive_rate_of_equivalence(shifted):
     """At most: 5 seeds with a margin of one sd rarely call anything equal. With four sd they do so
     as often as they may.
     """
@@ -298,7 +298,7 @@ def test_a_difference_as_large_as_the_margin_is_called_equal_in_five_of_a_hundre
 
 
 @pytest.mark.parametrize("law", ["normal", "uniform"])
-def test_bootstrap_intervals_of_twenty_seeds_hold_the_difference(law):
+def test_coverage_of_bootstrap_intervals(law):
     draws, rng = 500, np.random.default_rng(8)
     drawn = (
         rng.normal(size=(draws, 20)) if law == "normal" else rng.uniform(-1, 1, size=(draws, 20))
@@ -311,7 +311,7 @@ def test_bootstrap_intervals_of_twenty_seeds_hold_the_difference(law):
 # Curves.
 
 
-def test_a_band_by_eye():
+def test_an_example_band():
     found = band({1: ([10, 20, 30], [4.0, 3.0, 2.0]), 2: ([10, 20, 30], [6.0, 3.0, 4.0])})
     assert (found.steps, found.mean, found.count) == ([10, 20, 30], [5, 3, 3], 2)
     assert found.low[1] == found.high[1] == 3

@@ -66,7 +66,7 @@ def test_only_what_is_worse_by_more_than_the_margin_is_stopped():
     assert stop.applied(found) == found and stop.decided(results(rule=None)) == {}
 
 
-def test_the_higher_the_better_turns_it_round():
+def test_stopping_with_a_metric_where_higher_is_better():
     whole = results(metric="val/accuracy", margin=0.1)
     shares = [
         replace(o, facts={**o.facts, "val/accuracy": o.facts["val/loss"] - 2})
@@ -81,7 +81,7 @@ def test_the_higher_the_better_turns_it_round():
 
 
 @pytest.mark.parametrize("true", [0.0, 0.1])
-def test_one_that_is_no_worse_than_the_margin_is_stopped_in_at_most_alpha_of_studies(true):
+def test_false_positive_rate_of_stopping_is_at_most_alpha(true):
     """1,000 studies of 8 seeds, all looks, at no difference and at one as large as the margin.
     Three standard errors: 2 %.
     """
@@ -145,13 +145,13 @@ def test_nothing_is_decided_before_the_seeds_are_over():
         assert ("k2s3" in held) == (missing == 0)
 
 
-def test_what_a_claim_names_is_asked_to_the_end():
+def test_variants_of_a_claim_are_not_stopped():
     claim = {"paper": "", "expect": {"variant": "placement=post", "is": "worse"}}
     found = stop.applied(results(claim=claim))
     assert found.stopped == {} and content(found).claim.outcome == "held"
 
 
-def test_a_run_that_diverged_is_no_figure():
+def test_diverged_runs_are_not_values_of_the_stopping_test():
     """Without two figures there is no t; with two of four seeds there is, one look later."""
     whole = results()
     lost = [diverged(1, o.seed) if o.variant == 1 and o.seed < 2 else o for o in whole.outcomes]
@@ -160,7 +160,7 @@ def test_a_run_that_diverged_is_no_figure():
     assert stop.decided(replace(whole, outcomes=gone)) == {}
 
 
-def test_a_stopped_variant_is_no_test_and_leaves_the_family_as_large():
+def test_a_stopped_variant_is_not_tested_but_counts_in_the_family():
     """Others are corrected as if it had not passed, and it is neither better nor equal, however its
     runs lie.
     """
@@ -180,7 +180,7 @@ def test_a_stopped_variant_is_no_test_and_leaves_the_family_as_large():
     )
 
 
-def test_it_is_marked_in_all_forms(tmp_path, capsys, monkeypatch):
+def test_stopped_variants_are_marked_in_all_forms(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     folder = write(results(), tmp_path)
     report(folder)
@@ -245,7 +245,7 @@ def test_the_loop_leaves_out_what_is_stopped():
         ),
     ],
 )
-def test_rules_that_cannot_be_kept(more, fault):
+def test_invalid_stopping_rules_are_refused(more, fault):
     node = {"factors": {"placement": ["post"]}, "baseline": {"placement": "pre"}} | more
     found = messages(study_node.faults(node))
     assert len(found) == 1 and found[0].startswith(fault), found

@@ -83,7 +83,7 @@ def copy(done, tmp_path) -> Path:
     return Path(shutil.copytree(done, tmp_path / "home"))
 
 
-def test_all_runs_are_there_once(done):
+def test_every_run_is_trained_once(done):
     plan = json.loads((done / STUDY / "plan.json").read_text())
     assert {run["key"] for run in plan["runs"]} == finals(done).keys() and len(finals(done)) == 4
     assert set(begun(done).values()) == {1}
@@ -97,20 +97,20 @@ def test_a_key_that_reads_as_a_number_names_its_directory(key):
 
 def test_finished_runs_are_not_repeated_and_seeds_are_added(copy):
     before = finals(copy)
-    assert "4 runs, of which 4 are done already" in ask(copy)
-    assert "6 runs, of which 4 are done already" in ask(copy, "study.seeds=3")
+    assert "4 runs, 4 of them done already" in ask(copy)
+    assert "6 runs, 4 of them done already" in ask(copy, "study.seeds=3")
     after = finals(copy)
     assert len(after) == 6 and before.items() <= after.items() and set(begun(copy).values()) == {1}
 
 
-def test_another_study_takes_the_runs_that_it_shares(copy):
+def test_shared_runs_are_reused_by_another_study(copy):
     said = ask(copy, "study.name=other", "study.factors={placement:[output]}", "study.seeds=1")
-    assert "2 runs, of which 1 are done already" in said
+    assert "2 runs, 1 of them done already" in said
     assert len(finals(copy)) == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(done, tmp_path, number):
+def test_an_interrupted_study_has_the_same_results(done, tmp_path, number):
     """Killed within a run, it goes on with that run's checkpoint; what it reports is the same to
     the last digit.
     """
@@ -130,7 +130,7 @@ def test_a_run_that_was_killed_between_its_last_step_and_its_summary_is_finished
     before, (killed, *_) = finals(copy), sorted(runs(copy))
     for file in ("summary.json", "ended.json"):
         (killed / file).unlink(missing_ok=True)
-    assert "4 runs, of which 3 are done already" in ask(copy)
+    assert "4 runs, 3 of them done already" in ask(copy)
     assert finals(copy) == before and begun(copy) == {
         run.name: 1 + (run == killed) for run in runs(copy)
     }
@@ -175,7 +175,7 @@ def test_two_workers_never_do_the_same_run(done, tmp_path):
     assert finals(tmp_path) == finals(done) and set(begun(tmp_path).values()) == {1}
 
 
-def test_looking_at_a_run_does_not_keep_others_from_it(tmp_path):
+def test_checking_a_lock_does_not_lock_out_others(tmp_path):
     """Whether a run is held is asked by trying its lock: that must not look like a hold."""
     with claim(tmp_path) as mine, claim(tmp_path) as second:
         assert mine and not second and claimed(tmp_path)
@@ -187,7 +187,7 @@ def test_looking_at_a_run_does_not_keep_others_from_it(tmp_path):
             assert mine
 
 
-def test_a_run_that_diverges_is_told_with_its_step_and_not_repeated(copy):
+def test_a_diverged_run_is_reported_with_its_step_and_not_repeated(copy):
     wild = [
         "study.name=wild",
         "study.factors={optim.lr:[1e18]}",
@@ -198,10 +198,10 @@ def test_a_run_that_diverges_is_told_with_its_step_and_not_repeated(copy):
     assert "optim.lr=1e+18 seed 0: diverged at " in said
     ended = [json.loads(p.read_text()) for p in (copy / "outputs" / "runs").glob("*/ended.json")]
     assert [one["code"] for one in ended] == [3] and ended[0]["step"] >= 1
-    assert "2 runs, of which 2 are done already" in ask(copy, *wild)
+    assert "2 runs, 2 of them done already" in ask(copy, *wild)
 
 
-def test_a_metric_that_runs_do_not_have_is_told_with_those_they_have(copy):
+def test_a_metric_that_runs_do_not_have_is_refused_with_the_known_ones(copy):
     said = ask(copy, "study.metric=val/bleu", "study.seeds=3", code=2)
     assert (
         "study.metric: no metric of the runs is called 'val/bleu'." in said and "val/loss" in said
@@ -244,6 +244,6 @@ def test_a_metric_that_runs_do_not_have_is_told_with_those_they_have(copy):
         (["study.max_runs=3"], "study.max_runs: must hold the runs of the design; got 3"),
     ],
 )
-def test_bad_questions_write_nothing(tmp_path, words, fault):
+def test_refused_studies_write_nothing(tmp_path, words, fault):
     said = ask(tmp_path, *words, code=2)
     assert said.startswith(fault) and not (tmp_path / "outputs").exists(), said

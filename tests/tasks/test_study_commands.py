@@ -76,7 +76,7 @@ def data(capsys, *words):
     return json.loads(out)
 
 
-def test_a_study_that_is_done(capsys, home):
+def test_status_of_a_finished_study(capsys, home):
     found = data(capsys, "status", "norm_placement")
     assert found["counts"]["finished"] == 4
     assert (found["go_on"], found["retry"]) == (None, None)
@@ -88,7 +88,7 @@ def test_a_study_that_is_done(capsys, home):
     assert "4 of 4 runs finished" in output(capsys, "status", "norm_placement")[1]
 
 
-def test_every_way_in_which_a_run_may_not_be_finished(capsys, home, pool):
+def test_status_of_unfinished_runs(capsys, home, pool):
     stopped, ran, lost, burst = pool.values()
     for run in pool.values():
         (run / "summary.json").unlink()
@@ -118,7 +118,7 @@ def test_every_way_in_which_a_run_may_not_be_finished(capsys, home, pool):
     assert data(capsys, "status", "norm_placement")["counts"]["open"] == 1
 
 
-def test_what_to_type_goes_on_with_the_same_study(capsys, home, pool):
+def test_the_proposed_command_continues_the_same_study(capsys, home, pool):
     (pool["baseline", 0] / "summary.json").unlink()
     typed = shlex.split(data(capsys, "status", "norm_placement")["go_on"])
     assert typed[:2] == ["python", "train.py"]
@@ -132,7 +132,7 @@ def test_what_to_type_goes_on_with_the_same_study(capsys, home, pool):
     )
 
 
-def test_words_that_are_typed():
+def test_the_command_of_overrides():
     assert (
         command(["study=a", "++b.c=1", "++d={e: [1, 2]}", "~f"])
         == "python train.py study=a b.c=1 'd={e: [1, 2]}' '~f'"
@@ -173,7 +173,7 @@ def test_a_report_that_cannot_be_written_is_no_success(capsys, home, monkeypatch
 
 
 @pytest.mark.parametrize("word", ["status", "report"])
-def test_studies_that_are_none(capsys, home, word):
+def test_unknown_studies_are_refused(capsys, home, word):
     answer = fault(capsys, word, "norm_plcement")
     assert (
         answer == "norm_plcement: no study is called so. Did you mean 'norm_placement'? Known:"
@@ -238,7 +238,7 @@ def test_a_duplicate_run_begins_a_new_group_with_identical_values(capsys, pool):
     )
 
 
-def test_a_run_that_diverged_is_named_and_not_averaged(capsys, pool):
+def test_a_diverged_run_is_reported_and_not_averaged(capsys, pool):
     (pool["placement=post", 1] / "summary.json").unlink()
     (pool["placement=post", 1] / "ended.json").write_text(
         f'{{"code": {NONFINITE}, "text": "x", "step": 3}}'
@@ -252,7 +252,7 @@ def test_a_run_that_diverged_is_named_and_not_averaged(capsys, pool):
     )
 
 
-def test_other_data_and_fewer_steps_are_remarked(capsys, pool):
+def test_notes_on_other_data_and_fewer_steps(capsys, pool):
     path = pool["placement=post", 1] / "summary.json"
     path.write_text(
         json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0", "steps": 4})
@@ -278,7 +278,7 @@ def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
     assert found["groups"][1]["name"] == "data.path=elsewhere.txt"
 
 
-def test_comparisons_that_cannot_be_made(capsys, pool):
+def test_impossible_comparisons_are_refused(capsys, pool):
     one, other, *_ = pool.values()
     assert fault(capsys, "compare", one).startswith(
         "compare: takes two runs or more; got outputs/runs/"

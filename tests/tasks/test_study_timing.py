@@ -28,7 +28,7 @@ def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
     )
 
 
-def test_the_steps_that_are_measured_are_those_of_a_run(config, monkeypatch):
+def test_measured_steps_equal_those_of_a_run(config, monkeypatch):
     """Each moves the weights, and its gradient is that of the mean over all of its tokens."""
     norms, create = [], OPTIMIZERS.create
 
@@ -54,9 +54,7 @@ def test_the_steps_that_are_measured_are_those_of_a_run(config, monkeypatch):
     assert whole == pytest.approx(halves, rel=1e-4)
 
 
-def test_a_cold_process_and_a_busy_machine_make_no_variant_slower_than_another(
-    tmp_path, monkeypatch
-):
+def test_warm_up_and_load_affect_all_variants_equally(tmp_path, monkeypatch):
     """The first model of a process takes three times as long, and the machine is busier with every
     one that is measured.
     """

@@ -63,8 +63,8 @@ class Design:
 
 
 NO_STOP_OF_AVERAGES = (
-    "averages effects over combinations at every seed, of which one that is stopped would take its"
-    " seeds from all"
+    "averages effects over combinations at every seed, so a stopped variant would remove its seeds"
+    " from all effects"
 )
 DESIGNS = Registry("design", base=Design, group="study.design")
 
@@ -213,7 +213,7 @@ class FractionalDesign(Design):
                 f" {len(factors[several[0]].levels)}"
             )
         if len(factors) < 3:
-            return f"needs at least 3 factors, of which a fraction can be taken; got {len(factors)}"
+            return f"needs at least 3 factors; got {len(factors)}"
         if any(factor.when for factor in factors.values()):
             return "needs factors without conditions: a fraction counts on all its combinations"
         return None

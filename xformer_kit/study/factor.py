@@ -20,7 +20,7 @@ from typing import Any
 from xformer_kit.registry import Context, Fault, choices, shown
 from xformer_kit.registry.command_lines import quoted
 from xformer_kit.study.nodes import Node
-from xformer_kit.study.range import SETTINGS, Range
+from xformer_kit.study.range import SETTINGS, FactorRange
 
 Levels = dict[str, str]  # factor -> label of its level
 BASELINE = "baseline"  # label of a baseline level that is a mapping of overrides
@@ -38,7 +38,7 @@ class Factor:
     levels: Mapping[str, Node]  # label -> overrides, including the baseline
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # numbers that a search draws; then `levels` has only the baseline
-    interval: Range | None = None
+    interval: FactorRange | None = None
 
     @property
     def others(self) -> list[str]:
@@ -153,7 +153,7 @@ def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Ite
             fix=f"Add {name}: with the level that the others are compared with.",
         )
     elif interval and not wrong:
-        between, value = Range(**levels), base[name]
+        between, value = FactorRange(**levels), base[name]
         if between.contains(value):
             label = text(value)
             found[name] = Factor(name, label, {label: {name: value}}, {}, between)
@@ -232,7 +232,7 @@ def _conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
                 others = ", ".join(one for one in found if one != name) or "none"
                 yield Fault(
                     f"{path}.{other}",
-                    f"must be another factor of the study, of which there are {others}",
+                    f"must be another factor of the study: {others}",
                     fix=f"Add {other} to study.factors, or leave the condition out.",
                 )
                 continue

@@ -18,7 +18,7 @@ MAX_POINTS = 10_000  # larger spaces are not enumerated
 
 @SETTINGS.register("interval")
 @dataclass(frozen=True)
-class Range:
+class FactorRange:
     """Numbers from `low` to `high`, both included; integers if both ends and the step are."""
 
     low: float

@@ -11,19 +11,19 @@ from tasks.logging import summary
 from tasks.run.exit_codes import PRUNED, Pruned
 from tasks.study import state
 from tasks.study.storage import trial_of
-from tests.tasks.search.played_study import PlayedStudy
+from tests.tasks.search.simulated_study import SimulatedStudy
 
 
 def test_a_trial_worse_than_the_median_ends_and_is_marked_as_pruned(home, config):
     """The others had 1.0 at step 10; the median is 1.0, so 0.9 goes on and 1.1 does not."""
-    world = PlayedStudy(config, design={"trials": 6, "confirm": 0, "whole": 2})
-    world.train = lambda runs: [play(world, run, 1.0) for run in runs] and 0
-    world.most = 2
+    simulated = SimulatedStudy(config, design={"trials": 6, "confirm": 0, "whole": 2})
+    simulated.train = lambda runs: [play(simulated, run, 1.0) for run in runs] and 0
+    simulated.most = 2
     with ExitStack() as held:
         for _ in range(2):
-            world.train(world.search.take(held, 1))
-            world.search.tell()
-        good, bad = world.search.take(held, 2)
+            simulated.train(simulated.search.take(held, 1))
+            simulated.search.tell()
+        good, bad = simulated.search.take(held, 2)
         for run, loss, ends in ((good, 0.9, False), (bad, 1.1, True)):
             report_to = report_to_of(run)
             saved = []
@@ -43,12 +43,12 @@ def test_a_trial_worse_than_the_median_ends_and_is_marked_as_pruned(home, config
             assert trial_of(report_to).storage.get_trial(report_to["id"]).intermediate_values == {
                 10: loss
             }
-        where = world.search.plan.directory(bad)
+        where = simulated.search.plan.directory(bad)
         summary.write(
             {"code": PRUNED, "text": "Ended early at step 10.", "step": 10}, where / summary.ENDED
         )
-        world.search.tell()
-    assert [p["status"] for p in world.search.facts()["points"]] == [
+        simulated.search.tell()
+    assert [p["status"] for p in simulated.search.facts()["points"]] == [
         "finished",
         "finished",
         "running",
@@ -64,8 +64,8 @@ def report_to_of(run):
     return OverridesParser.create().parse_override(run.report_to).value()
 
 
-def play(world, run, loss):
-    where = world.search.plan.directory(run)
+def play(simulated, run, loss):
+    where = simulated.search.plan.directory(run)
     (where / "metrics.csv").write_text(f"step,val/loss\n10,{loss}\n20,{loss}\n30,{loss}\n")
     summary.write({"val/loss": loss, "steps": 30}, where / "summary.json")
     return True

@@ -10,32 +10,32 @@ import pytest
 from tasks.logging import summary
 from tasks.study.search import run_search
 from tests.messages import messages
-from tests.tasks.search.played_study import NODE, STOPPED, PlayedStudy
+from tests.tasks.search.simulated_study import NODE, STOPPED, SimulatedStudy
 from xformer_kit.config import check
 from xformer_kit.registry import ConfigError
 
 
 def test_a_search_tries_its_trials_and_confirms_the_best(home, config):
-    world = PlayedStudy(config)
-    assert world.go() == 0
+    simulated = SimulatedStudy(config)
+    assert simulated.go() == 0
     plan = json.loads(Path("outputs/studies/small/plan.json").read_text())
     points = plan["search"]["points"]
     assert len(points) == 12 and points[0]["label"] == "baseline"
     best = sorted(points[1:], key=lambda p: p["value"])[:3]
     assert plan["search"]["confirmed"] == [p["label"] for p in best]
-    assert len(plan["runs"]) == len(world.trained) == len(set(world.trained)) == 12 + 4 * 2
+    assert len(plan["runs"]) == len(simulated.trained) == len(set(simulated.trained)) == 12 + 4 * 2
     assert min(p["value"] for p in points) < points[0]["value"]
-    world.search = world.begin()
-    assert world.go() == 0 and len(world.trained) == 20  # nothing is run again
+    simulated.search = simulated.begin()
+    assert simulated.go() == 0 and len(simulated.trained) == 20  # nothing is run again
 
 
 def test_a_stopped_search_continues_with_the_same_trials(home, config):
     design = {"trials": 9, "confirm": 1}
-    world = PlayedStudy(config, design=design)
-    world.go()
-    points = world.points
+    simulated = SimulatedStudy(config, design=design)
+    simulated.go()
+    points = simulated.points
     shutil.rmtree("outputs")
-    other = PlayedStudy(config, design=design)
+    other = SimulatedStudy(config, design=design)
     for other.most in (1, 5, 8):
         assert other.go() == STOPPED
         other.search = other.begin()
@@ -43,7 +43,7 @@ def test_a_stopped_search_continues_with_the_same_trials(home, config):
     assert other.go() == 0
     assert (
         other.points == points
-        and other.trained == world.trained
+        and other.trained == simulated.trained
         and len(set(other.trained)) == 9 + 2 * 2
     )
 
@@ -56,13 +56,14 @@ def test_no_invalid_model_is_run(home, config):
     proposed = {}
     for sampler, trials in (("random", 36), ("tpe", 24)):
         design = {"trials": trials, "confirm": 0, "sampler": sampler}
-        world = PlayedStudy(config, name=sampler, factors=hard, design=design, seeds=1)
-        assert world.go() == 0
-        found, facts = world.search.proposals.all(), world.search.facts()
+        simulated = SimulatedStudy(config, name=sampler, factors=hard, design=design, seeds=1)
+        assert simulated.go() == 0
+        found, facts = simulated.search.proposals.all(), simulated.search.facts()
         keys = {point["key"] for point in facts["points"]}
-        assert len(world.points) == len(keys) == trials
+        assert len(simulated.points) == len(keys) == trials
         assert all(
-            messages(check(world.configs[key], data=False)) == [] for key in [*keys, *world.trained]
+            messages(check(simulated.configs[key], data=False)) == []
+            for key in [*keys, *simulated.trained]
         )
         assert (
             facts["refused"]
@@ -79,12 +80,12 @@ def test_no_invalid_model_is_run(home, config):
 def test_a_small_space_ends_when_all_of_it_was_tried(home, config):
     """8 points; heads=5 is invalid with dim=32."""
     few = {"attn.heads": [1, 2, 5], "position": ["alibi"]}
-    world = PlayedStudy(
+    simulated = SimulatedStudy(
         config, factors=few, baseline={"attn.heads": 4, "position": "rotary"}, design={"confirm": 0}
     )
-    assert world.go() == 0
-    facts = world.search.facts()
-    assert len(world.points) == 6 and facts["refused"] >= 2
+    assert simulated.go() == 0
+    facts = simulated.search.facts()
+    assert len(simulated.points) == 6 and facts["refused"] >= 2
     assert facts["end"] == "All 8 points of the space were tried or refused."
 
 
@@ -92,32 +93,34 @@ def test_excluded_points_are_not_tried(home, config):
     few = {"attn.heads": [1, 2], "position": ["alibi"]}
     exclude = [{"attn.heads": 2, "position": "alibi"}]
     base = {"attn.heads": 4, "position": "rotary"}
-    world = PlayedStudy(config, factors=few, baseline=base, exclude=exclude, design={"confirm": 0})
-    assert world.go() == 0
-    assert len(world.points) == 5 and "attn.heads=2, position=alibi" not in {
-        p[0] for p in world.points
+    simulated = SimulatedStudy(
+        config, factors=few, baseline=base, exclude=exclude, design={"confirm": 0}
+    )
+    assert simulated.go() == 0
+    assert len(simulated.points) == 5 and "attn.heads=2, position=alibi" not in {
+        p[0] for p in simulated.points
     }
 
 
 def test_failed_and_diverged_runs_are_recorded_and_tried_again_on_request(home, config):
-    world = PlayedStudy(config, design={"trials": 3, "confirm": 0})
+    simulated = SimulatedStudy(config, design={"trials": 3, "confirm": 0})
 
     def broken(runs):
         for run in runs:
-            code = {0: 3, 1: 1}[len(world.trained) % 2]
-            world.trained.append(run.key)
+            code = {0: 3, 1: 1}[len(simulated.trained) % 2]
+            simulated.trained.append(run.key)
             summary.write(
                 {"code": code, "text": "It broke.", "step": 7},
-                world.search.plan.directory(run) / summary.ENDED,
+                simulated.search.plan.directory(run) / summary.ENDED,
             )
         return 0
 
-    run_search(world.search, 1, broken, lambda: None)
-    assert [p[1] for p in world.points] == ["diverged", "failed", "diverged"]
-    before = list(world.trained)
-    world.node["retry"], world.trained, world.search = True, [], world.begin()
-    assert world.go() == 0
-    assert world.trained == before and [p[1] for p in world.points] == ["finished"] * 3
+    run_search(simulated.search, 1, broken, lambda: None)
+    assert [p[1] for p in simulated.points] == ["diverged", "failed", "diverged"]
+    before = list(simulated.trained)
+    simulated.node["retry"], simulated.trained, simulated.search = True, [], simulated.begin()
+    assert simulated.go() == 0
+    assert simulated.trained == before and [p[1] for p in simulated.points] == ["finished"] * 3
 
 
 @pytest.mark.parametrize(
@@ -132,9 +135,9 @@ def test_failed_and_diverged_runs_are_recorded_and_tried_again_on_request(home, 
     ],
 )
 def test_a_storage_of_another_search_is_refused(home, config, change, fault):
-    PlayedStudy(config)
+    SimulatedStudy(config)
     with pytest.raises(
         ConfigError, match=rf"^study\.storage: .*search\.journal holds a search 'small' of {fault}"
     ):
-        PlayedStudy(config, **change)
-    PlayedStudy(config, design={"trials": 40})  # more trials are the same search
+        SimulatedStudy(config, **change)
+    SimulatedStudy(config, design={"trials": 40})  # more trials are the same search

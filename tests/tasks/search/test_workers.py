@@ -5,12 +5,12 @@ from contextlib import ExitStack
 import pytest
 
 from tasks.study import state
-from tests.tasks.search.played_study import PlayedStudy
+from tests.tasks.search.simulated_study import SimulatedStudy
 
 
 def test_two_workers_run_different_trials_and_take_again_one_of_a_dead_worker(home, config):
-    world = PlayedStudy(config)
-    one, two = world.search, world.begin()
+    simulated = SimulatedStudy(config)
+    one, two = simulated.search, simulated.begin()
     held, dead = ExitStack(), ExitStack()
     mine = [run.key for run in one.take(held, 2)]
     theirs = two.take(dead, 1)
@@ -21,7 +21,7 @@ def test_two_workers_run_different_trials_and_take_again_one_of_a_dead_worker(ho
     assert [run.key for run in again] == [theirs[0].key] and len(one.trials()) == 4
     with state.claim(one.plan.directory(theirs[0])) as training, ExitStack() as third:
         assert (
-            training and world.begin().take(third, 9)[0].key != theirs[0].key
+            training and simulated.begin().take(third, 9)[0].key != theirs[0].key
         )  # the parent died, the run still trains
     held.close()
 
@@ -29,38 +29,38 @@ def test_two_workers_run_different_trials_and_take_again_one_of_a_dead_worker(ho
 @pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
 def test_two_workers_may_record_one_trial_at_the_same_time(home, config, monkeypatch, storage):
     """One worker records the trial while the other is recording it: no error, and one record."""
-    world = PlayedStudy(config, storage=storage)
-    one, two = world.search, world.begin()
+    simulated = SimulatedStudy(config, storage=storage)
+    one, two = simulated.search, simulated.begin()
     with ExitStack() as held:
-        world.train(one.take(held, 1))
+        simulated.train(one.take(held, 1))
     monkeypatch.setattr(two.study.sampler, "after_trial", lambda *_: one.tell())
     two.tell()
-    assert [status for _, status, _ in world.points] == ["finished"] and one.proposals.all()[
+    assert [status for _, status, _ in simulated.points] == ["finished"] and one.proposals.all()[
         0
     ].value is not None
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
 def test_the_count_of_trials_holds_with_several_workers(home, config, storage):
-    world = PlayedStudy(config, design={"trials": 4}, storage=storage)
+    simulated = SimulatedStudy(config, design={"trials": 4}, storage=storage)
     with ExitStack() as held:
-        assert len(world.search.take(held, 3)) == 3
-        assert len(world.begin().take(held, 3)) == 1
-        assert world.begin().take(held, 3) == []
+        assert len(simulated.search.take(held, 3)) == 3
+        assert len(simulated.begin().take(held, 3)) == 1
+        assert simulated.begin().take(held, 3) == []
 
 
 def test_a_proposal_of_a_killed_worker_is_taken_by_the_next(home, config):
-    world, there = (
-        PlayedStudy(config),
-        PlayedStudy(config, name="uninterrupted", runs="outputs/others"),
+    simulated, there = (
+        SimulatedStudy(config),
+        SimulatedStudy(config, name="uninterrupted", runs="outputs/others"),
     )
-    asked = world.search.proposals
-    world.search.study.enqueue_trial(
+    asked = simulated.search.proposals
+    simulated.search.study.enqueue_trial(
         {"optim.lr": 1e-3, "model.dim": 32, "attn.heads": "4", "position": "rotary"}
     )
     asked.study.ask()  # and is killed
     with ExitStack() as held:
-        runs = world.begin().take(held, 3)
+        runs = simulated.begin().take(held, 3)
         assert [run.variant.label for run in runs] == [
             run.variant.label for run in there.search.take(held, 3)
         ]

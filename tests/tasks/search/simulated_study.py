@@ -31,7 +31,7 @@ NODE = {
 STOPPED = 143
 
 
-class PlayedStudy:
+class SimulatedStudy:
     """A study whose runs are not trained: their loss is a formula. Every config is checked."""
 
     def __init__(self, config, **changes):

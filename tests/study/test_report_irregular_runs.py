@@ -26,7 +26,7 @@ def test_samples_are_of_a_seed_that_all_variants_have():
     ]
 
 
-def test_a_partial_study_begins_with_that_sentence():
+def test_a_partial_report_begins_with_a_warning():
     report = content(partial())
     assert (
         report.partial
@@ -64,7 +64,7 @@ def test_runs_that_ended_early_are_listed():
     ]
 
 
-def test_notes_name_other_data_or_kernels():
+def test_notes_on_different_data_and_kernels():
     results = plain_study()
     changed_ = replace(
         results.outcomes[1],

@@ -16,7 +16,7 @@ def composed(words: list[str]):
     return {"words": words, "seed": 0}, []
 
 
-def test_a_metric_must_say_which_way_is_better():
+def test_a_metric_needs_a_known_direction():
     assert (
         messages(study_node.faults(NODE))
         == []
@@ -31,14 +31,14 @@ def test_a_metric_must_say_which_way_is_better():
 
 
 @pytest.mark.parametrize(("name", "way"), study_node.EXAMPLES.items())
-def test_what_must_be_a_mapping_is_shown_one(name, way):
+def test_a_value_that_must_be_a_mapping_is_refused_with_an_example(name, way):
     assert isinstance(yaml.safe_load(way), dict)
     assert messages(study_node.faults({**NODE, name: True})) == [
         f"study.{name}: must be a mapping or null; got true. Try study.{name}='{way}'."
     ]
 
 
-def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
+def test_direction_of_a_user_metric():
     assert (
         messages(study_node.faults({**NODE, "metric": "val/surprise", "higher_is_better": False}))
         == []
@@ -55,7 +55,7 @@ def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
     )
 
 
-def test_a_further_metric_is_another_one():
+def test_secondary_metrics_are_distinct():
     assert (
         messages(
             study_node.faults(
@@ -70,7 +70,7 @@ def test_a_further_metric_is_another_one():
     ]
 
 
-def test_what_a_line_asks_replaces_what_the_file_asks():
+def test_the_command_line_replaces_values_of_the_file():
     """Hydra alone would lay the line's mapping over the file's; `+` does."""
     line = ["study=norm_placement", "study.claim=null"]
     asked = preflight([*line, "study.factors={norm: [layer]}", "study.baseline={norm: rms}"]).study
@@ -84,7 +84,7 @@ def test_what_a_line_asks_replaces_what_the_file_asks():
 
 
 @pytest.mark.parametrize("way", ["equal", "no_worse"])
-def test_a_claim_of_what_is_shown_within_a_margin_needs_one(way):
+def test_claims_of_equal_and_no_worse_need_a_margin(way):
     def of(**margin):
         claim = {"paper": "x", "expect": [{"variant": "placement=post", "is": way}]}
         return variants(study_node.complete({**NODE, "claim": claim, **margin}, "asked"), composed)

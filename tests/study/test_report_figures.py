@@ -13,7 +13,7 @@ PHONE = 390 - 2 * 16  # pixels between the margins of a page on a phone
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ticks_of_pictures_are_exact(kind):
+def test_ticks_of_figures_are_exact(kind):
     for picture in report_of(KINDS[kind]()).figures:
         with picture.drawn() as figure:
             assert_ticks_are_exact(figure, ["optimizer step", "trial"])
@@ -68,7 +68,7 @@ ALL = KINDS | {"ladder": ladder, "long names": long_names}
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_nothing_of_a_picture_is_beyond_its_rim(kind):
+def test_no_part_of_a_figure_is_cut_off(kind):
     def within(figure):
         figure.draw_without_rendering()
         box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
