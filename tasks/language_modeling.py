@@ -52,7 +52,8 @@ class LanguageModelingTask(EvaluatedTask):
         if "labels" in windows[0]:
             return self._labelled_sample([windows[i] for i in range(min(BATCH_SIZE, len(windows)))])
         tokens = torch.as_tensor(windows[0]["tokens"])[:PROMPT_TOKENS]
-        prompt, max_new_tokens = fit_prompt(tokens, self.model.max_seq_len)  # type: ignore[arg-type]
+        max_seq_len: Any = self.model.max_seq_len
+        prompt, max_new_tokens = fit_prompt(tokens, max_seq_len)
         prompt_ids = prompt.tolist()
         if not max_new_tokens:
             return Sample(tokenizer.decode(prompt_ids), "")
