@@ -192,7 +192,7 @@ def test_what_is_not_finite_is_refused(bad):
     message = rf"^seed 2: must be finite; got {bad}\. Leave runs that diverged out\.$"
     with pytest.raises(ValueError, match=message):
         paired({1: 1.0, 2: 1.0}, {1: 1.0, 2: bad})
-    with pytest.raises(ValueError, match="no figure"):
+    with pytest.raises(ValueError, match=rf"^value 1: must be finite; got {bad}\."):
         interval([1.0, bad])
     assert (
         paired({1: 1.0, 2: 1.0}, {1: 1.0, 3: bad}).count == 1
