@@ -21,10 +21,10 @@ MAY: dict[str, set[str]] = {
     "plan": {*KINDS, "extra", "kernel", "registry"},
     "model.generation_cache": GROUND | {"model.cache"},
     "model.block": GROUND | {"attention", "extra", "placement", "model.cache", "model.report"},
-    "model.stack_cache": GROUND | {"model.block", "model.cache", "model.generation_cache"},
     "model.stack": GROUND
     | {"extra", "kernel", "placement", "position"}
-    | {"model.block", "model.generation_cache", "model.report", "model.stack_cache"},
+    | {"model.block", "model.generation_cache", "model.report"},
+    "model.stack_cache": {"model.block", "model.cache", "model.generation_cache", "model.stack"},
     "zoo": GROUND | {*KINDS, "kernel", "model.cache"},  # imported by the registry on demand only
     "model.compiling": {"model.stack"},
     "model.head": {"model.loss", "model.fused_projections"},

@@ -73,6 +73,36 @@ def tasks_unit(name: str) -> str:
     return components[0] if components[0] in TASKS_MAY else "modules"
 
 
+def registries() -> set[str]:
+    """The names of all registries."""
+    return {
+        node.targets[0].id
+        for path in ROOT.glob("xformer_kit/**/*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) == "Registry"
+        and isinstance(node.targets[0], ast.Name)
+    }
+
+
+def reads(source: str) -> set[str]:
+    """The names that code uses, but for `X.register`."""
+    tree = ast.parse(source)
+    registering = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "register"
+    }
+    return {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Load)
+        and id(node) not in registering
+    }
+
+
 LIBRARY = of("xformer_kit/**/*.py")
 TASKS = of("tasks/**/*.py")
 

@@ -2,6 +2,7 @@
 components.
 """
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from tests.allowed_imports import HEAVY, KINDS, MAY, TASKS_MAY
-from tests.found_imports import LIBRARY, ROOT, TASKS, cycle, faults, task_faults, unit
+from tests.found_imports import (
+    LIBRARY,
+    ROOT,
+    TASKS,
+    cycle,
+    faults,
+    reads,
+    registries,
+    task_faults,
+    unit,
+)
 
 
 def test_every_file_and_folder_is_in_the_table():
@@ -63,6 +74,33 @@ def test_every_folder_of_tasks_is_in_the_table():
 def test_the_kinds_of_a_block_do_not_import_each_other():
     for kind in KINDS:
         assert not MAY[kind] & set(KINDS)
+
+
+def test_what_a_model_is_made_of_reads_no_registry():
+    """Attentions, networks and the like only register themselves; the plan reads the registries."""
+    folders = ("attention", "position", "norm", "placement", "ffn", "extra", "zoo", "model")
+    files = [path for folder in folders for path in (ROOT / "xformer_kit" / folder).rglob("*.py")]
+    found = registries()
+    assert {"ATTENTIONS", "SCORES", "QK_NORMS", "EXPERTS", "MASKS", "INITS"} <= found
+    assert {
+        f"{path.relative_to(ROOT)} reads {name}"
+        for path in files
+        if path.name != "build.py"
+        for name in found & reads(path.read_text())
+    } == set()
+
+
+def test_the_files_of_a_model_import_no_registry():
+    names = registries() | {"Registry"}
+    imported = {
+        f"{path.name} imports {alias.name}"
+        for path in (ROOT / "xformer_kit/model").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if path.name != "build.py" and alias.name in names
+    }
+    assert imported == {"init.py imports Registry"}
 
 
 def test_files_have_no_cycle():

@@ -7,7 +7,7 @@ import pytest
 from tasks.cli import main
 from tasks.cli.diff import words
 from xformer_kit import compose
-from xformer_kit.inspect.diff import Tensors, diff
+from xformer_kit.inspect.diff import MISSING, Tensors, diff
 from xformer_kit.model.build import build_model
 
 SMALL = [
@@ -49,13 +49,57 @@ def test_what_one_of_two_has_alone():
     assert [name for name, *_ in found.values] == [
         "model.layers",
         "position",
-    ]  # whose options follow from its name
+    ]  # whose options are defaults of its name
     alone = {tensors.name: tensors.other for tensors in found.tensors}
     assert alone["decoder.position.base.weight"] == (16, 8)
     assert alone["decoder.2.attn.q.weight"] == (8, 8)
     assert all(tensors.one is None for tensors in found.tensors)
     assert ("decoder.0-1.attn", "sdpa", None) in found.kernels
     assert found.shared == found.costs[0].one
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "values"),
+    [
+        (
+            "position=rotary position.theta=5000 position.fraction=1.0",
+            "position=alibi",
+            [("position", "rotary", "alibi"), ("position.theta", 5000, MISSING)],
+        ),
+        # Components inside a component.
+        (
+            "position=alibi",
+            "position=rotary position.scaling=yarn position.scaling.factor=8",
+            [
+                ("position", "alibi", "rotary"),
+                ("position.scaling", MISSING, "yarn"),
+                ("position.scaling.factor", MISSING, 8),
+            ],
+        ),
+        (
+            "attn.score.softcap=30",
+            "attn.score=sigmoid",
+            [("attn.score", "softmax", "sigmoid"), ("attn.score.softcap", 30, MISSING)],
+        ),
+        # An option of both, which is given in one of them.
+        (
+            "norm=layer norm.eps=0.1",
+            "norm=rms",
+            [("norm", "layer", "rms"), ("norm.eps", 0.1, 1e-6)],
+        ),
+        ("norm=layer norm.eps=0.1", "norm=rms norm.eps=0.1", [("norm", "layer", "rms")]),
+        (
+            "model.decoder.mask={name:sliding_window,window:7}",
+            "",
+            [
+                ("model.decoder.mask", "sliding_window", MISSING),
+                ("model.decoder.mask.window", 7, MISSING),
+            ],
+        ),
+    ],
+)
+def test_given_options_of_components_with_different_names_are_shown(one, other, values):
+    assert between(one, other).values == values
 
 
 def test_what_each_layer_has_in_its_position_is_one_line():

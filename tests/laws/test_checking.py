@@ -7,7 +7,8 @@ from breaking import MeanOverPast, registered
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFNS, MLP
-from xformer_kit.laws import LAWS, check_component, check_file
+from xformer_kit.kernel import KERNELS
+from xformer_kit.laws import LAWS, check_component, check_file, checking
 from xformer_kit.norm import NORMS
 
 
@@ -113,6 +114,80 @@ def test_a_users_file_is_caught(tmp_path):
 def test_a_users_component_that_raises_is_answered_by_a_sentence(tmp_path):
     results = judged(tmp_path, "x @ 3")
     assert "raised TypeError: " in results["causality"].sentence
+
+
+# Components that are wrong, each in its own way, and the sentence about each.
+WRONG = {
+    "ffn raising": (
+        '''
+    """x."""
+
+    def __init__(self, dim: int):
+        raise RuntimeError("the constructor")
+''',
+        "raised RuntimeError: the constructor. Seen with: ",
+    ),
+    "ffn unread": (
+        '''
+    """x."""
+
+    def __init__(self, dim: int, *, knob):
+        super().__init__()
+''',
+        "ffn 'unread': option knob has no type; annotate it, e.g. knob: int = 1.",
+    ),
+    "ffn refused": (
+        '''
+    """x."""
+
+    @classmethod
+    def check(cls, options, context):
+        yield from options.nothing.at_all
+''',
+        "raised AttributeError: 'NoneType' object has no attribute 'at_all'.",
+    ),
+    "kernel fastest": (
+        '''
+    """Zeros."""
+
+    speed = 99
+
+    def __call__(self, q, k, v, *more):
+        raise RuntimeError("the kernel")
+''',
+        "raised RuntimeError: the kernel. Seen with: ",
+    ),
+}
+BASES = {
+    "ffn": ("from xformer_kit.ffn import FFN, FFNS", "FFNS", "FFN"),
+    "kernel": ("from xformer_kit.kernel import KERNELS, Reference", "KERNELS", "Reference"),
+}
+
+
+def test_a_fault_of_a_component_is_not_one_of_another_part_of_the_file(tmp_path, monkeypatch):
+    laws = "start", "causality", "kernels"
+    monkeypatch.setattr(checking, "LAWS", {law: LAWS[law] for law in laws})
+    monkeypatch.setattr(checking, "COMPANIONS", checking.COMPANIONS[:1])
+    text = "\n".join(top for top, *_ in BASES.values())
+    for component, (body, _) in WRONG.items():
+        kind, name = component.split()
+        _, registry, base = BASES[kind]
+        text += f'\n@{registry}.register("{name}")\nclass {name.title()}({base}):{body}\n'
+    file = tmp_path / "my_components.py"
+    file.write_text(f"{text}\n{MINE.format(body='x * self.knob')}")
+    try:
+        results = check_file(str(file))
+    finally:
+        for registry in (NORMS, FFNS, KERNELS):
+            for component in [*registry.loaded.values()]:
+                if "my_components" in component.__module__:
+                    registry.forget(component.__module__)
+    of_mine = [result for result in results if result.component == "norm mine"]
+    assert [(result.law, result.verdict) for result in of_mine] == [(law, "ok") for law in laws]
+    for component, (_, sentence) in WRONG.items():
+        broken = [r for r in results if r.component == component and r.verdict == "broken"]
+        assert broken and all(r.sentence.startswith(sentence) for r in broken)
+    assert {result.component for result in results} == {"norm mine", *WRONG}
 
 
 def test_a_file_without_components_is_answered_by_a_sentence(tmp_path):

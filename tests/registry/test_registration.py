@@ -62,6 +62,34 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
     )
 
 
+def test_a_default_that_no_config_can_hold_is_refused():
+    def component(*, size: object = frozenset({3})):
+        """A hat."""
+
+    assert refused(component) == (
+        "hat 'wrong': no config can hold the default of option size, frozenset({3}). Use a number,"
+        " a text, true, false, null, or a list or mapping of those."
+    )
+
+
+def test_refused_components_are_collected_while_a_file_is_read():
+    registry = Registry("hat")
+    registry.refused = []
+    registry.register("wrong")(lambda *, size: size)
+    assert [component for component, _ in registry.refused] == ["hat wrong"]
+    assert list(registry) == []
+
+
+def test_iteration_leaves_components_out_that_are_still_found():
+    registry = Registry("hat")
+    for name in ("cap", "bowler"):
+        registry.register(name)(type(name, (), {"__doc__": "A hat."}))
+    with registry.leaving_out(["cap"]):
+        assert (list(registry), len(registry), "cap" in registry) == (["bowler"], 1, True)
+        assert registry["cap"].__name__ == "cap"
+    assert list(registry) == ["cap", "bowler"]
+
+
 def test_a_module_without_a_constructor_has_no_options():
     from torch import nn
 

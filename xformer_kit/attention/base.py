@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention.score import SCORES
 from xformer_kit.model.cache import Cache
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.registry import (
@@ -103,8 +102,7 @@ class Attention(nn.Module):
         )
         if (score := options.get("score")) is None:
             return traits
-        score = SCORES.complete(score)
-        component = SCORES[score["name"]]
+        component = score.component
         return replace(
             traits,
             score=component.describe(score),

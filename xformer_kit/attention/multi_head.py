@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.attention.gate import Gate, NoGate
-from xformer_kit.attention.qk_norm import QK_NORMS, NoQKNorm, QKNorm, make_norm
+from xformer_kit.attention.qk_norm import NoQKNorm, QKNorm, make_norm
 from xformer_kit.attention.score import Score, SoftmaxScore
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
@@ -153,9 +153,10 @@ class MultiHead(Attention):
 
     @classmethod
     def norms_with(cls, options):
-        """Whether it has norms of its block's kind."""
-        qk_norm = QK_NORMS.complete(options.get("qk_norm") or "none")["name"]
-        return qk_norm != "none" or (options.get("v_norm") or "none") != "none"
+        """Whether it has norms of the kind of its block."""
+        qk_norm = options.get("qk_norm")
+        normed = qk_norm is not None and qk_norm.component is not NoQKNorm
+        return normed or (options.get("v_norm") or "none") != "none"
 
     @classmethod
     def cannot(cls, options, context):

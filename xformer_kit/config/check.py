@@ -68,6 +68,19 @@ TOP = (
 )
 
 
+def registry_at(path: str) -> Registry | None:
+    """The registry of the component at a config path: norm, attn.score, model.decoder.cross,
+    model.encoder.variants.local.mask; None where no component stands.
+    """
+    first, *inside = path.split(".")
+    if first == "model" and len(inside) > 1 and inside[0] in STACKS:
+        inside = inside[3:] if inside[1] == "variants" else inside[1:]
+        if len(inside) == 1:
+            return KINDS.get("attn" if inside == ["cross"] else inside[0])
+    inner = ".".join(path.replace(".cross.", ".attn.").split(".")[-2:])
+    return GROUPS.get(path) or INNER.get(inner)
+
+
 def check(
     config: Node, data: bool = True, task: bool = True, composition: bool = True
 ) -> list[Fault]:

@@ -1,15 +1,14 @@
 """Checks a whole command line: every job of a sweep is checked before Hydra runs one."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked
 from xformer_kit.config.flags import parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
@@ -28,23 +27,6 @@ from xformer_kit.config.study_line import study_line
 from xformer_kit.registry import ConfigError, Fault, Faults
 
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
-
-
-@dataclass
-class CommandLine:
-    """A checked command line: what Hydra is given, and the instructions that are not Hydra's."""
-
-    argv: list[str]  # for hydra.main
-    multirun: bool = False
-    components: tuple[str, ...] = ()
-    resume: str | None = None
-    jobs: int = 1
-    study: dict[str, Any] | None = None  # the node of a study; `compose` composes its variants
-    # (config, faults) of the line followed by more words
-    compose: Callable[[list[str]], tuple[dict[str, Any], list[Fault]]] | None = None
-    # the words of a run of the study, as Hydra is given them
-    job: Callable[[list[str]], list[str]] = list
-    help: bool = False  # whether the line has --help; it is not checked further
 
 
 def preflight(argv: list[str]) -> CommandLine:

@@ -23,11 +23,16 @@ from xformer_kit.registry import ConfigError, Fault, Registry
 _loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
 
 
-def import_components(files: Iterable[str], registries: Iterable[Registry]) -> dict[str, str]:
+def import_components(
+    files: Iterable[str],
+    registries: Iterable[Registry],
+    refused: list[tuple[str, ConfigError]] | None = None,
+) -> dict[str, str]:
     """Import the files; a file that has changed is imported again. Returns file name -> sha256.
 
     Raises ConfigError with every fault: a missing file, a syntax error (with its line), a component
-    that the registry refuses.
+    that the registry refuses. If `refused` is given, it gets such components and their errors, and
+    the others of the file are registered.
     """
     registries, hashes, faults = [*registries, *MANY.values(), *INNER.values()], {}, []
     for entry in _installed():
@@ -57,11 +62,12 @@ def import_components(files: Iterable[str], registries: Iterable[Registry]) -> d
             continue
         digest = hashlib.sha256(source).hexdigest()
         if _loaded.get(path) != digest:
-            if refused := _import(path, file, registries):
-                faults += refused
+            found = _import(path, file, registries, refused)
+            faults += found
+            if found or refused:
                 _loaded.pop(path, None)  # the next import reports it again
-                continue
-            _loaded[path] = digest
+            else:
+                _loaded[path] = digest
         hashes[path.name] = digest
     if faults:
         raise ConfigError(faults)
@@ -93,12 +99,18 @@ class _SourceLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-def _import(path: Path, file: str, registries: list[Registry]) -> list[Fault]:
+def _import(
+    path: Path,
+    file: str,
+    registries: list[Registry],
+    refused: list[tuple[str, ConfigError]] | None,
+) -> list[Fault]:
     name = (
         f"xformer_kit_components_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     )
     for registry in registries:
         registry.forget(name)
+        registry.refused = refused
     loader = _SourceLoader(name, str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     sys.modules[name] = module
@@ -115,4 +127,7 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[Fault]:
         place = f"{file}, line {lines[-1]}," if lines else file
         message = f": {error}" if str(error) else ""
         return [Fault("components", f"{place} raised {type(error).__name__}{message}")]
+    finally:
+        for registry in registries:
+            registry.refused = None
     return []

@@ -5,7 +5,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xformer_kit.config.compatibility import ComponentAt, Refusals
-from xformer_kit.placement import has_norms
 from xformer_kit.plan import (
     CROSS_DEFAULTS,
     KINDS,
@@ -17,6 +16,7 @@ from xformer_kit.plan import (
     SublayerPlan,
     as_node,
     base_nodes,
+    has_norms,
     layout_path,
     merge_sublayer,
 )
@@ -183,8 +183,7 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     norm of its block, if its `norms_with(options)` is true.
     """
     name, components = sub.component["name"], KINDS[sub.kind]
-    with_options = getattr(components[name], "norms_with", None)
-    inside = "norm" in components.wanted(name) and (
-        with_options is None or with_options(sub.component)
-    )
-    return inside or has_norms(block.nodes["placement"]["name"])
+    inside = "norm" in components.wanted(name)
+    if inside and hasattr(components[name], "norms_with"):
+        inside = components[name].norms_with(components.with_inner(sub.component))
+    return inside or has_norms(block.nodes["placement"])

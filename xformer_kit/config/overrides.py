@@ -10,14 +10,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from xformer_kit.config.check import GROUPS, INNER
+from xformer_kit.config.check import GROUPS, registry_at
 from xformer_kit.config.components import import_components
 from xformer_kit.config.difference import written
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import ConfigError, Fault, Faults, Registry, choices
+from xformer_kit.registry import ConfigError, Fault, Faults, choices
 
 # Of the command line; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
@@ -73,8 +72,7 @@ def value_text(value: Any) -> str:
 def _by_name(parser: OverridesParser, word: str) -> str:
     """`attn.gate=head` as `attn.gate.name=head`, also for the names of a sweep."""
     key, _, text = word.lstrip("+").partition("=")
-    inner = ".".join(key.replace(".cross.", ".attn.").split(".")[-2:])
-    registry = _registry_in_stack(key) or INNER.get(inner)
+    registry = registry_at(key) if key not in GROUPS else None
     with suppress(HydraException):
         override = parser.parse_override(word)
         if registry is None or override.is_delete():
@@ -86,17 +84,6 @@ def _by_name(parser: OverridesParser, word: str) -> str:
             name = text if swept else nodes[0]["name"]
             return f"{'++' * word.startswith('++')}{key}.name={name}"
     return word
-
-
-def _registry_in_stack(key: str) -> Registry | None:
-    """The registry of model.decoder.norm, model.decoder.cross,
-    model.encoder.variants.local.mask.
-    """
-    first, *path = key.split(".")
-    if first != "model" or len(path) < 2 or path[0] not in STACKS:
-        return None
-    inside = path[3:] if path[1] == "variants" else path[1:]
-    return KINDS.get("attn" if inside == ["cross"] else inside[0]) if len(inside) == 1 else None
 
 
 def parse(

@@ -1,19 +1,17 @@
 """The command line of a study, whose variants are composed and checked by the study's plan."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
+from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked, compose_resolved
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.overrides import choice_fault, expand, runs_here
 from xformer_kit.registry import ConfigError, Fault, Faults
-
-if TYPE_CHECKING:
-    from xformer_kit.config.command_line import CommandLine
 
 # Maps of a study's file that a line replaces: Hydra would merge the two.
 REPLACED = tuple(f"study.{key}" for key in ("factors", "baseline", "only", "labels", "tune"))
@@ -23,12 +21,12 @@ RUN_DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
 
 
 def study_line(
-    line: "CommandLine",
+    line: CommandLine,
     session: HydraSession,
     overrides: list[Override],
     faults: list[Fault],
     flags: argparse.Namespace,
-) -> "CommandLine | None":
+) -> CommandLine | None:
     """`line` as that of a study; None if it names none, which may be one of `faults`. Raises
     ConfigError.
     """

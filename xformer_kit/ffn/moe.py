@@ -139,9 +139,8 @@ class MixtureOfExperts(FFN):
 
     @classmethod
     def norms_with(cls, options):
-        """Whether its experts build a norm with the options of their block's norm."""
-        expert = EXPERTS.complete(options["expert"])
-        return EXPERTS[expert["name"]].norms_with(expert)
+        """Whether its experts have a norm of the kind of their block."""
+        return options["expert"].component.norms_with(options["expert"])
 
     def forward(self, x, tokens=UNKNOWN):
         routes, report = self.router(x, tokens)

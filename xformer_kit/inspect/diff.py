@@ -4,12 +4,14 @@ either is built.
 Plain data, from two valid configs alone.
 """
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from xformer_kit.config.check import registry_at
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.inspect.describe import Description, describe, vocabulary
 from xformer_kit.inspect.tree import ranges
@@ -38,7 +40,9 @@ class Tensors(NamedTuple):
 
 
 class Difference(NamedTuple):
-    values: list[Pair]  # of the configs; of a component only its name, where the names differ
+    # of the configs; where the names of a component differ, of its options those that are no
+    # defaults
+    values: list[Pair]
     costs: list[Pair]  # all of them, also those that are the same
     kernels: list[Pair]
     tensors: list[Tensors]  # that not both have in one shape
@@ -69,10 +73,52 @@ def diff(
 
 
 def _values(one: Config, other: Config) -> Iterator[Pair]:
-    plain = [dict(flat(config)) for config in (one, other)]
+    plain = [dict(_leaves(config)) for config in (one, other)]
     for path in differing(plain):
-        if path not in ("name", "logger.name"):  # neither is of the model
-            yield Pair(path.removesuffix(".name"), *(values.get(path, MISSING) for values in plain))
+        if path in ("name", "logger.name"):  # neither is of the model
+            continue
+        chosen = _given(path, plain) if path.endswith(".name") else []
+        for key in (path, *chosen):
+            yield Pair(key.removesuffix(".name"), *(values.get(key, MISSING) for values in plain))
+
+
+def _leaves(config: Config) -> Iterator[tuple[str, Any]]:
+    """(path, value) of every value; a component that stands as a bare name has the path of the
+    name.
+    """
+    for path, value in flat(config):
+        registry = registry_at(path)
+        yield from flat(value if registry is None else registry.named(value), path)
+
+
+def _given(name: str, plain: Sequence[Config]) -> list[str]:
+    """Paths of the options of two components in one place that differ, and not from default to
+    default. `name` is the path of their names.
+    """
+    node = name.removesuffix("name")
+    usual = [_usual(node, values) for values in plain]
+    paths = [p for p in dict.fromkeys(itertools.chain(*plain)) if p.startswith(node) and p != name]
+    return [
+        path
+        for path in paths
+        if plain[0].get(path, MISSING) != plain[1].get(path, MISSING)
+        and any(
+            path in values and values[path] != defaults.get(path, MISSING)
+            for values, defaults in zip(plain, usual, strict=True)
+        )
+    ]
+
+
+def _usual(node: str, values: Config) -> Config:
+    """The defaults of the component at `node` and of the components inside it."""
+    found: dict[str, Any] = {}
+    names = [path for path in values if path.startswith(node) and path.endswith(".name")]
+    for path in sorted(names, key=len):  # the outer one decides which component stands inside
+        place, component = path.removesuffix(".name"), values[path]
+        registry = registry_at(place)
+        if registry is not None and component in registry:
+            found = dict(flat(registry.defaults(component), place)) | found
+    return found
 
 
 def _costs(one: Description, other: Description) -> Iterator[Pair]:

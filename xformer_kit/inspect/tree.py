@@ -12,8 +12,7 @@ from xformer_kit.inspect.components import written
 from xformer_kit.model.block import Block
 from xformer_kit.model.head import LogitShape
 from xformer_kit.model.model import Model
-from xformer_kit.placement import has_norms
-from xformer_kit.plan import CARRIED, KINDS, BlockPlan, StackPlan, SublayerPlan
+from xformer_kit.plan import CARRIED, KINDS, BlockPlan, StackPlan, SublayerPlan, has_norms
 from xformer_kit.position import POSITIONS
 
 
@@ -138,7 +137,7 @@ class _Tree:
             if cost is not None:  # the sublayers run inside the placement
                 cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
             what = component(plan.nodes["placement"], "placement")
-            if has_norms(plan.nodes["placement"]["name"]):
+            if has_norms(plan.nodes["placement"]):
                 what += f", norm {component(group[0].norm, 'norm')}"
             if len(group) > 1:
                 what += f", {' and '.join(sub.name for sub in group)} in parallel"

@@ -16,14 +16,13 @@ from xformer_kit.laws import (
 )
 from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
-from xformer_kit.laws.checking import Result, check_component, check_components, check_file
+from xformer_kit.laws.checking import Result, check_component, check_file
 
 __all__ = [
     "LAWS",
     "LawBroken",
     "Result",
     "check_component",
-    "check_components",
     "check_file",
     "faults",
     "overrides",

@@ -4,7 +4,7 @@ file as a whole.
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -17,7 +17,7 @@ from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import REQUIRED, Node, config_error, nested
+from xformer_kit.registry import REQUIRED, ConfigError, Node, config_error, nested
 from xformer_kit.registry import choices as known_choices
 
 EMPTY_ROWS = {
@@ -76,17 +76,26 @@ def check_file(path: str) -> list[Result]:
     """Every component that a Python file registers, under all laws. Raises ConfigError where the
     file registers none.
     """
-    import_components([path], GROUPS.values())
-    return check_components(path)
-
-
-def check_components(path: str) -> list[Result]:
-    """The same for a file that is imported already."""
-    file, results = Path(path).expanduser().resolve(), []
-    for group, registry in (*GROUPS.items(), *INNER.items(), *MANY.items()):
-        for name, component in list(registry.loaded.items()):
-            if Path(inspect.getfile(component)).resolve() == file:
-                results += check_component(group, name)
+    refused: list[tuple[str, ConfigError]] = []
+    import_components([path], GROUPS.values(), refused)
+    results = [Result(component, "registers", "broken", str(error)) for component, error in refused]
+    file, registries = Path(path).expanduser().resolve(), GROUPS | INNER | MANY
+    components = [
+        (group, name)
+        for group, registry in registries.items()
+        for name, component in registry.loaded.items()
+        if Path(inspect.getfile(component)).resolve() == file
+    ]
+    for group, name in components:
+        with (
+            ExitStack() as stack
+        ):  # the laws compose a component with all others, but not of its file
+            for other, registry in registries.items():
+                others = [
+                    n for kind, n in components if kind == other and (kind, n) != (group, name)
+                ]
+                stack.enter_context(registry.leaving_out(others))
+            results += check_component(group, name)
     if not results:
         raise config_error(
             "components",
@@ -104,24 +113,31 @@ def check_component(kind: str, name: str) -> list[Result]:
     if kind not in COMPONENTS:
         sentence = f"laws are about the components of a model: {', '.join(KINDS)}."
         return [Result(component, "all", "skipped", sentence)]
-    tried = [(config, faults(config)) for config in compositions(kind, name)]
+    try:
+        few = len(faces(kind, name))
+        tried = [(config, faults(config)) for config in compositions(kind, name)]
+        unknown = [law for law in COMPONENTS[kind].broken(name) if law not in LAWS]
+    except Exception as error:  # of its own `check`, `cannot`, `traits` or `breaks`
+        return [Result(component, "composes", "broken", f"{_raised(error)}.")]
     configs = [config for config, refused in tried if not refused]
     if not configs:
         reasons = " ".join(dict.fromkeys(str(fault) for _, refused in tried for fault in refused))
         sentence = f"every composition tried is refused: {reasons}"
         return [Result(component, "composes", "broken", sentence)]
-    unknown = [law for law in COMPONENTS[kind].broken(name) if law not in LAWS]
     if unknown:
         sentence = f"no law is called '{unknown[0]}'. {known_choices(unknown[0], LAWS)}"
         return [Result(component, "breaks", "broken", sentence)]
     verdicts = [_Verdict(component, law) for law in LAWS]
-    few = len(faces(kind, name))
     for i, config in enumerate(configs):  # all laws of one composition, for they share its models
         with among_many() if i else nullcontext():
             for verdict in verdicts:
                 if i < few or verdict.law not in SLOW:
                     verdict.hear(config)
     return [verdict.result() for verdict in verdicts]
+
+
+def _raised(error: Exception) -> str:
+    return f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
 
 
 class _Verdict:
@@ -144,8 +160,7 @@ class _Verdict:
         except LawBroken as broken:
             self.broken = str(broken)
         except Exception as error:
-            what = f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
-            self.broken = f"{what}. Seen with: {' '.join(overrides(config))}"
+            self.broken = f"{_raised(error)}. Seen with: {' '.join(overrides(config))}"
         else:
             self.kept += reason is None
             self.reasons += [] if reason is None else [reason]

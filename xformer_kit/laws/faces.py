@@ -16,8 +16,7 @@ from xformer_kit.kernel import cannot_train_on
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, PointwiseNorm
-from xformer_kit.placement import has_norms
-from xformer_kit.plan import KINDS, stacks
+from xformer_kit.plan import KINDS, has_norms, stacks
 from xformer_kit.registry import Fault
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
@@ -262,7 +261,7 @@ def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict
         placement.pop("shared", None)
     if entries == ["attn"]:
         placement.pop("scale_residual", None)
-    if entries and not has_norms(placement["name"]):
+    if entries and not has_norms(placement):
         layout = layout | {"layout": [_normless(entry) for entry in entries]}
     return placement, layout
 

@@ -1,7 +1,9 @@
 """The cache of a stack in generation."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
@@ -46,6 +48,17 @@ class GenerationCache:
             }
         self.window_left = window_left
         return True
+
+    def append(self, tokens: Tokens, groups: Sequence[Any], breaks: Mapping[str, str]) -> Tokens:
+        """Appends tokens; returns those whose keys and values the new ones attend to.
+
+        groups: the attention groups of the stack.
+        breaks: the laws that the stack breaks, with reasons.
+        """
+        if self.tokens is not None:
+            _check_order(groups, breaks, self.tokens, tokens)
+        self.tokens = tokens if self.tokens is None else self.tokens.concat(tokens)
+        return self.visible(tokens.length)
 
     def select(self, rows: Tensor, sources: bool = True) -> None:
         """Keeps these rows of the batch, in this order (beam search).
@@ -111,3 +124,46 @@ class GenerationCache:
 
     def _extra_caches(self):
         return (cache for caches in self.extra.values() for cache in caches.values())
+
+
+def _check_order(
+    groups: Sequence[Any], breaks: Mapping[str, str], past: Tokens, new: Tokens
+) -> None:
+    """Raises ConfigError if cached tokens would attend to new ones: if a prefix is given in several
+    calls, if a mask sees the future, or if a component breaks causality and the law of caches.
+    """
+    if "cache" in breaks and "causality" in breaks:
+        raise config_error(
+            "cache",
+            breaks["cache"],
+            fix="Give all tokens in one call, or choose another component.",
+        )
+    for group in (group for group in groups if not group.cross):
+        prefix = group.mask.sees_prefix and new.prefix is not None
+        if not (group.mask.sees_future or prefix) or not _attends(group, past, new):
+            continue
+        if group.mask.sees_future:
+            raise config_error(
+                "cache",
+                f"a mask sees the future, so the {past.length} tokens in the cache would have"
+                f" attended to the {new.length} new ones",
+                fix="Give all tokens in one call, or build the model with mask=causal.",
+            )
+        raise config_error(
+            "prefix",
+            f"must be given in one call: the {past.length} tokens in the cache would have attended"
+            f" to those of the {new.length} new ones that belong to it",
+            fix="Give the whole prefix in the first call, and later tokens with prefix False.",
+        )
+
+
+def _attends(group: Any, past: Tokens, new: Tokens) -> bool:
+    """Whether a real token of `past` would attend to a real one of `new`."""
+    query, key = past.as_query(), new.as_key()
+    head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
+    seen = group.mask.allows(query, key, head)
+    for real in (query.real, key.real):
+        seen = seen if real is None else seen & real
+    if query.document is not None and key.document is not None:
+        seen = seen & (query.document == key.document)
+    return bool(seen.any())

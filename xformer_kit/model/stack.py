@@ -11,7 +11,6 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, CrossLayerState, LayerInput
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.report import Report, add
-from xformer_kit.model.stack_cache import append
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
@@ -174,7 +173,7 @@ class Stack(nn.Module):
             self.check_tokens(tokens, self.breaks)
             if source_tokens is not None:
                 self.check_tokens(source_tokens, self.cross_breaks)
-        key = tokens if cache is None else append(self, cache, tokens)
+        key = tokens if cache is None else cache.append(tokens, self.groups, self.breaks)
         contexts = self.contexts(tokens, key, source_tokens, x.dtype)
         inputs = self._extra_inputs(tokens, key, cache)
         begin_memory = {name: layer.memory for name, layer in inputs.items()}

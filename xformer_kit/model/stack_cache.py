@@ -1,22 +1,16 @@
-"""Creates the cache of a stack, and appends tokens to it."""
+"""Creates the cache of a stack."""
 
 import math
 from itertools import chain
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import Any
 
 from xformer_kit.model.block import POSITION_CACHE, Block
 from xformer_kit.model.cache import Cache, WindowCache
 from xformer_kit.model.generation_cache import GenerationCache
-from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import config_error
-
-if TYPE_CHECKING:
-    from xformer_kit.model.stack import Stack
+from xformer_kit.model.stack import Stack
 
 
-def empty_cache(stack: "Stack", rows: int, length: int, source_length: int = 0) -> GenerationCache:
+def empty_cache(stack: Stack, rows: int, length: int, source_length: int = 0) -> GenerationCache:
     """Returns an empty cache for `rows` sequences of at most `length` tokens, and a source of
     `source_length` tokens. If every attention is limited to a window, it holds only that window.
     """
@@ -28,7 +22,7 @@ def empty_cache(stack: "Stack", rows: int, length: int, source_length: int = 0) 
     return _caches(stack, rows, length, source_length)
 
 
-def _caches(stack: "Stack", rows: int, length: int, source_length: int) -> GenerationCache:
+def _caches(stack: Stack, rows: int, length: int, source_length: int) -> GenerationCache:
     caches = [
         {
             name: attention.cache(rows, source_length if name in block.cross_attentions else length)
@@ -46,7 +40,7 @@ def _caches(stack: "Stack", rows: int, length: int, source_length: int) -> Gener
     return GenerationCache(caches, [block.cross_attentions for block in stack.layers], extra)
 
 
-def _position_caches(stack: "Stack", block: Block, rows: int, length: int) -> dict[str, Cache]:
+def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict[str, Cache]:
     """Empty caches of the positions that read the inputs of attentions."""
     caches: dict[str, Cache] = {}
     for name, group in block.group_of.items():
@@ -57,7 +51,7 @@ def _position_caches(stack: "Stack", block: Block, rows: int, length: int) -> di
     return caches
 
 
-def _window(stack: "Stack") -> int | None:
+def _window(stack: Stack) -> int | None:
     """The largest number of tokens before a token that any attention attends to. None if unlimited,
     if a position computes scores from all tokens, or if an extra has caches.
     """
@@ -71,52 +65,3 @@ def _window(stack: "Stack") -> int | None:
         if band is None or band[0] == math.inf or band[1] > 0 or scored:
             return None
     return max(int(band[0]) for band in bands)  # type: ignore[index]
-
-
-def append(stack: "Stack", past: GenerationCache, tokens: Tokens) -> Tokens:
-    """Appends tokens; returns those whose keys and values the new ones attend to."""
-    if past.tokens is not None:
-        _check_order(stack, past.tokens, tokens)
-    past.tokens = tokens if past.tokens is None else past.tokens.concat(tokens)
-    return past.visible(tokens.length)
-
-
-def _check_order(stack: "Stack", past: Tokens, new: Tokens) -> None:
-    """Raises ConfigError if cached tokens would attend to new ones: if a prefix is given in several
-    calls, if a mask sees the future, or if a component breaks causality and the law of caches.
-    """
-    if "cache" in stack.breaks and "causality" in stack.breaks:
-        raise config_error(
-            "cache",
-            stack.breaks["cache"],
-            fix="Give all tokens in one call, or choose another component.",
-        )
-    for group in (group for group in stack.groups if not group.cross):
-        prefix = group.mask.sees_prefix and new.prefix is not None
-        if not (group.mask.sees_future or prefix) or not _attends(group, past, new):
-            continue
-        if group.mask.sees_future:
-            raise config_error(
-                "cache",
-                f"a mask sees the future, so the {past.length} tokens in the cache would have"
-                f" attended to the {new.length} new ones",
-                fix="Give all tokens in one call, or build the model with mask=causal.",
-            )
-        raise config_error(
-            "prefix",
-            f"must be given in one call: the {past.length} tokens in the cache would have attended"
-            f" to those of the {new.length} new ones that belong to it",
-            fix="Give the whole prefix in the first call, and later tokens with prefix False.",
-        )
-
-
-def _attends(group: Any, past: Tokens, new: Tokens) -> bool:
-    """Whether a real token of `past` would attend to a real one of `new`."""
-    query, key = past.as_query(), new.as_key()
-    head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
-    seen = group.mask.allows(query, key, head)
-    for real in (query.real, key.real):
-        seen = seen if real is None else seen & real
-    if query.document is not None and key.document is not None:
-        seen = seen & (query.document == key.document)
-    return bool(seen.any())

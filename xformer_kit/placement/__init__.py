@@ -13,7 +13,6 @@ from xformer_kit.placement.base import (
     Sublayer,
     SublayerNorms,
     Total,
-    has_norms,
 )
 from xformer_kit.placement.ngpt import NGPT
 from xformer_kit.placement.norms import (
@@ -44,5 +43,4 @@ __all__ = [
     "Sublayer",
     "SublayerNorms",
     "Total",
-    "has_norms",
 ]

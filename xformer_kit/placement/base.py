@@ -100,11 +100,6 @@ PLACEMENTS = Registry(
 )
 
 
-def has_norms(name: str) -> bool:
-    """Whether a placement has norms in its blocks."""
-    return "norm" in PLACEMENTS.wanted(name)
-
-
 class SublayerNorms(nn.ModuleList):
     """One norm that the sublayers of a group share, or one for each. Their outputs are multiplied
     by `factor`.

@@ -1,6 +1,7 @@
 """The plan of a model: the components of every block, as plain data. No module is built."""
 
 from xformer_kit.plan.attention_groups import AttentionGroup, AttentionGroups
+from xformer_kit.plan.block_plan import BlockPlan, SublayerPlan, layout_path, provenance_of
 from xformer_kit.plan.composition import depths, max_len, model_plan, new_plan, stack_plan, stacks
 from xformer_kit.plan.differences import (
     CARRIED,
@@ -14,20 +15,12 @@ from xformer_kit.plan.differences import (
     Node,
     as_node,
     base_nodes,
+    has_norms,
     merge,
     merge_sublayer,
 )
 from xformer_kit.plan.layers import layer_order, shared_by
-from xformer_kit.plan.model_plan import (
-    BlockPlan,
-    EmbeddingPlan,
-    HeadPlan,
-    ModelPlan,
-    StackPlan,
-    SublayerPlan,
-    layout_path,
-    provenance_of,
-)
+from xformer_kit.plan.model_plan import EmbeddingPlan, HeadPlan, ModelPlan, StackPlan
 
 __all__ = [
     "CARRIED",
@@ -50,6 +43,7 @@ __all__ = [
     "as_node",
     "base_nodes",
     "depths",
+    "has_norms",
     "layer_order",
     "layout_path",
     "max_len",

@@ -1,14 +1,12 @@
 """Which positions, kernels and attention contexts the sublayers of a stack share."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from xformer_kit.mask import MASKS, Mask
+from xformer_kit.plan.block_plan import BlockPlan, SublayerPlan
 from xformer_kit.plan.differences import Node
 from xformer_kit.position import POSITIONS
-
-if TYPE_CHECKING:
-    from xformer_kit.plan.model_plan import StackPlan, SublayerPlan
 
 
 class PositionPlan(NamedTuple):
@@ -50,13 +48,15 @@ class AttentionGroups(NamedTuple):
 class _Groups:
     """Collects the groups of a stack, block by block."""
 
-    def __init__(self, plan: "StackPlan"):
-        self.plan = plan
+    def __init__(self, base_position: Node, dim: int, embed_dim: int):
+        self.base_position = base_position
+        self.dim = dim
+        self.embed_dim = embed_dim
         self.positions: dict[str, PositionPlan] = {}
         self.kernels: dict[str, KernelPlan] = {}
         self.groups: list[AttentionGroup] = []
 
-    def group(self, sub: "SublayerPlan", depth: int) -> int:
+    def group(self, sub: SublayerPlan, depth: int) -> int:
         """The index of an attention's group in layer `depth`."""
         traits = sub.context.attn
         group = AttentionGroup(
@@ -70,7 +70,7 @@ class _Groups:
             self.groups.append(group)
         return self.groups.index(group)
 
-    def kernel(self, sub: "SublayerPlan") -> str:
+    def kernel(self, sub: SublayerPlan) -> str:
         node = {**sub.kernel, "name": sub.kernel_name}
         options = "".join(f" {key}={value}" for key, value in node.items() if key != "name")
         key = node["name"] + options + (" or flex" if sub.flex_on_cuda else "")
@@ -83,7 +83,7 @@ class _Groups:
         """
         hooks = POSITIONS[node["name"]].enters
         layer = depth if node.get("per_layer") else None
-        dim = self.plan.embed_dim if "embed" in hooks else self.plan.dim
+        dim = self.embed_dim if "embed" in hooks else self.dim
         wanted = PositionPlan(dict(node), traits.heads, traits.head_dim, dim, layer)
         for name, position in self.positions.items():
             same = position.node == wanted.node and hooks == ("embed",)
@@ -98,20 +98,24 @@ class _Groups:
         if wanted.layer is not None:
             same = sum(position.layer == wanted.layer for position in every)
             return f"layer_{wanted.layer}" + (f"_{same + 1}" if same else "")
-        if "base" not in self.positions and wanted.node == dict(self.plan.base.nodes["position"]):
+        if "base" not in self.positions and wanted.node == dict(self.base_position):
             return "base"
         shared = sum(position.layer is None for position in every)
         return f"other_{shared + ('base' not in self.positions)}"
 
 
-def attention_groups(plan: "StackPlan") -> AttentionGroups:
-    """The positions, kernels and attention groups of a stack."""
-    found, base = _Groups(plan), plan.base
+def attention_groups(
+    base: BlockPlan, blocks: Sequence[tuple[int, BlockPlan]], dim: int, embed_dim: int
+) -> AttentionGroups:
+    """The positions, kernels and attention groups of a stack; blocks: those that it owns, each
+    with the first layer that calls it.
+    """
     place = base.nodes["position"]
+    found = _Groups(place, dim, embed_dim)
     if "embed" in POSITIONS[place["name"]].enters:  # also if no attention attends through it
         found.position(place, base.sublayers[0].context.attn)
     group_of = tuple(
         {sub.name: found.group(sub, depth) for sub in block.sublayers if sub.kind == "attn"}
-        for depth, block in plan.own_blocks
+        for depth, block in blocks
     )
     return AttentionGroups(found.positions, found.kernels, tuple(found.groups), group_of)

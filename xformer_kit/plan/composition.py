@@ -14,6 +14,7 @@ from xformer_kit.extra import EXTRAS
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.plan.block_plan import BlockPlan, SublayerPlan, provenance_of
 from xformer_kit.plan.cross_layer import with_pairs
 from xformer_kit.plan.differences import (
     KINDS,
@@ -26,15 +27,7 @@ from xformer_kit.plan.differences import (
     sublayers,
 )
 from xformer_kit.plan.layers import layer_order, shared_by
-from xformer_kit.plan.model_plan import (
-    BlockPlan,
-    EmbeddingPlan,
-    HeadPlan,
-    ModelPlan,
-    StackPlan,
-    SublayerPlan,
-    provenance_of,
-)
+from xformer_kit.plan.model_plan import EmbeddingPlan, HeadPlan, ModelPlan, StackPlan
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import Context, NormTraits, registered
 
@@ -166,12 +159,12 @@ def _in(context: Context, sub: SublayerNodes, block: BlockPlan) -> Context:
     """A block's context with the traits of one sublayer."""
     own = {"mask": sub.mask, "position": sub.position, "norm": sub.norm, sub.kind: sub.component}
     nodes = dict(block.nodes) | own
-    norm = NORMS[nodes["norm"]["name"]]
+    attn, norm = ATTENTIONS.with_inner(nodes["attn"]), NORMS[nodes["norm"]["name"]]
     return replace(
         context,
         names={kind: node["name"] for kind, node in nodes.items()},
         options=nodes,
-        attn=ATTENTIONS[nodes["attn"]["name"]].traits(dict(nodes["attn"]), context.dim),
+        attn=ATTENTIONS[attn["name"]].traits(attn, context.dim),
         mask=MASKS.create(nodes["mask"]).traits(),
         position=POSITIONS[nodes["position"]["name"]].traits(),
         norm=NormTraits(not (isinstance(norm, type) and issubclass(norm, nn.Identity))),

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from xformer_kit.plan.model_plan import BlockPlan, StackPlan
+from xformer_kit.plan.block_plan import BlockPlan
+from xformer_kit.plan.model_plan import StackPlan
 
 Key = tuple[str, str]  # variant, name of the sublayer
 

@@ -52,6 +52,11 @@ class SublayerNodes(NamedTuple):
     multiplier: float = 1.0  # of what it adds to the residual stream, next to the model's
 
 
+def has_norms(placement: Node) -> bool:
+    """Whether a placement has norms in its blocks."""
+    return "norm" in PLACEMENTS.wanted(placement["name"])
+
+
 def as_node(node: Any) -> Node:
     """A node, or the node that a bare name stands for."""
     return {"name": node} if isinstance(node, str) else node or {}

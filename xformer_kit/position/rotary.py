@@ -9,7 +9,7 @@ from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.position.scaling import NO_SCALING, SCALINGS, Scaling
+from xformer_kit.position.scaling import NO_SCALING, Scaling
 from xformer_kit.registry import AttentionTraits, Context, Fault, Options, above, at_least, near
 
 Table = tuple[Tensor, Tensor]
@@ -126,18 +126,18 @@ class Rotary(Position):
         if wrong:
             yield wrong[0]
             return
-        node = SCALINGS.complete(options.scaling)
-        scaling, pairs = SCALINGS.create(node), int(head_dim * options.fraction) // 2
+        name, scaling = options.scaling["name"], options.scaling.create()
+        pairs = int(head_dim * options.fraction) // 2
         if scaling.pairs() not in (None, pairs):
             yield Fault(
                 "scaling",
-                f"'{node['name']}' must have a number for each of the {pairs} pairs of channels",
+                f"'{name}' must have a number for each of the {pairs} pairs of channels",
                 got=scaling.pairs(),
             )
         elif scaling.by_length and context.cross:
             yield Fault(
                 "scaling",
-                f"'{node['name']}' depends on the length of one text, and cross attention has two",
+                f"'{name}' depends on the length of one text, and cross attention has two",
                 fix="Use another scaling there.",
             )
 

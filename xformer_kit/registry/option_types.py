@@ -182,6 +182,13 @@ def nest(annotation: Any, value: Any) -> Any:
 PLAIN = frozenset({NoneType, bool, int, float, str})  # most defaults are one of these
 
 
+def holdable(value: Any) -> bool:
+    """Whether YAML can hold a plain value."""
+    if isinstance(value, Mapping):
+        return all(map(holdable, value.values()))
+    return all(map(holdable, value)) if isinstance(value, list) else type(value) in PLAIN
+
+
 def plain(value: Any) -> Any:
     """A default as YAML can hold it: tuples become lists, a nested component its node, a mapping is
     a copy.

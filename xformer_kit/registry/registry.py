@@ -12,6 +12,7 @@ time the component is needed.
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,7 @@ from xformer_kit.registry.option_types import (
     PLAIN,
     REQUIRED,
     fitting,
+    holdable,
     nest,
     nested,
     nested_nodes,
@@ -81,6 +83,19 @@ class Option(NamedTuple):
         return self.said() if callable(self.said) else self.said
 
 
+class InnerNode(dict[str, Any]):
+    """The complete node of a component that is an option of another one, with its class."""
+
+    def __init__(self, registry: "Registry", node: Node):
+        super().__init__(registry.with_inner(node))
+        self.registry = registry
+        self.component = registry[self["name"]]
+
+    def create(self, **given: Any) -> Any:
+        """Build the component."""
+        return self.registry.create(self, **given)
+
+
 class Registry(Node):
     """Names of one kind of component, e.g. every mask.
 
@@ -112,8 +127,11 @@ class Registry(Node):
         self.several = several
         self.switch = switch
         self.mistaken: dict[str, Fault] = {}  # names of something else -> the fault with the fix
+        # (component, error) of those that `register` refuses while a file is read; None: it raises
+        self.refused: list[tuple[str, ConfigError]] | None = None
         self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
         self._components: dict[str, Any] = {}
+        self._left_out = frozenset[str]()
         self._also_called: dict[str, str] = {}
         self._options_of: dict[str, dict[str, Option]] = {}
         # Name -> a whole node, and what of it is not plain.
@@ -130,11 +148,12 @@ class Registry(Node):
         return name in self._components or name in self.zoo
 
     def __iter__(self) -> Iterator[str]:
-        yield from [name for name in self._components if name not in self.zoo]
+        own = [name for name in self._components if name not in self.zoo]
+        yield from [name for name in own if name not in self._left_out]
         yield from self.zoo
 
     def __len__(self) -> int:
-        return len(self._components.keys() | self.zoo.keys())
+        return sum(1 for _ in self)
 
     def __getitem__(self, name: str) -> Any:
         self._load(name)
@@ -177,16 +196,14 @@ class Registry(Node):
         """
 
         def add(component: P) -> P:
-            if (
-                name in self._components
-                or self.zoo.get(name, component.__module__) != component.__module__
-            ):
-                raise config_error(
-                    f"{self.kind} '{name}'",
-                    "is registered twice",
-                    fix="Give one of them another name.",
-                )
-            self._options_of[name] = options = self._read(name, component)
+            try:
+                options = self._read_new(name, component)
+            except ConfigError as error:
+                if self.refused is None:
+                    raise
+                self.refused.append((f"{self.group} {name}", error))
+                return component
+            self._options_of[name] = options
             usual = {"name": name} | {key: option.default for key, option in options.items()}
             self._usual[name] = usual, [key for key in options if type(usual[key]) not in PLAIN]
             self._components[name] = component
@@ -204,6 +221,17 @@ class Registry(Node):
         ]:
             del self._components[name], self._options_of[name], self._usual[name]
             self._also_called = {alias: n for alias, n in self._also_called.items() if n != name}
+
+    @contextmanager
+    def leaving_out(self, names: Iterable[str]) -> Iterator[None]:
+        """Iterate without these components for a while; they are still found by their names."""
+        self._left_out = frozenset(names)
+        _count_change()  # what was chosen among all components may be another one now
+        try:
+            yield
+        finally:
+            self._left_out = frozenset()
+            _count_change()
 
     def options(self, name: str) -> dict[str, Option]:
         """Every option of a component, in the order of its signature."""
@@ -240,11 +268,17 @@ class Registry(Node):
         for option, each in self.options(node["name"]).items():
             yield from nested_nodes(each.type, node.get(option), option)
 
+    def with_inner(self, node: Any) -> dict[str, Any]:
+        """The complete node, in which each option that is a component is an `InnerNode`."""
+        node = self.complete(node)
+        inside = {path: InnerNode(registry, inner) for path, registry, inner in self.nested(node)}
+        return node | {path: inner for path, inner in inside.items() if path in node}
+
     def cannot(self, node: Any, context: Context) -> Faults:
         """Why a component, or one inside it, cannot be composed with its context; the paths begin
         inside the node.
         """
-        node = self.complete(node)
+        node = self.with_inner(node)
         component, options = self[node["name"]], Options(**node)
         if hasattr(component, "cannot"):
             yield from component.cannot(options, context)
@@ -321,6 +355,18 @@ class Registry(Node):
         at = path if place and ".layout." not in path else self.group
         return f"{self.group}.{name}={{}}" if self.several else f"{at}={name}"
 
+    def _read_new(self, name: str, component: Any) -> dict[str, Option]:
+        if (
+            name in self._components
+            or self.zoo.get(name, component.__module__) != component.__module__
+        ):
+            raise config_error(
+                f"{self.kind} '{name}'",
+                "is registered twice",
+                fix="Give one of them another name.",
+            )
+        return self._read(name, component)
+
     def _read(self, name: str, component: Any) -> dict[str, Option]:
         """The options of a component, read from its signature."""
         where = f"{self.kind} '{name}'"
@@ -350,6 +396,12 @@ class Registry(Node):
             inner = nested(p.annotation)
             if inner is not None and isinstance(default, type):
                 default = {"name": inner.name_of(default)}
+            if not holdable(plain(default)):
+                raise config_error(
+                    where,
+                    f"no config can hold the default of option {key}, {default!r}",
+                    fix="Use a number, a text, true, false, null, or a list or mapping of those.",
+                )
             found[key] = Option(
                 p.annotation, default, partial(meaning, component, key), fitting(p.annotation)
             )
