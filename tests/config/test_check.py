@@ -221,7 +221,7 @@ ONE_FAULT = {
         "Did you mean 'window'? It has: window, causal."
     ),
     "model.decoder.variants.local.maks=3": (
-        "model.decoder.variants.local.maks: no such key. Did you mean 'mask'? "
+        "model.decoder.variants.local.maks: the config has no such key. Did you mean 'mask'? "
         "It has: attn, mask, position, norm, placement, ffn, kernel, layout, cross."
     ),
     "model.decoder.variants.x.position=learned model.decoder.pattern=[x]": (

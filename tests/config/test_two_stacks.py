@@ -97,7 +97,7 @@ def test_a_stack_that_is_null_is_left_out():
         "encoder",
         "decoder",
     } == {"decoder"}
-    with pytest.raises(ConfigError, match=r"^model: has no stack; got "):
+    with pytest.raises(ConfigError, match=r"^model: has no stack\. Add one: "):
         compose(["model.decoder=null"])
     config = compose([])
     config["model"]["encoder"] = None

@@ -297,7 +297,7 @@ def test_a_plan_does_not_change_the_config():
         (
             {"variants": {"x": {"norms": "rms"}}},
             (
-                "model.decoder.variants.x.norms: no such key. Did you mean 'norm'? "
+                "model.decoder.variants.x.norms: the config has no such key. Did you mean 'norm'? "
                 "It has: attn, mask, position, norm, placement, ffn, kernel, layout, cross."
             ),
         ),

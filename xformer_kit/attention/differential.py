@@ -77,7 +77,8 @@ class Differential(Attention):
             not options.head_dim
             and context.dim
             and options.heads >= 1
-            and context.dim % (2 * options.heads)
+            and context.dim % options.heads == 0
+            and context.dim // options.heads % 2
         ):
             yield Fault(
                 "heads",

@@ -158,21 +158,20 @@ def _shallow(config: Node, data: bool) -> Faults:
     yield from _settings("model", model, "model", context, also=STACKS, elsewhere=elsewhere)
     for key in ("ema", "checkpoints"):
         yield from _settings(key, config.get(key, {}), key, context)
-    yield from trainer_faults(config.get("trainer") or {})
+    yield from trainer_faults(config.get("trainer", {}))
     hint = "One of your own needs its file: components=[my_callbacks.py]."
     yield from faults_of_many(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
     yield from faults_of_many(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
         if not any(stack in model for stack in STACKS):
-            yield Fault(
-                "model", "has no stack", got=", ".join(model), fix="Add one: model.decoder={}."
-            )
+            yield Fault("model", "has no stack", fix="Add one: model.decoder={}.")
         for stack in STACKS:
             if stack in model:
                 of_layout = (*KINDS, "layout")  # of which `stacks` knows more
                 if model[stack] is not None:
+                    there = partial(stacks.options, config, f"model.{stack}")
                     yield from _settings(
-                        "stack", model[stack], f"model.{stack}", context, also=of_layout
+                        "stack", model[stack], f"model.{stack}", context, of_layout, there
                     )
                 yield from stacks.faults(config, model[stack], f"model.{stack}", context)
 

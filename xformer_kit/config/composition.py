@@ -36,6 +36,7 @@ from xformer_kit.config.overrides import (
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, Fault, complete_many, config_error
+from xformer_kit.registry import choices as name_fix
 
 
 def compose(
@@ -135,11 +136,13 @@ def compose_resolved(
         place, got = next(found, ("config", f"{error}"))
         fault = Fault(place, "must be utf-8 text", got, "Save it as utf-8.")
     except MissingConfigException as error:
-        group, _, name = (error.missing_cfg_file or "").rpartition("/")
-        if group not in GROUPS:
-            fault = _hydra_fault(error, config)
-        else:
-            raise ConfigError(GROUPS[group].unknown(name).at(group)) from error
+        group, _, chosen = (error.missing_cfg_file or "").rpartition("/")
+        if group in GROUPS:
+            raise ConfigError(GROUPS[group].unknown(chosen).at(group)) from error
+        if group:
+            rule, fix = f"no choice is called '{chosen}'", name_fix(chosen, error.options or ())
+            raise config_error(group, rule, fix=fix) from error
+        fault = _hydra_fault(error, config)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         bad_key = _bad_key(error)
         fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)
@@ -183,8 +186,13 @@ def _hydra_fault(error: Exception, config: DictConfig | None) -> Fault:
     # A list cannot be merged into a mapping, such as the extras.
     if found := re.match(r"Error merging override \+*([\w.]+)=(\[.*\])$", reason):
         key, value = found.groups()
-        return Fault(key, "must be a mapping", value, f"Try {key}.NAME={{}}.")
-    return Fault(getattr(error, "full_key", None) or "config", rule)
+        way = f"{key}.NAME" if key in MANY else key
+        return Fault(key, "must be a mapping", value, f"Try {way}={{}}.")
+    place = getattr(error, "full_key", None) or "config"
+    if found := re.match(r"(?:Could not override '|Error merging override \+*)([\w./]+)", reason):
+        place, cause = found[1], error.__cause__ or error
+        reason = " ".join(str(cause).split("\n")[0].split()).rstrip(".")
+    return Fault(place, f"cannot be composed: {reason}")
 
 
 def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str, str]]:

@@ -1,22 +1,28 @@
 """Whether the layers of a stack can share blocks as the config states."""
 
+from operator import itemgetter
+
 from xformer_kit.plan import STACKS, Node, StackPlan, depths
 from xformer_kit.registry import Fault, Faults
 
 
 def too_many(config: Node) -> Faults:
-    """Stacks with more blocks than layers."""
-    model = config["model"]
-    for name, layers in depths(config).items():
+    """Stacks with more blocks than layers; of those that take the number from one place, the
+    shortest.
+    """
+    model, found = config["model"], dict[str, Fault]()
+    for name, layers in sorted(depths(config).items(), key=itemgetter(1)):
         own = (model[name] or {}).get("unique_layers")
         path, unique = ("model", model["unique_layers"]) if own is None else (f"model.{name}", own)
         if unique is not None and unique > layers:
-            yield Fault(
+            fault = Fault(
                 f"{path}.unique_layers",
                 f"must be at most the {name}'s layers",
                 got=f"{unique} and {layers}",
                 fix="null is all of them.",
             )
+            found.setdefault(fault.path, fault)
+    yield from found.values()
 
 
 def mixed(stack: StackPlan) -> Faults:

@@ -25,6 +25,7 @@ from xformer_kit.registry import (
     choices,
     mismatch,
     shown,
+    unknown_option,
 )
 
 OF_LAYERS = ("kernel", "placement")  # which a sublayer does not have for itself
@@ -43,11 +44,12 @@ def faults(config: Node, stack: Any, path: str, context: Context) -> Faults:
     if not isinstance(stack, Mapping):
         return
     variants = stack.get("variants") or {}
-    variants = variants if isinstance(variants, Mapping) else {}  # its own fault says it
-    known = ["base", *filter(is_name, variants)]
     own = stack.get("layers")
     layers = config["model"].get("layers") if own is None else own
-    yield from _order(stack, known, layers, path)
+    if isinstance(variants, Mapping):
+        yield from _order(stack, ["base", *filter(is_name, variants)], layers, path)
+    else:
+        variants = {}  # its own fault says it
     yield from _differences(config, (stack,), path, context)
     for name, variant in variants.items():
         yield from _variant(config, stack, name, variant, path, context)
@@ -58,8 +60,8 @@ def _order(stack: Mapping, known: list[str], layers: Any, path: str) -> Faults:
     for key in ("pattern", "first", "last"):
         words = stack.get(key)
         words = words if isinstance(words, list) else []
-        for word in dict.fromkeys(words):
-            if isinstance(word, str) and word not in known:
+        for word in dict.fromkeys(word for word in words if isinstance(word, str)):
+            if word not in known:
                 yield Fault(
                     f"{path}.{key}", f"no variant is called '{word}'", fix=choices(word, known)
                 )
@@ -91,8 +93,19 @@ def _variant(
         allowed = (*KINDS, "layout", "cross")
         for key in variant or {}:
             if key not in allowed:
-                yield Fault(f"{where}.{key}", "no such key", fix=choices(key, allowed, "It has"))
+                there = options(config, where)
+                yield unknown_option(where, "settings", "variant", key, allowed, there)
         yield from _differences(config, (stack, variant or {}), where, context)
+
+
+def options(config: Node, path: str) -> dict[str, list[str]]:
+    """Options of the shared components -> how a stack or a variant at a path sets its own."""
+    found: dict[str, list[str]] = {}
+    for kind in KINDS:
+        for option in _shared(config, kind, ()) or ():
+            found.setdefault(option, []).append(f"{path}.{kind}.{option}")
+    found.pop("name", None)
+    return found
 
 
 def is_name(name: Any) -> bool:
@@ -146,11 +159,13 @@ def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context)
         if kind in node:
             base = _shared(config, kind, laid[:-1])
             yield from _difference(kind, base, node[kind], f"{path}.{kind}", context)
-    if node.get("cross") and (who := _without_source(config, path)):
+    # Of another type, a stack's own fault says it.
+    cross = len(laid) > 1 or isinstance(node.get("cross"), (str, Mapping))
+    if cross and node.get("cross") and (who := _without_source(config, path)):
         yield Fault(
             f"{path}.cross", f"looks at an encoder, and the {who} has none", fix="Leave it out."
         )
-    elif node.get("cross"):
+    elif cross and node.get("cross"):
         yield from _sublayer(config, laid, "cross", [], f"{path}.cross", context)
     yield from _layout(config, laid, path, context)
 

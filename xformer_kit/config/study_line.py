@@ -100,7 +100,8 @@ def _study_node(
 
 
 def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:
-    factors = node.get("factors") or {}
+    factors = node.get("factors")
+    factors = factors if isinstance(factors, dict) else {}  # its own fault says it
     for o in overrides:
         key, got = o.key_or_group, o.input_line
         if o.is_sweep_override():

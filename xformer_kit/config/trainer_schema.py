@@ -210,7 +210,7 @@ def _out_of_range(node: Node) -> Faults:
                 fix="Give a whole number to count batches.",
             )
     if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
-        rule, fix = "must be given where max_epochs is not", "Try max_steps=2000."
+        rule, fix = "must be given where max_epochs is not", "Try trainer.max_steps=2000."
         yield Fault("max_steps", rule, got="null and null", fix=fix)
     yield from _devices(node.get("devices", 1))
     limit = node.get("max_time")
@@ -223,15 +223,14 @@ def _out_of_range(node: Node) -> Faults:
 
 
 def _devices(devices: int | list[int] | str) -> Faults:
+    fix = "Give a number, a list of indices, or auto."
     if isinstance(devices, str):
         right = devices == "auto" or devices.isdigit()
-        rule = "must be a number, a list of indices or auto"
+        rule = "names no devices"
     elif isinstance(devices, list):
         right = bool(devices) and len(set(devices)) == len(devices) and min(devices) >= 0
         rule = "must be different indices from 0"
     else:
         right, rule = devices >= 1 or devices == -1, "must be at least 1, or -1 for all"
     if not right:
-        yield Fault(
-            "devices", rule, got=shown(devices), fix="Give a number, a list of indices, or auto."
-        )
+        yield Fault("devices", rule, got=shown(devices), fix=fix)

@@ -105,6 +105,13 @@ def inside(
 
 # Names of other libraries for choices, which are not spelt alike.
 SYNONYMS = {
+    "16": "16-mixed",
+    "32": "32-true",
+    "64": "64-true",
+    "bf16": "bf16-mixed",
+    "fp16": "16-mixed",
+    "fp32": "32-true",
+    "fp64": "64-true",
     "swish": "silu",
     "quick_gelu": "gelu_quick",
     "gelu_new": "gelu_tanh",
@@ -205,8 +212,8 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def divisors(n: int) -> list[int]:
-    """All of a number, 1 and itself among them, in order."""
-    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    """All of a number, 1 and itself among them, in order; of a number above 10^12 some."""
+    small = [d for d in range(1, min(isqrt(n), 10**6) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})
 
 

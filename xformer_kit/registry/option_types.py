@@ -116,7 +116,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faul
     elif annotation is float and _is_infinite(value):
         yield Fault(path, "must be a finite number", got=value)
     elif not _is_plain(annotation, value):
-        yield _other_type(annotation, value, path)
+        yield _other_type(annotation, value, path, context)
 
 
 def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
@@ -131,7 +131,7 @@ def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Fau
         elif float in args and _is_infinite(value):
             yield from mismatch(float, value, path, context)
         else:
-            yield _other_type(annotation, value, path)
+            yield _other_type(annotation, value, path, context)
 
 
 def _is_infinite(value: Any) -> bool:
@@ -150,8 +150,17 @@ def _is_plain(annotation: Any, value: Any) -> bool:
     )
 
 
-def _other_type(annotation: Any, value: Any, path: str) -> Fault:
-    return Fault(path, f"must be {article(type_name(annotation))}", got=shown(value))
+def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> Fault:
+    """The fault of a value of another type; the fix is its list, or its whole number, if that is
+    what fits.
+    """
+    fix = ""
+    for other in (annotation, *get_args(annotation)):
+        if get_origin(other) in (list, tuple) and not any(mismatch(other, [value], path, context)):
+            fix = f"Try [{value if isinstance(value, str) else shown(value)}]."
+        if other is int and isinstance(value, float) and value.is_integer():
+            fix = f"Try {int(value)}."
+    return Fault(path, f"must be {article(type_name(annotation))}", got=shown(value), fix=fix)
 
 
 def nest(annotation: Any, value: Any) -> Any:

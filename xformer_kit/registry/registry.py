@@ -145,7 +145,7 @@ class Registry(Node):
     __eq__ = object.__eq__
 
     def __contains__(self, name: object) -> bool:
-        return name in self._components or name in self.zoo
+        return isinstance(name, str) and (name in self._components or name in self.zoo)
 
     def __iter__(self) -> Iterator[str]:
         own = [name for name in self._components if name not in self.zoo]
@@ -320,8 +320,8 @@ class Registry(Node):
 
     def unknown(self, name: object) -> Fault:
         """The fault of an unknown name; its path is that of the node."""
-        if name in self.mistaken:
-            return self.mistaken[str(name)]
+        if (fault := self.mistaken.get(str(name))) is not None:
+            return fault
         if (own := self.also_called.get(str(name))) is not None:
             return Fault("", f"'{name}' is called '{own}' here")
         return Fault("", f"no {self.kind} is called {shown(name)}", fix=choices(name, sorted(self)))
@@ -330,8 +330,10 @@ class Registry(Node):
         """The component of which this is the name, or another name, in whatever spelling:
         MultiHead, multi-head, mha. None if there is none.
         """
-        if not isinstance(name, str) or name in self:
-            return name if isinstance(name, str) else None
+        if not isinstance(name, str):
+            return None
+        if name in self:
+            return name
         names = {_letters(word): own for word, own in self.also_called.items()}
         return (names | {_letters(own): own for own in self}).get(_letters(name))
 

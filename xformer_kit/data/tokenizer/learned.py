@@ -13,9 +13,10 @@ from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer, tokenizers_library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import Fault, at_least, at_most
 from xformer_kit.registry.messages import inside
 
+MOST = 2**31 - 1  # tokens
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
 
@@ -38,7 +39,8 @@ class BPE(LibraryTokenizer):
 
     @classmethod
     def check(cls, options, context):
-        if not 257 <= options.vocab_size <= 2**31 - 1:
+        yield from at_most(options, "tokens", vocab_size=MOST)
+        if options.vocab_size < 257:
             yield Fault(
                 "vocab_size",
                 "must be at least 257, the 256 bytes and one merge",
@@ -93,7 +95,8 @@ class Unigram(LibraryTokenizer):
 
     @classmethod
     def check(cls, options, context):
-        if not 300 <= options.vocab_size <= 2**31 - 1:
+        yield from at_most(options, "tokens", vocab_size=MOST)
+        if options.vocab_size < 300:
             yield Fault(
                 "vocab_size",
                 "must be at least 300, for the 256 bytes and some characters",
@@ -176,6 +179,7 @@ class WordPiece(LibraryTokenizer):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "tokens", vocab_size=2)
+        yield from at_most(options, "tokens", vocab_size=MOST)
         yield from _sampling(options)
 
     def fit(self, texts: Iterable[str]) -> None:

@@ -1,0 +1,122 @@
+"""Values of wrong types and at the edges: each is answered by one sentence, whatever it is."""
+
+import copy
+
+import pytest
+from refusing import refusals
+
+from tests.messages import messages
+from xformer_kit import ConfigError, compose
+from xformer_kit.config import check, preflight
+from xformer_kit.config.machine import run_faults
+from xformer_kit.config.settings import SETTINGS
+from xformer_kit.config.trainer_schema import OPTIONS
+from xformer_kit.plan import KINDS
+
+NODES = {
+    "model": SETTINGS.options("model"),
+    "data": SETTINGS.options("data"),
+    "stack": (*SETTINGS.options("stack"), *KINDS),
+    "trainer": OPTIONS,
+    "tokenizer": ("name", "vocab_size", "shared"),
+    "task": ("name", "label_smoothing"),
+    "optim": ("name", "lr", "betas"),
+    "schedule": ("name", "warmup"),
+    "attn": ("name", "score", "gate"),
+    "ema": ("decay",),
+    "checkpoints": ("average",),
+}
+VALUES = ["nonsense", "", -1, 0, 0.5, 3.0, float("nan"), 10**30]
+VALUES += [[], [1], ["x"], [[]], {}, {"a": 1}, {"name": "x"}, None, True]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("node", NODES)
+@pytest.mark.parametrize(
+    "line", ["model=decoder", "model=encoder_decoder task=seq2seq data=scan"], ids=["one", "two"]
+)
+def test_a_value_is_answered_by_at_most_one_sentence(line, node, value):
+    composed = compose(["logger=none", *line.split()])
+    for option in NODES[node]:
+        config = copy.deepcopy(composed)
+        place = config["model"] if node == "stack" else config
+        key = "decoder" if node == "stack" else node
+        place[key] = {**(place[key] or {}), option: value}
+        found = messages(check(config)) or messages(run_faults(config))
+        assert len(found) <= 1, f"{node}.{option}: {found}"
+
+
+@pytest.mark.parametrize("value", [value for value in VALUES if not isinstance(value, dict)])
+@pytest.mark.parametrize("node", [*KINDS, "model", "data", "trainer", "ema", "optim", "task"])
+def test_a_node_that_is_no_mapping_is_answered(node, value):
+    found = messages(check(compose(["logger=none"]) | {node: value}))
+    assert found
+    assert all(sentence.startswith(f"{node}: ") for sentence in found)
+
+
+LIST = "must be a list of"
+SENTENCES = {
+    "attn.heads=8.0": "attn.heads: must be a whole number; got 8.0. Try 8.",
+    "trainer.max_steps=1e5": (
+        "trainer.max_steps: must be a whole number or null; got 100000.0. Try 100000."
+    ),
+    "model.decoder.pattern=base": (
+        f"model.decoder.pattern: {LIST} texts or null; got 'base'. Try [base]."
+    ),
+    "mask=all_of mask.of=causal": f"mask.of: {LIST} mask; got 'causal'. Try [causal].",
+    "model.decoder.pattern=[local] model.decoder.variants=3": (
+        "model.decoder.variants: must be a mapping or null; got 3."
+    ),
+    "model.decoder.heads=4": (
+        "model.decoder.heads: the config has no such key. It has: layers, unique_layers, pattern,"
+        " first, last, variants, layout, cross, attn, mask, position, norm, placement, ffn, kernel."
+        " Try model.decoder.attn.heads."
+    ),
+    "model.decoder.pattern=[a] model.decoder.variants.a.heads=4": (
+        "model.decoder.variants.a.heads: the config has no such key. It has: attn, mask, position,"
+        " norm, placement, ffn, kernel, layout, cross. Try model.decoder.variants.a.attn.heads."
+    ),
+    "model.decoder=null": "model: has no stack. Add one: model.decoder={}.",
+    "model.decoder=[]": "model.decoder: must be a mapping; got []. Try model.decoder={}.",
+    "model.dim=1000000000000000000 attn.heads=3": (
+        "attn.heads: must divide model.dim; got 3 and 1000000000000000000. Try 1, 2, 4 or 5, or"
+        " set attn.head_dim."
+    ),
+    "attn=differential attn.heads=3": (
+        "attn.heads: must divide model.dim; got 3 and 128. Try 1, 2, 4 or 8, or set attn.head_dim."
+    ),
+    "tokenizer.vocab_size=100000000000": (
+        "tokenizer.vocab_size: must be at most 2,147,483,647 tokens; got 100000000000."
+    ),
+    "trainer.precision=bf16": (
+        "trainer.precision: no choice is called 'bf16'. Did you mean 'bf16-mixed'? Known: auto,"
+        " 32-true, bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true."
+    ),
+    "trainer.precision=16": (
+        "trainer.precision: no choice is called 16. Did you mean '16-mixed'? Known: auto, 32-true,"
+        " bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true."
+    ),
+    "data=mixture data.of={a:pydoc} data.weights={b:1}": (
+        "data.weights.b: data.of names no such corpus. It has: a."
+    ),
+    "model=encoder_decoder task=seq2seq data=scan model.unique_layers=9": (
+        "model.unique_layers: must be at most the encoder's layers; got 9 and 2. null is all of"
+        " them."
+    ),
+    "hydra.foo=1": "hydra.foo: cannot be composed: Key 'foo' not in 'HydraConf'.",
+}
+
+
+test_what_is_said_of_them = refusals(SENTENCES)
+
+
+def test_a_choice_of_hydra_is_answered_with_those_that_there_are():
+    with pytest.raises(ConfigError, match=r"^hydra/launcher: no choice is called 'nope'. Known: b"):
+        preflight(["hydra/launcher=nope"])
+
+
+def test_factors_of_a_study_that_are_none_are_answered_by_the_study():
+    line = preflight(["study=norm_placement", "study.factors=3"])
+    assert line.study["factors"] == 3
+    with pytest.raises(ConfigError, match=r"^placement: is a factor of the study"):
+        preflight(["study=norm_placement", "placement=pre"])
