@@ -280,6 +280,6 @@ def test_options_out_of_range_or_in_conflict_are_one_error(options, sentence):
 
 def test_beam_search_does_not_stream():
     with pytest.raises(
-        ConfigError, match=r"^beam: beam search has texts only at its end; call generate"
+        ConfigError, match=r"^beam: beam search has texts only at its end\. Call generate"
     ):
         stream(model_of("decoder", 1.0), torch.tensor([[1]]), 4, beam=2)

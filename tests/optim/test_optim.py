@@ -150,7 +150,7 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
             {"momentum": 0.9},
             (
                 "optim.momentum: optim 'adamw' has no option 'momentum'. It has: lr, weight_decay,"
-                " betas, eps."
+                " betas, eps. Leave it out."
             ),
         ),
         (

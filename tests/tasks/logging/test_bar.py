@@ -32,7 +32,7 @@ def test_the_time_that_remains_follows_the_pace_of_steps():
     shown, clock = [], SimpleNamespace(spent=0.0)
     bar = SimpleNamespace(total=10, due=lambda step: True, show=lambda *row: shown.append(row))
     sums = SimpleNamespace(sums=[6.0, 3.0])
-    task = SimpleNamespace(step=0, now=sums, tokens_per_step=lambda: 20.0)
+    task = SimpleNamespace(step=0, step_state=sums, tokens_per_step=lambda: 20.0)
     progress = ProgressBar(bar, clock)
     progress.on_train_start(None, task)
     for seconds in (0.5, 0.5, 0.5, 1.0):

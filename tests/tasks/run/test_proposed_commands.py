@@ -94,7 +94,7 @@ def test_another_run_of_the_kind_is_proposed_with_them(mine, tmp_path):
 
 
 def test_every_other_ending_names_them_too(mine, config, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train.processes, "lost_connection", lambda error: True)
+    monkeypatch.setattr(train.ranks, "lost_connection", lambda error: True)
     own, folder = config(), tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(json.dumps(own))
