@@ -5,16 +5,25 @@ BIN := $(VENV)/bin
 # One more than cores: many tests wait for processes that they started.
 WORKERS ?= 3
 
-.PHONY: help train test laws lint types notebooks docs bench clean
+.PHONY: help train test test-rest test-all laws lint types notebooks docs bench clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 train: $(VENV)/ready  ## train the default model on the prose of this Python (about 2 minutes on 2 CPU cores)
 	@$(BIN)/python train.py
 
-test: $(VENV)/ready  ## run all tests
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+test: $(VENV)/ready  ## every contract and component once, a run, resume, two processes (5 minutes on 2 CPU cores)
+	@$(PYTEST) -m "not extended"
+
+test-rest: $(VENV)/ready
+	@$(PYTEST) -m extended
+
+test-all:  ## all tests (20 minutes on 2 CPU cores)
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
 
 laws: $(VENV)/ready  ## random compositions under every law: make laws N=2000 SEED=7
 	@OMP_NUM_THREADS=1 $(BIN)/python -m xformer_kit.laws --random $(or $(N),200) --seed $(or $(SEED),0) --processes $(WORKERS)

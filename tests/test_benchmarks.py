@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import __main__ as every
 
+pytestmark = pytest.mark.extended
+
 FOLDER = Path(every.__file__).parent
 MODULES = sorted(
     path.stem

@@ -18,6 +18,8 @@ from tasks.cli import reproduction
 from tests.warm import train
 from xformer_kit import ConfigError
 
+pytestmark = pytest.mark.extended
+
 # The first that each start would find: of the interpreter's start, the standard library, torch and
 # this package.
 NAMES = [

@@ -5,7 +5,9 @@ sentence.
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,14 @@ from xformer_kit.laws.refusals import pairs, refused, table
 from xformer_kit.plan import KINDS
 
 
-@pytest.mark.parametrize("row", all_pairs(), ids=label)
+def rows() -> Iterator[Any]:
+    """Rows that have every pair; those that have every component once are in both test tiers."""
+    for row in all_pairs():
+        marks = () if row in each_choice() else pytest.mark.extended
+        yield pytest.param(row, marks=marks, id=label(row))
+
+
+@pytest.mark.parametrize("row", rows())
 def test_every_pair_of_components_keeps_every_law(row):
     config, broken = composed(row), []
     for name, law in LAWS.items():
@@ -35,6 +44,7 @@ def test_every_pair_of_components_keeps_every_law(row):
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_each_pair_is_in_a_row_or_refused_as_the_page_says():
     """In one test, for which are refused takes a minute to find, and each worker would."""
     held = {pair for row in all_pairs() for pair in itertools.combinations(row, 2)}

@@ -7,6 +7,8 @@ import pytest
 
 from notebooks import __main__ as every
 
+pytestmark = pytest.mark.extended
+
 NAMES = [
     "1_attention_from_scratch",
     "2_compose_an_architecture",

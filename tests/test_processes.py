@@ -88,6 +88,7 @@ def test_two_processes_make_the_update_of_one(tmp_path, text):  # noqa: F811
         assert sum(float(a[name]) for name in loads) == pytest.approx(1)
 
 
+@pytest.mark.extended
 def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
     pairs, words = tmp_path / "pairs.tsv", ["to", "be", "or", "not"]
     said = [f"{a} {b} {c} {d}" for a in words for b in words for c in words for d in words]
@@ -124,6 +125,7 @@ def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
     )  # neither nothing nor all is learned, so that a lost answer would show
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
@@ -135,6 +137,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
     wait_until(lambda: not workers_of(run))
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
@@ -148,6 +151,7 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     assert not workers_of(run)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped):  # noqa: F811
     """The other rank saves the state if it is the one that writes it, and the run goes on from
@@ -175,6 +179,7 @@ def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped): 
         assert torch.equal(value, weights(run)[name]), name
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # noqa: F811
     """Passed on to ranks of our own, or sent to all of them, as SLURM warns before it ends a
@@ -202,6 +207,7 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
     assert not any(silent)
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_imports_go_on_ends_with_one_line(tmp_path, text, number, code):  # noqa: F811
@@ -212,6 +218,7 @@ def test_a_signal_while_imports_go_on_ends_with_one_line(tmp_path, text, number,
     assert (process.returncode, err) == (code, f"Stopped by {number.name}.\n")
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, text, launcher):  # noqa: F811
@@ -245,6 +252,7 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
     )
 
 
+@pytest.mark.extended
 def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F811
     torchrun = [
         sys.executable,
@@ -268,6 +276,7 @@ def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F
     assert last_step(run) == 5
 
 
+@pytest.mark.extended
 def test_ranks_that_hold_different_configs_stop():
     from types import SimpleNamespace
     from unittest.mock import patch

@@ -45,7 +45,7 @@ EXPERTS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, processes):  # noqa: F811
     """Also where torchrun began it, with two ranks that are warm, and we go on by ourselves."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -115,6 +115,7 @@ PAIRED = [
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("data", [ONE, SEVERAL], ids=["pairs", "a mixture of pairs"])
 def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_ends(
     tmp_path, pairs, data
@@ -137,6 +138,7 @@ def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_en
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.extended
 def test_a_killed_run_leaves_no_loader_behind(tmp_path, text):  # noqa: F811
     """And its loaders are forks of one process that has imported torch, so that not each of them
     does.

@@ -27,6 +27,8 @@ from xformer_kit.config.settings import default_settings
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.registry import ConfigError
 
+pytestmark = pytest.mark.extended
+
 GLOBAL = "# @package _global_\n"
 PLAIN = [  # choices and values
     [],

@@ -89,6 +89,7 @@ def refuse_or_build(config) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.extended
 def test_no_number_in_a_config_takes_all_memory_or_for_ever(kind):
     """Each option of each component in turn is refused, or built without its memory."""
     reader, writer = os.pipe()

@@ -8,6 +8,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from xformer_kit.model.compiling import GRAPHS, compile_blocks
 
+pytestmark = pytest.mark.extended
+
 # Graphs of a training step: one, and where the first block differs, or there is another stack, two.
 KINDS = {"mixed": 2, "first_values": 2, "two_stacks": 2, "two_apart": 2}
 

@@ -12,7 +12,7 @@ from tests.warm import Begun
 
 HERE = Path(__file__).parent
 EXACT = [name for name in VARIANTS if "half" not in name]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 SECONDS = 300  # that the processes may take together
 
 

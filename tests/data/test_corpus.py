@@ -17,6 +17,8 @@ from xformer_kit.data.corpus.python import PyDoc, StdlibCode
 from xformer_kit.data.corpus.text import Text
 from xformer_kit.registry import ConfigError, Context
 
+pytestmark = pytest.mark.extended
+
 SHARED = Path(os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 

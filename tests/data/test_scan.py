@@ -13,6 +13,8 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.scan import Scan, Split, grammar
 from xformer_kit.registry import Context
 
+pytestmark = pytest.mark.extended
+
 SHARED = Path(
     os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"), "scan"
 )

@@ -20,6 +20,8 @@ from xformer_kit.config.settings import SETTINGS
 from xformer_kit.inspect.components import rows
 from xformer_kit.registry import Registry
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -6,6 +6,8 @@ import torch
 from xformer_kit import ConfigError
 from xformer_kit.generate import generate
 
+pytestmark = pytest.mark.extended
+
 VOCAB, DRAWS = 7, 20_000
 PROMPT = torch.tensor([[1, 2, 3]])
 LIMIT = {42: 76.08, 48: 84.04}  # chi-squared by degrees of freedom, p = 0.001

@@ -16,6 +16,8 @@ from xformer_kit.model.build import build_model
 from xformer_kit.objective import OBJECTIVES, objective_of
 from xformer_kit.plan import KINDS
 
+pytestmark = pytest.mark.extended
+
 # A kernel that computes no gradients on a CPU has nothing to count here.
 COMPONENTS = [
     (k, name)

@@ -10,6 +10,8 @@ from xformer_kit.model import loss
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 
+pytestmark = pytest.mark.extended
+
 SMALL = [
     "logger=none",
     "trainer.precision=32-true",

@@ -11,6 +11,8 @@ from xformer_kit.kernel import KERNELS
 from xformer_kit.laws import LAWS, check_component, check_file, checking
 from xformer_kit.norm import NORMS
 
+pytestmark = pytest.mark.extended
+
 
 def test_the_laws_of_every_file_are_seen_to_bite():
     files = {law.__module__.rsplit(".", 1)[1] for law in LAWS.values()}

@@ -13,6 +13,8 @@ from xformer_kit.laws import LAWS, tiny
 from xformer_kit.placement import PLACEMENTS, Placement
 from xformer_kit.position import POSITIONS, Position
 
+pytestmark = pytest.mark.extended
+
 
 class Reading(MLP):
     """Reads a value."""

@@ -12,6 +12,8 @@ from xformer_kit.config.check import GROUPS, INNER
 from xformer_kit.registry import ConfigError, Registry
 from xformer_kit.registry.zoo import PACKAGE, ZOO, zoo_modules
 
+pytestmark = pytest.mark.extended
+
 REGISTRIES = {r.group.rpartition(".")[2]: r for r in (GROUPS | INNER).values()}
 FILES = [path for path in sorted(ZOO.glob("*/*.py")) if not path.name.startswith("_")]
 

@@ -217,6 +217,7 @@ def test_false_positive_rate_of_no_worse_is_alpha():
     assert abs(alarms / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
 
 
+@pytest.mark.extended
 def test_false_positive_rate_of_a_direction_is_half_of_alpha():
     """Both sides together are wrong in 5 of 100: a false claim of one side holds in half of
     them.

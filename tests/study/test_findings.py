@@ -14,6 +14,8 @@ from xformer_kit.study import claim, study_node
 from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import seeds, variants, words_of
 
+pytestmark = pytest.mark.extended
+
 FOLDER = Path(conf_dir(), "study", "findings")
 FINDINGS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 LARGE_ALONE = sorted({file.stem for file in FOLDER.glob("gpu/*.yaml")} - set(FINDINGS))

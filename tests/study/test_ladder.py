@@ -28,6 +28,8 @@ from xformer_kit.study.report.sections import document
 from xformer_kit.study.results import title
 from xformer_kit.study.scaling import Point, fit
 
+pytestmark = pytest.mark.extended
+
 TINY = [
     "study=norm_placement",
     "experiment=copy",

@@ -19,6 +19,8 @@ from xformer_kit.study.plan import variants
 from xformer_kit.study.run_key import modules, run_key
 from xformer_kit.study.study_node import complete
 
+pytestmark = pytest.mark.extended
+
 SMALL = [
     "data=copy",
     "experiment=copy",

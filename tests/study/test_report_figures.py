@@ -9,6 +9,8 @@ from studies import KINDS, changed, finished, ladder, placements, report_of, stu
 
 from xformer_kit.study.report.html import html
 
+pytestmark = pytest.mark.extended
+
 PHONE = 390 - 2 * 16  # pixels between the margins of a page on a phone
 
 

@@ -17,6 +17,8 @@ from tasks.study.sweep import directory_override
 from tests import warm
 from tests.driving import environment, gone, last_step
 
+pytestmark = pytest.mark.extended
+
 TINY = [
     "study=norm_placement",
     "study.baseline={placement:pre}",

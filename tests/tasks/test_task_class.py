@@ -9,6 +9,8 @@ from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from xformer_kit import compose
 
+pytestmark = pytest.mark.extended
+
 SMALL = [
     "model.dim=16",
     "model.layers=1",

@@ -133,6 +133,7 @@ def test_components_and_describe_with_a_component_of_a_users_file(capsys, mine, 
     assert "mine knob=3, 4 heads of 8" in out
 
 
+@pytest.mark.extended
 def test_check_finds_the_law_that_a_component_breaks(capsys, mine, tmp_path, wide):
     code, out, _ = output(capsys, "check", mine)
     assert (code, "0 broken" in out) == (0, True)

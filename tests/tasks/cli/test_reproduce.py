@@ -16,6 +16,8 @@ from tests.tasks.command_lines import output
 from xformer_kit import compose
 from xformer_kit.config import preflight
 
+pytestmark = pytest.mark.extended
+
 TINY = [
     "model.dim=16",
     "attn.heads=2",

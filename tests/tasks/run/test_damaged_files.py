@@ -20,6 +20,8 @@ from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study import stop
 from xformer_kit.study.report.content import content
 
+pytestmark = pytest.mark.extended
+
 NO_OBJECT = {
     "cut": b'{"steps": 5',
     "other bytes": b"\xff\xfe\x00",

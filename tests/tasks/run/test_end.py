@@ -17,6 +17,8 @@ from tasks.run.start import start_run
 from xformer_kit import compose
 from xformer_kit.model.api import load
 
+pytestmark = pytest.mark.extended
+
 PAIRS = [
     "experiment=null",
     "task=seq2seq",

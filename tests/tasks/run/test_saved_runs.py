@@ -17,6 +17,8 @@ from tasks.run.start import start_run
 from tests.tasks.conftest import TINY
 from xformer_kit import ConfigError, compose, load
 
+pytestmark = pytest.mark.extended
+
 
 def change(folder, old, new):
     path = folder / "config.yaml"

@@ -11,6 +11,8 @@ from tasks.run.exit_codes import PRUNED
 from tests.driving import environment
 from tests.warm import Begun
 
+pytestmark = pytest.mark.extended
+
 TINY = [  # a baseline that learns nothing at its rate, so that the next point is not ended early
     "study=search",
     "study.baseline={optim.lr:1.0,model.dim:16,attn.heads:2}",

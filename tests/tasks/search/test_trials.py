@@ -14,6 +14,8 @@ from tests.tasks.search.simulated_study import NODE, STOPPED, SimulatedStudy
 from xformer_kit.config import check
 from xformer_kit.registry import ConfigError
 
+pytestmark = pytest.mark.extended
+
 
 def test_a_search_tries_its_trials_and_confirms_the_best(home, config):
     simulated = SimulatedStudy(config)

@@ -7,6 +7,8 @@ import pytest
 from tasks.study import state
 from tests.tasks.search.simulated_study import SimulatedStudy
 
+pytestmark = pytest.mark.extended
+
 
 def test_two_workers_run_different_trials_and_take_again_one_of_a_dead_worker(home, config):
     simulated = SimulatedStudy(config)
