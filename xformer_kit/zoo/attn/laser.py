@@ -76,7 +76,7 @@ class Laser(MultiHead):
     def cannot(cls, options, context):
         yield from super().cannot(options, context)
         if context.precision in ("16-mixed", "16-true") and options.cap > MAX_CAP_FP16:
-            rule = f"must be at most {MAX_CAP_FP16} with trainer.precision={context.precision}"
+            rule = f"must be at most {MAX_CAP_FP16:g} with trainer.precision={context.precision}"
             yield Fault("cap", rule, options.cap, "Or set trainer.precision=bf16-mixed.")
         if context.attn.signed:
             yield Fault(
