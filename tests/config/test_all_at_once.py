@@ -156,6 +156,14 @@ UNKNOWN = {
         " text_infilling."
     ),
 }
+SWEEP = "several values are a sweep; got {}. Compose one after the other, or quote a text."
+UNKNOWN |= {
+    "attn=linear,latent attn.kv_rank=3 mask=full": f"attn: {SWEEP.format('attn=linear,latent')}",
+    "model=encodr task=masked_language_modeling": (
+        "model: no choice is called 'encodr'. Did you mean 'encoder'? Known: decoder, encoder,"
+        " encoder_decoder."
+    ),
+}
 
 
 test_what_depends_on_a_fault_is_not_reported = refusals(UNKNOWN)

@@ -96,23 +96,14 @@ SENTENCES = {
         "trainer.precision: no choice is called 16. Did you mean '16-mixed'? Known: auto, 32-true,"
         " bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true."
     ),
-    "data=mixture data.of={a:pydoc} data.weights={b:1}": (
-        "data.weights.b: data.of names no such corpus. It has: a."
-    ),
     "model=encoder_decoder task=seq2seq data=scan model.unique_layers=9": (
         "model.unique_layers: must be at most the encoder's layers; got 9 and 2. null is all of"
         " them."
     ),
-    "hydra.foo=1": "hydra.foo: cannot be composed: Key 'foo' not in 'HydraConf'.",
 }
 
 
 test_what_is_said_of_them = refusals(SENTENCES)
-
-
-def test_a_choice_of_hydra_is_answered_with_those_that_there_are():
-    with pytest.raises(ConfigError, match=r"^hydra/launcher: no choice is called 'nope'. Known: b"):
-        preflight(["hydra/launcher=nope"])
 
 
 def test_factors_of_a_study_that_are_none_are_answered_by_the_study():

@@ -21,6 +21,7 @@ from xformer_kit.config.overrides import (
     parse,
     repeated,
     runs_here,
+    single_values,
     sweep_faults,
 )
 from xformer_kit.config.study_line import study_line
@@ -67,7 +68,7 @@ def preflight(argv: list[str]) -> CommandLine:
         return of_study
     if not line.multirun:
         faults += sweep_faults(overrides)
-        overrides = [override for override in overrides if not override.is_sweep_override()]
+        overrides = single_values(overrides)
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     line.jobs = len(jobs)
     here, before = runs_here(overrides), tuple(faults)

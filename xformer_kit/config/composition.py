@@ -31,12 +31,12 @@ from xformer_kit.config.overrides import (
     instructions,
     parse,
     repeated,
+    single_values,
     sweep_faults,
 )
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, Fault, complete_many, config_error
-from xformer_kit.registry import choices as name_fix
 
 
 def compose(
@@ -69,8 +69,7 @@ def compose(
                 fix="Leave it out.",
             )
         )
-    single = [o for o in parsed if not o.is_sweep_override()]
-    config, more = compose_checked(session, single, data=data, before=faults)
+    config, more = compose_checked(session, single_values(parsed), data=data, before=faults)
     faults += more
     if faults:
         raise ConfigError(dict.fromkeys(faults))
@@ -86,12 +85,12 @@ def compose_checked(
     before: Iterable[Fault] = (),
 ) -> tuple[dict[str, Any], list[Fault]]:
     """(config, faults) of a run. `here`: whether it takes place on this machine, which is then
-    checked; None checks nothing of the run. `before`: faults of the line. If a choice of a
-    component is among them, the default in its place is composed with nothing.
+    checked; None checks nothing of the run. `before`: faults of the line. Where one of them is a
+    choice that was left out, only options are checked: a default is in its place.
     """
     config, faults = compose_overrides(session, overrides, name)
-    chosen = {override.key_or_group for override in overrides}
-    unknown = any(fault.path in GROUPS and fault.path not in chosen for fault in before)
+    left_out = {*GROUPS, "model", "experiment"} - {o.key_or_group for o in overrides}
+    unknown = any(fault.path in left_out for fault in before)
     if faults := faults or check(config, data, composition=not unknown):
         return config, faults
     if unknown:
@@ -135,18 +134,20 @@ def compose_resolved(
         found = filter(None, map(_not_utf8, session.files()))
         place, got = next(found, ("config", f"{error}"))
         fault = Fault(place, "must be utf-8 text", got, "Save it as utf-8.")
-    except MissingConfigException as error:
-        group, _, chosen = (error.missing_cfg_file or "").rpartition("/")
-        if group in GROUPS:
-            raise ConfigError(GROUPS[group].unknown(chosen).at(group)) from error
-        if group:
-            rule, fix = f"no choice is called '{chosen}'", name_fix(chosen, error.options or ())
-            raise config_error(group, rule, fix=fix) from error
-        fault = _hydra_fault(error, config)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if unknown := _unknown_component(error):
+            raise ConfigError(unknown) from error
         bad_key = _bad_key(error)
         fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)
     raise ConfigError(fault)
+
+
+def _unknown_component(error: Exception) -> Fault | None:
+    """The fault of a file that chooses an unknown component in its list of defaults."""
+    if not isinstance(error, MissingConfigException) or not error.missing_cfg_file:
+        return None
+    group, _, name = error.missing_cfg_file.rpartition("/")
+    return GROUPS[group].unknown(name).at(group) if group in GROUPS else None
 
 
 def _not_utf8(file: Path) -> tuple[str, str] | None:
@@ -188,11 +189,7 @@ def _hydra_fault(error: Exception, config: DictConfig | None) -> Fault:
         key, value = found.groups()
         way = f"{key}.NAME" if key in MANY else key
         return Fault(key, "must be a mapping", value, f"Try {way}={{}}.")
-    place = getattr(error, "full_key", None) or "config"
-    if found := re.match(r"(?:Could not override '|Error merging override \+*)([\w./]+)", reason):
-        place, cause = found[1], error.__cause__ or error
-        reason = " ".join(str(cause).split("\n")[0].split()).rstrip(".")
-    return Fault(place, f"cannot be composed: {reason}")
+    return Fault(getattr(error, "full_key", None) or "config", rule)
 
 
 def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str, str]]:

@@ -276,6 +276,15 @@ def sweep_faults(overrides: Iterable[Override], fix: str = "Put -m before the ov
             )
 
 
+def single_values(overrides: Iterable[Override]) -> list[Override]:
+    """The overrides that are no sweeps, without the options of components that a sweep chooses."""
+    overrides = list(overrides)
+    swept = [o.key_or_group for o in overrides if o.is_sweep_override()]
+    options = tuple(f"{key}." for key in swept if key in GROUPS)
+    single = [o for o in overrides if not o.is_sweep_override()]
+    return [o for o in single if not o.key_or_group.startswith(options)]
+
+
 def repeated(overrides: Iterable[Override]) -> Faults:
     """Messages for keys with two values, of which Hydra would take the last: it may also be one
     that ends a sweep.

@@ -150,8 +150,7 @@ def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
                 got=weight,
                 fix="Leave the corpus out of data.of for none of it.",
             )
-    missing = [name for name in of if name not in weights]
-    if missing and weights.keys() <= of.keys():  # else one of those may be meant
+    if missing := [name for name in of if name not in weights]:
         yield Fault(
             "weights",
             "must give each corpus a weight",
