@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, shown
+from xformer_kit.registry.inner_node import InnerNode
 from xformer_kit.registry.messages import Options, choices
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
@@ -81,19 +82,6 @@ class Option(NamedTuple):
         milliseconds for each component.
         """
         return self.said() if callable(self.said) else self.said
-
-
-class InnerNode(dict[str, Any]):
-    """The complete node of a component that is an option of another one, with its class."""
-
-    def __init__(self, registry: "Registry", node: Node):
-        super().__init__(registry.with_inner(node))
-        self.registry = registry
-        self.component = registry[self["name"]]
-
-    def create(self, **given: Any) -> Any:
-        """Build the component."""
-        return self.registry.create(self, **given)
 
 
 class Registry(Node):
