@@ -36,7 +36,8 @@ class StepState:
     A separate object, since setting an attribute of an nn.Module is slow.
     """
 
-    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals].
+    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss, encoded signals of ranks,
+    # see tasks/run/exit_codes.py].
     sums: Tensor = field(default_factory=lambda: torch.zeros(4))
     # Tensors that the model's components report, summed over micro-batches and ranks.
     report: dict[str, Tensor] = field(default_factory=dict)
@@ -189,7 +190,9 @@ class Task(pl.LightningModule):
         self.checkpoint = state
 
     def rewind(self, step: int) -> None:
-        """Sets the step back to the last one that was finite; no weight has changed after it."""
+        """Sets the step back to the last one that was finite. The weights are those after it: all
+        later updates were skipped.
+        """
         self.step = step
         self.skipped_steps = torch.zeros_like(self.skipped_steps)
 
@@ -290,8 +293,8 @@ class Task(pl.LightningModule):
         """
         skipped = ~torch.isfinite(self.step_state.grad_norm + self.step_state.sums[0])
         if self._skips_on_device:
-            # All steps after the first are skipped too, so that it can be replayed later, when
-            # `first_nonfinite` is read.
+            # All steps after the first are skipped too, so that the first one can be replayed
+            # when `first_nonfinite` is read.
             if self.stops_at_nonfinite:
                 skipped = skipped | (self.first_nonfinite >= 0)
             self._optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]

@@ -150,7 +150,10 @@ def test_unit_queries_and_keys_have_scores_within_the_learned_scale():
 )
 def test_norms_of_queries_and_keys_may_be_chosen_by_a_word_or_a_switch(words, norm):
     attn = build(compose(["logger=none", *words, "model.layers=1"]), 7).decoder.blocks[0].attn
-    assert (type(attn.q_norm).__name__, attn.norm_last) == (norm, norm == "ScaledDirection")
+    assert (type(attn.q_norm).__name__, attn.norm_after_rotation) == (
+        norm,
+        norm == "ScaledDirection",
+    )
 
 
 def test_weights_of_norms_of_queries_and_keys_keep_their_names():

@@ -137,7 +137,9 @@ class Kernelized(Recurrent):
         return self.k(x), self.v(x)
 
     def _causal(self, features, rotated, k, v, context, cache):
-        """Sums over the past, starting from the cached state."""
+        """Causal attention (b, h, t, e): sums over the past, starting from the cached state, which
+        is updated. `rotated`: the features after the position.
+        """
         held = () if cache is None or not cache.length else cache.held
         state, top = (*held, None, None)[:2]
         segment, v = segments(context), v.transpose(1, 2)

@@ -36,7 +36,7 @@ class Projections(OptionGroup):
 
     # whether all projections have biases, or which
     bias: bool | tuple[Literal["q", "k", "v", "o"], ...] = False
-    qk_norm: Callable[..., QKNorm] = NoQKNorm  # norms of queries and keys; true is head
+    qk_norm: Callable[..., QKNorm] = NoQKNorm  # norms of queries and keys; true means head
     # channels over which values are normalised; each_head: with weights for each head
     v_norm: Literal["none", "head", "each_head", "projection"] = "none"
     # largest magnitude in queries, keys and values as projected; null is no limit
@@ -117,22 +117,23 @@ class MultiHead(Attention):
     def _add_norms(self, norms: QKNorm, heads: int) -> None:
         self.q_norm = norms.of_query(heads, self.head_dim)
         self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
-        self.norm_first = self.k_norm is not None and not norms.after
-        self.norm_last = norms.after
+        self.norm_before_rotation = self.k_norm is not None and not norms.after
+        self.norm_after_rotation = norms.after
         names = [name for name, _ in (self.k_norm or self.k).named_parameters()]
-        # They add the same number to every score of a row, which does not change its softmax.
+        # Biases of keys add one number to all scores of a row, which does not change its softmax.
         biases = (f"k_norm.{name}" for name in names if name.endswith("bias"))
         self.no_gradient = ("k.bias", *biases)
 
     def _add_scale(self, scale: Scale, default: float, depth: int) -> None:
         self.factor = scale if isinstance(scale, (int, float)) else default
         # A tensor, because torch.compile would compile a graph for each value of a number.
-        share = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
-        self.register_buffer("share", share, persistent=False)
+        layer_factor = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
+        self.register_buffer("layer_factor", layer_factor, persistent=False)
 
+    # In generation: q, k and v as one product, see xformer_kit/model/fused_projections.py.
     packed: FusedProjections | None = None
     packs = ("q", "k", "v")
-    share: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number
+    layer_factor: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number
 
     @classmethod
     def check(cls, options, context):
@@ -153,7 +154,7 @@ class MultiHead(Attention):
 
     @classmethod
     def norms_with(cls, options):
-        """Whether it has norms of the kind of its block."""
+        """Whether it builds norms of the kind of its block, for queries, keys or values."""
         qk_norm = options.get("qk_norm")
         normed = qk_norm is not None and qk_norm.component is not NoQKNorm
         return normed or (options.get("v_norm") or "none") != "none"
@@ -176,12 +177,12 @@ class MultiHead(Attention):
     @property
     def scale(self) -> float | Tensor:
         """Factor on scores."""
-        return self.factor if self.share is None else self.factor * self.share
+        return self.factor if self.layer_factor is None else self.factor * self.layer_factor
 
     @scale.setter
     def scale(self, scale: float) -> None:
         self.factor = scale
-        self.share = None
+        self.layer_factor = None
 
     def split(self, x: Tensor) -> Tensor:
         # (b, t, h * d) -> (b, h, t, d); `unflatten` takes 3 us more per generated token
@@ -204,8 +205,8 @@ class MultiHead(Attention):
         q, k, v = self.project(x, source, context, cache)
         scores = context.position.scores(self, q, k, context) if context.scored else None
         q, k, scores = self.kernel_inputs(q, k, scores)
-        if self.share is not None:  # kernels apply self.factor, a Python number
-            q = q * self.share
+        if self.layer_factor is not None:  # kernels apply self.factor, a Python number
+            q = q * self.layer_factor
         score_fn = () if self.score is None else (self.score.of(context, cache),)
         out = self.attend(q, k, v, context, scores, *score_fn)
         out = out.transpose(1, 2)  # (b, h, t, e) -> (b, t, h, e)
@@ -235,15 +236,15 @@ class MultiHead(Attention):
 
     def query(self, q: Tensor, context) -> Tensor:
         """Normalises and rotates queries (b, h, t, d), in the order of the options."""
-        q = self.q_norm(q) if self.norm_first else q
+        q = self.q_norm(q) if self.norm_before_rotation else q
         q = context.position.rotate(q, context.query)
-        return self.q_norm(q) if self.norm_last else q
+        return self.q_norm(q) if self.norm_after_rotation else q
 
     def _keys(self, k: Tensor, tokens: Tokens, context) -> Tensor:
         k = self.split(self._clipped(k))
-        k = self.k_norm(k) if self.norm_first else k
+        k = self.k_norm(k) if self.norm_before_rotation else k
         k = context.position.rotate_key(k, tokens)
-        return self.k_norm(k) if self.norm_last else k
+        return self.k_norm(k) if self.norm_after_rotation else k
 
     def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None

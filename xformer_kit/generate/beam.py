@@ -85,7 +85,9 @@ class Running(NamedTuple):
 
 
 class BeamSearch:
-    """The hypotheses of a batch of prompts. A prompt that is done leaves the batch."""
+    """A beam search over a batch of prompts: `step(logits)` extends all hypotheses by a token. A
+    prompt that is done leaves the batch.
+    """
 
     def __init__(self, decoding: Decoding, prompt: Prompt, logits: Tensor):
         rows = prompt.rows
@@ -140,7 +142,7 @@ class BeamSearch:
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each prompt, (p, 2 * beam) each: score, the hypothesis it
-        continues, and its token. Twice as new_tokens as go on, for at most `beam` of them end.
+        continues, and its token. There are 2 * beam, since at most `beam` of them can end.
         """
         scores, vocab = logits.float().log_softmax(-1), logits.shape[-1]
         for process in self.processors:
@@ -151,7 +153,9 @@ class BeamSearch:
 
     @staticmethod
     def _texts(text: Tensor, parent: Tensor, token: Tensor) -> Tensor:
-        """(p, beam, t) and (p, n) -> (p, n, t + 1)."""
+        """The texts of the parents, each with a token after it: (p, beam, t) and (p, n), for n
+        hypotheses of each of p prompts -> (p, n, t + 1).
+        """
         old = text.gather(1, parent[..., None].expand(-1, -1, text.shape[-1]))
         return torch.cat([old, token[..., None]], -1)
 

@@ -141,8 +141,9 @@ class SpeculativeDecoder:
 
 
 def _residual(proposal: Proposal, share: Tensor, at: int) -> Tensor:
-    """The distribution of the token after the accepted ones, (b, vocab): the positive part of p -
-    q, or p if no token was proposed there.
+    """Weights of the token after the accepted ones, (b, vocab), not normalised: the positive part
+    of p - q, with the model's distribution p = `share` and the draft's q = `proposal.share`; p if
+    no token was proposed there, or if p equals q.
     """
     if at == proposal.ids.shape[1]:
         return share[:, at]

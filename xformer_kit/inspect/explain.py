@@ -99,13 +99,13 @@ def _explained(sub: SublayerPlan, run: Run | None) -> Explained:
     component, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
     if "kernel" not in ATTENTIONS.wanted(component) or sub.context.attn.computes == "mixture":
         return Explained(sub.name, 1, component, mask, position, "none", None, ())
-    faster = tuple(refused(sub.kernel_name, sub.context))
+    faster = tuple(faster_kernels(sub.kernel_name, sub.context))
     return Explained(sub.name, 1, component, mask, position, sub.kernel_name, run, faster)
 
 
-def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
-    """Each kernel that is faster than the one that runs, the fastest first, and what speaks against
-    it. Of those that compute something else than is asked there is nothing to say.
+def faster_kernels(name: str, context: Context) -> Iterator[tuple[str, str]]:
+    """Each kernel that is faster than the one that runs and computes the same kind of attention,
+    the fastest first, with the reason why it does not run.
     """
     asked = context.attn.computes
     for other in sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed):

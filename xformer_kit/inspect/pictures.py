@@ -185,7 +185,10 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
         stack: Any = model.get_submodule(name)
         seen: set[tuple[str, int]] = set()
         for look in stack.groups:
-            if "bias" in stack.hooks[look.position] and (look.position, look.heads) not in seen:
+            if (
+                "bias" in stack.position_enters[look.position]
+                and (look.position, look.heads) not in seen
+            ):
                 seen.add((look.position, look.heads))
                 where = name if look.position == "base" else f"{name} {look.position}"
                 position = stack.position[look.position]

@@ -115,7 +115,7 @@ def _calls(model: Model) -> Iterator[Call]:
         stack: Any = model.get_submodule(name)
         for depth, block in enumerate(stack.layers):
             for sub, attn in block.attentions().items():
-                hooks = stack.hooks[stack.groups[block.group_of[sub]].position]
+                hooks = stack.position_enters[stack.groups[block.group_of[sub]].position]
                 yield Call(f"{name}.{depth}.{sub}", depth, attn, "bias" in hooks)
 
 

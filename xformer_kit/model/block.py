@@ -42,7 +42,7 @@ class Block(nn.Module):
     multipliers: name of a sublayer -> factor on its output.
     num_calls: number of layers that use this block.
     extras: name -> module of an extra for this layer; the stack owns them.
-    variant: name of the block's plan in the stack's plan.
+    variant: name of the block's plan in the stack's plan; "base" or that of a variant.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class Block(nn.Module):
         return state, report, cross_layer_state
 
     def _branch(self, name: str, layer: LayerInput, report: Report) -> Sublayer:
-        """A sublayer as a function of its input only, wrapped by the extras."""
+        """A sublayer as a function of its input only. `wrap` of each extra may change its input and
+        output.
+        """
         if name in self.group_of:
             branch: Sublayer = partial(self._attend, name, layer)
         else:
@@ -100,11 +102,11 @@ class Block(nn.Module):
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
         passed = layer.cross_layer_state
-        values = [
+        value_hooks = [
             partial(extra.values, layer=layer.extras[key]._replace(cross_layer_state=passed))
             for key, extra in self.extras.items()
         ]
-        context = layer.contexts[name]._replace(cross_layer_state=passed, values=values)
+        context = layer.contexts[name]._replace(cross_layer_state=passed, values=value_hooks)
         if context.position_reads_input:
             cache = layer.caches.get(POSITION_CACHE.format(name))
             context = context._replace(added_scores=context.position.read(x, context, cache))

@@ -48,22 +48,24 @@ class Stack(nn.Module):
         self.position = nn.ModuleDict(position)
         self.kernels = dict(kernels)
         self.groups = plan.attention.groups
-        self.block_index = plan.calls  # of each layer
+        self.block_index = plan.calls  # index of the block that each layer calls
         for at, block in enumerate(blocks):
             self.add_module(str(at), block)
         self.placement = placement
-        self.streams = placement.streams(plan.placement)
+        self.streams = placement.streams(plan.placement)  # number of tensors of the state
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
         self.extra = nn.ModuleDict(extras)
         self.max_len = plan.max_len
-        self.hooks = {name: place.enters for name, place in position.items()}
+        # where a position acts: rotate, bias, scores, ...
+        self.position_enters = {name: place.enters for name, place in position.items()}
         # Blocks of one kind share one graph when they are compiled.
         self.num_block_kinds = len({(block.variant, *block.extras) for block in blocks})
         self.max_attention_len = self._attention_limit(cross=False)
         self.max_source_len = self._attention_limit(cross=True)
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
+        # law -> why a component does not keep it: with documents, with padding, ...
         self.breaks = plan.breaks
         self.cross_breaks = plan.cross_breaks
 
@@ -84,8 +86,8 @@ class Stack(nn.Module):
         return self.max_len if bounded else None
 
     def prepare_embeddings(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Adds the base position to embeddings (b, t, embed_dim) if it acts there, applies their
-        norm, and projects them to (b, t, dim).
+        """Adds the base position to embeddings (b, t, embed_dim) if it is added to embeddings,
+        applies their norm, and projects them to (b, t, dim).
         """
         if "base" in self.position:
             x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
@@ -113,7 +115,9 @@ class Stack(nn.Module):
         return [self._modules[str(at)] for at in self.block_index]  # type: ignore[misc]
 
     def check_tokens(self, tokens: Tokens, breaks: Mapping[str, str]) -> None:
-        """Raises ConfigError for tokens that need a law that a component breaks."""
+        """Raises ConfigError for tokens with documents or padding that a component of the stack
+        does not support.
+        """
         needs = (
             ("documents", "document", "one document per row"),
             ("padding", "real", "rows of one length"),
@@ -134,8 +138,8 @@ class Stack(nn.Module):
         self, group, query: Tokens, key: Tokens, source, dtype: torch.dtype
     ) -> AttentionContext:
         position: Position = self.position[group.position]  # type: ignore[assignment]
-        kernel, hooks = self.kernels[group.kernel], self.hooks[group.position]
-        if group.cross:  # compares positions: padding and packing shift slots
+        kernel, enters = self.kernels[group.kernel], self.position_enters[group.position]
+        if group.cross:  # a source's slots do not correspond to the target's; positions do
             query, key = (tokens._replace(slot=tokens.position) for tokens in (query, source))
             tables = position.begin(query, key)
         else:
@@ -145,12 +149,12 @@ class Stack(nn.Module):
             key,
             group.mask,
             tables,
-            scored="scores" in hooks,
+            scored="scores" in enters,
             position_reads_input=type(position).read is not Position.read,
             gain=position.score_gain(),
             cross=group.cross,
         )
-        prepared = kernel.prepare(context, group.heads, "bias" in hooks, dtype)
+        prepared = kernel.prepare(context, group.heads, "bias" in enters, dtype)
         return context._replace(prepared=prepared)
 
     def forward(
@@ -167,7 +171,7 @@ class Stack(nn.Module):
 
         source: the encoder's output (b, s, dim), for cross attentions.
         further: returns (n, b, t, dim), the hidden states followed by the states from which extras
-        predict further tokens.
+        predict further tokens (multi-token prediction).
         """
         if self.breaks:
             self.check_tokens(tokens, self.breaks)
@@ -176,21 +180,21 @@ class Stack(nn.Module):
         key = tokens if cache is None else cache.append(tokens, self.groups, self.breaks)
         contexts = self.contexts(tokens, key, source_tokens, x.dtype)
         inputs = self._extra_inputs(tokens, key, cache)
-        begin_memory = {name: layer.memory for name, layer in inputs.items()}
+        memory_of_begin = {name: layer.memory for name, layer in inputs.items()}
         for name, extra in self._extras():
             x = extra.embed(x, inputs[name])
         report: Report = {}
         passed: CrossLayerState = {}
         state = self.placement.start(x, self.streams)
         for depth, block in enumerate(self.layers):
-            # By sublayer, because torch.compile would compile a graph per index into all contexts.
+            # Not passed as one list: torch.compile would compile a graph for each index into it.
             by_sublayer = {
                 name: contexts[group]._replace(depth=depth)
                 for name, group in block.group_of.items()
             }
             caches = {} if cache is None else cache.caches[depth]
-            state, inputs, in_block = self._before_layer(state, inputs, begin_memory, depth)
-            layer = LayerInput(by_sublayer, tokens, source, caches, passed, in_block)
+            state, inputs, block_inputs = self._before_layer(state, inputs, memory_of_begin, depth)
+            layer = LayerInput(by_sublayer, tokens, source, caches, passed, block_inputs)
             last_input = state, layer
             state, block_report, passed = block(state, layer)
             add(report, block_report, str(self.block_index[depth]))
@@ -219,19 +223,19 @@ class Stack(nn.Module):
         return inputs
 
     def _before_layer(
-        self, state: State, inputs: dict[str, ExtraInput], begin_memory: ExtraMemory, depth: int
+        self, state: State, inputs: dict[str, ExtraInput], memory_of_begin: ExtraMemory, depth: int
     ):
         """Runs the extras' hook `before_layer`. Returns the state that enters the layer, and the
         inputs of the hooks in the stack and in the block. In the block their memory holds
         only the tensors of `begin` and of this layer's `before_layer`.
         """
-        in_block = {}
+        block_inputs = {}
         inputs = {name: layer._replace(depth=depth) for name, layer in inputs.items()}
         for name, extra in self._extras():
             state, added = extra.before_layer(state, inputs[name])
-            in_block[name] = inputs[name]._replace(memory={**begin_memory[name], **added})
+            block_inputs[name] = inputs[name]._replace(memory={**memory_of_begin[name], **added})
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
-        return state, inputs, in_block
+        return state, inputs, block_inputs
 
     def _after_layer(self, state: State, inputs: dict[str, ExtraInput]):
         """Runs the extras' hook `after_layer`."""

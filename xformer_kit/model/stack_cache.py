@@ -61,7 +61,7 @@ def _window(stack: Stack) -> int | None:
         return None
     bands = [group.mask.band() for group in own]
     for group, band in zip(own, bands, strict=True):
-        scored = "scores" in stack.hooks[group.position]
+        scored = "scores" in stack.position_enters[group.position]
         if band is None or band[0] == math.inf or band[1] > 0 or scored:
             return None
     return max(int(band[0]) for band in bands)  # type: ignore[index]

@@ -108,10 +108,10 @@ class PersistentMemory(MultiHead):
         """Queries; if they are rotated, with products of the unrotated ones and the learned keys
         as more channels.
         """
-        q = self.q_norm(q) if self.norm_first else q
+        q = self.q_norm(q) if self.norm_before_rotation else q
         rotated = context.position.rotate(q, context.query)
         plain = q
-        if self.norm_last:
+        if self.norm_after_rotation:
             plain, rotated = self.q_norm(q), rotated if rotated is q else self.q_norm(rotated)
         if rotated is q:
             return plain
