@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, get_args
 from xformer_kit.inspect.components import written
 from xformer_kit.kernel import KERNELS, cannot_compute
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.book import UNDER
 from xformer_kit.laws.checking import COMPANIONS, COMPONENTS, chosen, example, faces
+from xformer_kit.laws.registry import UNDER
 from xformer_kit.plan import stacks
 from xformer_kit.registry import REQUIRED, Context, Registry
 

@@ -19,7 +19,7 @@ from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import LIGHTNING, OURS
 from xformer_kit.inspect.components import doc, written
 from xformer_kit.laws import LAWS
-from xformer_kit.laws.book import UNDER
+from xformer_kit.laws.registry import UNDER
 from xformer_kit.registry import Option, type_name
 from xformer_kit.study import study_node
 

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
+from xformer_kit.laws.composition import LENGTH, VOCAB, Composition, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
-DRAWN = Case(tiny(), "").ids
+DRAWN = Composition(tiny(), "").ids
 SHORT = DRAWN[:2, :8]
 HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)  # later keys
 HEADS, WIDE = 6, 10  # heads and channels of a head in small models

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 
 LENGTH, HEADS, HEAD = 13, 6, 10
 
@@ -25,7 +25,7 @@ def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = No
         "bias": True,
         "scale": 0.4,
     }
-    case = Case(tiny(model, attn=attn, position=node), "")
+    case = Composition(tiny(model, attn=attn, position=node), "")
     built, held = case.model(), {}
     layer = built.stack.blocks[0].attn
     layer.register_forward_hook(

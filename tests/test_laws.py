@@ -14,11 +14,11 @@ import pytest
 from tests.laws.rows import KEPT, all_pairs, digest, each_choice
 from xformer_kit.config import INNER, check
 from xformer_kit.laws import LAWS, LawBroken, check_component, overrides, tiny
-from xformer_kit.laws.book import SLOW
 from xformer_kit.laws.building import among_many
-from xformer_kit.laws.case import MODELS, Case
-from xformer_kit.laws.faces import composed, label
+from xformer_kit.laws.composition import MODELS, Composition
 from xformer_kit.laws.refusals import pairs, refused, table
+from xformer_kit.laws.registry import SLOW
+from xformer_kit.laws.variants import composed, label
 from xformer_kit.plan import KINDS
 
 
@@ -82,7 +82,7 @@ def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
     of_model = (
         config
         for config in map(composed, all_pairs())
-        if "_".join(Case(config, "").stacks) == model
+        if "_".join(Composition(config, "").stacks) == model
     )
     config = next(config for config in of_model if not check(config))
     again = compose(["logger=none", *overrides(config)])

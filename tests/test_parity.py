@@ -21,7 +21,7 @@ from tests.peers import (
     transformers,
 )
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import LENGTH
+from xformer_kit.laws.composition import LENGTH
 
 
 def gpt2():

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.messages import messages
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.laws.case import Case, faults
-from xformer_kit.laws.faces import CAUSAL, WINDOW
+from xformer_kit.laws.composition import Composition, faults
+from xformer_kit.laws.variants import CAUSAL, WINDOW
 from xformer_kit.mask.base import HIDES_ALL
 from xformer_kit.model.build import build_model
 
 
 def logits(config, weights=None):
-    case = Case(config, "special cases coincide")
+    case = Composition(config, "special cases coincide")
     model = case.model()
     if weights:
         model.load_state_dict(
@@ -34,7 +34,7 @@ def same(a, b):
 
 def test_grouped_heads_are_multi_head_with_repeated_keys_and_values():
     grouped = (
-        Case(tiny(attn={"name": "multi_head", "kv_heads": 3, "bias": True}), "")
+        Composition(tiny(attn={"name": "multi_head", "kv_heads": 3, "bias": True}), "")
         .model()
         .state_dict()
     )

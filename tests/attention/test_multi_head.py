@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from xformer_kit import build, compose
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
+from xformer_kit.laws.composition import LENGTH, VOCAB, Composition, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import with_fused_projections
 
@@ -245,7 +245,7 @@ def test_a_norm_before_and_after_rotation_differ_only_by_its_weights():
             attn={"name": "multi_head", "qk_norm": {"name": "head", "after": after}},
             position="rotary",
         )
-        case = Case(config, "")
+        case = Composition(config, "")
         model = case.model()
         for block in model.decoder.blocks:
             for norm in (block.attn.q_norm, block.attn.k_norm):
@@ -314,7 +314,7 @@ def test_weights_of_channels_after_a_rotation_break_the_law_of_shift():
         assert "after a rotation" in LAWS["shift"](tiny(attn=attn, position="rotary"))
         with pytest.raises(LawBroken, match="a shift by 16 matters"):
             LAWS["shift"].__wrapped__(
-                Case(tiny(attn=attn, position="rotary"), "shift")
+                Composition(tiny(attn=attn, position="rotary"), "shift")
             )  # without the exemption
     free = {"name": "multi_head", "qk_norm": {"name": "l2", "after": True}}
     assert LAWS["shift"](tiny(attn=free, position="rotary")) is None

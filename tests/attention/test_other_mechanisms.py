@@ -11,7 +11,7 @@ from tests.attentions import HIDDEN, layer, weights
 from xformer_kit import compose
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, Case
+from xformer_kit.laws.composition import LENGTH, VOCAB, Composition
 from xformer_kit.model.build import build_model
 
 
@@ -161,7 +161,7 @@ test_refused_configs = refusals(REFUSED)
 
 
 def test_the_layer_has_the_tested_options():
-    assert Case(tiny(attn="dot"), "").looks[0].attn.head_dim == 36
+    assert Composition(tiny(attn="dot"), "").looks[0].attn.head_dim == 36
 
 
 @pytest.mark.parametrize(

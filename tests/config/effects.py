@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import BATCH, VOCAB, randomise
+from xformer_kit.laws.composition import BATCH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.laws.book import SLOW
+from xformer_kit.laws.registry import SLOW
 
 COMPONENTS = {
     "latent": {"attn": "test_latent"},

@@ -12,7 +12,7 @@ from xformer_kit import compose
 from xformer_kit.data import collate, prepare
 from xformer_kit.data.documents import document_numbers
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import randomise
+from xformer_kit.laws.composition import randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError

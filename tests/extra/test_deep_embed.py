@@ -8,8 +8,8 @@ from tests.messages import messages
 from xformer_kit.extra.deep_embed import TokenFactors
 from xformer_kit.ffn import FFNS
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import Case
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.composition import made as make
 from xformer_kit.optim import parameter_groups
 
 DEEP = {"deep_embed": {}}
@@ -30,7 +30,7 @@ def test_it_multiplies_as_the_network_of_x_transformers_does():
 def test_each_network_of_each_layer_has_its_own_and_starts_without():
     config = tiny(extra=DEEP, decoder={"layout": ["ffn", "attn", "ffn"]})
     case, plain = (
-        Case(config, ""),
+        Composition(config, ""),
         make({**config, "extra": {}}),
     )
     model = make(config)
@@ -48,7 +48,7 @@ def test_each_network_of_each_layer_has_its_own_and_starts_without():
 @torch.no_grad()
 def test_only_what_a_network_adds_is_multiplied():
     """One layer of a network alone, without a norm: x + f(x) becomes x + e f(x)."""
-    case = Case(
+    case = Composition(
         tiny(
             extra=DEEP,
             layers=1,

@@ -8,7 +8,7 @@ from tests.messages import messages
 from xformer_kit.config import check
 from xformer_kit.extra import EXTRAS, Extra, Prediction, from_memory, to_memory
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import VOCAB, Case
+from xformer_kit.laws.composition import VOCAB, Composition
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 
@@ -34,7 +34,7 @@ def early_exit():
 
 @torch.no_grad()
 def test_the_state_of_an_early_layer_is_read_and_its_loss_weighed():
-    case = Case(tiny(extra={"early_exit": {}}), "")
+    case = Composition(tiny(extra={"early_exit": {}}), "")
     model, found = case.model().train(), []
     model.decoder.observers.append(lambda depth, state: found.append(state))
     tokens = Tokens(ids=torch.randint(VOCAB, (2, 9), generator=torch.Generator().manual_seed(0)))

@@ -8,8 +8,8 @@ from torch.testing import assert_close
 from xformer_kit.extra import ExtraInput
 from xformer_kit.extra.join import Join
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.laws.case import Case, randomise
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import Composition, randomise
+from xformer_kit.laws.composition import made as make
 from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import Tokens
 
@@ -47,7 +47,7 @@ def looped(model, ids):
 @torch.no_grad()
 @pytest.mark.parametrize(("reinject", "unet"), [("factor", "matrix"), ("matrix", "factor")])
 def test_a_stack_with_skips_is_its_loop(reinject, unet):
-    case = Case(tiny(layers=6, extra=skips(reinject, unet)), "")
+    case = Composition(tiny(layers=6, extra=skips(reinject, unet)), "")
     model = case.model()
     assert (
         len(model.decoder.extra["reinject"].joins),
@@ -71,7 +71,7 @@ def test_each_stream_gets_what_the_same_stream_was():
     """With factors a and b, two streams that are one stay one: the output is that of a stack of one
     stream, twice.
     """
-    case = Case(
+    case = Composition(
         tiny(layers=3, extra=skips("factor", "factor"), placement="pre", final_norm=False), ""
     )
     hyper = {
@@ -97,7 +97,7 @@ def test_a_matrix_is_the_combination_of_x_transformers():
 @torch.no_grad()
 @pytest.mark.parametrize("way", ["factor", "matrix"])
 def test_a_model_with_skips_starts_as_one_without(way):
-    case = Case(tiny(layers=4), "")
+    case = Composition(tiny(layers=4), "")
     configs = case.config, tiny(layers=4, extra=skips(way, way))
     plain, joined = (make(config).eval() for config in configs)
     assert_close(case.read(joined, case.ids), case.read(plain, case.ids))
@@ -125,7 +125,7 @@ def test_skips_keep_every_law(changes):
 
 
 def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
-    case = Case(tiny(layers=2, extra={"reinject": {}, "future_tokens": {"count": 2}}), "")
+    case = Composition(tiny(layers=2, extra={"reinject": {}, "future_tokens": {"count": 2}}), "")
     model = case.model()
     read = model.hidden(Tokens(ids=case.ids), further=True)[0]
     with torch.no_grad():

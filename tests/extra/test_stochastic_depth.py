@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from xformer_kit.extra import ExtraInput
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import BATCH, Case
+from xformer_kit.laws.composition import BATCH, Composition
 from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import UNKNOWN
 
@@ -19,7 +19,7 @@ def test_stochastic_depth_skips_rows_more_often_in_later_layers():
         placement="none",
         final_norm=False,
     )
-    stack = Case(config, "").model().train().decoder
+    stack = Composition(config, "").model().train().decoder
     keep = stack.extra["stochastic_depth"].keep
     assert_close(keep, torch.tensor([0.8, 0.6, 0.4], dtype=torch.float64))
     seen = []
@@ -40,7 +40,7 @@ def test_stochastic_depth_skips_rows_more_often_in_later_layers():
 
 def test_stochastic_depth_is_off_in_evaluation_and_follows_the_generator():
     config = tiny(extra={"stochastic_depth": {"rate": 0.5}})
-    case, off = Case(config, ""), Case(tiny(), "")
+    case, off = Composition(config, ""), Composition(tiny(), "")
     model = case.model()
     assert_close(case.read(model, case.ids), off.read(off.model(), case.ids), rtol=0, atol=0)
     model.train()

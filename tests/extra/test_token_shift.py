@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.extra import TokenShift, previous_places
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 from xformer_kit.model.tokens import Tokens
 
 SUBLAYERS = {0: {"attn": "attn"}}
@@ -105,7 +105,9 @@ def test_every_sublayer_reads_shifted_channels():
     """Two layers of a network alone, a shift by one each: the first token reaches the third and no
     further.
     """
-    case = Case(tiny(extra={"token_shift": {}}, decoder={"layout": ["ffn"]}, position="none"), "")
+    case = Composition(
+        tiny(extra={"token_shift": {}}, decoder={"layout": ["ffn"]}, position="none"), ""
+    )
     model, other = case.model(), case.ids.clone()
     other[:, 0] += 1
     moved = (case.read(model, case.ids) - case.read(model, other)).abs().amax((0, 2)) > 1e-6

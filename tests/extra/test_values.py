@@ -6,7 +6,7 @@ from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_an_attention_changes_its_values_or_is_refused(name):
             " attn=multi_head, or leave it out."
         ]
         return
-    plain, halved = Case(composition(name, {}), ""), Case(config, "")
+    plain, halved = Composition(composition(name, {}), ""), Composition(config, "")
     difference = plain.read(plain.model(), plain.ids) - halved.read(halved.model(), halved.ids)
     assert difference.abs().max() > 1e-3
 

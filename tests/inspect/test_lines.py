@@ -7,7 +7,7 @@ from drawings import assert_ticks_are_exact
 
 from xformer_kit.config import config_yaml
 from xformer_kit.inspect import plot_curves, plot_norms
-from xformer_kit.laws.case import plain
+from xformer_kit.laws.composition import plain
 from xformer_kit.registry import ConfigError
 
 

@@ -7,7 +7,7 @@ from drawings import assert_ticks_are_exact
 
 from xformer_kit.inspect import Picture, attention_weights, plot_attention, plot_bias, plot_mask
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import made
+from xformer_kit.laws.composition import made
 from xformer_kit.mask import Causal, SlidingWindow
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS

@@ -13,9 +13,9 @@ from xformer_kit.inspect import attention_weights
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.kernel.reference import spread
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case, made
 from xformer_kit.laws.checking import COMPANIONS
-from xformer_kit.laws.faces import variants
+from xformer_kit.laws.composition import Composition, made
+from xformer_kit.laws.variants import variants
 from xformer_kit.registry import ConfigError
 
 WITHOUT = {"fourier", "linear", "retention", "gated_delta", "performer"}
@@ -97,7 +97,7 @@ def summed(attn, heard, weights):
 
 
 def check(config, **inputs):
-    case = Case(config, "weights")
+    case = Composition(config, "weights")
     model, two = case.model(), case.source is not None
     given = {"source": case.source, "target": case.ids} if two else {"ids": case.ids}
     given |= {
@@ -163,7 +163,7 @@ KERNELS_OF_SCORES = [
 def test_rows_of_softmax_sum_to_one_whatever_the_kernel(kernel):
     config = composition("multi_head", {})
     config["kernel"] = {"name": kernel}
-    case = Case(config, "weights")
+    case = Composition(config, "weights")
     found = attention_weights(case.model(torch.bfloat16), case.ids)
     assert [*found] == ["decoder.0.attn", "decoder.1.attn"]
     for weights in found.values():

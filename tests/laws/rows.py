@@ -13,8 +13,8 @@ from pathlib import Path
 
 from covertable import make
 
-from xformer_kit.laws.faces import STACKS, Row, factors, wrong
 from xformer_kit.laws.refusals import Pair, pairs, refused
+from xformer_kit.laws.variants import STACKS, Row, factors, wrong
 
 KEPT = Path(__file__).with_suffix(".json")
 TRIES = 50  # rows that are drawn for one that is kept

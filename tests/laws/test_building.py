@@ -95,7 +95,7 @@ def test_stack_that_forget_what_they_share_are_caught(monkeypatch):
         model.source_embed = nn.Embedding(*model.embed.weight.shape)
         return model
 
-    monkeypatch.setattr("xformer_kit.laws.case.build_model", apart)
+    monkeypatch.setattr("xformer_kit.laws.composition.build_model", apart)
     with pytest.raises(LawBroken, match="source and target are embedded by two matrices"):
         LAWS["tying"](tiny("encoder_decoder"))
 

@@ -9,7 +9,7 @@ from xformer_kit.attention import ATTENTIONS, MultiHead
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.kernel import KERNELS, SDPA, Reference
 from xformer_kit.laws import LAWS, LawBroken, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 from xformer_kit.laws.masks import picture
 from xformer_kit.laws.numbers import freed
 from xformer_kit.model.model import Model
@@ -161,7 +161,7 @@ def test_the_second_look_shows_the_token_before_to_sparse_scores_alone(score, be
         mask={"name": "strided", "merged": False},
         attn={"name": "multi_head", "score": {"name": score}},
     )
-    looks = freed(Case(config, "gradients"), draw=2).decoder.groups
+    looks = freed(Composition(config, "gradients"), draw=2).decoder.groups
     assert all(
         bool(picture(look.mask).diagonal(-1, -2, -1).any(-1).all()) == before for look in looks
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xformer_kit.laws.faces import factors, variants
+from xformer_kit.laws.variants import factors, variants
 from xformer_kit.norm import NORMS
 from xformer_kit.plan import KINDS
 

@@ -13,7 +13,7 @@ from xformer_kit.generate import generate
 from xformer_kit.inspect import flops
 from xformer_kit.inspect.tree import tree
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import VOCAB, Case
+from xformer_kit.laws.composition import VOCAB, Composition
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import shared_by, stacks
@@ -42,7 +42,10 @@ def test_which_block_a_layer_calls(layers, unique, sharing, calls):
 @pytest.mark.parametrize("sharing", ["sequence", "cycle", "cycle_rev"])
 @torch.no_grad()
 def test_shared_layers_equal_layers_with_the_same_weights(sharing):
-    shared, whole = Case(tiny(**LOOPED, sharing=sharing), ""), Case(tiny(layers=6), "")
+    shared, whole = (
+        Composition(tiny(**LOOPED, sharing=sharing), ""),
+        Composition(tiny(layers=6), ""),
+    )
     model, other = shared.model(), whole.model()
     state = model.state_dict()
     for name in other.state_dict():
@@ -69,7 +72,7 @@ def depths(model, case):
 
 
 def test_every_layer_has_its_own_cache():
-    case = Case(tiny(**LOOPED), "")
+    case = Composition(tiny(**LOOPED), "")
     model = case.model()
     past = case.past(model)
     assert len(past.caches) == 6
@@ -105,7 +108,7 @@ def test_reports_of_a_shared_block_are_summed_over_its_layers():
             self.told = report["calls"].item()
 
     try:
-        case = Case(tiny(ffn="reports", layers=5, unique_layers=2), "")
+        case = Composition(tiny(ffn="reports", layers=5, unique_layers=2), "")
         model = case.model()
         _, report = model.hidden(Tokens(ids=case.ids))
         model.after_step({name: value for name, value in report.items() if name != "loss"})
@@ -180,7 +183,7 @@ def test_a_pattern_as_long_as_the_blocks_is_shared_by_a_cycle():
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_narrow_embeddings_are_projected_to_the_model(tied):
-    case = Case(
+    case = Composition(
         tiny(embed_dim=10, tie_embeddings=tied, embed_scale="sqrt_dim", position="learned"), ""
     )
     model = case.model()
@@ -241,7 +244,7 @@ def test_albert(groups):
     )
     model = build_model(ours, VOCAB).double().eval()
     model.load_state_dict(albert_state(theirs.state_dict(), groups))
-    ids = Case(ours, "").ids
+    ids = Composition(ours, "").ids
     segment = (ids % 2).long()
     got, expected = model(ids, segment=segment), theirs(ids, token_type_ids=segment).logits
     assert_close(got, expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())

@@ -12,7 +12,7 @@ from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, import_components
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import made
+from xformer_kit.laws.composition import made
 
 NAMES = ("smear", "residual_factors", "value_embeddings", "backout")
 FILES = [str(Path(__file__).parent / f"{name}.py") for name in NAMES]

@@ -11,8 +11,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import Case
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.composition import made as make
 from xformer_kit.model.init import INITS
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
@@ -112,7 +112,7 @@ def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
     """Its norm after the stack is not scaled, and two layers differ from none by the 1 / sqrt(2)
     of the second.
     """
-    case = Case(tiny(placement={"name": "pre", "depth_scaled": True}), "")
+    case = Composition(tiny(placement={"name": "pre", "depth_scaled": True}), "")
     scaled, plain = case.model(), case.model(placement=tiny()["placement"])
     for component in plain.decoder.blocks[1].placement.values():
         component.norm[0].weight.mul_(2**-0.5)

@@ -7,7 +7,7 @@ from refusing import refusals, refused
 from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 from xformer_kit.mask import MASKS
 from xformer_kit.plan import layer_order, max_len, merge, stack_plan
 
@@ -347,7 +347,7 @@ def test_a_macaron_takes_half_steps():
     arXiv:1906.02762, section 3.2), each times the model's own multiplier.
     """
     half = {"ffn": {"multiplier": 0.5}}
-    case = Case(
+    case = Composition(
         tiny(decoder={"layout": [half, "attn", half]}, layers=1, residual_multiplier=0.4), ""
     )
     model, gave = case.model(), {}

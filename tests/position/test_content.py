@@ -11,7 +11,7 @@ import torch
 from tests.content_scores import HEAD, HEADS, LENGTH, PAIRS, STACKS, attention, mixed
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 from xformer_kit.position import POSITIONS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -72,7 +72,7 @@ def test_disentangled_scores_are_those_of_deberta(buckets, longest, terms):
         "position_to_content": "p2c" in terms,
     }
     attn = {"name": "multi_head", "heads": HEADS, "kv_heads": HEADS, "head_dim": 6, "bias": True}
-    case = Case(tiny("encoder", attn=attn, position=node), "")
+    case = Composition(tiny("encoder", attn=attn, position=node), "")
     model, held = case.model(), {}
     layer, place = model.encoder.blocks[0].attn, model.encoder.position["base"]
     for name, ours in (("query", layer.q), ("key", layer.k), ("value", layer.v)):
@@ -93,7 +93,7 @@ def test_disentangled_scores_are_those_of_deberta(buckets, longest, terms):
 def test_disentangled_sends_its_table_through_each_half_of_a_differential_attention():
     """Each of the two attentions is one of multi_head, with its own halves of the projections."""
     node = {"name": "disentangled", "buckets": 4, "longest": 9}
-    case = Case(
+    case = Composition(
         tiny(
             attn={"name": "differential", "heads": 6, "kv_heads": 3, "head_dim": 5}, position=node
         ),
@@ -118,7 +118,7 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
             "head_dim": 5,
             "scale": layer.scale,
         }
-        alone = Case(tiny(attn=plain, position=node), "").model().stack.blocks[0].attn
+        alone = Composition(tiny(attn=plain, position=node), "").model().stack.blocks[0].attn
         for ours, theirs in ((alone.q, layer.q), (alone.k, layer.k)):
             ours.weight.copy_(
                 theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1)
@@ -138,7 +138,7 @@ def test_disentangled_scores_of_latent_attention_are_those_of_its_decoupled_chan
         "q_rank": 3,
         "bias": True,
     }
-    case = Case(tiny(attn=attn, position=node), "")
+    case = Composition(tiny(attn=attn, position=node), "")
     model, held = case.model(), {}
     layer, place = model.stack.blocks[0].attn, model.stack.position["base"]
     layer.register_forward_hook(

@@ -9,7 +9,7 @@ import torch
 from tests.messages import messages
 from tests.positions import bias, made
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 
@@ -112,13 +112,13 @@ def test_a_table_is_the_stack_or_each_layers():
         ({"per_layer": True}, {"layer_0", "layer_1", "layer_2"}),
     ):
         config = tiny(position={"name": "t5", "buckets": 8, **node}, layers=3)
-        model = Case(config, "").model()
+        model = Composition(config, "").model()
         assert set(model.decoder.position) == names
         assert [block.group_of["attn"] for block in model.decoder.blocks] == (
             [0, 0, 0] if len(names) == 1 else [0, 1, 2]
         )
     two = {"layout": ["attn", {"attn": {"position": {"buckets": 6}}}, "attn", "ffn"]}
-    model = Case(
+    model = Composition(
         tiny(position={"name": "t5", "buckets": 8, "per_layer": True}, decoder=two), ""
     ).model()
     assert set(model.decoder.position) == {"layer_0", "layer_0_2", "layer_1", "layer_1_2"}
@@ -126,7 +126,7 @@ def test_a_table_is_the_stack_or_each_layers():
 
 def test_rotary_and_none_mix_in_a_stack():
     pattern = {"pattern": ["base", "base", "bare"], "variants": {"bare": {"position": "none"}}}
-    model = Case(tiny(position="rotary", layers=6, decoder=pattern), "").model()
+    model = Composition(tiny(position="rotary", layers=6, decoder=pattern), "").model()
     places = [
         model.decoder.groups[block.group_of["attn"]].position for block in model.decoder.blocks
     ]
@@ -139,7 +139,7 @@ def test_rotary_and_none_mix_in_a_stack():
 
 @torch.no_grad()
 def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
-    model = Case(tiny(position={"name": "learned", "offset": 2}), "").model()
+    model = Composition(tiny(position={"name": "learned", "offset": 2}), "").model()
     place = model.decoder.position["base"]
     assert place.weight.shape == (29 + 2, 36)
     tokens = Tokens(

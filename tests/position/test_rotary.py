@@ -20,7 +20,7 @@ from tests.peers import (
 from tests.positions import rotated
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, LawBroken, faults, sized, tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, Case
+from xformer_kit.laws.composition import LENGTH, VOCAB, Composition
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.scaling import LongRope
 
@@ -139,7 +139,7 @@ def test_the_two_pairings_differ_by_a_permutation_of_channels():
 def test_scores_of_a_dynamic_rotation_go_by_the_length_of_each_text():
     """Rows of 13 and 7 tokens, and documents of 6 and 7 in a row, rotate as each by itself."""
     scaling = {"name": "dynamic", "factor": 2.0, "original": 6}
-    case = Case(tiny(position={"name": "rotary", "scaling": scaling}), "")
+    case = Composition(tiny(position={"name": "rotary", "scaling": scaling}), "")
     model, ids = case.model(), case.ids
     with torch.no_grad():
         alone = [case.logits(model, ids[:1, :n]) for n in (6, 7, 13)]
@@ -167,7 +167,7 @@ BY_LENGTH = {
 @torch.no_grad()
 def test_generation_beyond_the_trained_length_is_that_without_a_cache(kind, original, padded):
     """From a prompt of 9 tokens to 13, one by one."""
-    case = Case(
+    case = Composition(
         tiny(position={"name": "rotary", "scaling": {**BY_LENGTH[kind], "original": original}}), ""
     )
     model, past = case.model(), case.past(case.model())
@@ -181,7 +181,7 @@ def test_generation_beyond_the_trained_length_is_that_without_a_cache(kind, orig
 
 @torch.no_grad()
 def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
-    case = Case(
+    case = Composition(
         tiny(position={"name": "rotary", "scaling": {**BY_LENGTH["dynamic"], "original": 8}}), ""
     )
     model, ids = case.model(), case.ids
@@ -274,7 +274,7 @@ def test_a_rotation_that_depends_on_the_length_declares_the_law_that_it_breaks(l
     config = tiny(position={"name": "rotary", "scaling": dynamic})
     assert "depends on the length of the text" in LAWS[law](config)
     with pytest.raises(LawBroken):
-        LAWS[law].__wrapped__(Case(config, law))  # without the exemption
+        LAWS[law].__wrapped__(Composition(config, law))  # without the exemption
     assert (
         LAWS[law](tiny(position={"name": "rotary", "scaling": {**dynamic, "original": None}}))
         is None

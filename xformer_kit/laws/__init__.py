@@ -14,9 +14,9 @@ from xformer_kit.laws import (
     sequence,
     source,
 )
-from xformer_kit.laws.book import LAWS
-from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
 from xformer_kit.laws.checking import Result, check_component, check_file
+from xformer_kit.laws.composition import LawBroken, faults, overrides, sized, tiny
+from xformer_kit.laws.registry import LAWS
 
 __all__ = [
     "LAWS",

@@ -8,7 +8,7 @@ python -m xformer_kit.laws --refusals                 the pairs that are refused
 import argparse
 import sys
 
-from xformer_kit.laws.many import judged, many
+from xformer_kit.laws.random_compositions import judged, many
 from xformer_kit.registry import ConfigError
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import Case, faults, made, sized, with_model
+from xformer_kit.laws.composition import Composition, faults, made, sized, with_model
+from xformer_kit.laws.registry import law
 from xformer_kit.model.initialise import placement_gains, residual_names
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
@@ -37,7 +37,7 @@ def held(model: nn.Module) -> dict[str, Tensor]:
 
 
 @law("start")
-def starts(case: Case) -> None:
+def starts(case: Composition) -> None:
     """Initial weights are a pure function of (seed, name, shape): another component leaves what is
     shared untouched.
     """
@@ -96,7 +96,7 @@ def among_many() -> Iterator[None]:
 
 
 def _shared(
-    case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str
+    case: Composition, first: dict[str, Tensor], gains: set[str], other: Model, change: str
 ) -> None:
     # Divided by their number, which a component may change, or multiplied by what a placement asks
     # for.
@@ -113,7 +113,7 @@ def _shared(
 
 @law("residual multiplier")
 @torch.no_grad()
-def multiplied(case: Case) -> None:
+def multiplied(case: Composition) -> None:
     """What sublayers add passes through `total`, and so through dropout, stochastic depth and the
     residual multiplier: with a multiplier of 0 it does not matter what they compute.
     """
@@ -139,7 +139,7 @@ def _sublayers(model: Model) -> list[str]:
 
 
 @law("tying")
-def tying(case: Case) -> None:
+def tying(case: Composition) -> None:
     """What is tied or shared is one storage under one name, after a cast and after loading: the
     head, the embedding and the source's embedding; what is not, is not.
     """
@@ -171,7 +171,7 @@ def tying(case: Case) -> None:
 
 
 @torch.no_grad()
-def moved(case: Case, model: Model) -> bool:
+def moved(case: Composition, model: Model) -> bool:
     """Whether the decoder's embedding, changed, changes what the encoder reads."""
     weight, source = model.embed.weight, Tokens(ids=case.source)
     before, kept = model.encode(source)[0].hidden, weight.clone()
@@ -182,7 +182,7 @@ def moved(case: Case, model: Model) -> bool:
 
 
 @law("rebuild")
-def rebuild(case: Case) -> None:
+def rebuild(case: Composition) -> None:
     """The saved config rebuilds an equal model, also without memory for weights; a model computes
     the same twice.
     """

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config import GROUPS, INNER, MANY, import_components
 from xformer_kit.extra import EXTRAS
-from xformer_kit.laws.book import LAWS, SLOW
 from xformer_kit.laws.building import among_many
-from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
+from xformer_kit.laws.composition import LawBroken, faults, overrides, sized, tiny
+from xformer_kit.laws.registry import LAWS, SLOW
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import REQUIRED, ConfigError, Node, config_error, nested

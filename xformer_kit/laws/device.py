@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import LENGTH, SOURCE, Case
+from xformer_kit.laws.composition import LENGTH, SOURCE, Composition
+from xformer_kit.laws.registry import law
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Node
@@ -41,7 +41,7 @@ class _OnMeta(TorchDispatchMode):
 
 
 @law("device")
-def device(case: Case) -> None:
+def device(case: Composition) -> None:
     """Forward, backward and cached generation run with parameters and inputs on the meta device,
     also of padded batches.
     """
@@ -56,7 +56,7 @@ def device(case: Case) -> None:
 
 
 @law("device with documents", under=("device", "documents"))
-def device_with_documents(case: Case) -> None:
+def device_with_documents(case: Composition) -> None:
     """The same for a batch of several documents in a row."""
     model, ids, source = _inputs(case)
     document = torch.empty_like(ids, dtype=torch.long)
@@ -65,14 +65,14 @@ def device_with_documents(case: Case) -> None:
     _holds(case, "packed", lambda: _step(model, Tokens(ids=ids, document=document), source))
 
 
-def _inputs(case: Case) -> tuple[Model, Tensor, Tokens | None]:
+def _inputs(case: Composition) -> tuple[Model, Tensor, Tokens | None]:
     """A model in training mode, ids, and a source of two stacks, all on meta."""
     model = case.shared("model on meta", lambda: case.learning().float().to("meta").train())
     source = None if case.source is None else Tokens(ids=case.source.to("meta"))
     return model, case.ids.to("meta"), source
 
 
-def _holds(case: Case, what: str, run: Callable[[], None]) -> None:
+def _holds(case: Composition, what: str, run: Callable[[], None]) -> None:
     try:
         with _OnMeta():
             run()

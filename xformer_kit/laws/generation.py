@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, Case, NotApplicable
+from xformer_kit.laws.composition import BATCH, LENGTH, Composition, NotApplicable
+from xformer_kit.laws.registry import law
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
@@ -18,7 +18,7 @@ NEW = 6  # tokens to generate
 
 
 def in_chunks(
-    case: Case, model: Model, chunks: tuple[int, ...], real: Tensor | None = None
+    case: Composition, model: Model, chunks: tuple[int, ...], real: Tensor | None = None
 ) -> Tensor:
     """Logits (b, t, vocab) of tokens that come in chunks; `real` is of the first chunk."""
     past, logits, start = case.past(model), [], 0
@@ -31,7 +31,7 @@ def in_chunks(
 
 @law("cache")
 @torch.no_grad()
-def cached(case: Case) -> None:
+def cached(case: Composition) -> None:
     """Cached generation equals uncached, at any split of prompt and continuation, also with padding
     on the left.
     """
@@ -45,7 +45,7 @@ def cached(case: Case) -> None:
 
 @law("cache with padding", under=("cache", "padding"))
 @torch.no_grad()
-def cached_and_padded(case: Case) -> None:
+def cached_and_padded(case: Composition) -> None:
     """Cached generation equals uncached where prompts are padded on the left."""
     case.needs_past()
     model = case.read_only
@@ -60,7 +60,7 @@ def cached_and_padded(case: Case) -> None:
 
 @law("cache with a prefix", under=("cache",))
 @torch.no_grad()
-def cached_prefix(case: Case) -> None:
+def cached_prefix(case: Composition) -> None:
     """A prompt that is seen whole stays so in the cache, also padded on the left; what follows
     never changes it.
     """
@@ -95,7 +95,7 @@ def cached_prefix(case: Case) -> None:
     )
 
 
-def _in_two_calls(case: Case, model: Model, prefix: Tensor) -> None:
+def _in_two_calls(case: Composition, model: Model, prefix: Tensor) -> None:
     """A prefix that comes in two calls equals the uncached one, where the first part does not see
     the second, or is refused, with nothing read.
     """
@@ -112,7 +112,7 @@ def _in_two_calls(case: Case, model: Model, prefix: Tensor) -> None:
 
 @law("select and rewind", under=("cache",))
 @torch.no_grad()
-def edited(case: Case) -> None:
+def edited(case: Composition) -> None:
     """A cache goes on with any of its rows, and forgets its newest tokens or says that it
     cannot.
     """
@@ -141,7 +141,7 @@ def edited(case: Case) -> None:
 
 @law("greedy", under=("cache",))
 @torch.no_grad()
-def greedy(case: Case) -> None:
+def greedy(case: Composition) -> None:
     """`generate` with temperature 0 takes the likeliest token of the uncached model, one after
     another.
     """

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, _dynamo, fx
 from torch._dynamo.utils import counters
 
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import Case, with_model
+from xformer_kit.laws.composition import Composition, with_model
+from xformer_kit.laws.registry import law
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
@@ -34,7 +34,7 @@ LIMIT = 64  # graphs of blocks, beyond which torch does not compile
 
 
 @law("graph", slow=True)
-def graph(case: Case) -> None:
+def graph(case: Composition) -> None:
     """The forward pass of a training step compiles as one graph: Python reads no value, and takes
     no branch on one.
     """
@@ -50,7 +50,7 @@ def graph(case: Case) -> None:
 
 
 @law("one graph", under=("graph",), slow=True)
-def one_graph(case: Case) -> None:
+def one_graph(case: Composition) -> None:
     """All layers of a kind share one graph, each block compiled by itself; where something crosses
     layers, the first of a kind, which finds nothing, has one of its own.
     """
@@ -92,7 +92,7 @@ def _compiling() -> Iterator[_Graphs]:
         _dynamo.reset()
 
 
-def _holds(case: Case, run: Callable[[], Tensor]) -> None:
+def _holds(case: Composition, run: Callable[[], Tensor]) -> None:
     try:
         run()
     except _dynamo.exc.TorchDynamoException as error:
@@ -103,21 +103,21 @@ def _short(reason: str) -> str:
     return " ".join(reason.split())[:200]
 
 
-def _forward(case: Case, model: Model) -> Callable[[], Tensor]:
+def _forward(case: Composition, model: Model) -> Callable[[], Tensor]:
     """The forward pass of a training step on tokens that are drawn here, outside of the graph."""
     tokens = Tokens(ids=case.ids)
     source = None if case.source is None else Tokens(ids=case.source)
     return lambda: model.head(model.hidden(tokens, source=source, further=True)[0])
 
 
-def _of_layers(case: Case, count: int) -> Case:
+def _of_layers(case: Composition, count: int) -> Composition:
     """The composition with so many layers of each kind; a stack that sets their number keeps it."""
     kinds = [{block.variant for block in plan.blocks} for plan in stacks(case.config)]
     layers = count * max(map(len, kinds))
-    return Case(with_model(case.config, layers=layers), case.law, case.under)
+    return Composition(with_model(case.config, layers=layers), case.law, case.under)
 
 
-def _crosses(case: Case, model: Model) -> bool:
+def _crosses(case: Composition, model: Model) -> bool:
     """Whether layers hand anything to later ones beside the residual stream."""
     handed = list[bool]()
     with ExitStack() as hooks, torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.registry import law
 from xformer_kit.mask import MASKS, AllOf, AnyOf, Full, Mask, Not
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import Node
@@ -36,7 +36,7 @@ def one_by_one(mask: Mask) -> Tensor:
 
 
 @law("mask")
-def mask(case: Case) -> None:
+def mask(case: Composition) -> None:
     """`band`, `sees_future` and `per_head` are true, and a mask that keeps the law of shift has the
     same pattern from any start; a mask is a value, point-wise, and runs under vmap; it composes as
     a set does.
@@ -60,7 +60,7 @@ def mask(case: Case) -> None:
                 raise case.broken(f"{same} does not compose as sets do")
 
 
-def _said(case: Case, node: Node, made: Mask, seen: Tensor) -> None:
+def _said(case: Composition, node: Node, made: Mask, seen: Tensor) -> None:
     distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
     if seen.dtype != torch.bool:
         raise case.broken(f"{made} answers with {seen.dtype}, not with true or false")

@@ -11,9 +11,17 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Score
 from xformer_kit.kernel import KERNELS, cannot_train_on
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, NotApplicable, faults, sized
+from xformer_kit.laws.composition import (
+    LENGTH,
+    SOURCE,
+    VOCAB,
+    Composition,
+    NotApplicable,
+    faults,
+    sized,
+)
 from xformer_kit.laws.masks import picture
+from xformer_kit.laws.registry import law
 from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model.model import Model
@@ -28,7 +36,7 @@ Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its
 Request = tuple[Tokens, Tokens | None]  # what the model reads, and the source of two stacks
 
 
-def requests(case: Case) -> Iterator[tuple[str, Request]]:
+def requests(case: Composition) -> Iterator[tuple[str, Request]]:
     """A batch as it is, and as far as the components keep those laws, padded, on the left and on
     the right in turn, and packed.
     """
@@ -68,7 +76,7 @@ def step(model: Model, request: Request, draw: int = 0) -> Step:
 
 
 @law("kernels")
-def kernels(case: Case) -> None:
+def kernels(case: Composition) -> None:
     """Every kernel that accepts a request equals `reference`, outputs and gradients, in fp32."""
     able, chosen = others(case), unlearned(case)
     if not able and not chosen:
@@ -87,7 +95,7 @@ def kernels(case: Case) -> None:
 
 
 @law("kernels in bf16", under=("kernels",))
-def kernels_in_bf16(case: Case) -> None:
+def kernels_in_bf16(case: Composition) -> None:
     """In bf16 such a kernel lies about as near to the exact numbers as `reference` does."""
     able = others(case)
     if not able:
@@ -97,14 +105,14 @@ def kernels_in_bf16(case: Case) -> None:
         _bounded(case, f"kernel '{name}' in bf16", of, Rule(name, torch.bfloat16, 10, 2e-2))
 
 
-def others(case: Case) -> list[str]:
+def others(case: Composition) -> list[str]:
     """Kernels beside `reference` that can compute the case."""
     names = [name for name in KERNELS if name not in ("auto", "reference")]
     able = (name for name in names if not faults({**case.config, "kernel": sized("kernel", name)}))
     return case.shared("kernels beside reference", lambda: [*able])
 
 
-def unlearned(case: Case) -> list[str]:
+def unlearned(case: Composition) -> list[str]:
     """The kernel that the case names, where it computes no gradients on a CPU: outputs are all that
     there is of it here.
     """
@@ -127,7 +135,7 @@ class Rule(NamedTuple):
     slack: float
 
 
-def _built(case: Case) -> Built:
+def _built(case: Composition) -> Built:
     @cache
     def made(kernel: str, dtype: torch.dtype, rounding: int, weights: int) -> Model:
         model = case.model(torch.float64, weights, kernel=sized("kernel", kernel))
@@ -138,7 +146,7 @@ def _built(case: Case) -> Built:
     return case.shared("built", lambda: made)
 
 
-def _steps(case: Case, what: str, request: Request) -> Steps:
+def _steps(case: Composition, what: str, request: Request) -> Steps:
     built = _built(case)
 
     @cache
@@ -157,7 +165,7 @@ def _moved(model: Model, most: float, seed: int) -> None:
         parameter.mul_(1 + most * (2 * share - 1))
 
 
-def _bounded(case: Case, what: str, of: Steps, rule: Rule) -> None:
+def _bounded(case: Composition, what: str, of: Steps, rule: Rule) -> None:
     """Raises LawBroken where a kernel is further off than its rule allows. In bf16 both round three
     digits, each at its own places.
 
@@ -223,7 +231,7 @@ def _off(
 
 @law("precision")
 @torch.no_grad()
-def precision(case: Case) -> None:
+def precision(case: Composition) -> None:
     """The model runs in float64 as in float32."""
     double = case.predicted(case.read_only, case.ids)
     single = case.predicted(case.model(torch.float32), case.ids)
@@ -233,7 +241,7 @@ def precision(case: Case) -> None:
 
 
 @law("gradients")
-def gradients(case: Case) -> None:
+def gradients(case: Composition) -> None:
     """Every parameter is in every step's graph; gradients are finite, and not zero unless a
     component names the parameter in `no_gradient`. No buffer is written in forward.
 
@@ -259,7 +267,12 @@ def gradients(case: Case) -> None:
 
 
 def _zero(
-    case: Case, model: Model, request: Request, what: str, null: set[str], strict: bool = True
+    case: Composition,
+    model: Model,
+    request: Request,
+    what: str,
+    null: set[str],
+    strict: bool = True,
 ) -> dict[str, str]:
     """Parameters, but for those in `null`, whose gradient is zero, and how small it is. Raises
     LawBroken for one that is missing or not finite; where that is not `strict`, one that is not
@@ -286,7 +299,7 @@ def _largest(grads: Step) -> float:
     return max(sizes, default=0.0)
 
 
-def freed(case: Case, draw: int) -> Model:
+def freed(case: Composition, draw: int) -> Model:
     """The model with the weights of that draw, with all sublayers kept, and with the token before
     beside what leaves nothing to
     choose: one key, or, for a sparse score, keys so far apart that a position makes the nearest one

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from xformer_kit.config.difference import written
-from xformer_kit.laws.faces import NAMED, Row, drawn, factors, wrong
+from xformer_kit.laws.variants import NAMED, Row, drawn, factors, wrong
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault
 

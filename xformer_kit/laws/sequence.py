@@ -5,8 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, NotApplicable, faults
+from xformer_kit.laws.composition import (
+    BATCH,
+    LENGTH,
+    SOURCE,
+    VOCAB,
+    Composition,
+    NotApplicable,
+    faults,
+)
+from xformer_kit.laws.registry import law
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 
@@ -16,7 +24,7 @@ CUT = 6  # first token of the second document
 SOURCE_CUT = 4  # and of its source
 
 
-def influence(case: Case, model: Model, ids: Tensor, at: int, **fields: Any) -> Tensor:
+def influence(case: Composition, model: Model, ids: Tensor, at: int, **fields: Any) -> Tensor:
     """How much each token of one row moves the output at slot `at`: the size of its gradient,
     (length,).
     """
@@ -34,7 +42,7 @@ def changed(ids: Tensor, at: int | slice) -> Tensor:
 
 
 @law("causality")
-def causality(case: Case) -> None:
+def causality(case: Composition) -> None:
     """The future never changes the past, by perturbation and by gradient."""
     case.needs_past()
     model = case.read_only
@@ -54,7 +62,7 @@ def causality(case: Case) -> None:
 
 
 @law("documents")
-def documents(case: Case) -> None:
+def documents(case: Composition) -> None:
     """Documents in one row do not leak into each other, and a packed document equals the document
     alone; so with the documents of a source.
     """
@@ -103,7 +111,7 @@ def padded(ids: Tensor, left: bool, rows: tuple[int, ...] = ROWS) -> tuple[Tenso
 
 
 @law("padding")
-def padding(case: Case) -> None:
+def padding(case: Composition) -> None:
     """A padded batch equals its unpadded rows, whether the padding is on the left or on the
     right.
     """
@@ -126,7 +134,7 @@ def padding(case: Case) -> None:
 
 
 @law("batch")
-def batch(case: Case) -> None:
+def batch(case: Composition) -> None:
     """Permuting a batch permutes the output, and a row does not depend on its neighbours."""
     model, order = case.read_only, torch.tensor([2, 0, 1])
     source = None if case.source is None else Tokens(ids=case.source)
@@ -141,7 +149,7 @@ def batch(case: Case) -> None:
 
 
 @law("shift")
-def shift(case: Case) -> None:
+def shift(case: Composition) -> None:
     """A relative position ignores a common shift, of a source too."""
     if not case.looks:
         raise NotApplicable("there is no attention")
@@ -159,7 +167,7 @@ def shift(case: Case) -> None:
 
 @law("symmetry")
 @torch.no_grad()
-def symmetry(case: Case) -> None:
+def symmetry(case: Composition) -> None:
     """Without position and with a full mask, the model commutes with permutations of the tokens."""
     case.needs_no_order(case.stacks[-1])
     model, order = (
@@ -172,7 +180,7 @@ def symmetry(case: Case) -> None:
 
 
 @law("nothing")
-def nothing(case: Case) -> None:
+def nothing(case: Composition) -> None:
     """A row with nothing to see is zero, not NaN: the tokens are then on their own, as far as no
     shift moves them without being seen, and gradients are finite.
     """
@@ -186,7 +194,7 @@ def nothing(case: Case) -> None:
         fault for fault in faults(hidden_from_all) if fault.path.partition(".")[0] != "mask"
     ]:
         raise NotApplicable(f"a mask that hides everything is refused: {refused[0].rule}")
-    looks = Case(hidden_from_all, case.law).own
+    looks = Composition(hidden_from_all, case.law).own
     if any(context.options["mask"] != nobody for context in looks):
         raise NotApplicable("an attention has a mask of its own")
     model = case.model(mask=nobody)

@@ -2,8 +2,8 @@
 
 import torch
 
-from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, SOURCE, Case
+from xformer_kit.laws.composition import BATCH, SOURCE, Composition
+from xformer_kit.laws.registry import law
 from xformer_kit.laws.sequence import SOURCE_ROWS, padded
 from xformer_kit.model.tokens import Tokens
 
@@ -11,7 +11,7 @@ PROMPT = 5  # tokens of the first call
 
 
 @law("source")
-def seen(case: Case) -> None:
+def seen(case: Composition) -> None:
     """The target looks at the source: at every token of it where no mask hides any."""
     source = case.needed_source()
     model = case.read_only
@@ -33,7 +33,7 @@ def seen(case: Case) -> None:
 
 @law("source padding", under=("padding",))
 @torch.no_grad()
-def source_padding(case: Case) -> None:
+def source_padding(case: Composition) -> None:
     """A source that is padded, on the left or on the right, is the source alone; one that is all
     padding is none.
     """
@@ -62,7 +62,7 @@ def source_padding(case: Case) -> None:
 
 @law("source once", under=("cache",))
 @torch.no_grad()
-def once(case: Case) -> None:
+def once(case: Composition) -> None:
     """With a cache, what a decoder needs of its source is computed in the first call: later ones
     read nothing of it.
     """
@@ -81,7 +81,7 @@ def once(case: Case) -> None:
 
 @law("source order")
 @torch.no_grad()
-def order(case: Case) -> None:
+def order(case: Composition) -> None:
     """Without position, and with masks that show all, the order of the source does not matter."""
     source = case.needed_source()
     case.needs_no_order(case.stacks[0])

@@ -22,7 +22,7 @@ from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
 from xformer_kit.inspect.pictures import plot_bias, plot_mask
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import made, plain
+from xformer_kit.laws.composition import made, plain
 from xformer_kit.model.api import load
 
 WATCHED = (

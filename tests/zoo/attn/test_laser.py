@@ -11,7 +11,7 @@ from x_attention import HEAD_DIM, HEADS, ours, peer, run, state_of, theirs, x
 from xformer_kit import ConfigError, compose
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.laws.case import VOCAB, Case
+from xformer_kit.laws.composition import VOCAB, Composition
 
 
 @torch.no_grad()
@@ -44,7 +44,7 @@ def test_the_sum_is_that_of_bounded_values(cap):
 
 @torch.no_grad()
 def test_later_tokens_with_large_values_do_not_change_earlier_ones():
-    case = Case(tiny(attn={"name": "laser", "cap": 40.0}), "")
+    case = Composition(tiny(attn={"name": "laser", "cap": 40.0}), "")
     model, ids = case.model(), case.ids.clone()
     for block in model.decoder.blocks:
         block.attn.v.weight.mul_(300)

@@ -9,7 +9,7 @@ from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.kernel import Reference, spread
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 from xformer_kit.mask import Causal
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
@@ -122,7 +122,7 @@ def test_a_source_may_have_a_memory_beside_it():
 
 def test_a_token_that_sees_no_other_sees_the_memory():
     far = {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": SLIDING}]}
-    case = Case(tiny(attn={"name": "persistent_memory", "count": 2}, mask=far, layers=1), "")
+    case = Composition(tiny(attn={"name": "persistent_memory", "count": 2}, mask=far, layers=1), "")
     attn, seen = case.model().decoder.blocks[0].attn, []
     model = case.model()
     model.decoder.blocks[0].attn.o.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -150,7 +150,7 @@ def written_out(attn, q, k, v, seen, bias):
 @pytest.mark.parametrize("position", ["none", "rotary", "alibi"])
 def test_the_fused_function_computes_what_the_equations_give(position, score, monkeypatch):
     config = tiny(attn={"name": "persistent_memory", "count": 3, **score}, position=position)
-    case = Case(config, "")
+    case = Composition(config, "")
     fused = []
     monkeypatch.setattr(PersistentMemory, "fused", lambda *args: fused.append(1) or FUSED(*args))
     here = case.read(case.model(), case.ids)

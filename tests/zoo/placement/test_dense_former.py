@@ -6,8 +6,8 @@ from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import LAYERS, X, placements, through
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import Case
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.composition import made as make
 
 
 @torch.no_grad()
@@ -24,7 +24,7 @@ def test_dense_former_averages_with_learned_numbers(factor):
 
 @torch.no_grad()
 def test_a_model_of_averages_starts_as_one_with_pre():
-    case = Case(tiny(placement="pre"), "")
+    case = Composition(tiny(placement="pre"), "")
     plain, averages = (
         make(config).eval() for config in (case.config, tiny(placement="dense_former"))
     )

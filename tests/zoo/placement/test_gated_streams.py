@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.composition import made as make
 from xformer_kit.model.tokens import UNKNOWN
 
 Y = X.roll(1, 0).flip(-1)
@@ -73,7 +73,7 @@ def test_gated_streams_start_by_reading_one_after_another_and_writing_to_all():
 @pytest.mark.parametrize("layout", [["attn"], [["attn", "ffn"]], ["ffn", "attn", "ffn"]])
 def test_without_what_sublayers_say_all_streams_stay_the_embedding(layout):
     for name, factor in (("reversible", 1), ("gated_streams", 4), ("orthogonal", 1)):
-        case = Case(tiny(placement=name, final_norm=False, decoder={"layout": layout}), "")
+        case = Composition(tiny(placement=name, final_norm=False, decoder={"layout": layout}), "")
         model = case.model()
         for key, parameter in model.named_parameters():
             if key.endswith(("o.weight", "down.weight")) and "placement" not in key:

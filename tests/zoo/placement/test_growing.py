@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.composition import made as make
 from xformer_kit.model.compiling import compile_blocks, graph_kinds
 
 
@@ -25,7 +25,7 @@ def test_a_shared_block_has_weights_for_its_last_call():
 @pytest.mark.parametrize("name", ["attention_residuals", "lime"])
 def test_blocks_compile_whole_in_every_depth(name):
     config = tiny(placement=name, layers=5)
-    case = Case(config, "")
+    case = Composition(config, "")
     plain, compiled = case.model(), case.model()
     with torch._dynamo.config.patch(recompile_limit=1), torch.no_grad():  # which it raises
         compile_blocks(compiled, fullgraph=True, backend="eager")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import made as make
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
 

@@ -6,8 +6,8 @@ from placing import DIM, F, G, X, made, result
 from torch.testing import assert_close
 
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import Case
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import Composition
+from xformer_kit.laws.composition import made as make
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.optim import parameter_groups
 from xformer_kit.zoo.placement.hyper_connections import doubly_stochastic
@@ -45,7 +45,7 @@ def test_a_model_of_hyper_connections_starts_as_one_with_pre(options):
         tiny(placement=node, final_norm=False)
         for node in ("pre", {"name": "hyper_connections", **options})
     )
-    case = Case(plain, "")
+    case = Composition(plain, "")
     expected, sums = (
         case.read(make(config).double().eval(), case.ids) for config in (plain, several)
     )
@@ -127,7 +127,7 @@ def test_doubly_stochastic_streams_stay_alike_at_the_start():
             {"name": "hyper_connections", "streams": 3, "mixing": "doubly_stochastic"},
         )
     )
-    case = Case(plain, "")
+    case = Composition(plain, "")
     expected, got = (
         case.read(make(config).double().eval(), case.ids) for config in (plain, several)
     )

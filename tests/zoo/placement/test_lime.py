@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import DIM, LAYERS, X, placements, through
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import made as make
+from xformer_kit.laws.composition import made as make
 
 
 @torch.no_grad()

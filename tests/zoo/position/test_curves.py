@@ -7,7 +7,7 @@ import torch
 
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 
 LENGTH, HEADS = 13, 6
 
@@ -17,7 +17,9 @@ def added(model: str, **options):
     """The position of the first attention, what that reads (b, t, dim), and what is added to its
     scores (b, h, q, k).
     """
-    case = Case(tiny(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), "")
+    case = Composition(
+        tiny(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), ""
+    )
     built, held = case.model(), {}
     place = built.stack.position[built.stack.groups[0].position]
     read = place.read
@@ -64,7 +66,7 @@ def test_a_layer_has_curves_of_its_own_or_the_stack_one_set():
         {
             name
             for name, _ in (
-                Case(tiny(position={"name": "curves", "per_layer": alone}), "")
+                Composition(tiny(position={"name": "curves", "per_layer": alone}), "")
                 .model()
                 .named_parameters()
             )
@@ -79,7 +81,7 @@ def test_a_layer_has_curves_of_its_own_or_the_stack_one_set():
 
 def test_curves_are_as_long_as_the_texts_where_nothing_else_is_said():
     place = (
-        Case(tiny("encoder", position={"name": "curves", "curves": 3}), "")
+        Composition(tiny("encoder", position={"name": "curves", "curves": 3}), "")
         .model()
         .encoder.position["layer_0"]
     )

@@ -8,7 +8,7 @@ import torch
 from tests.messages import messages
 from xformer_kit.kernel.base import bias
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 
@@ -105,7 +105,7 @@ def test_positions_that_are_given_count_as_those_that_are_slots(position):
     """Of slots the number of tokens bounds the distances, and a table serves; of others only the
     device has the bounds.
     """
-    case = Case(tiny(position=position), "")
+    case = Composition(tiny(position=position), "")
     model, at = case.read_only, torch.arange(case.ids.shape[1])[None]
     expected = model(case.ids)
     for given in (at, at + 10_000, 7 - at.flip(-1)):  # also of either sign

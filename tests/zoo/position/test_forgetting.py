@@ -9,7 +9,7 @@ import torch
 
 from tests.messages import messages
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 
 LENGTH, HEADS = 13, 6
 
@@ -19,7 +19,7 @@ def layer(node: dict, model: str = "decoder", **fields):
     """The first layer's position, what its attention was given, and what the position added to the
     scores, of the first row.
     """
-    case = Case(tiny(model, position={"name": "forgetting", **node}), "")
+    case = Composition(tiny(model, position={"name": "forgetting", **node}), "")
     built, held = case.model(), {}
     place = built.stack.position["layer_0"]
     read = place.read
@@ -115,7 +115,7 @@ def test_what_cannot_forget_is_refused():
 @pytest.mark.parametrize("gates", ["token", "pair"])
 @torch.no_grad()
 def test_padding_between_a_prompt_and_what_follows_forgets_nothing(gates):
-    case = Case(tiny(position={"name": "forgetting", "gates": gates}), "")
+    case = Composition(tiny(position={"name": "forgetting", "gates": gates}), "")
     model, ids = case.model(), case.ids[:1]
     real = torch.tensor([[True] * 5 + [False] * 4 + [True] * 4])
     torch.testing.assert_close(

@@ -8,7 +8,7 @@ import torch
 from tests.messages import messages
 from tests.positions import bias, made
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -33,7 +33,7 @@ def test_kerple_is_its_equation(kernel, first):
 def test_kerple_starts_within_its_ranges_and_heads_differ():
     for kernel, top in (("log", 2.0), ("power", 1.0)):
         config = tiny(position={"name": "kerple", "kernel": kernel})
-        place = Case(config, "").model().decoder.position["base"]
+        place = Composition(config, "").model().decoder.position["base"]
         place.r1.data = place.initial("r1", (400,), torch.Generator().manual_seed(0))
         r1 = place.r1.exp()
         assert 0 < r1.min() < 0.1 * top

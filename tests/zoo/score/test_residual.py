@@ -6,7 +6,7 @@ from refusing import refusals_with
 from torch.testing import assert_close
 
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 
 HEADS = 6
 RESIDUAL = {"name": "multi_head", "kv_heads": HEADS, "score": {"name": "residual"}}
@@ -17,7 +17,7 @@ def read(model: str, layers: int = 3, **changes):
     """Queries, keys and values (h, t, d) of each layer's attention, and what its heads give, of one
     row.
     """
-    case = Case(tiny(model, attn=RESIDUAL, layers=layers, **changes), "")
+    case = Composition(tiny(model, attn=RESIDUAL, layers=layers, **changes), "")
     built, held = case.model(), []
     for block in built.stack.blocks:
         held.append({})

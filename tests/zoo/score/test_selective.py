@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from xformer_kit import ConfigError, compose
 from xformer_kit.attention import SCORES
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.laws.case import Case
+from xformer_kit.laws.composition import Composition
 
 SCORED = (
     torch.randn(2, 3, 7, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
@@ -54,7 +54,7 @@ def test_laws(law):
 
 @torch.no_grad()
 def test_padding_between_a_prompt_and_what_follows_takes_nothing_away():
-    case = Case(tiny(attn=NODE, position="rotary"), "")
+    case = Composition(tiny(attn=NODE, position="rotary"), "")
     model, ids = case.model(), case.ids[:1]
     real = torch.tensor([[True] * 5 + [False] * 4 + [True] * 4])
     unseen = case.logits(model, ids[:, real[0]])
@@ -63,7 +63,7 @@ def test_padding_between_a_prompt_and_what_follows_takes_nothing_away():
 
 @torch.no_grad()
 def test_a_cache_says_that_it_cannot_go_back():
-    case = Case(tiny(attn=NODE), "")
+    case = Composition(tiny(attn=NODE), "")
     model, past = case.model(), None
     past = case.past(model)
     case.read(model, case.ids, cache=past)

@@ -126,7 +126,7 @@ class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what hap
         )
 
 
-class Case:
+class Composition:
     """One composition, with models, tokens and what its components say of themselves."""
 
     # The config that was judged last, and what its laws share.
@@ -164,9 +164,9 @@ class Case:
         """What `make` gives, made once for all laws of a config that is judged by one after
         another.
         """
-        if Case._last[0] is not self.config:
-            Case._last = self.config, {}
-        kept = Case._last[1]
+        if Composition._last[0] is not self.config:
+            Composition._last = self.config, {}
+        kept = Composition._last[1]
         return kept[name] if name in kept else kept.setdefault(name, make())
 
     @property

@@ -7,10 +7,10 @@ from multiprocessing import get_context
 
 import torch
 
-from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.building import among_many
-from xformer_kit.laws.case import LawBroken, overrides
-from xformer_kit.laws.faces import Row, composed, drawn, wrong
+from xformer_kit.laws.composition import LawBroken, overrides
+from xformer_kit.laws.registry import LAWS
+from xformer_kit.laws.variants import Row, composed, drawn, wrong
 from xformer_kit.registry import Node
 
 TELL = 100  # compositions between two lines that say how far it is

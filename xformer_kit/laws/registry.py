@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 
-from xformer_kit.laws.case import Case, NotApplicable
+from xformer_kit.laws.composition import Composition, NotApplicable
 from xformer_kit.registry import Node
 
 Law = Callable[[Node], str | None]
@@ -14,7 +14,7 @@ SLOW: set[str] = set()  # laws that are tried with each choice, but not with eac
 
 def law(
     name: str, under: tuple[str, ...] = (), slow: bool = False
-) -> Callable[[Callable[[Case], None]], Law]:
+) -> Callable[[Callable[[Composition], None]], Law]:
     """Write a law into the list. It takes a config, raises LawBroken, and returns why it does not
     apply, or None.
 
@@ -22,10 +22,10 @@ def law(
     "mixes over all slots"}`. It then is exempt from that law and from those that stand `under` it.
     """
 
-    def add(holds: Callable[[Case], None]) -> Law:
+    def add(holds: Callable[[Composition], None]) -> Law:
         @wraps(holds)
         def of(config: Node) -> str | None:
-            case = Case(config, name, under)
+            case = Composition(config, name, under)
             try:
                 if (reason := case.exempt()) is None:
                     holds(case)

@@ -13,7 +13,7 @@ from xformer_kit.config import unused
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import cannot_train_on
-from xformer_kit.laws.case import faults, plain, sized, tiny
+from xformer_kit.laws.composition import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, PointwiseNorm
 from xformer_kit.plan import KINDS, has_norms, stacks
