@@ -280,8 +280,7 @@ REFUSED = {
     ),
     "attn.qk_norm.after=true": (
         "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has no options. Try"
-        " attn.qk_norm=head, attn.qk_norm=each_head, attn.qk_norm=projection, attn.qk_norm=l2 or"
-        " attn.qk_norm=key."
+        " attn.qk_norm=head, each_head, projection, l2 or key."
     ),
     "attn.qk_norm=hed": f"attn.qk_norm: no qk_norm is called 'hed'. Did you mean 'head'? {NORMS}",
     "attn.qk_norm=1": f"attn.qk_norm: must name a qk_norm; got 1. {NORMS}",

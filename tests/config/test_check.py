@@ -123,7 +123,7 @@ ONE_FAULT = {
     ),
     "mask.window=3": (
         "mask.window: mask 'causal' has no option 'window'. It has no options. Try"
-        " mask=sliding_window or mask=dilated."
+        " mask=sliding_window or dilated."
     ),
     "mask=all_of": (
         "mask.of: mask 'all_of' needs this option. Give it masks, such as [causal, sliding_window]."

@@ -85,6 +85,13 @@ SENTENCES = {
     "attn=differential attn.heads=3": (
         "attn.heads: must divide model.dim; got 3 and 128. Try 1, 2, 4 or 8, or set attn.head_dim."
     ),
+    "data.valid_len=64 model.max_len=32": (
+        "model.max_len: must be at least data.seq_len; got 32 and 128. null is data.seq_len."
+    ),
+    "checkpoints.average=2 trainer.enable_checkpointing=false": (
+        "checkpoints.average: is of checkpoints, and trainer.enable_checkpointing=false writes"
+        " none; got 2. Set it to 1, or trainer.enable_checkpointing=true."
+    ),
     "tokenizer.vocab_size=100000000000": (
         "tokenizer.vocab_size: must be at most 2,147,483,647 tokens; got 100000000000."
     ),

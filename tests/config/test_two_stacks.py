@@ -13,7 +13,7 @@ OPTIONS = (
     " dropout"
 )
 WINDW = (
-    "mask 'full' has no option 'windw'. Did you mean 'window' of {0}=sliding_window or {0}=dilated?"
+    "mask 'full' has no option 'windw'. Did you mean 'window' of {0}=sliding_window or dilated?"
     " It has no options."
 )
 VARIANT = "model.decoder.pattern=[a] model.decoder.variants.a="

@@ -8,10 +8,8 @@ HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
     " dropout"
 )
-THETA = (
-    "position=sinusoidal, position=transformer_xl, position=rotary, position=polar or position=xpos"
-)
-WINDOW = "has no option 'window'. It has no options. Try {0}=sliding_window or {0}=dilated."
+THETA = "position=sinusoidal, transformer_xl, rotary, polar or xpos"
+WINDOW = "has no option 'window'. It has no options. Try {0}=sliding_window or dilated."
 FAULTS = {
     # Of other components of the kind, where the path is that of the option.
     "position=none position.theta=1": (
@@ -19,7 +17,7 @@ FAULTS = {
     ),
     "attn.gate.rank=4": (
         "attn.gate.rank: gate 'none' has no option 'rank'. It has no options. Try"
-        " attn.gate=element or attn.gate=projected."
+        " attn.gate=element or projected."
     ),
     "mask=full mask.window=5": f"mask.window: mask 'full' {WINDOW.format('mask')}",
     "model.decoder.mask.window=5": (
@@ -38,8 +36,7 @@ FAULTS = {
     "attn=linear attn.kv_heads=2": (
         "attn.kv_heads: attn 'linear' has no option 'kv_heads'. It has: heads, head_dim,"
         " v_head_dim, feature_map, normalise, eps, bias, chunk. Try attn=differential,"
-        " attn=multi_head, attn=compositional, attn=cosine, attn=distance, attn=exclusive,"
-        " attn=laser or attn=persistent_memory."
+        " multi_head, compositional, cosine, distance, exclusive, laser or persistent_memory."
     ),
     # Of a component of another kind.
     "attn.theta=1e6": (

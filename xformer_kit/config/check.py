@@ -245,6 +245,13 @@ def _of_run(config: Node) -> Faults:
             got=f"{decay} and {count}",
             fix="Set it to null, or average=1.",
         )
+    if count > 1 and not config["trainer"].get("enable_checkpointing", True):
+        yield Fault(
+            "checkpoints.average",
+            "is of checkpoints, and trainer.enable_checkpointing=false writes none",
+            got=count,
+            fix="Set it to 1, or trainer.enable_checkpointing=true.",
+        )
     longest, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if longest is not None and seq_len is not None and longest < seq_len:
         yield Fault(

@@ -159,7 +159,7 @@ def _longer(form: str, config: Node) -> Faults:
             f"is about a text, and data={config['data']['name']} gives {form}",
             fix="Leave it null.",
         )
-    elif given > longest:
+    elif given > longest >= config["data"]["seq_len"]:  # else model.max_len is at fault
         yield Fault(
             "data.valid_len",
             "must be at most model.max_len",

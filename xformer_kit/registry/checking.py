@@ -102,9 +102,12 @@ def _of_outer(context: Context, path: str) -> dict[str, list[str]]:
 
 
 def _of_others(registry: "Registry", name: str, path: str) -> dict[str, list[str]]:
-    """Options of the other components -> those components, as one chooses them at a path."""
+    """Options of the other components -> those components, as one chooses the first at a path."""
     found: dict[str, list[str]] = {}
     for other in registry if registry.kind != "settings" else ():
         for option in registry.options(other) if other != name else ():
-            found.setdefault(option, []).append(registry.chosen(other, path))
+            having = found.setdefault(option, [])
+            having.append(
+                other if having and not registry.several else registry.chosen(other, path)
+            )
     return found
