@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from tasks import Metrics
-from tasks.run.faults import refusal
+from xformer_kit.registry import config_error
 
 TITLES = {
     "bleu": "BLEU",
@@ -175,7 +175,7 @@ def translation_metrics(
     try:
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError:
-        raise refusal(
+        raise config_error(
             "sacrebleu",
             "is not installed, and BLEU, chrF and TER need it",
             fix="Use pip install sacrebleu.",

@@ -10,13 +10,13 @@ from typing import Any
 
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
-from tasks.run.faults import refusal
 from tasks.run.generation.attention_picture import attention_picture
 from tasks.run.generation.decoding import batch_to_device
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
+from xformer_kit.registry import config_error
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class AttentionPictures:
 
     def __post_init__(self) -> None:
         if find_spec("matplotlib") is None:
-            raise refusal(
+            raise config_error(
                 "callbacks.pictures",
                 "needs the package matplotlib",
                 "none",

@@ -8,9 +8,8 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from tasks import Facts
-from tasks.run.faults import refusal
 from xformer_kit.config.callbacks import CALLBACKS, watches
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, Fault, config_error
 
 
 def made(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
@@ -26,14 +25,14 @@ def made(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
         one = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if not isinstance(one, Callback):
             rule, way = "must be a lightning.pytorch.Callback", "Derive it from that."
-            raise refusal(f"callbacks.{name}", rule, got=type(one).__name__, fix=way)
+            raise config_error(f"callbacks.{name}", rule, got=type(one).__name__, fix=way)
         if isinstance(one, Checkpoint):
             way = (
                 "A run saves them by itself, every trainer.checkpoint_every steps and at the lowest"
                 " val/loss."
             )
             rule = "must not save checkpoints"
-            raise refusal(f"callbacks.{name}", rule, got=type(one).__name__, fix=way)
+            raise config_error(f"callbacks.{name}", rule, got=type(one).__name__, fix=way)
         if state := saved.get(name):
             one.load_state_dict(state)
         if fault := unsaved(name, one.state_dict()):

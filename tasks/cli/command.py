@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks import Config, State
-from tasks.run.faults import refusal
-from xformer_kit.registry import ConfigError, Fault, choices
+from xformer_kit.registry import ConfigError, Fault, choices, config_error
 from xformer_kit.registry.printable import printable
 
 if TYPE_CHECKING:
@@ -132,14 +131,14 @@ def study_folder(study: str) -> Path:
         if (place / PLAN).is_file():
             return place
     if named.is_dir():
-        raise refusal(
+        raise config_error(
             study,
             f"is no study; it has no {PLAN}",
             fix=f"Name a study's directory such as {home}/norm_placement.",
         )
     known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
     way = f"There is none in {home}; begin one: python train.py study=NAME."
-    raise refusal(study, "no study is called so", fix=choices(study, known) if known else way)
+    raise config_error(study, "no study is called so", fix=choices(study, known) if known else way)
 
 
 def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
@@ -153,7 +152,7 @@ def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
 
     path = Path(run).expanduser()
     if not path.is_dir():
-        raise refusal(
+        raise config_error(
             run,
             "is no directory",
             fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
@@ -198,7 +197,7 @@ def _readable(
     if not there or wanted not in (None, *there):
         rule = "has no checkpoint yet" if wanted is None else f"has no checkpoint '{wanted}'"
         way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, components)
-        raise refusal(run, rule, fix=way)
+        raise config_error(run, rule, fix=way)
     faults: list[Fault] = []
     for name in there if wanted is None else [wanted]:
         try:
@@ -222,7 +221,7 @@ def subject(words: list[str], files: list[str], command: str) -> tuple[Config, P
     """
     runs = [word for word in words if "=" not in word]
     if runs and len(words) > 1:
-        raise refusal(
+        raise config_error(
             command,
             "takes overrides or one run's directory",
             got=" ".join(words),

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tasks import Config, Facts, State
 from tasks.logging import summary
-from tasks.run.faults import faults_at, refusal
+from tasks.run.faults import faults_at
 from tasks.study import state
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.saved import saved_components
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, config_error, nearest
 from xformer_kit.registry.command_lines import resume, xformer
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
@@ -95,21 +95,21 @@ def compared(
     """
     paths = list(dict.fromkeys(Path(name).expanduser() for name in names))
     if find_spec("scipy") is None:
-        raise refusal(
+        raise config_error(
             "compare",
             "needs the package scipy for its intervals",
             "none",
             "Use pip install 'xformer_kit[study]'.",
         )
     if study := next((path for path in paths if (path / "plan.json").is_file()), None):
-        raise refusal(
+        raise config_error(
             "compare",
             "takes runs",
             f"{study}, which is a study",
             f"Try {xformer('report', study)}",
         )
     if len(paths) < 2:
-        raise refusal(
+        raise config_error(
             "compare",
             "takes two runs or more",
             ", ".join(names),
@@ -137,7 +137,7 @@ def _one_task(configs: Mapping[Path, Facts]) -> None:
         tasks.setdefault(config["task"]["name"], path)
     if len(tasks) > 1:
         which = ", ".join(f"{task} ({path})" for task, path in tasks.items())
-        raise refusal(
+        raise config_error(
             "compare",
             "runs must be of one task",
             which,
@@ -152,7 +152,7 @@ def _ended(path: Path, components: Sequence[str]) -> state.State:
         return end
     summary.check_whole(path, components)
     why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
-    raise refusal(
+    raise config_error(
         path,
         f"is not finished{why}; it has no summary.json",
         fix=f"Leave it out, or go on with it: {resume(path, components)}",
@@ -164,7 +164,7 @@ def _metrics(finished: Mapping[Path, Facts], wanted: str | None) -> tuple[list[s
     its direction is not known.
     """
     if not finished:
-        raise refusal(
+        raise config_error(
             "compare",
             "all of these runs diverged, so there is no figure to compare",
             fix="Name one that finished.",
@@ -177,7 +177,7 @@ def _metrics(finished: Mapping[Path, Facts], wanted: str | None) -> tuple[list[s
         return common, "val/loss" if "val/loss" in common else _first_known(common)
     for path, found in has.items():
         if wanted not in (*found, *JUDGED):
-            raise refusal(
+            raise config_error(
                 "--metric",
                 f"{path} has no metric '{wanted}'",
                 fix=(
@@ -197,7 +197,7 @@ def _first_known(names: Iterable[str]) -> str:
         except ConfigError:
             continue
         return name
-    raise refusal(
+    raise config_error(
         "compare",
         "these runs have no metric in common",
         fix="Compare those of the same data by themselves.",

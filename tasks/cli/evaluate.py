@@ -7,7 +7,8 @@ from typing import Any
 
 from tasks import Config, State
 from tasks.cli.command import console, grid, load_run, output, say, say_wrapped
-from tasks.run.faults import flag, refusal, refuse, too_small
+from tasks.run.faults import flag, refuse, too_small
+from xformer_kit.registry import config_error
 
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
@@ -32,7 +33,7 @@ def run(args: Any) -> int:
         return _answered(args)
     for name in ("beam", "length_penalty"):
         if getattr(args, name) is not None:
-            raise refusal(
+            raise config_error(
                 flag(name), "is for answers to --input, with --reference", got="no --input"
             )
     run = load_run(args, first="last")
@@ -50,7 +51,7 @@ def _answered(args: Any) -> int:
     from tasks.run.generation.translation import check_references, read_lines, translate
 
     if not (args.input and args.reference):
-        raise refusal(
+        raise config_error(
             "--input, --reference",
             "both are needed, sources and right answers",
             got="one of them",
@@ -59,7 +60,7 @@ def _answered(args: Any) -> int:
     references = check_references(sources, read_lines(args.reference, "--reference"))
     run = load_run(args)  # as xformer generate
     if (task := run.config["task"]["name"]) != "seq2seq":
-        raise refusal("--input", f"is for runs of task=seq2seq; this one has task={task}")
+        raise config_error("--input", f"is for runs of task=seq2seq; this one has task={task}")
     wanted = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
     answers = [row[0][0] for row in translate(run, sources, **wanted)]
     figures = translation_metrics(answers, references)

@@ -13,8 +13,8 @@ from typing import Any
 
 from tasks import State
 from tasks.cli.command import load_run, open_run
-from tasks.run.faults import flag, refusal, refuse, too_small
-from xformer_kit.registry import ConfigError
+from tasks.run.faults import flag, refuse, too_small
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.printable import printable
 
 SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
@@ -112,7 +112,7 @@ def _check(args: Any) -> None:
     counts = ("num_samples", "beam", "batch_size", "max_new_tokens", "top_k")
     refuse(too_small(vars(args), **dict.fromkeys(counts, 1)))
     if args.seed is not None and not 0 <= args.seed < 2**63:
-        raise refusal("--seed", "must be at least 0 and below 2^63", got=args.seed)
+        raise config_error("--seed", "must be at least 0 and below 2^63", got=args.seed)
 
 
 def _suits(args: Any, speaks: str, task: str) -> None:
@@ -120,14 +120,16 @@ def _suits(args: Any, speaks: str, task: str) -> None:
     than ignored.
     """
     if speaks not in TAKES:
-        raise refusal(
+        raise config_error(
             args.run, f"a run of task={task} does nothing with a text", fix="Try xformer evaluate."
         )
     taken, does = TAKES[speaks]
     for name in TAKES["answers"][0]:
         if getattr(args, name) is not None and name not in taken:
             way = "Use --prompt." if name == "input" else "Leave it out."
-            raise refusal(flag(name), f"is not for a run of task={task}, which {does}", fix=way)
+            raise config_error(
+                flag(name), f"is not for a run of task={task}, which {does}", fix=way
+            )
 
 
 def _where(args: Any) -> str:
@@ -143,7 +145,7 @@ def _wanted(args: Any, tokenizer: Any) -> State:
     if args.constrain is not None:
         ids = encode_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
-            raise refusal(
+            raise config_error(
                 "--constrain",
                 "must hold tokens of the run's tokenizer only",
                 got=repr(args.constrain),
@@ -160,7 +162,7 @@ def _go_on(args: Any, run: Any, lines: list[str]) -> None:
     wanted: State = {"max_new_tokens": 200} | _wanted(args, run.objective.tokenizer)
     ids, first = _encoded(run, prompt), wanted.pop("seed", None)
     if many > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
-        raise refusal(
+        raise config_error(
             "--num-samples",
             "nothing is drawn, so all texts are the same",
             got=many,
@@ -184,7 +186,7 @@ def _answer(args: Any, run: Any, lines: list[str]) -> None:
         wanted["num_return"] = args.num_samples
     how = decoding_options(run.config, wanted)
     if args.scores and "beam" not in how:
-        raise refusal(
+        raise config_error(
             "--scores",
             "are those of a search, and there is none",
             fix="Add --beam 4, or leave it out.",
@@ -250,7 +252,7 @@ def _prompt(given: str) -> str:
     if given == "-":
         given = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
     if not given:
-        raise refusal(
+        raise config_error(
             "--prompt",
             "must hold at least one character",
             got="an empty text",
@@ -270,7 +272,7 @@ def _encoded(run: Any, prompt: str) -> Any:
 
     encoded = encode_line(run.objective.tokenizer, prompt, "--prompt")
     if not len(encoded):
-        raise refusal(
+        raise config_error(
             "--prompt",
             "must hold at least one token",
             got="white space, of which this tokenizer has none",

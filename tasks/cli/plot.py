@@ -10,8 +10,8 @@ from typing import Any
 
 from tasks import Config
 from tasks.cli.command import import_files, load_run, subject
-from tasks.run.faults import flag, refusal, refuse, too_small
-from xformer_kit.registry import Fault, choices
+from tasks.run.faults import flag, refuse, too_small
+from xformer_kit.registry import Fault, choices, config_error
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -59,9 +59,11 @@ def run(args: Any) -> int:
 def _fits(args: Any) -> None:
     """Raises ConfigError for a kind that there is not, and for an option of another one."""
     if args.kind is None:
-        raise refusal("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
+        raise config_error("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
-        raise refusal("plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS))
+        raise config_error(
+            "plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS)
+        )
     kinds: dict[str, list[str]] = {}
     for kind, (_, names) in KINDS.items():
         for name in names:
@@ -78,14 +80,14 @@ def _runs(args: Any, what: str, example: str) -> list[str]:
     """The directories of runs on the command line."""
     if not args.what or any("=" in word for word in args.what):
         got = " ".join(args.what) or "none"
-        raise refusal(f"plot {args.kind}", f"takes {what}", got, f"Try {example}.")
+        raise config_error(f"plot {args.kind}", f"takes {what}", got, f"Try {example}.")
     return args.what
 
 
 def _one_run(args: Any) -> str:
     what, example = "one run's directory", "outputs/decoder/2026-11-20_12-00-00"
     if len(runs := _runs(args, what, example)) > 1:
-        raise refusal(f"plot {args.kind}", f"takes {what}", " ".join(runs), f"Try {example}.")
+        raise config_error(f"plot {args.kind}", f"takes {what}", " ".join(runs), f"Try {example}.")
     return runs[0]
 
 
@@ -142,14 +144,14 @@ def _attention(args: Any) -> Any:
     args.run = _one_run(args)
     layers, heads = (given and given.split(",") for given in (args.layers, args.heads))
     if heads and not all(head.isdigit() for head in heads):
-        raise refusal(
+        raise config_error(
             "--heads",
             "must be numbers from 0 on, with commas between",
             got=args.heads,
             fix="Try --heads 0,1.",
         )
     if not args.text:
-        raise refusal(
+        raise config_error(
             "--text",
             "must be the text that the model reads",
             got="nothing",

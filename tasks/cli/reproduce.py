@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks import State
 from tasks.cli.command import console, open_run, output, print_json, say
-from tasks.run.faults import refusal
+from xformer_kit.registry import config_error
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
 NEEDED = ("config_hash", "data_fingerprint", "versions", "components", "devices")
@@ -34,10 +34,10 @@ def run(args: Any) -> int:
     if (facts := summary.read(path)) is None:
         summary.check_whole(path, args.components)
         rule = "is not finished; it has no summary.json to compare with"
-        raise refusal(args.path, rule, fix=summary.go_on(args.path, args.components))
+        raise config_error(args.path, rule, fix=summary.go_on(args.path, args.components))
     if missing := [name for name in NEEDED if name not in facts]:
         rule = f"has no {', '.join(missing)}"
-        raise refusal(path / "summary.json", rule, fix="Bring a copy of it back.")
+        raise config_error(path / "summary.json", rule, fix="Bring a copy of it back.")
     ensure(config, data=False)
     again = free(path)
     given = words(config, args.components, again)

@@ -10,12 +10,11 @@ from pathlib import Path
 from tasks import Config, Facts, Metrics
 from tasks.logging import summary
 from tasks.logging.files import numbered
-from tasks.run.faults import refusal
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.run_key import codes
 
 HOME = Path("outputs", "reproduced")
@@ -110,7 +109,7 @@ def train(given: list[str], aside: bool) -> int:
     # Never a train.py of the current directory, which may be a run's.
     script = Path(__file__).resolve().parents[2] / "train.py"
     if not script.is_file():
-        raise refusal(
+        raise config_error(
             "--run",
             "needs train.py of a checkout",
             f"none at {script}",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks import State
 from tasks.cli.command import load_run, open_run, output
-from tasks.run.faults import refusal
+from xformer_kit.registry import config_error
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
@@ -34,7 +34,7 @@ def run(args: Any) -> int:
     if paired is not (args.reference is not None):
         way = "takes no --reference" if args.reference else "gives no likelihood"
         way = "needs --reference, the answers" if paired else way
-        raise refusal("--input", f"a run of task={task} {way}")
+        raise config_error("--input", f"a run of task={task} {way}")
     if paired:
         sources, lines = lines, check_references(lines, read_lines(args.reference, "--reference"))
     rows = [

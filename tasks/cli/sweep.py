@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tasks.cli.command import import_files
-from tasks.run.faults import refusal
+from xformer_kit.registry import config_error
 
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
@@ -33,7 +33,7 @@ def run(args: Any) -> int:
     from tasks.run.generation.translation import check_writable
 
     if args.action != "export":
-        raise refusal("sweep", f"there is no '{args.action}'", fix="Known: export.")
+        raise config_error("sweep", f"there is no '{args.action}'", fix="Known: export.")
     import_files(args.components)
     found = exported(args.what, args.method, args.metric, args.components)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)

@@ -17,12 +17,12 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
 from tasks import Config, Facts, State
-from tasks.run.faults import faults_at, refusal, refuse
+from tasks.run.faults import faults_at, refuse
 from tasks.run.to_overrides import to_overrides, value
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.overrides import expand
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
@@ -63,12 +63,12 @@ def exported(
     try:
         overrides = [parser.parse_override(word) for word in expand(words)]
     except HydraException as error:
-        raise refusal("sweep", f"cannot be read: {str(error).splitlines()[0]}") from None
+        raise config_error("sweep", f"cannot be read: {str(error).splitlines()[0]}") from None
     if any(o.key_or_group == "study" for o in overrides):
         return _study([*own, *words], method, measured)
     varied = [o for o in overrides if o.is_sweep_override()]
     if not varied:
-        raise refusal(
+        raise config_error(
             "sweep",
             "needs something to vary",
             " ".join(words) or "nothing",
@@ -88,7 +88,7 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     refuse(study_node.faults(line.study))
     node = study_node.complete(line.study, line.study["name"])
     if DESIGNS.create(node["design"]).rungs():
-        raise refusal(
+        raise config_error(
             "study.design",
             f"'{node['design']['name']}' trains each size for as many steps as follow from its"
             " parameters, which a W&B sweep cannot express",
@@ -129,7 +129,7 @@ def _parameters(factors: Facts, tune: Mapping[str, list[Any]]) -> State:
     parameters: State = {}
     for name, factor in factors.items():
         if several := [label for label, said in factor.levels.items() if set(said) != {name}]:
-            raise refusal(
+            raise config_error(
                 f"study.factors.{name}",
                 f"W&B varies each key by itself, and the level {several[0]} sets"
                 f" {', '.join(factor.levels[several[0]]) or 'nothing'}",
@@ -160,7 +160,7 @@ def _compared(line: Any, parameters: Facts, fixed: list[str], searches: bool) ->
             continue
         wanted, _ = line.compose(combination)
         if wrong := differing([dict(flat(made)), dict(flat(wanted))]):
-            raise refusal(
+            raise config_error(
                 "study.factors",
                 f"W&B would train another model than the study at {' '.join(combination)}:"
                 f" {', '.join(wrong)} would differ",
@@ -230,7 +230,9 @@ def _accepted(words: list[str], combination: list[str]) -> Config:
             [fault.with_fix(f"[{' '.join(combination)}]") for fault in error.faults]
         ) from None
     if (logger := config["logger"]["name"]) != "wandb":
-        raise refusal("logger", "W&B steers by what runs log to it", logger, "Take logger=wandb.")
+        raise config_error(
+            "logger", "W&B steers by what runs log to it", logger, "Take logger=wandb."
+        )
     return config
 
 
@@ -238,7 +240,7 @@ def _parameter(override: Override) -> State:
     """What W&B may propose for an override that is swept."""
     key, given = override.key_or_group, override.value()
     if not NAME.fullmatch(key):
-        raise refusal(
+        raise config_error(
             key,
             "is no name of a W&B parameter, which has letters, digits and _ . - only",
             fix="Give it one value.",
@@ -251,16 +253,20 @@ def _parameter(override: Override) -> State:
             parser.parse_override(f"x={text}").value() for text in override.sweep_string_iterator()
         ]
     except HydraException:
-        raise refusal(key, "must list its values", override.input_line, f"Try {key}=1,2.") from None
+        raise config_error(
+            key, "must list its values", override.input_line, f"Try {key}=1,2."
+        ) from None
     return {"values": [_plain(item) for item in values]}
 
 
 def _interval(key: str, given: IntervalSweep) -> State:
     low, high, log = given.start, given.end, "log" in given.tags
     if low is None or high is None or not low < high:
-        raise refusal(key, "an interval goes from a number to a larger one", f"{low} to {high}")
+        raise config_error(
+            key, "an interval goes from a number to a larger one", f"{low} to {high}"
+        )
     if log and low <= 0:
-        raise refusal(
+        raise config_error(
             key,
             "an interval on a logarithmic scale must begin above 0",
             low,
@@ -287,7 +293,7 @@ def _plain(item: Any) -> Any:
 def _method(method: str | None, parameters: Mapping[str, Facts]) -> str:
     between = [key for key, said in parameters.items() if "values" not in said]
     if method == "grid" and between:
-        raise refusal(
+        raise config_error(
             "--method",
             f"grid tries all values, and {between[0]} has an interval of them",
             fix="List its values, or take --method bayes.",

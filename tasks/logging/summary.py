@@ -17,11 +17,10 @@ from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.bar import compact
 from tasks.logging.files import replace_text
 from tasks.run.exit_codes import NONFINITE, START_ANEW
-from tasks.run.faults import refusal
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import REQUIRED, ConfigError
+from xformer_kit.registry import REQUIRED, ConfigError, config_error
 from xformer_kit.registry import command_lines as proposed
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import WAY, read_object
@@ -150,7 +149,7 @@ def _read_whole(path: Path, way: str = WAY) -> State:
     found = read_object(path, *SHAPES[path.name], way=way)
     for key, value in found.items():
         if key.startswith(("val/", "test/")) and not isinstance(value, (int, float)):
-            raise refusal(
+            raise config_error(
                 str(path),
                 f"has a {key} of the type {type(value).__name__}, which no run writes",
                 fix=way,

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tasks import Config
-from tasks.run.faults import refusal
 from xformer_kit.data.buckets import ROWS, step_rows
+from xformer_kit.registry import config_error
 
 
 def fewest(
@@ -59,7 +59,7 @@ def search(
             continue
         finally:
             clean()
-    raise refusal(
+    raise config_error(
         "trainer.accumulate",
         "not even one sequence of data.seq_len fits into the device's memory",
         got=f"auto, and {batch} sequences on {world} devices",

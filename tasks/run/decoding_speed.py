@@ -10,7 +10,7 @@ import torch
 
 from tasks import Config, Metrics
 from tasks.evaluation import EvaluatedTask
-from tasks.run.faults import refusal
+from xformer_kit.registry import config_error
 
 ROUNDS = 3  # that are measured, after one that is not
 
@@ -23,7 +23,7 @@ def decodable(config: Config, model: Any) -> None:
     if not tokens:
         return
     if "decoder" not in config["model"]:
-        raise refusal(
+        raise config_error(
             "trainer.decode_tokens",
             "an encoder without a decoder writes no text token by token",
             got=tokens,
@@ -31,7 +31,7 @@ def decodable(config: Config, model: Any) -> None:
         )
     longest = model.max_seq_len
     if longest is not None and tokens >= longest:
-        raise refusal(
+        raise config_error(
             "trainer.decode_tokens",
             f"must be below the {longest} tokens that the model's positions allow, for one"
             " begins the text",

@@ -4,12 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from xformer_kit.registry import ConfigError, Fault, config_error
-
-
-def refusal(path: object, rule: str, got: object = "", fix: str = "") -> ConfigError:
-    """`config_error` with the value as Python prints it."""
-    return config_error(path, rule, f"{got}", fix)
+from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import config_error as refusal  # noqa: F401 (used by tasks.cli.diff)
 
 
 def refuse(faults: Iterable[Fault]) -> None:

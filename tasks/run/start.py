@@ -14,12 +14,11 @@ from tasks.logging.files import replace_text
 from tasks.run import fork_server, processes, ranks
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS
 from tasks.run.exit_codes import CONFIG, Ended, NoRun
-from tasks.run.faults import refusal
 from tasks.run.job import Job
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import check_components, component_hashes
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry import command_lines as proposed
 
 COMPONENTS_WAY = "components=[FILE]"  # how train.py is given a file of own components
@@ -130,7 +129,7 @@ def train_in_processes(config: Config, job: Job) -> int:
         return train_run(job)
     count = processes.device_count(config["trainer"])
     if (machines := config["trainer"].get("num_nodes", 1)) > 1:
-        raise refusal(
+        raise config_error(
             "trainer.num_nodes",
             "several machines are started by torchrun or SLURM",
             got=f"{machines} in one process",

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tasks import State
-from tasks.run.faults import refusal
 from tasks.run.generation.decoding import batch_to_device, device_of, greedy_answer
 from tasks.run.generation.infilling import HOLE, split_at_holes
 from tasks.run.generation.translation import encode_line
@@ -17,6 +16,7 @@ from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.registry import config_error
 
 
 def attention_picture(
@@ -73,7 +73,7 @@ def attention_weights(
     if not hasattr(objective, "pair"):
         if target is not None:
             task = run.config["task"]["name"]
-            raise refusal(
+            raise config_error(
                 "--target", f"is of a run with sources and targets; this one is of task={task}"
             )
         ids = torch.from_numpy(_ids(objective, objective.tokenizer, text, "--text").astype("int64"))
@@ -81,7 +81,7 @@ def attention_weights(
     else:
         inputs = _pair_inputs(run, text, target)
     if not next(iter(inputs.values())).shape[1]:  # type: ignore[union-attr]
-        raise refusal(
+        raise config_error(
             "--text",
             "must hold one token at least",
             got="none",

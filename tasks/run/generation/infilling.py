@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tasks.run.faults import refusal
 from tasks.run.generation.decoding import device_of, generate_answers
 from tasks.run.generation.translation import check_length, encode_line, line_path
+from xformer_kit.registry import config_error
 
 MASK = "<mask>"
 HOLE = re.compile(r"<mask>|<extra_id_(\d+)>")
@@ -59,14 +59,14 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
     holes = getattr(objective, "holes", (MASK,))
     found = [match for match in HOLE.finditer(text) if match[0] == MASK or match[0] in holes]
     if not found:
-        raise refusal(
+        raise config_error(
             where,
             f"must have a {MASK} where the model is to write",
             got="none",
             fix=f'Try "The {MASK} is".',
         )
     if len(holes) > 1 and len(found) > len(holes):
-        raise refusal(
+        raise config_error(
             where,
             f"must have at most {len(holes)} holes, the sentinels of the run",
             got=len(found),
@@ -74,7 +74,7 @@ def split_at_holes(objective: Any, text: str, where: str) -> tuple[str | None, l
         )
     for at, match in enumerate(found):
         if match[1] is not None and int(match[1]) != at:
-            raise refusal(
+            raise config_error(
                 where,
                 "sentinels must come in order, <extra_id_0> first",
                 got=f"{match[0]} as number {at}",

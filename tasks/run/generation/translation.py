@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, State
-from tasks.run.faults import faults_at, refusal, refuse, too_small
-from xformer_kit.registry import Fault
+from tasks.run.faults import faults_at, refuse, too_small
+from xformer_kit.registry import Fault, config_error
 
 MAX_UNKNOWN_WORDS = 5  # in a message
 SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
@@ -52,7 +52,7 @@ def line_path(where: str, line: int, lines: Sequence[str]) -> str:
 def check_length(ids: Any, max_seq_len: int, where: str) -> None:
     """Raises ConfigError if a source with its end token is longer than max_seq_len."""
     if len(ids) + 1 > max_seq_len:
-        raise refusal(
+        raise config_error(
             where,
             f"must have at most {max_seq_len - 1} tokens (data.seq_len of the run, with its end)",
             got=len(ids),
@@ -101,7 +101,7 @@ def check_references(sources: list[str], references: list[str]) -> list[str]:
     sources.
     """
     if len(sources) != len(references):
-        raise refusal(
+        raise config_error(
             "--reference",
             "must have a line for every source",
             got=f"{len(references):,} and {len(sources):,}",
@@ -166,7 +166,7 @@ def check_writable(path: str, option: str) -> Path:
         reason = "permission denied"
     else:
         return file
-    raise refusal(option, "must be a file that can be written", got=f"{path} ({reason})")
+    raise config_error(option, "must be a file that can be written", got=f"{path} ({reason})")
 
 
 def read_lines(path: str, option: str) -> list[str]:
@@ -179,5 +179,5 @@ def read_lines(path: str, option: str) -> list[str]:
     with faults_at(option):
         found = list(lines(Path("/dev/stdin" if path == "-" else path).expanduser()))
     if not found:
-        raise refusal(option, f"must hold at least one line; {path} is empty")
+        raise config_error(option, f"must hold at least one line; {path} is empty")
     return found
