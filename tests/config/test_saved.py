@@ -35,11 +35,12 @@ NESTED = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("a: " + "[" * 5000 + "]" * 5000, "cannot be read as YAML"),
         ("a: 2020-13-45", "cannot be read as YAML"),
         ("a: !!python/object/apply:os.system [ls]", "cannot be read as YAML"),
+        ("a: {b: 1}\nc: {b: 2, b: 3}", "the key b is given more than once; keep one of them in"),
         ("[1, 2]", "must hold a mapping; got list"),
         ("a: " + "1" * 2**17, "must have at most 131,072 bytes"),
         (b"a: \xff", "cannot be read as YAML"),
     ],
-    ids=["aliases", "itself", "deep", "date", "tag", "list", "large", "no text"],
+    ids=["aliases", "itself", "deep", "date", "tag", "twice", "list", "large", "no text"],
 )
 def test_a_config_that_no_run_saved(tmp_path, text, answer):
     (tmp_path / "config.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())

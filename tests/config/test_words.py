@@ -8,6 +8,7 @@ import pytest
 
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import preflight
+from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.ffn.dense import ACTIVATIONS
 
 
@@ -59,6 +60,51 @@ def test_a_key_that_is_given_twice(line, key):
     assert [fault.partition(";")[0] for fault in faults_of(*shlex.split(line))] == [
         f"{key}: is given more than once"
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (["extra={token_shift: {tokens: 1}, token_shift: {tokens: 2}}"], "extra.token_shift"),
+        (["+extra={token_shift: {tokens: 1,tokens: 2}}"], "extra.token_shift.tokens"),
+        (["position={name: rotary, name: alibi}"], "position.name"),
+        (["-m", "position={name: rotary, theta: 5, theta: 6}"], "position.theta"),
+        (["-m", "extra={unet: {}, unet: {}},{}"], "extra.unet"),
+        (["model.decoder.mask={name: full, name: causal}"], "model.decoder.mask.name"),
+        (
+            ["model.decoder.layout=[attn, {ffn: {width: 3, width: 4}}]"],
+            "model.decoder.layout[1].ffn.width",
+        ),
+        (["study=norm_placement", "study.tune={a: [1], a: [2]}"], "study.tune.a"),
+    ],
+)
+def test_a_key_that_a_mapping_has_twice(line, key):
+    assert faults_of(*line)[0] == (
+        f"{key}: is given more than once; got {line[-1]}. Keep one of them."
+    )
+
+
+def test_a_key_twice_is_told_with_the_other_faults():
+    line = ["attn.gate={name: head, name: none}", "attn.gate.of=both", "ffn.widht=3"]
+    assert [fault.partition(":")[0] for fault in faults_of(*line)] == [
+        "attn.gate.name",  # `of` may be an option of the gate that was meant
+        "ffn.widht",
+    ]
+    with pytest.raises(ConfigError, match=r"^ffn\.width: is given more than once; got ffn={"):
+        compose(["ffn={width: 3, width: 4}"])
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "model.decoder.layout=[{ffn: {width: 8}}, {ffn: {width: 8}}]",
+        "extra={token_shift: {tokens: 1}, unet: {}}",
+        "model.decoder.variants={a: {mask: full}, b: {mask: full}}",
+        "name='{a: 1, a: 2}'",
+    ],
+)
+def test_a_key_that_several_mappings_have_is_not_given_twice(word):
+    assert list(repeated_keys(word)) == []
 
 
 def test_a_choice_and_its_options_are_not_given_twice():

@@ -14,6 +14,7 @@ from xformer_kit.config.check import GROUPS, registry_at
 from xformer_kit.config.components import import_components
 from xformer_kit.config.difference import written
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
+from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError, Fault, Faults, choices
@@ -45,7 +46,7 @@ def expand(words: Iterable[str]) -> list[str]:
 
 def _expand_mapping(parser: OverridesParser, word: str) -> list[str]:
     group, _, value = word.lstrip("+").partition("=")
-    if group not in NEEDED or not value.lstrip().startswith("{"):
+    if group not in NEEDED or not value.lstrip().startswith("{") or any(repeated_keys(word)):
         return [word]
     try:
         override = parser.parse_override(word)
@@ -73,6 +74,8 @@ def _by_name(parser: OverridesParser, word: str) -> str:
     """`attn.gate=head` as `attn.gate.name=head`, also for the names of a sweep."""
     key, _, text = word.lstrip("+").partition("=")
     registry = registry_at(key) if key not in GROUPS else None
+    if any(repeated_keys(word)):
+        return word
     with suppress(HydraException):
         override = parser.parse_override(word)
         if registry is None or override.is_delete():
@@ -91,15 +94,21 @@ def parse(
 ) -> tuple[HydraSession, list[Override], list[Fault]]:
     """(session, overrides, faults) of expanded words. The user's own components are imported first,
     and what suits the task is added. An override that chooses something unknown is a fault and left
-    out, with its options; a component that is chosen by another name keeps them.
+    out, with its options; so is one with a mapping that has a key twice. A component that is chosen
+    by another name keeps them.
     """
     parser, overrides, faults = OverridesParser.create(), [], list[Fault]()
+    wrong: list[Override] = []
     for word in words:
         try:
-            overrides += parser.parse_overrides([word])
+            parsed = parser.parse_overrides([word])
         except HydraException as error:
             rule, fix = _syntax_fix(parser, word, str(error))
             faults.append(Fault(word, f"cannot be read as key=value{rule}", fix=fix))
+            continue
+        twice = list(repeated_keys(word))
+        faults += twice
+        (wrong if twice else overrides).extend(parsed)
     try:
         import_components(
             component_files(instructions(overrides).get("components")), GROUPS.values()
@@ -107,7 +116,7 @@ def parse(
     except ConfigError as error:
         faults += error.faults
     session = open_session(config_dir)
-    known, left_out = list[Override](), tuple[str, ...]()
+    known, left_out = list[Override](), tuple(f"{o.key_or_group}." for o in wrong)
     for override in overrides:
         if fault := choice_fault(session, override):
             faults.append(fault)

@@ -27,7 +27,16 @@ SHOWN = 8  # differences in a message
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's floats: 1e-3 is a number, as on the command line."""
+    """YAML 1.2's floats: 1e-3 is a number, as on the command line. A mapping has a key once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if (one := (key.tag, str(key.value))) in seen:
+                problem = f"the key {key.value} is given more than once; keep one of them"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(one)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(

@@ -42,6 +42,10 @@ from tests.tasks.command_lines import fault
             ["diff", "model.layers=2", "attn=linear attn=latent"],
             "B (attn=linear attn=latent): attn: is given more than",
         ),
+        (
+            ["describe", "extra={unet: {}, unet: {}}"],
+            "extra.unet: is given more than once; got extra={unet: {}, unet: {}}. Keep one",
+        ),
         (["describe", "nowhere"], "nowhere: is no directory."),
         (
             ["describe", "tokenizer=char"],
