@@ -97,7 +97,7 @@ def parse(
     out, with its options; so is one with a mapping that has a key twice. A component that is chosen
     by another name keeps them.
     """
-    parser, overrides, faults = OverridesParser.create(), [], list[Fault]()
+    parser, overrides, faults = OverridesParser.create(), list[Override](), list[Fault]()
     wrong: list[Override] = []
     for word in words:
         try:
