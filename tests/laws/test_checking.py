@@ -136,7 +136,7 @@ WRONG = {
     def __init__(self, dim: int, *, knob):
         super().__init__()
 ''',
-        "ffn 'unread': option knob has no type; annotate it, e.g. knob: int = 1.",
+        "ffn 'unread': option knob has no type. Annotate it, e.g. knob: int = 1.",
     ),
     "ffn refused": (
         '''
@@ -166,7 +166,7 @@ BASES = {
 }
 
 
-def test_a_fault_of_a_component_is_not_one_of_another_part_of_the_file(tmp_path, monkeypatch):
+def test_a_fault_of_a_component_is_not_one_of_another_component_of_the_file(tmp_path, monkeypatch):
     laws = "start", "causality", "kernels"
     monkeypatch.setattr(checking, "LAWS", {law: LAWS[law] for law in laws})
     monkeypatch.setattr(checking, "COMPANIONS", checking.COMPANIONS[:1])
