@@ -49,7 +49,7 @@ def torch_stack(name: str, theirs: str, state: State, pre: bool) -> State:
 
 def torch_encoder(pre: bool) -> nn.Module:
     layer = nn.TransformerEncoderLayer(
-        DIM, HEADS, WIDTH, 0.0, batch_first=True, norm_before_rotation=pre
+        DIM, HEADS, WIDTH, 0.0, batch_first=True, norm_first=pre
     )
     return nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(DIM), enable_nested_tensor=False)
 
@@ -75,7 +75,7 @@ def test_torch_transformer(pre):
     shape = (DIM, HEADS, LAYERS, LAYERS, WIDTH, 0.0)
     encoder = torch_encoder(pre)
     theirs = randomised(
-        nn.Transformer(*shape, custom_encoder=encoder, batch_first=True, norm_before_rotation=pre)
+        nn.Transformer(*shape, custom_encoder=encoder, batch_first=True, norm_first=pre)
     ).double()
     embed = torch.randn(VOCAB, DIM, dtype=torch.float64)
     state = theirs.state_dict()

@@ -4,7 +4,6 @@ import itertools
 import json
 import pickle
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from xformer_kit.data.tokenizer import (
     load_tokenizer,
     whole_words,
 )
-from xformer_kit.registry import ConfigError, Context
+from xformer_kit.registry import ConfigError, Context, Options
 
 PROSE = (
     "It was the best of times, it was the worst of times.\n\n  Naïve café — 漢字 🙂 don't\t\tstop"
@@ -328,7 +327,7 @@ def test_too_few_byte_pairs(size):
         "tokenizer.vocab_size: must be at least 257, the 256 bytes and one merge; "
         f"got {size}. Try 4096, or tokenizer=byte."
     ]
-    assert not list(BPE.check(SimpleNamespace(vocab_size=257), Context()))
+    assert not list(BPE.check(Options(vocab_size=257), Context()))
 
 
 @pytest.mark.parametrize(
