@@ -48,9 +48,7 @@ def torch_stack(name: str, theirs: str, state: State, pre: bool) -> State:
 
 
 def torch_encoder(pre: bool) -> nn.Module:
-    layer = nn.TransformerEncoderLayer(
-        DIM, HEADS, WIDTH, 0.0, batch_first=True, norm_first=pre
-    )
+    layer = nn.TransformerEncoderLayer(DIM, HEADS, WIDTH, 0.0, batch_first=True, norm_first=pre)
     return nn.TransformerEncoder(layer, LAYERS, nn.LayerNorm(DIM), enable_nested_tensor=False)
 
 
