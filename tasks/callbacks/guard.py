@@ -95,14 +95,14 @@ class SignalStop:
         step = self.signals.step = task.step
         if step >= self.cadence.total:
             trainer.should_stop = True  # so that Lightning validates once more
-        elif not self.cadence.validates(step) and (number := self._asked(trainer, task)):
+        elif not self.cadence.validates(step) and (number := self._signal_number(trainer, task)):
             self._stop(task, number)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if task.step < self.cadence.total and (number := self._asked(trainer, task)):
+        if task.step < self.cadence.total and (number := self._signal_number(trainer, task)):
             self._stop(task, number)
 
-    def _asked(self, trainer: Any, task: Task) -> int:
+    def _signal_number(self, trainer: Any, task: Task) -> int:
         own = trainer.world_size == 1
         return self.signals.number if own else elected(ballots(self.cadence, task))
 

@@ -23,7 +23,7 @@ class NormsLog:
     options: Options
     cadence: Cadence
     run_dir: Path
-    tell: Any
+    logger: Any
     first: bool
     undo: list[Callable[[], None]] = field(default_factory=list)  # of what the hooks are
     squares: dict[str, Any] = field(default_factory=lambda: defaultdict(int))
@@ -88,7 +88,7 @@ class NormsLog:
             sums.clear()
         if self.records is not None and row:
             self.records.add({"step": step} | row)
-            self.tell(row, step)
+            self.logger(row, step)
 
 
 def gradients(model: Any, factor: Tensor) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ class AttentionPictures:
     options: Options
     cadence: Cadence
     run_dir: Path
-    tell: Any
+    logger: Any
     first: bool
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class AttentionPictures:
                 folder = self.run_dir / "pictures"
                 folder.mkdir(exist_ok=True)
                 path = pictures[name]().save(folder / f"{name}_{task.step:06d}.png")
-                self.tell.picture(f"pictures/{name}", path, task.step)
+                self.logger.picture(f"pictures/{name}", path, task.step)
 
     def _seen(self, task: Task) -> dict[str, Seen]:
         batch = batch_to_device(task.device, [task.data.examples("valid")[0]])

@@ -33,4 +33,4 @@ class ProgressBar:
         self.bar.show(step, loss, speed, self.pace * (self.bar.total - step))
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        self.bar.say(f"step {task.step:,}: {format_validation(task.validation)}")
+        self.bar.print_line(f"step {task.step:,}: {format_validation(task.validation)}")

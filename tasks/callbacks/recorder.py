@@ -26,7 +26,7 @@ class Recorder:
     cadence: Cadence
     metrics: CsvLog | None
     speed: CsvLog | None
-    tell: Any
+    logger: Any
     began: float
     before: Mapping[str, float]
     clock: TrainingClock = field(default_factory=TrainingClock)
@@ -80,7 +80,7 @@ class Recorder:
 
     def _write(self, step: int) -> None:
         self.metrics.add(self.row)  # type: ignore[union-attr]
-        self.tell(
+        self.logger(
             {name: value for name, value in self.row.items() if name != "step"} | self.pace, step
         )
         self.row, self.pace = {}, {}

@@ -22,7 +22,7 @@ class Samples:
     """Samples use generators of their own, so training is the same with and without them."""
 
     run_dir: Path
-    tell: Any
+    logger: Any
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         sample = task.sample()
@@ -33,7 +33,7 @@ class Samples:
         text = io.StringIO()
         csv.writer(text).writerows([COLUMNS, *(map(cell, row) for row in rows)])
         replace_text(path, text.getvalue())  # a kill loses no earlier sample
-        self.tell.table("samples", COLUMNS, rows, task.step)
+        self.logger.table("samples", COLUMNS, rows, task.step)
 
 
 def _rows(path: Path) -> list[list[Any]]:

@@ -12,7 +12,7 @@ from xformer_kit.config.callbacks import CALLBACKS, watches
 from xformer_kit.registry import ConfigError, Fault, config_error
 
 
-def made(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
+def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
     """Name -> callback, in the order of the config, with its state if a checkpoint has one.
 
     Raises ConfigError for one that is not a `lightning.pytorch.Callback`, that saves checkpoints of

@@ -15,7 +15,7 @@ MADE: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: Attentio
 
 
 def watchers(
-    config: Config, cadence: Cadence, run_dir: Path, tell: Any, first: bool
+    config: Config, cadence: Cadence, run_dir: Path, logger: Any, first: bool
 ) -> Iterator[Any]:
     """The optional observers in a config, on every rank; `first`: whether this one writes.
 
@@ -24,4 +24,4 @@ def watchers(
     for name, options in (config.get("callbacks") or {}).items():
         if watches(name):
             asked = CALLBACKS.create({"name": name} | dict(options))
-            yield MADE[type(asked)](asked, cadence, run_dir, tell, first)
+            yield MADE[type(asked)](asked, cadence, run_dir, logger, first)

@@ -1,4 +1,4 @@
-"""What the commands share: short errors, a console, a run's directory, numbers with units."""
+"""Functions shared by all commands: error messages, console, loading a run, number formats."""
 
 import argparse
 import itertools
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The types of numbers, by the metavar of their option; others are texts.
 NUMBERS = {"N": int, "K": int, "A": float, "P": float, "T": float}
-CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
+CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are tried
 
 
 class Parser(argparse.ArgumentParser):
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def console(stderr: bool = False) -> Any:
-    """Where tables are printed. A pipe has no width; lines for one are not cut below 120
+    """Returns the console that tables are printed to. If the output is piped, its width is 120
     columns.
     """
     from tasks.logging.console import screen
@@ -164,8 +164,8 @@ def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
 
 
 def load_run(args: Any, first: str = "best") -> "LoadedRun":
-    """The run of a command: with the checkpoint that is wanted by name, or if none is `first`; if
-    that one is damaged, the next that is whole, with a line on stderr.
+    """The run of a command: with the named checkpoint, or with `first` if none is named; if
+    that is damaged, the next undamaged one, and a line is printed on stderr.
 
     Raises ConfigError, also if no checkpoint can be read.
     """
@@ -188,18 +188,20 @@ def load_run(args: Any, first: str = "best") -> "LoadedRun":
 def _readable(
     path: Path, run: str, components: list[str], wanted: str | None, first: str
 ) -> tuple[str, State]:
-    """The name and the state of a checkpoint that is whole."""
+    """Returns the name and the state of an undamaged checkpoint."""
     from tasks.logging import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
 
     files = {n: path / "checkpoints" / f"{n}.ckpt" for n in dict.fromkeys((first, *CHECKPOINTS))}
-    there = [name for name, file in files.items() if file.is_file()]
-    if not there or wanted not in (None, *there):
+    existing = [name for name, file in files.items() if file.is_file()]
+    if not existing or wanted not in (None, *existing):
         rule = "has no checkpoint yet" if wanted is None else f"has no checkpoint '{wanted}'"
-        way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, components)
+        way = f"It has: {', '.join(sorted(existing))}."
+        if not existing:
+            way = summary.continue_hint(run, components)
         raise config_error(run, rule, fix=way)
     faults: list[Fault] = []
-    for name in there if wanted is None else [wanted]:
+    for name in existing if wanted is None else [wanted]:
         try:
             state = read(files[name])
         except DamagedError as error:
@@ -209,7 +211,7 @@ def _readable(
             print(*faults, f"Taken instead: {name}.", file=sys.stderr)
         return name, state
     way = "No other checkpoint is whole; train it again."
-    if whole := [name for name in there if damage(files[name]) is None]:
+    if whole := [name for name in existing if damage(files[name]) is None]:
         way = f"Try --checkpoint {' or '.join(whole)}."
     fault, *more = faults
     raise ConfigError(fault.with_fix(" ".join([*map(str, more), way])))
@@ -250,7 +252,7 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
     one_of = parser
     if any("! " in key for key in options):
         one_of = parser.add_mutually_exclusive_group(required=True)
-    for key, said in options.items():
+    for key, text in options.items():
         name, mark, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()
         more: dict[str, Any] = {"metavar": metavar, "type": NUMBERS.get(metavar, str)}
         if not metavar:
@@ -261,7 +263,7 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
             more["action"] = "append"
         elif mark in ("?", "*", "+"):
             more["nargs"] = mark
-        (one_of if mark == "!" else parser).add_argument(name, help=said, **more)
+        (one_of if mark == "!" else parser).add_argument(name, help=text, **more)
 
 
 def styled(text: str, style: str = "dim") -> Any:

@@ -1,6 +1,6 @@
 """Put runs side by side: where their configs differ, their figures, parameters, FLOPs and speed.
 Runs that differ in their seed only are taken together, as a mean with its 95 % interval; each group
-is compared with the first over common seeds.
+is compare_runs with the first over common seeds.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ EXAMPLES = """examples:
   xformer compare outputs/decoder/2026-11-20_12-00-00/* --metric val/bits_per_byte
   xformer compare outputs/runs/* --json"""
 OPTIONS = {
-    "run+ RUN": "directories of runs; the first is what others are compared with",
-    "--metric NAME": "the figure to judge by, such as val/perplexity (val/loss)",
+    "run+ RUN": "directories of runs; the first is what others are compare_runs with",
+    "--metric NAME": "the metric to compare, such as val/perplexity (val/loss)",
     "--json": "print plain data",
 }
 
 
 def run(args: Any) -> int:
-    from tasks.cli.comparison import compared
+    from tasks.cli.comparison import compare_runs
 
-    found = compared(args.run, args.metric, args.components)
+    found = compare_runs(args.run, args.metric, args.components)
     return output(args, found.plain(), _show, found)
 
 

@@ -87,7 +87,7 @@ class Comparison:
         return found | {"notes": self.notes}
 
 
-def compared(
+def compare_runs(
     names: Sequence[str], wanted: str | None = None, components: Sequence[str] = ()
 ) -> Comparison:
     """The runs of these directories. Raises ConfigError for one that is no run or is not over, for
@@ -150,7 +150,7 @@ def _ended(path: Path, components: Sequence[str]) -> state.State:
     end = state.of(path)
     if end.status in ("finished", "diverged"):
         return end
-    summary.check_whole(path, components)
+    summary.check_summary(path, components)
     why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
     raise config_error(
         path,

@@ -17,7 +17,7 @@ from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.printable import printable
 
-SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
+SUMMARY = "continue a text with a run's model, answer sources, or fill masks"
 EXAMPLES = """examples:
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt "The "
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt - --temperature 0 < prompt.txt
@@ -29,12 +29,12 @@ EXAMPLES = """examples:
 OPTIONS = {
     "run RUN": "a run's directory",
     "--prompt! TEXT": (
-        "the text to go on with, the source, or a text with <mask> in it; - reads it from stdin"
+        "the text to continue, the source, or a text with <mask> in it; - reads it from stdin"
     ),
     "--input! FILE": (
         "sources, or texts with <mask>, one a line, and so are the answers; - is stdin"
     ),
-    "--output FILE": "where the texts go (stdout)",
+    "--output FILE": "output file (stdout)",
     "--beam N": "beams of a search, 1: greedy (as in the run)",
     "--length-penalty A": "a beam's score is divided by length^A (1.0)",
     "--batch-size N": "sources at a time (64)",
@@ -46,14 +46,14 @@ OPTIONS = {
     "--min-p P": "draw from tokens with at least this share of the likeliest one's probability",
     "--typical-p P": "draw from the tokens nearest to the entropy that have probability P together",
     "--penalty-alpha A": (
-        "contrastive search among --top-k tokens: weight of the likeness to what stands before"
+        "contrastive search among --top-k tokens: weight of the similarity to earlier tokens"
     ),
-    "--repetition-penalty P": "above 1: makes tokens that stand before less likely",
+    "--repetition-penalty P": "above 1: makes earlier tokens less likely",
     "--no-repeat-ngram N": "no sequence of N tokens comes twice",
     "--seed N": "the same seed draws the same texts",
     "--num-samples N": "texts for each prompt: drawn, or the best of --beam (1)",
     "--stop* TEXT": "a text after which to stop; may be repeated",
-    "--constrain TEXT": "write only tokens that stand in this text, such as 0123456789-",
+    "--constrain TEXT": "generate only tokens of this text, such as 0123456789-",
     "--scores": (
         "each text after its score and a tab: its log-probability in nats over length^A"
         " (needs --beam)"

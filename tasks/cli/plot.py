@@ -1,4 +1,4 @@
-"""Draw masks, biases of positions, what a run attends to in a text, learning curves, and norms of
+"""Draw masks, biases of positions, attention weights, learning curves, and norms of
 activations and gradients.
 
 mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
@@ -25,10 +25,10 @@ LENGTH = 256  # tokens at most without --length
 OPTIONS = {
     "kind? KIND": "mask, bias, attention, curves or norms",
     "what* OVERRIDE | RUN": "overrides such as mask=causal, or directories of runs",
-    "--save FILE": "where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
+    "--save FILE": "output file: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
     "--length N": f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})",
-    "--prefix N": "tokens of a prefix, for masks that see one whole (a quarter)",
-    "--text TEXT": "what the model reads; <mask> is a hole where it fills holes",
+    "--prefix N": "tokens of a prefix, for masks with a bidirectional prefix (a quarter)",
+    "--text TEXT": "the input text; may contain <mask> for models that fill masks",
     "--target TEXT": "the target, with sources and targets (the model's own answer)",
     "--layers A,B": "numbers from 0 on, or names such as decoder.1.cross (all)",
     "--heads A,B": "numbers from 0 on (all)",

@@ -17,7 +17,7 @@ EXAMPLES = """examples:
   xformer report outputs/studies/norm_placement --json"""
 OPTIONS = {
     "study STUDY": "a study's directory, or its name under outputs/studies",
-    "--json": "print where its files lie, and how many runs it is of",
+    "--json": "print the paths of its files and the number of runs as JSON",
 }
 
 

@@ -32,9 +32,9 @@ def run(args: Any) -> int:
 
     path, config = open_run(args.path, args.components)
     if (facts := summary.read(path)) is None:
-        summary.check_whole(path, args.components)
+        summary.check_summary(path, args.components)
         rule = "is not finished; it has no summary.json to compare with"
-        raise config_error(args.path, rule, fix=summary.go_on(args.path, args.components))
+        raise config_error(args.path, rule, fix=summary.continue_hint(args.path, args.components))
     if missing := [name for name in NEEDED if name not in facts]:
         rule = f"has no {', '.join(missing)}"
         raise config_error(path / "summary.json", rule, fix="Bring a copy of it back.")

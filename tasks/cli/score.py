@@ -44,7 +44,7 @@ def run(args: Any) -> int:
             "nats_per_token": nats / count if count else 0.0,
             "text": text,
         }
-        for text, nats, count in scored(load_run(args), lines, sources)
+        for text, nats, count in score_texts(load_run(args), lines, sources)
     ]
     return output(args, rows, _show, rows)
 
@@ -54,7 +54,7 @@ def _show(rows: list[State]) -> None:
         print("{nats:.4f}\t{tokens}\t{nats_per_token:.4f}\t{text}".format(**row))
 
 
-def scored(
+def score_texts(
     run: Any, texts: list[str], sources: list[str] | None
 ) -> Iterator[tuple[str, float, int]]:
     """(text, -log p in nats, tokens that are predicted) of each text; of an answer with its end,

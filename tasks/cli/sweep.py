@@ -21,21 +21,21 @@ OPTIONS = {
     "action export": "export: write the file",
     "what* OVERRIDE": "study=NAME, or overrides of which some have several values",
     "--method grid|random|bayes": "how W&B chooses (grid; bayes with intervals)",
-    "--metric NAME": "what it goes by (val/loss, or the study's)",
-    "--out FILE": "where it is written (stdout)",
+    "--metric NAME": "the metric to optimize (val/loss, or the study's)",
+    "--out FILE": "output file (stdout)",
 }
 
 
 def run(args: Any) -> int:
     import yaml
 
-    from tasks.cli.wandb_sweep import exported
+    from tasks.cli.wandb_sweep import export_sweep
     from tasks.run.generation.translation import check_writable
 
     if args.action != "export":
         raise config_error("sweep", f"there is no '{args.action}'", fix="Known: export.")
     import_files(args.components)
-    found = exported(args.what, args.method, args.metric, args.components)
+    found = export_sweep(args.what, args.method, args.metric, args.components)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
     if args.out:
         check_writable(args.out, "--out").write_text(text, encoding="utf-8")

@@ -47,7 +47,7 @@ class WandbSweep(NamedTuple):
     notes: list[str]
 
 
-def exported(
+def export_sweep(
     words: list[str],
     method: str | None = None,
     measured: str | None = None,

@@ -56,13 +56,13 @@ class Bar:
             self.progress.refresh()
         elif self.next:
             speed = compact(tokens_per_second)
-            self.say(
+            self.print_line(
                 f"step {step:,}/{self.total:,}  loss {loss:.3f}  {speed} tokens/s "
                 f" {duration(seconds_left)} left"
             )
         self.next = time.perf_counter() + (REDRAW if self.progress is not None else LINE)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """A line above the bar."""
         self.console.print(line, soft_wrap=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 
 from tasks import Config, Metrics, State
-from tasks.logging.wandb_run import begun, first_line, number
+from tasks.logging.wandb_run import first_line, start_wandb_run, wandb_id
 
 log = logging.getLogger("xformer")
 
@@ -41,11 +41,11 @@ def _wandb(config: Config, run_dir: Path) -> tuple[Logger, str | None]:
 
     own = {
         "name": f"{config['name']}/{run_dir.name}",
-        "id": number(run_dir),
+        "id": wandb_id(run_dir),
         "resume": "allow",
         "config": config,
     }
-    run, line = begun(config["logger"], run_dir, **own)
+    run, line = start_wandb_run(config["logger"], run_dir, **own)
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
     return WandbLogger(experiment=run), line

@@ -16,7 +16,7 @@ import torch
 from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.bar import compact
 from tasks.logging.files import replace_text
-from tasks.run.exit_codes import NONFINITE, START_ANEW
+from tasks.run.exit_codes import NONFINITE, RESTART_HINT
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
@@ -127,22 +127,22 @@ def read(run_dir: Path, name: str = SUMMARY) -> State | None:
     then, and rewrites it.
     """
     try:
-        return _read_whole(run_dir / name)
+        return _read_checked(run_dir / name)
     except (FileNotFoundError, ConfigError):
         return None
 
 
-def check_whole(run_dir: Path, components: Iterable[str] = ()) -> None:
+def check_summary(run_dir: Path, components: Iterable[str] = ()) -> None:
     """Raises ConfigError if a run's summary.json is there but cannot be read as what a run
     writes.
     """
     path = run_dir / SUMMARY
     first = "Move it away, then write it again" if path.is_dir() else "Write it again"
     with suppress(FileNotFoundError):
-        _read_whole(path, way=f"{first}: {proposed.resume(run_dir, components)}")
+        _read_checked(path, way=f"{first}: {proposed.resume(run_dir, components)}")
 
 
-def _read_whole(path: Path, way: str = WAY) -> State:
+def _read_checked(path: Path, way: str = WAY) -> State:
     """Raises as `xformer_kit.registry.saved_files.read_object` does, also for a figure that is no
     number.
     """
@@ -212,13 +212,13 @@ def activation() -> list[str]:
     return [f"source {shlex.quote(str(_short(script)))}"]
 
 
-def go_on(run: str, components: Iterable[str] = ()) -> str:
+def continue_hint(run: str, components: Iterable[str] = ()) -> str:
     """The message on a run that is not finished: how to continue it, or, if a step that was not
     finite ended it, what to do instead.
     """
     ended = read(Path(run).expanduser(), ENDED)
     if ended is not None and ended["code"] == NONFINITE:
-        return f"A step that is not finite ended it. {START_ANEW}"
+        return f"A step that is not finite ended it. {RESTART_HINT}"
     return f"Go on with it: {proposed.resume(run, components)}"
 
 
@@ -237,7 +237,7 @@ def commands(
     run, found = _short(run_dir), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():
         found = [proposed.resume(run, components)] if summary.get("stopped") else []
-        if prompt and len(prompt) <= TYPED:
+        if prompt and len(prompt) <= MAX_PROMPT:
             found += [
                 proposed.xformer(
                     "generate", run, "--prompt", _quoted(prompt), components=components
@@ -250,7 +250,7 @@ def commands(
     return [*found, proposed.train(*other, "position=alibi", "ffn=mlp", components=components)]
 
 
-def again(config: Config) -> list[str] | None:
+def rerun_overrides(config: Config) -> list[str] | None:
     """Overrides for another run of the same kind; None if its data need more than a name."""
     data, task = config["data"]["name"], config["task"]["name"]
     if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
@@ -300,7 +300,7 @@ def figures(found: Facts) -> list[tuple[str, str]]:
     ]
 
 
-TYPED = 100  # characters of a prompt that a command is shown with
+MAX_PROMPT = 100  # characters of a prompt that a command is shown with
 TITLES = {
     "val/loss": "Validation loss",
     "val/bits_per_byte": "Bits per byte",

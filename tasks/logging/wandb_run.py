@@ -11,7 +11,7 @@ OPTIONS = ("project", "entity", "group", "job_type", "tags")  # of the logger's 
 GROUP, JOB_TYPE, TAG = 128, 64, 64  # characters that W&B takes
 
 
-def begun(node: Facts, folder: Path, **more: Any) -> tuple[Any, str | None]:
+def start_wandb_run(node: Facts, folder: Path, **more: Any) -> tuple[Any, str | None]:
     """The W&B run of a `logger` config, with its files in `folder`, and a line for the user, such
     as how to sync.
     """
@@ -41,7 +41,7 @@ def begun(node: Facts, folder: Path, **more: Any) -> tuple[Any, str | None]:
     return run, line or None
 
 
-def number(run_dir: Path) -> str:
+def wandb_id(run_dir: Path) -> str:
     """The id of a run's directory on W&B, the same after a resume."""
     path = run_dir / "wandb_id.txt"
     if not path.exists():

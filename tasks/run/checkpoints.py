@@ -33,24 +33,24 @@ def write(state: State, folder: Path) -> None:
     """
     with _saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        beside = _write_beside(folder / LAST, partial(_save, state))
+        temporary = _write_temporary(folder / LAST, partial(_save, state))
         if (folder / LAST).exists():
             os.replace(folder / LAST, folder / PREVIOUS)
-        os.replace(beside, folder / LAST)
+        os.replace(temporary, folder / LAST)
         sync_path(folder)
 
 
 def write_file(state: Any, target: Path) -> None:
-    """Save an object with torch.save, whole or not at all. Raises NotSaved if it cannot."""
+    """Save an object with torch.save, atomically. Raises NotSaved if it cannot."""
     with _saving(target.parent):
-        os.replace(_write_beside(target, partial(_save, state)), target)
+        os.replace(_write_temporary(target, partial(_save, state)), target)
 
 
 def keep_as_best(folder: Path) -> None:
     """Copy last.ckpt to best.ckpt: a copy, not a link, so that damage to one spares the other."""
     with _saving(folder), open(folder / LAST, "rb") as source:
         copy = partial(shutil.copyfileobj, source, length=1 << 20)
-        os.replace(_write_beside(folder / BEST, copy), folder / BEST)
+        os.replace(_write_temporary(folder / BEST, copy), folder / BEST)
         sync_path(folder)
 
 
@@ -60,22 +60,22 @@ def _save(state: Any, file: BinaryIO) -> None:
 
 @contextmanager
 def _saving(folder: Path) -> Iterator[None]:
-    """Raises NotSaved for what a file system or torch.save raises."""
+    """Converts errors of the file system and of torch.save to NotSaved."""
     try:
         yield
     except (OSError, RuntimeError) as error:
-        raise NotSaved(_why_not(error, folder)) from error
+        raise NotSaved(_message(error, folder)) from error
 
 
 def newest(
     folder: Path,
     needs: Iterable[str] = ("state_dict", "global_step"),
-    misfit: Callable[[State], str | None] | None = None,
+    resume_fault: Callable[[State], str | None] | None = None,
 ) -> tuple[Path, State] | None:
-    """The valid checkpoint with the highest step, and its state; None if there is no file of one.
+    """Returns the valid checkpoint with the highest step, and its state; None if no file exists.
 
-    misfit: returns why a run cannot resume from a state, or None; a file with such a state counts
-    as damaged. Damaged files are logged and skipped. Raises NoRun if all are damaged, since
+    resume_fault: returns why a run cannot resume from a state, or None; if not None, the file
+    counts as damaged. Damaged files are logged and skipped. Raises NoRun if all are damaged, since
     training from step 0 would replace them.
     """
     found: list[tuple[Path, State]] = []
@@ -87,7 +87,7 @@ def newest(
         if path.exists():
             try:
                 state = read(path, needs)
-                if misfit is not None and (fault := misfit(state)):
+                if resume_fault is not None and (fault := resume_fault(state)):
                     raise DamagedError(fault)
                 found.append((path, state))
             except DamagedError as error:
@@ -102,7 +102,7 @@ def newest(
     return max(found, key=lambda pair: pair[1]["global_step"], default=None)
 
 
-def set_aside(folder: Path) -> None:
+def rename_last(folder: Path) -> None:
     """Rename a last.ckpt that is damaged or older: the next save would move it to previous.ckpt,
     from which the run resumes.
     """
@@ -112,9 +112,7 @@ def set_aside(folder: Path) -> None:
 
 @dataclass
 class _Plain:
-    """A file of which torch.save sees only `write` and `flush`, so that an OSError reaches us with
-    its number.
-    """
+    """A file with only `write` and `flush`, so that an OSError in torch.save keeps its errno."""
 
     file: BinaryIO
 
@@ -126,26 +124,26 @@ class _Plain:
         self.file.flush()
 
 
-def _write_beside(target: Path, fill: Any) -> Path:
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+def _write_temporary(target: Path, fill: Any) -> Path:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with open(beside, "wb") as file:
+        with open(temporary, "wb") as file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    return beside
+    return temporary
 
 
 def sweep_leftovers(folder: Path) -> None:
-    """Remove what a killed process was writing."""
+    """Remove the temporary files of killed processes."""
     for path in folder.glob(".*.ckpt.*"):
         path.unlink(missing_ok=True)
 
 
-def _why_not(error: BaseException, folder: Path) -> str:
+def _message(error: BaseException, folder: Path) -> str:
     cause = error
     while cause.__cause__ or cause.__context__:
         cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]

@@ -22,7 +22,7 @@ OF_PARAMETER = (
 )
 
 
-def misfit(state: Facts, task: Task) -> str | None:
+def resume_fault(state: Facts, task: Task) -> str | None:
     """Why a task cannot resume from a state that `xformer_kit.model.checkpoint.read` has checked;
     None if it can.
     """

@@ -15,7 +15,7 @@ from xformer_kit.registry import config_error
 ROUNDS = 3  # that are measured, after one that is not
 
 
-def decodable(config: Config, model: Any) -> None:
+def check_decodable(config: Config, model: Any) -> None:
     """Raises ConfigError if a model cannot generate so many tokens: at a run's start, not after its
     last step.
     """

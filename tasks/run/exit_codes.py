@@ -13,12 +13,12 @@ DIVERGED = (
     "a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or"
     " trainer.precision=32-true."
 )
-START_ANEW = f"Going on with this run would end at the same step: start a new one with {DIVERGED}"
+RESTART_HINT = f"Going on with this run would end at the same step: start a new one with {DIVERGED}"
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Of a disk or of what is on it too, not of the program.
-OF_DISK = "EROFS EIO EACCES EPERM ESTALE ENXIO EISDIR ENOTDIR"
-DISK = {getattr(errno, name) for name in OF_DISK.split()}
+DISK_ERRORS = "EROFS EIO EACCES EPERM ESTALE ENXIO EISDIR ENOTDIR"
+DISK = {getattr(errno, name) for name in DISK_ERRORS.split()}
 
 
 class Ended(Exception):  # noqa: N818
@@ -119,7 +119,7 @@ class SignalBox:
 
     def install(self) -> None:
         for number in SIGNALS:
-            before = signal.signal(number, self._came)
+            before = signal.signal(number, self._handle)
             self._before.setdefault(number, before)
 
     def restore(self) -> None:
@@ -127,7 +127,7 @@ class SignalBox:
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._before.clear()
 
-    def _came(self, number: int, _frame: object) -> None:
+    def _handle(self, number: int, _frame: object) -> None:
         again, self.number = self.number == number == signal.SIGINT, number
         if not self.patient:
             raise StoppedBySignal(number, self.step)

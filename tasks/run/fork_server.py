@@ -1,4 +1,4 @@
-"""A process that has imported what a run needs, and forks one process for each run of a multirun.
+"""A process that has imported what a run needs, and forks a process per run of a multirun.
 
     python -m tasks.run.fork_server CONNECTION PARENT
 
@@ -27,7 +27,7 @@ from tasks.run.exit_codes import SIGNALS
 from tasks.run.job import Job
 from tasks.run.processes import end_with_parent, forwarding_signals, import_environment
 
-_forge: "ForkServer | None" = None  # of this process
+_server: "ForkServer | None" = None  # of this process
 
 
 def usable() -> bool:
@@ -38,26 +38,26 @@ def usable() -> bool:
 
 def launch(job: Job) -> int:
     """Train a run in a process of its own, and return its exit code."""
-    global _forge
-    if _forge is None or _forge.process.poll() is not None:
-        _forge = ForkServer()
-    return _forge.train(job)
+    global _server
+    if _server is None or _server.process.poll() is not None:
+        _server = ForkServer()
+    return _server.train(job)
 
 
 class ForkServer:
     """The client of the fork server."""
 
     def __init__(self) -> None:
-        self.connection, theirs = Pipe()
-        numbers = map(str, (theirs.fileno(), os.getpid()))
+        self.connection, server_end = Pipe()
+        arguments = map(str, (server_end.fileno(), os.getpid()))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tasks.run.fork_server", *numbers],
+            [sys.executable, "-m", "tasks.run.fork_server", *arguments],
             env=os.environ | import_environment(),
-            pass_fds=[theirs.fileno()],
+            pass_fds=[server_end.fileno()],
             process_group=0,
             stdin=subprocess.DEVNULL,
         )
-        theirs.close()
+        server_end.close()
 
     def train(self, job: Job) -> int:
         arguments = replace(job, parent=self.process.pid).arguments()
@@ -80,7 +80,7 @@ def serve(connection: Connection) -> None:
     """Fork a process for each request, one after another, until the client closes the
     connection.
     """
-    # What takes the time; by name, as a worker is started.
+    # The slow imports; by name, as a worker is started.
     import_module("tasks.run.training_process")
     with suppress(EOFError):
         while True:
@@ -115,8 +115,8 @@ def _child(arguments: list[str], environment: dict[str, str]) -> None:
 def main() -> None:
     number, parent = map(int, sys.argv[1:])
     end_with_parent(parent)
-    for each in SIGNALS:  # each run gets the signal by itself
-        signal.signal(each, signal.SIG_IGN)
+    for stop in SIGNALS:  # each run gets the signal by itself
+        signal.signal(stop, signal.SIG_IGN)
     serve(Connection(number))
 
 

@@ -35,7 +35,7 @@ class Heartbeat:
         self.rank = rank
         self.next = (rank + 1) % count
         self.store = ranks.store()
-        self.watches_store = self.next == 0 and not ranks.hosted()
+        self.watches_store = self.next == 0 and not ranks.store_in_agent()
         self.place = ""  # host and process of the next rank, once it has begun
         self.beats = 0  # of this rank
         self.seen = 0  # of the next one

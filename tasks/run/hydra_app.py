@@ -23,10 +23,10 @@ from xformer_kit.registry import ConfigError
 
 _codes: list[int] = []  # of the runs of this process
 _sweeps: list[Path] = []  # directories of the multiruns of this process
-_there: set[Path] = set()  # directories of runs that existed before Hydra made them
+_existing: set[Path] = set()  # directories of runs that existed before Hydra made them
 
 
-class Remember(Callback):
+class RecordSweepDirectory(Callback):
     """Remembers the directory of a multirun, which Hydra passes to its callbacks."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -35,17 +35,17 @@ class Remember(Callback):
 
 def compose_and_run(line: Any) -> int:
     """Compose and run the jobs of a checked command line with Hydra; returns the exit code."""
-    if (line.study is not None or line.multirun) and ranks.joined():
+    if (line.study is not None or line.multirun) and ranks.has_launcher():
         return _refuse_ranks("study" if line.study is not None else "-m")
     sys.argv[1:] = line.argv
     if line.study is not None:
         return _study(line)
     if line.multirun:
-        sys.argv.append(f"++hydra.callbacks.table._target_={__name__}.Remember")
+        sys.argv.append(f"++hydra.callbacks.table._target_={__name__}.RecordSweepDirectory")
     named = (
         Path(word.partition("=")[2]) for word in line.argv if word.startswith("hydra.run.dir=")
     )
-    _there.update(path.resolve() for path in named if path.exists())
+    _existing.update(path.resolve() for path in named if path.exists())
     _run_hydra()
     if _sweeps:
         from tasks.logging.sweep_table import finish
@@ -60,9 +60,7 @@ def _run_hydra() -> None:
 
 
 def _refuse_ranks(what: str) -> int:
-    """Refuses ranks that a launcher started: each would run all jobs, and wait for the other ranks
-    of its run.
-    """
+    """Reports an error if a launcher started several ranks: each rank would run all jobs."""
     from tasks.run.train import report_end
 
     count = ranks.count()
@@ -104,24 +102,24 @@ def job(config: DictConfig) -> float | None:
         word.startswith(("hydra.run.dir=", "hydra.sweep.")) for word in about.overrides.hydra
     )
     if not named and ranks.rank() == 0 and config.get("study") is None:
-        directory = claimed(directory)
-    given = config.get("components") or ()
+        directory = claim_directory(directory)
+    paths = config.get("components") or ()
     # Relative to where the user was: hydra.job.chdir may have moved this process.
     components = tuple(
         str(Path(about.runtime.cwd, Path(f).expanduser()))
-        for f in ([given] if isinstance(given, str) else given)
+        for f in ([paths] if isinstance(paths, str) else paths)
     )
     if config.get("study") is not None:
-        return _of_study(config, about, directory, components)
-    beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
-    there = directory.resolve() in _there
+        return _run_of_study(config, about, directory, components)
+    parallel = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
+    existed = directory.resolve() in _existing
     code = start_run(
         from_hydra(config, about.overrides.task),
         directory,
         components,
         listed=several,
-        quiet=beside_others,
-        there=there,
+        quiet=parallel,
+        existed=existed,
     )
     _codes.append(code)
     if not several:
@@ -131,8 +129,8 @@ def job(config: DictConfig) -> float | None:
     )
 
 
-def _of_study(config: DictConfig, about: Any, directory: Path, components: Files) -> float:
-    """One run of a study: its exit code, or 0 where another process is at it."""
+def _run_of_study(config: DictConfig, about: Any, directory: Path, components: Files) -> float:
+    """Train one run of a study; returns its exit code, or 0 if another process trains it."""
     from tasks.run.job import Job
     from tasks.run.start import ensure_run
     from tasks.study.state import claim, record_failure
@@ -147,18 +145,16 @@ def _of_study(config: DictConfig, about: Any, directory: Path, components: Files
         key=directory.name,
         trial=trial.get("trial"),
     )
-    with claim(directory) as mine:
-        if not mine:
+    with claim(directory) as claimed:
+        if not claimed:
             return 0.0
         code = ensure_run(from_hydra(config, about.overrides.task), job)
         record_failure(directory, code)
         return float(code)
 
 
-def claimed(directory: Path) -> Path:
-    """The directory, or where another process took it in the same second the next free name: `_2`,
-    `_3`, ...
-    """
+def claim_directory(directory: Path) -> Path:
+    """Create and claim the directory, or `_2`, `_3`, ... if another process has claimed it."""
     for mine in numbered(directory):
         mine.mkdir(parents=True, exist_ok=True)
         try:

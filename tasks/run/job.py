@@ -1,4 +1,4 @@
-"""What a process that trains a run is given."""
+"""The arguments of a process that trains a run."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -21,8 +21,8 @@ class Job:
     silent: bool = False  # it prints nothing; its log and ended.json have everything
     key: str | None = None  # the key by which a study planned the run
     trial: Config | None = None  # of a search, see tasks/callbacks/pruning.py
-    digest: str | None = None  # of the config that is to be trained, see `tasks.run.train`
-    parent: int | None = None  # the process without which this one ends
+    digest: str | None = None  # hash of the config to train, see `tasks.run.train`
+    parent: int | None = None  # process id; this process ends when that one does
 
     @property
     def shows_stages(self) -> bool:
@@ -35,5 +35,5 @@ class Job:
 
     @classmethod
     def of(cls, run_dir: str, rest: str) -> Self:
-        given = json.loads(rest)
-        return cls(Path(run_dir), tuple(given.pop("components")), **given)
+        fields = json.loads(rest)
+        return cls(Path(run_dir), tuple(fields.pop("components")), **fields)

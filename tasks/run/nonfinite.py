@@ -31,8 +31,8 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
 
 
 def keep(task: Task, checkpoints: Any, step: int) -> str:
-    """Save the state after `step` good steps; returns what of the run is kept. Every rank takes
-    component.
+    """Save the state after `step` good steps; returns a message on which checkpoint remains. Every
+    rank must call it.
     """
     if not checkpoints.cadence.saves:
         return "Nothing is kept: trainer.enable_checkpointing is false."

@@ -9,7 +9,8 @@
 | of a multirun or a study, with a GPU or not on Linux | a worker | CUDA does not survive a fork |
 
 A worker is `python -m tasks.run.worker RUN JOB COUNT`. It reads the saved config; the command line
-is never run again. No variable of the environment is ours: a `Job` holds what a process is told.
+is never run again. No variable of the environment is ours: a `Job` holds a
+process's arguments.
 `tasks.run.start.train_in_processes` chooses. Only Hydra's launchers, which run the jobs of a
 multirun, and `xformer reproduce`, which runs a command line as a user does, start other processes.
 """
@@ -34,7 +35,7 @@ from tasks.run.exit_codes import SIGNALS, NoRun
 from tasks.run.job import Job
 from tasks.run.ranks import rank
 
-_training: list[Callable[[int], None]] = []  # how to stop the runs that train for this process
+_signal_senders: list[Callable[[int], None]] = []  # of the child processes that train
 
 
 def end_with_parent(parent: int | None) -> None:
@@ -119,8 +120,8 @@ def import_environment() -> dict[str, str]:
 
 def worker_command(job: Job, count: int) -> list[str]:
     """The command that trains a run for this process, in `count` processes."""
-    told = replace(job, parent=os.getpid()).arguments()
-    return [sys.executable, "-m", "tasks.run.worker", *told, str(count)]
+    arguments = replace(job, parent=os.getpid()).arguments()
+    return [sys.executable, "-m", "tasks.run.worker", *arguments, str(count)]
 
 
 def launch(job: Job, count: int) -> int:
@@ -145,11 +146,11 @@ def forwarding_signals(send: Callable[[int], None]) -> Iterator[None]:
     before = {
         number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS
     }
-    _training.append(send)
+    _signal_senders.append(send)
     try:
         yield
     finally:
-        _training.remove(send)
+        _signal_senders.remove(send)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -157,7 +158,7 @@ def forwarding_signals(send: Callable[[int], None]) -> Iterator[None]:
 @cache
 def end_with_launcher() -> None:
     """End this process when the launcher ends that started it for the jobs of a multirun, as joblib
-    does; joblib's own workers would continue to train after it.
+    does; joblib's workers would continue to train without it.
     """
     launcher = multiprocessing.parent_process()
     if launcher is not None and sys.platform != "win32":
@@ -171,9 +172,9 @@ def _watch_launcher(launcher: int, parent: int) -> None:
 
     while os.getppid() == parent and is_running(launcher):
         time.sleep(0.5)
-    for send in _training:  # the run saves its state first
+    for send in _signal_senders:  # the run saves its state first
         with suppress(ProcessLookupError):
             send(signal.SIGTERM)
-    while _training:
+    while _signal_senders:
         time.sleep(0.1)
     os._exit(128 + signal.SIGTERM)

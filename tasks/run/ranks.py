@@ -1,5 +1,4 @@
-"""The ranks of a run: which processes train it together, and what they exchange before and next to
-training.
+"""The ranks of a run: rank, world size, the shared store, and exchanges outside of training.
 
 Each rank trains with the whole model and a slice of every batch. torchrun, SLURM, or the worker of
 a run with several devices has started them; variables of these launchers hold rank and count.
@@ -19,10 +18,10 @@ from typing import Any
 from tasks import Facts
 from tasks.run.exit_codes import NoRun
 
-ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
+STORE_TIMEOUT = timedelta(seconds=300)  # of the store shared by all ranks
 
 
-def joined() -> bool:
+def has_launcher() -> bool:
     """Whether torchrun or SLURM has already started one process per device."""
     return "TORCHELASTIC_RUN_ID" in os.environ or (
         "SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
@@ -30,7 +29,7 @@ def joined() -> bool:
 
 
 def rank() -> int:
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) if joined() else 0
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) if has_launcher() else 0
 
 
 def world() -> tuple[int, int] | None:
@@ -38,7 +37,7 @@ def world() -> tuple[int, int] | None:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         return here, int(os.environ["WORLD_SIZE"]) // here
-    if joined():
+    if has_launcher():
         machines = int(os.environ.get("SLURM_NNODES", 1))
         return int(os.environ["SLURM_NTASKS"]) // machines, machines
     return None
@@ -49,24 +48,22 @@ def count() -> int:
     return math.prod(world() or (1, 1))
 
 
-def reply(text: str) -> None:
-    """Pass the message to torchrun, which shows the one of the rank that ended first; that need not
-    be the first rank.
-    """
+def report_to_launcher(text: str) -> None:
+    """Write the message for torchrun, which prints that of the first rank that failed."""
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         with suppress(OSError):
-            said = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
-            Path(file).write_text(json.dumps({"message": said}), encoding="utf-8")
+            message = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
+            Path(file).write_text(json.dumps({"message": message}), encoding="utf-8")
 
 
-def hosted() -> bool:
-    """Whether the store of all ranks is in the agent that started them, else in the first rank."""
+def store_in_agent() -> bool:
+    """Whether the launcher's agent hosts the shared store; otherwise rank 0 does."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 @cache
 def store() -> Any:
-    """The store of all ranks of a run, by which they agree before they can exchange tensors."""
+    """Returns the store shared by all ranks, used before the process group exists."""
     from torch.distributed import TCPStore
 
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
@@ -74,18 +71,18 @@ def store() -> Any:
         from lightning.fabric.plugins.environments import SLURMEnvironment
 
         address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
-    master = not hosted() and rank() == 0
+    master = not store_in_agent() and rank() == 0
     return TCPStore(
         address,
-        int(port) + (not hosted()),
+        int(port) + (not store_in_agent()),
         is_master=master,
-        timeout=ANSWER,
+        timeout=STORE_TIMEOUT,
         wait_for_workers=False,
     )
 
 
 def gathered(value: Any, world_size: int) -> list[Any]:
-    """The values of all ranks."""
+    """Returns the values of all ranks, in the order of the ranks."""
     found = [value]
     if world_size > 1:
         import torch
@@ -102,7 +99,7 @@ def rank_timeout(trainer: Facts) -> float | None:
 
 
 def lost_connection(error: BaseException) -> bool:
-    """Whether an error is that of an exchange with another rank, which has ended."""
+    """Whether an error was caused by another rank that ended."""
     text = str(error).lower()
     return world() is not None and any(
         word in text for word in ("connection", "peer", "nccl", "gloo")
@@ -110,8 +107,8 @@ def lost_connection(error: BaseException) -> bool:
 
 
 def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
-    """The first rank's directory, for all ranks: their clocks may have named different ones.
-    Removes this rank's own if it is empty.
+    """Returns rank 0's run directory on all ranks: the times in their names may differ.
+    Removes this rank's own directory if it is empty.
 
     The first rank starts the run before it shares the directory, where the others read the config.
     If that fails, it raises the error, and the others raise NoRun.
@@ -126,12 +123,14 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
             fault = error
     own = "" if fault else str(run_dir.resolve())
     # The store may be in the first rank, which waits until all have read.
-    said = synchronize(store(), own.encode(), rank(), count(), "xformer/run_dir", ANSWER.seconds)
-    if not (named := said[0].decode()):
+    paths = synchronize(
+        store(), own.encode(), rank(), count(), "xformer/run_dir", STORE_TIMEOUT.seconds
+    )
+    if not (path := paths[0].decode()):
         raise fault or NoRun(
             "hydra.run.dir: the first rank could not start the run; see its message."
         )
-    agreed = Path(named)
+    agreed = Path(path)
     if agreed != run_dir.resolve() and run_dir.is_dir() and not any(run_dir.iterdir()):
         run_dir.rmdir()
     return agreed

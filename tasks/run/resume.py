@@ -7,7 +7,7 @@ from tasks.logging import summary
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
-from tasks.run.start import COMPONENTS_WAY, train_in_processes
+from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
 from xformer_kit.config import GROUPS, check, config_hash, import_components, read_config
 from xformer_kit.config.machine import run_faults
@@ -27,7 +27,7 @@ def resume_run(run_dir: Path, components: Files = ()) -> int:
                 " outputs/decoder/2026-11-20_12-00-00."
             )
         config = read_config(run_dir)
-        check_components(run_dir, components, COMPONENTS_WAY)
+        check_components(run_dir, components, COMPONENTS_ARGUMENT)
         if (done := summary.read(run_dir)) is not None and not done.get("stopped"):
             _check_config(run_dir, config, done)
             print(

@@ -10,7 +10,7 @@ import torch
 
 
 def key(*components: int | str) -> int:
-    """A generator seed of 63 bits from integers and words, the same on every machine."""
+    """A generator seed of 63 bits as a hash of integers and strings, the same on every machine."""
     digest = blake2b("/".join(map(str, components)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

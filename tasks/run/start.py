@@ -21,7 +21,7 @@ from xformer_kit.config.saved import check_components, component_hashes
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry import command_lines as proposed
 
-COMPONENTS_WAY = "components=[FILE]"  # how train.py is given a file of own components
+COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument of train.py for files of own components
 PROGRESS = (  # what a new run never overwrites
     f"checkpoints/{LAST}",
     f"checkpoints/{PREVIOUS}",
@@ -44,18 +44,24 @@ WRITTEN = (
 
 
 def start_run(
-    config: Config, run_dir: Path, components: Files = (), *, there: bool | None = None, **how: Any
+    config: Config,
+    run_dir: Path,
+    components: Files = (),
+    *,
+    existed: bool | None = None,
+    **options: Any,
 ) -> int:
-    """Start a run in its directory and return its exit code. `how`: fields of a Job. `there`:
-    whether the directory existed before, if something else has created it since.
+    """Start a run in its directory and return its exit code. `options`: fields of a
+    Job. `existed`: whether the directory existed before, if it has been created since.
 
     If the config turns out to be wrong once the data are read, what was written is removed again.
     """
-    job = Job(run_dir, components, **how)
-    there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
+    job = Job(run_dir, components, **options)
+    existed = run_dir.exists() if existed is None else existed
+    fresh = _is_fresh(run_dir)
     try:
         begin = partial(_new_directory, config, run_dir, components)
-        if ranks.joined():
+        if ranks.has_launcher():
             job = replace(job, run_dir=ranks.agree_on(run_dir, begin))
         else:
             begin()
@@ -63,19 +69,19 @@ def start_run(
     except (Ended, ConfigError) as error:
         code = report_end(error)
     # The table of a multirun lists its failed jobs.
-    if code == CONFIG and fresh and not job.listed and not ranks.joined():
-        _clear(run_dir, config, there)
+    if code == CONFIG and fresh and not job.listed and not ranks.has_launcher():
+        _clear(run_dir, config, existed)
     return code
 
 
 def _is_fresh(run_dir: Path) -> bool:
-    """Whether a directory holds nothing but the mark that claims it."""
+    """Whether a directory is missing, empty, or contains only .claim."""
     return not run_dir.exists() or {path.name for path in run_dir.iterdir()} <= {".claim"}
 
 
-def _clear(run_dir: Path, config: Config, there: bool) -> None:
-    """Remove what a run without a checkpoint wrote, and its directory if it did not exist before;
-    nothing of a run that another process started in it.
+def _clear(run_dir: Path, config: Config, existed: bool) -> None:
+    """Remove the files of a run without a checkpoint, and its directory if it did not exist before.
+    Files of another process's run in the same directory are kept.
     """
     with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
         if (
@@ -85,20 +91,18 @@ def _clear(run_dir: Path, config: Config, there: bool) -> None:
             return
         for path in run_dir.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if not there:
+        if not existed:
             run_dir.rmdir()
 
 
 def ensure_run(config: Config, job: Job) -> int:
-    """A run of a study: started, or resumed where an earlier process left it. Returns the exit
-    code, 0 also if it is already finished.
-    """
+    """Start or resume a run of a study. Returns the exit code, 0 also if it is already finished."""
     begun = any((job.run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS))
     try:
         if begun:
-            # As it was begun: what the key leaves out, such as the logger, may differ by now.
+            # The saved config: options that the key omits, such as the logger, may differ.
             config = read_config(job.run_dir)
-            check_components(job.run_dir, job.components, COMPONENTS_WAY)
+            check_components(job.run_dir, job.components, COMPONENTS_ARGUMENT)
         if summary.read(job.run_dir) is not None:
             return 0
         if not begun:
@@ -109,9 +113,7 @@ def ensure_run(config: Config, job: Job) -> int:
 
 
 def check_places(run_dir: Path) -> None:
-    """Raises NoRun if a directory is in the place of a file of the run, or a file in the place of
-    its folder of checkpoints.
-    """
+    """Raises NoRun if the path of a file of the run is a directory, or checkpoints/ is a file."""
     if path := next((run_dir / name for name in WRITTEN if (run_dir / name).is_dir()), None):
         raise NoRun(
             f"{path}: must be a file, which the run rewrites; got a directory. Move it away."
@@ -125,7 +127,7 @@ def check_places(run_dir: Path) -> None:
 def train_in_processes(config: Config, job: Job) -> int:
     check_places(job.run_dir)
     job = replace(job, digest=config_digest(config))
-    if ranks.joined():
+    if ranks.has_launcher():
         return train_run(job)
     count = processes.device_count(config["trainer"])
     if (machines := config["trainer"].get("num_nodes", 1)) > 1:

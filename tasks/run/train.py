@@ -33,15 +33,15 @@ log = logging.getLogger("xformer")
 
 
 def config_digest(config: Config) -> str:
-    """The same for equal configs, whatever the order of their keys, which saving and reading may
-    change.
+    """Returns the sha256 of a config; the order of its keys, which saving may change, has no
+    effect.
     """
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def train_run(job: Job) -> int:
     """Train a run in this process, one of `ranks.world()`; returns the exit code."""
-    session, run_dir = None, job.run_dir
+    process, run_dir = None, job.run_dir
     try:
         with processes.run_lock(run_dir):
             if job.shows_stages:
@@ -55,17 +55,17 @@ def train_run(job: Job) -> int:
                     f"hydra.run.dir: another process began a run in {run_dir} meanwhile. Name"
                     " another directory."
                 )
-            session = TrainingProcess(config, job)
-            return session.run()
+            process = TrainingProcess(config, job)
+            return process.run()
     except (Exception, KeyboardInterrupt) as error:
-        end = _ending(error, run_dir, session)
-        code = report_crash(error, job, session) if end is None else report_end(end, job)
-    if session is not None:
-        session.close(code)
+        end = _reported_error(error, run_dir, process)
+        code = report_crash(error, job, process) if end is None else report_end(end, job)
+    if process is not None:
+        process.close(code)
     return code
 
 
-def _ending(error: BaseException, run_dir: Path, session: Any) -> BaseException | None:
+def _reported_error(error: BaseException, run_dir: Path, process: Any) -> BaseException | None:
     """The error to report to the user; None if an error is unexpected."""
     if isinstance(error, (Ended, ConfigError, KeyboardInterrupt)):
         return error
@@ -74,7 +74,7 @@ def _ending(error: BaseException, run_dir: Path, session: Any) -> BaseException 
             "data.cache: the prepared tokens were removed during the run. They are made again."
         )
     if not isinstance(error, OSError):
-        return _stopped(error, session)
+        return _cause_of(error, process)
     place = error.filename or run_dir
     if error.errno in FULL:
         return Ended(f"The disk is full ({error.strerror}: {place}). Make room.")
@@ -83,16 +83,16 @@ def _ending(error: BaseException, run_dir: Path, session: Any) -> BaseException 
     return None
 
 
-def _stopped(error: BaseException, session: Any) -> Ended | None:
+def _cause_of(error: BaseException, process: Any) -> Ended | None:
     """The exception of a run that caused an error: a library that a signal interrupts may fail
     while it cleans up.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Ended):
         cause = cause.__cause__ or cause.__context__
-    box = session and session.signals
+    box = process and process.signals
     if cause is None and isinstance(error, AttributeError) and box is not None and box.number:
-        cause = StoppedBySignal(box.number, box.step)  # what the signal left half made was used
+        cause = StoppedBySignal(box.number, box.step)  # the signal interrupted a constructor
     return cause
 
 
@@ -107,30 +107,30 @@ def report_end(error: BaseException, job: Job | None = None) -> int:
     else:
         text, code = str(error), getattr(error, "code", FAILED)
     if job is not None:
-        _note(job.run_dir, code, text, getattr(error, "step", None))
+        _write_ended(job.run_dir, code, text, getattr(error, "step", None))
         resumable = code not in (CONFIG, NONFINITE) and "resume=" not in text
-        if resumable and _keeps(job.run_dir):
-            text += f" {_way(job)}"
+        if resumable and _saves_checkpoints(job.run_dir):
+            text += f" {_resume_hint(job)}"
     if ranks.rank() == 0:
         startup.clear()
         print(printable(text), file=sys.stderr, flush=True)
-    ranks.reply(text)
+    ranks.report_to_launcher(text)
     log.info("%s", text)
     return code
 
 
-def _way(job: Job) -> str:
+def _resume_hint(job: Job) -> str:
     return f"Go on with: {proposed.resume(job.run_dir, job.components)}"
 
 
-def _note(run_dir: Path, code: int, text: str, step: int | None = None) -> None:
-    """Write ended.json: how a run's process ended."""
+def _write_ended(run_dir: Path, code: int, text: str, step: int | None = None) -> None:
+    """Write ended.json: exit code, message and step."""
     if ranks.rank() == 0:
         with contextlib.suppress(OSError):
             summary.write({"code": code, "text": text, "step": step}, run_dir / summary.ENDED)
 
 
-def _keeps(run_dir: Path) -> bool:
+def _saves_checkpoints(run_dir: Path) -> bool:
     """Whether a run saves its state, so that it can be resumed."""
     try:
         return bool(read_config(run_dir)["trainer"].get("enable_checkpointing", True))
@@ -138,14 +138,16 @@ def _keeps(run_dir: Path) -> bool:
         return True
 
 
-def report_crash(error: BaseException, job: Job, session: Any) -> int:
+def report_crash(error: BaseException, job: Job, process: Any) -> int:
     """Report an unexpected error; the log has the traceback."""
     # Into the file; warnings also go to the screen.
     log.info("%s", "".join(traceback.format_exception(error)))
-    _note(job.run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
+    _write_ended(job.run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
     if ranks.lost_connection(error):
-        step = None if session is None else session.saved_step()
-        way = "" if step is None else f" The state after step {step:,} is saved. {_way(job)}"
+        step = None if process is None else process.saved_step()
+        way = (
+            "" if step is None else f" The state after step {step:,} is saved. {_resume_hint(job)}"
+        )
         text = f"Rank {ranks.rank()} lost touch with another rank and stopped.{way}"
     elif "out of memory" in str(error).lower():
         way = "Raise trainer.accumulate, or lower data.batch_size or model sizes."

@@ -1,4 +1,4 @@
-"""One process's part in a run: builds the model, the data and the trainer, resumes from a
+"""Trains a run in this process: builds the model, the data and the trainer, resumes from a
 checkpoint, trains, and writes the summary.
 """
 
@@ -25,9 +25,9 @@ from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
 from tasks.run import checkpoints, checks, heartbeat, nonfinite, ranks
 from tasks.run import trainer as trainers
-from tasks.run.compatibility import misfit
-from tasks.run.decoding_speed import decodable, decoding_speed
-from tasks.run.exit_codes import START_ANEW, NonFinite, SignalBox
+from tasks.run.compatibility import resume_fault
+from tasks.run.decoding_speed import check_decodable, decoding_speed
+from tasks.run.exit_codes import RESTART_HINT, NonFinite, SignalBox
 from tasks.run.job import Job
 from tasks.run.task_class import task_of
 from xformer_kit import build
@@ -46,7 +46,7 @@ from xformer_kit.study.run_key import codes
 
 log = logging.getLogger("xformer")
 # Keys that a checkpoint must have to resume from it; CheckpointSaver.save writes them.
-NEEDED = (
+CHECKPOINT_KEYS = (
     "state_dict",
     "global_step",
     "optimizer",
@@ -62,7 +62,7 @@ SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
 
 
 class TrainingProcess:
-    """Everything that lives while a run trains in this process. `run` returns the exit code, or
+    """The state of a run while it trains in this process. `run` returns the exit code, or
     raises a subclass of Ended.
     """
 
@@ -91,29 +91,29 @@ class TrainingProcess:
     def run(self) -> int:
         if self.first:
             checkpoints.sweep_leftovers(self.folder)
-        found = checkpoints.newest(self.folder, NEEDED)
-        if found:
-            self.state = found[1]
+        checkpoint = checkpoints.newest(self.folder, CHECKPOINT_KEYS)
+        if checkpoint:
+            self.state = checkpoint[1]
             check_unchanged(self.run_dir, self.config, self.state)
         self._prepare()
         self._make_task()
-        if found:
-            self._restore(*found)
+        if checkpoint:
+            self._restore(*checkpoint)
         if trainers.compiles(self.config["trainer"]):
             compile_blocks(self.task.model)
         self._make_trainer()
         if self.first:
             self._begin()
         self._fit()
-        if (left := int(self.task.skipped_steps)) and left == self.task.step:
-            raise nonfinite.nothing_learned(left)
+        if (skipped := int(self.task.skipped_steps)) and skipped == self.task.step:
+            raise nonfinite.nothing_learned(skipped)
         if self.first:
-            self._sum_up()
+            self._write_summary()
         self.close(0)
         return 0
 
     def _prepare(self) -> None:
-        """The corpus, its tokenizers and the objective, checked."""
+        """Prepare and check the corpus, its tokenizers and the objective."""
         config = self.config
         self._show_stage("Preparing the data")
         self.prepared = prepared = prepare(config)
@@ -126,7 +126,7 @@ class TrainingProcess:
         if not self.first:
             return
         for line in (*checks.notes(config, prepared), *never_peaks(config, self.total)):
-            self._say(str(line))
+            self._print_line(str(line))
         prepared.tokenizer.save(self.run_dir / "tokenizer.json")
         if self.objective.source_tokenizer is not prepared.tokenizer:
             self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")
@@ -138,7 +138,7 @@ class TrainingProcess:
         source = objective.source_tokenizer
         source_size = None if source is objective.tokenizer else source.size
         model = build(config, self.vocab_size, source_size)
-        decodable(config, model)
+        check_decodable(config, model)
         self.task = task_of(config)(
             config,
             model,
@@ -149,18 +149,16 @@ class TrainingProcess:
         )
 
     def _restore(self, path: Path, state: State) -> None:
-        """Give the task a checkpoint's state, or that of an older checkpoint if this one does not
-        fit the task's model.
-        """
-        if misfit(state, self.task):
-            fits = partial(misfit, task=self.task)
-            path, state = checkpoints.newest(self.folder, NEEDED, fits) or (path, state)
+        """Load a checkpoint into the task, or an older one if the task cannot resume from it."""
+        if resume_fault(state, self.task):
+            fits = partial(resume_fault, task=self.task)
+            path, state = checkpoints.newest(self.folder, CHECKPOINT_KEYS, fits) or (path, state)
             check_unchanged(self.run_dir, self.config, state)
             check_fingerprint(state.get("data_fingerprint"), self.prepared.fingerprint)
         if self.first and state.get("is_best") and path.name == checkpoints.LAST:
             checkpoints.keep_as_best(self.folder)  # the run may have been killed before the copy
         if self.first and path.name == checkpoints.PREVIOUS:
-            checkpoints.set_aside(self.folder)
+            checkpoints.rename_last(self.folder)
         self.task.restore(state)
         self.state = state
 
@@ -176,7 +174,7 @@ class TrainingProcess:
             "data_fingerprint": self.prepared.fingerprint,
             "versions": summary.versions(),
         }
-        own = users.made(config, self.run_dir, state.get("callbacks", {}))
+        own = users.create_callbacks(config, self.run_dir, state.get("callbacks", {}))
         average = averages(config, cadence, self.folder, state.get("average"))
         last = state.get("best"), state.get("global_step", -1)
         saver = CheckpointSaver(cadence, self.folder, fixed, recorder, own, average, *last)
@@ -186,7 +184,7 @@ class TrainingProcess:
             startup.clear()
             self.bar = Bar(self.total, self.task.step, None if live else False)
         if line:
-            self._say(line)
+            self._print_line(line)
         found = observers(self, saver, average)
         same = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
         # A user's callbacks come first: ours save their state.
@@ -194,7 +192,9 @@ class TrainingProcess:
         self.trainer = trainers.make(config, callbacks, self.log.logger, self.total, ranks.world())
 
     def _open_logs(self) -> tuple[CsvLog | None, CsvLog | None, str | None]:
-        """metrics.csv, speed.csv and a line of the logger for the user; None on other ranks."""
+        """Returns metrics.csv, speed.csv and the logger's message to the user; None except on rank
+        0.
+        """
         if not self.first:
             return None, None, None
         logger, line = loggers.make(self.config, self.run_dir)
@@ -208,9 +208,9 @@ class TrainingProcess:
     def _begin(self) -> None:
         """Describe the run, and remove the summary of a part of it."""
         step, model = self.task.step, self.task.model
-        self._say(summary.beginning(self.config, model, self.prepared.train, self.run_dir))
+        self._print_line(summary.beginning(self.config, model, self.prepared.train, self.run_dir))
         if self.state:
-            self._say(f"Going on at step {step:,} of {self.total:,}.")
+            self._print_line(f"Going on at step {step:,} of {self.total:,}.")
         if step < self.total:
             (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
 
@@ -227,9 +227,7 @@ class TrainingProcess:
             self.task.load_state_dict(self.state.get("average", {}), strict=False)
 
     def explain(self, step: int) -> NonFinite:
-        """The error for a step that is not finite, after saving what was good; ranks exchange what
-        they found.
-        """
+        """Saves the last finite state, and returns the error; all ranks report the same module."""
         rank, world = self.trainer.global_rank, self.trainer.world_size
         steps = self.data.step_sampler(self.task.accumulate, rank, world)
         what = nonfinite.explain(self.task, self.data.examples("train"), collate, steps, step)
@@ -238,9 +236,9 @@ class TrainingProcess:
         log.info("%s", what)
         kept = nonfinite.keep(self.task, self.checkpoints, step)
         # A step is a function of the config and its number: a resumed run ends at the same step.
-        return NonFinite(f"{what} {kept} {START_ANEW}", step + 1)
+        return NonFinite(f"{what} {kept} {RESTART_HINT}", step + 1)
 
-    def _sum_up(self) -> None:
+    def _write_summary(self) -> None:
         if self.bar is not None:
             self.bar.close()
         found = self._results()
@@ -274,7 +272,7 @@ class TrainingProcess:
             **{f"test/{name}": value for name, value in task.test_metrics().items()},
             **decoding_speed(task),
             "task": config["task"]["name"],
-            "again": summary.again(config),
+            "again": summary.rerun_overrides(config),
             "steps": task.step,
             "stopped": self.cadence.stopped(),
             "steps_left_out": int(task.skipped_steps),
@@ -304,12 +302,12 @@ class TrainingProcess:
         if self.first and self.job.shows_stages:
             startup.show(stage)
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         log.info("%s", line)
         if self.job.quiet:
             return
         if self.bar is not None:
-            self.bar.say(line)
+            self.bar.print_line(line)
         else:
             startup.clear()
             print(printable(line), file=sys.stderr, flush=True)
@@ -321,7 +319,7 @@ class TrainingProcess:
         return self.checkpoints.saved
 
     def close(self, code: int) -> None:
-        """Leave the screen and the loggers in order."""
+        """Close the progress bar, the loggers, the heartbeat and the process group."""
         if self.heartbeat is not None:
             self.heartbeat.stop()
         if self.bar is not None:

@@ -45,9 +45,9 @@ def agent(job: Job, count: int) -> int:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode >= 0:
             return failure.exitcode
-        name, way = signal.Signals(-failure.exitcode).name, resume(job.run_dir, job.components)
+        name, command = signal.Signals(-failure.exitcode).name, resume(job.run_dir, job.components)
         print(
-            f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
+            f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {command}",
             file=sys.stderr,
         )
         return 1
@@ -60,7 +60,7 @@ def _launch_config(run_dir: Path, count: int) -> Any:
     """The LaunchConfig of ranks on this machine; the oldest torch lacks some of its fields."""
     from torch.distributed.launcher.api import LaunchConfig
 
-    wanted: dict[str, Any] = {
+    options: dict[str, Any] = {
         "min_nodes": 1,
         "max_nodes": 1,
         "nproc_per_node": count,
@@ -71,11 +71,11 @@ def _launch_config(run_dir: Path, count: int) -> Any:
         "max_restarts": 0,
         "monitor_interval": 0.1,  # seconds
         "signals_to_handle": HANDLED,
-        # Seconds for a checkpoint, before what does not end is killed.
+        # Seconds to save a checkpoint, before remaining ranks are killed.
         "shutdown_timeout": 60 + _rank_timeout(run_dir),
     }
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
-    return LaunchConfig(**{key: value for key, value in wanted.items() if key in known})
+    return LaunchConfig(**{key: value for key, value in options.items() if key in known})
 
 
 def _rank_timeout(run_dir: Path) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
+from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, first_line, start_wandb_run
 from xformer_kit.study.factor import text
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
@@ -125,7 +125,7 @@ def _log(
         "group": logger.get("group") or node["name"][:GROUP],
         "tags": logger.get("tags") or tags(node),
     }
-    run, line = begun(
+    run, line = start_wandb_run(
         logger,
         folder,
         **own,

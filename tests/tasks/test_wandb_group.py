@@ -166,7 +166,7 @@ def test_a_report_is_logged_once_for_each_content(logged, monkeypatch, capsys):
         asked.append(more["id"])
         raise OSError("no network")
 
-    monkeypatch.setattr(wandb_group, "begun", begun)
+    monkeypatch.setattr(wandb_group, "start_wandb_run", begun)
     wandb_group.publish(NODE, LOGGER, found, report)
     wandb_group.publish(NODE | {"log_report": False}, LOGGER | {"project": "q"}, found, report)
     wandb_group.publish(NODE, LOGGER | {"name": "csv", "project": "q"}, found, report)

@@ -110,7 +110,7 @@ def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_compo
 ):
     made = config(f"components=[{mine}]", "callbacks.norms={}", "callbacks.mine.every=7")
     assert list(made["callbacks"]) == ["norms", "mine"]
-    assert list(users.made(made, tmp_path, {})) == ["mine"]
+    assert list(users.create_callbacks(made, tmp_path, {})) == ["mine"]
 
 
 def test_its_state_goes_on_with_the_run(config, mine, tmp_path):

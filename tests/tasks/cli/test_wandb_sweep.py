@@ -10,7 +10,7 @@ from wandb.apis.public.sweeps import _validate_config_and_fill_distribution
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args, load_sweep_config
 
 from tasks.cli import main
-from tasks.cli.wandb_sweep import NAME, combinations, exported
+from tasks.cli.wandb_sweep import NAME, combinations, export_sweep
 from tests.tasks.command_lines import fault
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.composition import choices
@@ -118,10 +118,10 @@ def test_notes_name_what_a_sweep_leaves_out_of_a_study():
         "study.budget={match: none, by: null}",
         "study.baseline={placement: pre, norm: layer}",
     ]
-    assert exported(words).notes == [
+    assert export_sweep(words).notes == [
         "The sweep tries all 4 combinations; the study, by its design one_at_a_time, 3 of them."
     ]
-    found = exported([*words, "study.design=factorial"], "random")
+    found = export_sweep([*words, "study.design=factorial"], "random")
     assert "seed" not in found.config["parameters"]
     assert found.config["parameters"]["norm"] == {"values": ["layer", "rms"]}
     assert not [
@@ -229,7 +229,7 @@ def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
 def test_other_words(capsys):
     assert main(["sweep", "exprt"]) == 2
     assert capsys.readouterr().err == "sweep: there is no 'exprt'. Known: export.\n"
-    assert exported(["attn.heads=tag(log,int(interval(1,8)))"]).config["parameters"][
+    assert export_sweep(["attn.heads=tag(log,int(interval(1,8)))"]).config["parameters"][
         "attn.heads"
     ] == {
         "distribution": "q_log_uniform_values",

@@ -44,7 +44,7 @@ def test_the_time_that_remains_follows_the_pace_of_steps():
 
 def test_a_validation_is_a_line_above_the_bar():
     said = []
-    progress = ProgressBar(SimpleNamespace(say=said.append), SimpleNamespace())
+    progress = ProgressBar(SimpleNamespace(print_line=said.append), SimpleNamespace())
     progress.on_validation_end(
         None, SimpleNamespace(step=1200, validation={"loss": 1.5, "perplexity": 4.5})
     )

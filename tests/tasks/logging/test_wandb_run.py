@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tasks.logging.wandb_run import begun
+from tasks.logging.wandb_run import start_wandb_run
 
 
 def git(folder, *words):
@@ -22,6 +22,6 @@ def test_the_repository_is_never_one_inside_the_run(tmp_path, monkeypatch):
         git(folder, "init", "-q")
         git(folder, "commit", "-q", "--allow-empty", "-m", said)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    kept, _ = begun({"project": "x"}, run)
+    kept, _ = start_wandb_run({"project": "x"}, run)
     kept.finish()
     assert kept.settings.git_commit == git(tmp_path, "rev-parse", "HEAD")

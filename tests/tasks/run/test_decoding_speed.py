@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.run.decoding_speed import ROUNDS, decodable
+from tasks.run.decoding_speed import ROUNDS, check_decodable
 from xformer_kit import compose
 from xformer_kit.model.model import Model
 from xformer_kit.registry import ConfigError
@@ -35,6 +35,8 @@ def test_what_cannot_be_written_is_refused_before_the_first_step(begin, capsys):
         in capsys.readouterr().err
     )
     with pytest.raises(ConfigError, match=r"^trainer\.decode_tokens: an encoder without a decoder"):
-        decodable({"trainer": {"decode_tokens": 4}, "model": {"encoder": {}}}, Model.__new__(Model))
+        check_decodable(
+            {"trainer": {"decode_tokens": 4}, "model": {"encoder": {}}}, Model.__new__(Model)
+        )
     with pytest.raises(ConfigError, match=r"^trainer\.decode_tokens: must be at least 0; got -1\."):
         compose(["trainer.decode_tokens=-1"])

@@ -10,7 +10,7 @@ from driving import environments
 
 from tasks.run import processes, ranks, start, train
 from tasks.run.exit_codes import NoRun
-from tasks.run.hydra_app import claimed
+from tasks.run.hydra_app import claim_directory
 from tasks.run.job import Job
 from tasks.run.start import start_run
 from tasks.run.train import train_run
@@ -19,7 +19,7 @@ from xformer_kit.config import config_yaml, read_config
 
 
 def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path):
-    taken = [claimed(tmp_path / "2026-11-20_12-00-00") for _ in range(3)]
+    taken = [claim_directory(tmp_path / "2026-11-20_12-00-00") for _ in range(3)]
     assert [path.name for path in taken] == [
         "2026-11-20_12-00-00",
         "2026-11-20_12-00-00_2",
