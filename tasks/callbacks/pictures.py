@@ -15,7 +15,7 @@ from tasks.run.generation.decoding import batch_to_device
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.inspect.weights import Seen, watched
+from xformer_kit.inspect.weights import AttentionRecord, record_attention
 from xformer_kit.registry import config_error
 
 
@@ -64,9 +64,9 @@ class AttentionPictures:
                 path = pictures[name]().save(folder / f"{name}_{task.step:06d}.png")
                 self.logger.picture(f"pictures/{name}", path, task.step)
 
-    def _seen(self, task: Task) -> dict[str, Seen]:
+    def _seen(self, task: Task) -> dict[str, AttentionRecord]:
         batch = batch_to_device(task.device, [task.data.examples("valid")[0]])
         with task.sampling():
             model: Any = task.model
             act = lambda: task.objective.loss(model, batch)
-            return watched(model, act, self.options.layers, self.options.heads)
+            return record_attention(model, act, self.options.layers, self.options.heads)

@@ -8,7 +8,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from tasks import Facts
-from xformer_kit.config.callbacks import CALLBACKS, watches
+from xformer_kit.config.callbacks import CALLBACKS, only_observes
 from xformer_kit.registry import ConfigError, Fault, config_error
 
 
@@ -20,7 +20,7 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Ca
     """
     found: dict[str, Callback] = {}
     for name, options in (config.get("callbacks") or {}).items():
-        if watches(name):
+        if only_observes(name):
             continue  # watching.py makes those
         one = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if not isinstance(one, Callback):

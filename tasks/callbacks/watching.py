@@ -9,7 +9,7 @@ from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.pictures import AttentionPictures
 from xformer_kit.config import callbacks
-from xformer_kit.config.callbacks import CALLBACKS, watches
+from xformer_kit.config.callbacks import CALLBACKS, only_observes
 
 MADE: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: AttentionPictures}
 
@@ -22,6 +22,6 @@ def watchers(
     Raises ConfigError if one needs a package that is not installed.
     """
     for name, options in (config.get("callbacks") or {}).items():
-        if watches(name):
+        if only_observes(name):
             asked = CALLBACKS.create({"name": name} | dict(options))
             yield MADE[type(asked)](asked, cadence, run_dir, logger, first)

@@ -52,13 +52,13 @@ def _show(found: Any) -> None:
 
 
 def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
-    from xformer_kit.config.difference import written
+    from xformer_kit.config.difference import as_literal
     from xformer_kit.study.metric import SHARES
 
     for path in found.differing:
         yield (
             path.removesuffix(".name"),
-            [str(written(g.config[path])) if path in g.config else "" for g in found.groups],
+            [str(as_literal(g.config[path])) if path in g.config else "" for g in found.groups],
         )
     for name in found.metrics:
         share = " (%)" if name.rpartition("/")[2] in SHARES else ""

@@ -13,8 +13,8 @@ from tasks.logging import summary
 from tasks.run.faults import faults_at
 from tasks.study import state
 from xformer_kit.config import read_config
-from xformer_kit.config.difference import differing, flat, written
-from xformer_kit.config.identity import decisive
+from xformer_kit.config.difference import as_literal, differing, flat
+from xformer_kit.config.identity import hashed_config
 from xformer_kit.config.saved import saved_components
 from xformer_kit.registry import ConfigError, config_error, nearest
 from xformer_kit.registry.command_lines import resume, xformer
@@ -211,7 +211,9 @@ def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) ->
     found: dict[str, list[RunGroup]] = {}
     order: list[RunGroup] = []
     for path, config in configs.items():
-        kept = dict(flat({key: value for key, value in decisive(config).items() if key != "seed"}))
+        kept = dict(
+            flat({key: value for key, value in hashed_config(config).items() if key != "seed"})
+        )
         facts, seed = ends[path].facts, int(config["seed"])
         twins = found.setdefault(
             json.dumps([kept, saved_components(path)], sort_keys=True, default=str), []
@@ -243,7 +245,7 @@ def _name(groups: list[RunGroup], paths: list[str]) -> None:
     letters = [letter(i) for i in range(len(groups))]
     for group, mark in zip(groups, letters, strict=True):
         said = [
-            f"{path.removesuffix('.name')}={written(group.config[path])}"
+            f"{path.removesuffix('.name')}={as_literal(group.config[path])}"
             for path in paths
             if path in group.config
         ]

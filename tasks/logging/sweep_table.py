@@ -10,7 +10,7 @@ from tasks.logging import summary
 from tasks.logging.bar import compact
 from tasks.logging.console import screen
 from xformer_kit.config import read_config
-from xformer_kit.config.difference import differing, flat, written
+from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
 from xformer_kit.registry.printable import cell
@@ -61,7 +61,7 @@ def table(sweep_dir: Path) -> tuple[list[State], list[str]]:
         rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
     paths = differing(list(configs.values()))
     for row in rows:
-        row |= {path: written(configs[row["job"]].get(path, "")) for path in paths}
+        row |= {path: as_literal(configs[row["job"]].get(path, "")) for path in paths}
     best_first = lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))
     return sorted(rows, key=best_first), paths
 

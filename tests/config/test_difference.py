@@ -1,6 +1,6 @@
 """In what do configs differ?"""
 
-from xformer_kit.config.difference import differing, flat, written
+from xformer_kit.config.difference import as_literal, differing, flat
 
 
 def test_of_a_component_that_is_another_only_the_name_is_said():
@@ -21,7 +21,7 @@ def test_options_of_the_same_component_are_said_and_so_is_what_one_lacks():
 
 
 def test_values_as_a_command_line_has_them():
-    assert [written(value) for value in (None, True, False, 0, 1, "x")] == [
+    assert [as_literal(value) for value in (None, True, False, 0, 1, "x")] == [
         "null",
         "true",
         "false",

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from xformer_kit.inspect.memory import Ledger
+from xformer_kit.inspect.memory import StorageTracker
 from xformer_kit.model import loss as module
 from xformer_kit.model.loss import cross_entropies, cross_entropy
 
@@ -289,7 +289,7 @@ def test_more_streams_need_no_more_logits_at_once(monkeypatch):
             torch.zeros(n, 256, dtype=torch.int64),
         )
         weight = torch.randn(4000, 8, requires_grad=True)
-        with Ledger() as ledger:
+        with StorageTracker() as ledger:
             ledger.watching = True
             cross_entropies(hidden, weight, target, torch.ones(n))[0].backward()
         peaks.append(ledger.peak)

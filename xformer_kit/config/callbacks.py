@@ -19,7 +19,7 @@ from xformer_kit.registry import (
 CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
 
 
-class Watcher:
+class Observer:
     """Base of those that look at a run and change nothing of it: their options.
     tasks/callbacks/watching.py makes them.
     """
@@ -27,7 +27,7 @@ class Watcher:
 
 @CALLBACKS.register("norms")
 @dataclass(frozen=True)
-class Norms(Watcher):
+class Norms(Observer):
     """Sizes of activations and gradients, layer by layer, in norms.csv and the logger.
 
     Of activations the root mean square of the residual stream behind each layer, over the real
@@ -44,7 +44,7 @@ class Norms(Watcher):
 
 @CALLBACKS.register("pictures")
 @dataclass(frozen=True)
-class Pictures(Watcher):
+class Pictures(Observer):
     """Pictures of the model as it learns, in the run's pictures/ and the logger: what it attends to
     in the first validation example, biases of positions, and, at the start, masks. Needs the extra
     `study`.
@@ -77,7 +77,7 @@ class Pictures(Watcher):
                 )
 
 
-def watches(name: str) -> bool:
+def only_observes(name: str) -> bool:
     """Whether a callback only looks, so that a run comes out the same with it and without."""
     component = CALLBACKS.get(name)
-    return isinstance(component, type) and issubclass(component, Watcher)
+    return isinstance(component, type) and issubclass(component, Observer)

@@ -10,7 +10,7 @@ from xformer_kit.config import sharing, stacks
 from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.plan_faults import plan_faults
-from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
+from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
 from xformer_kit.config.trainable import further, suits, vocabulary
 from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.trainer_schema import faults as trainer_faults
@@ -145,7 +145,7 @@ def _shallow(config: Node, data: bool) -> Faults:
         if key not in config:
             yield Fault(key, "is missing; a config needs it", fix=f"It has: {', '.join(config)}.")
     yield from _top(config)
-    yield from missing(config)
+    yield from missing_settings(config)
     model = config.get("model")
     context = _context(config)
     for group, registry in GROUPS.items():

@@ -32,7 +32,7 @@ def differing(configs: Sequence[Node]) -> list[str]:
     ]
 
 
-def written(value: Any) -> Any:
+def as_literal(value: Any) -> Any:
     """None, True and False in the form of a command line."""
     return (
         {None: "null", True: "true", False: "false"}[value]

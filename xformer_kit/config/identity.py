@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from xformer_kit.config.callbacks import watches
+from xformer_kit.config.callbacks import only_observes
 from xformer_kit.registry import Node
 
 # Left out of the hash: where things are and how often they are looked at, not what is computed.
-INCIDENTAL = {
+NOT_HASHED = {
     "": ("name", "logger", "resume", "components"),
     "data": (
         *("path", "source", "target", "valid_path", "test_path"),
@@ -38,21 +38,21 @@ INCIDENTAL = {
 def config_hash(config: Node) -> str:
     """sha256 of what decides a run's result, 16 hex digits."""
     return hashlib.sha256(
-        json.dumps(decisive(config), sort_keys=True, default=str).encode()
+        json.dumps(hashed_config(config), sort_keys=True, default=str).encode()
     ).hexdigest()[:16]
 
 
-def decisive(config: Node) -> dict[str, Any]:
+def hashed_config(config: Node) -> dict[str, Any]:
     """The resolved config without logger, paths, workers, cadences, and callbacks that only
     look.
     """
-    kept = {key: value for key, value in config.items() if key not in INCIDENTAL[""]}
-    for group, words in INCIDENTAL.items():
+    kept = {key: value for key, value in config.items() if key not in NOT_HASHED[""]}
+    for group, words in NOT_HASHED.items():
         if isinstance(kept.get(group), Mapping):
             kept[group] = {key: value for key, value in kept[group].items() if key not in words}
     if isinstance(kept.get("callbacks"), Mapping):
         kept["callbacks"] = {
-            name: options for name, options in kept["callbacks"].items() if not watches(name)
+            name: options for name, options in kept["callbacks"].items() if not only_observes(name)
         }
     return kept
 

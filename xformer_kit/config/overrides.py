@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 
 from xformer_kit.config.check import GROUPS, registry_at
 from xformer_kit.config.components import import_components
-from xformer_kit.config.difference import written
+from xformer_kit.config.difference import as_literal
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.data.corpus import CORPORA
@@ -67,7 +67,7 @@ def value_text(value: Any) -> str:
         return "[" + ",".join(map(value_text, value)) + "]"
     if isinstance(value, str) and not PLAIN.fullmatch(value):
         return QuotedString(value, Quote.single).with_quotes()
-    return str(written(value))
+    return str(as_literal(value))
 
 
 def _by_name(parser: OverridesParser, word: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from xformer_kit.config.difference import differing, flat
-from xformer_kit.config.identity import decisive
+from xformer_kit.config.identity import hashed_config
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Node, config_error, shown
 from xformer_kit.registry.saved_files import read_object
@@ -132,7 +132,7 @@ def check_unchanged(run: str | Path, config: Node, state: Node, only: Iterable[s
 
 
 def _compared(config: Node, only: set[str]) -> dict[str, Any]:
-    kept = {key: node for key, node in decisive(config).items() if not only or key in only}
+    kept = {key: node for key, node in hashed_config(config).items() if not only or key in only}
     for group, words in ELSEWHERE.items():
         if isinstance(kept.get(group), Mapping):
             kept[group] = {key: value for key, value in kept[group].items() if key not in words}

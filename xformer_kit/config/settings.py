@@ -9,14 +9,16 @@ from typing import Any, Literal
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, within
 
-MOST = 10_000  # blocks of a stack: each is an object in memory before anything has been counted
+MAX_BLOCKS = (
+    10_000  # blocks of a stack: each is an object in memory before anything has been counted
+)
 SETTINGS = Registry("settings")
 LOGGERS = Registry("logger")
 
 
 @SETTINGS.register("run")
 @dataclass(frozen=True)
-class Run:
+class RunSettings:
     """Values at the top of the config."""
 
     seed: int = 0  # moves everything; model.seed and data.seed move one side
@@ -85,7 +87,7 @@ class ModelSettings:
         yield from at_least(
             options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0
         )
-        yield from at_most(options, "blocks", layers=MOST)
+        yield from at_most(options, "blocks", layers=MAX_BLOCKS)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
         yield from within(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
@@ -98,7 +100,7 @@ class ModelSettings:
 
 @SETTINGS.register("data")
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """How examples become batches; the options of the corpus are next to these."""
 
     # tokens of an example; of pairs, of the longer side, special tokens included
@@ -132,7 +134,7 @@ class Data:
 
 @SETTINGS.register("tokenizer")
 @dataclass(frozen=True)
-class Sharing:
+class TokenizerSettings:
     """The setting next to the options of a tokenizer."""
 
     shared: bool = True  # of pairs: one tokenizer for source and target; false: one for each
@@ -140,7 +142,7 @@ class Sharing:
 
 @SETTINGS.register("ema")
 @dataclass(frozen=True)
-class EMA:
+class EMASettings:
     """An exponential moving average of the weights, which is validated and loaded in their
     place.
     """
@@ -154,7 +156,7 @@ class EMA:
 
 @SETTINGS.register("checkpoints")
 @dataclass(frozen=True)
-class Checkpoints:
+class CheckpointSettings:
     """Averaging of the checkpoints at the end."""
 
     average: int = 1  # the mean of the last so many is validated and loaded; 1: only the last
@@ -182,7 +184,7 @@ class StackSettings:
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "block", layers=1, unique_layers=1)
-        yield from at_most(options, "blocks", layers=MOST)
+        yield from at_most(options, "blocks", layers=MAX_BLOCKS)
         if options.pattern == []:
             yield Fault(
                 "pattern",
@@ -233,7 +235,7 @@ def default_settings() -> dict[str, Any]:
     return nodes.pop("run") | nodes
 
 
-def missing(config: Node) -> Faults:
+def missing_settings(config: Node) -> Faults:
     """Messages for settings that are missing: a run reads every one of them."""
     for name, node, path in (
         ("run", config, ""),

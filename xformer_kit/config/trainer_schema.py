@@ -32,7 +32,7 @@ TRAINER = Registry("trainer")
 
 @TRAINER.register("ours")
 @dataclass(frozen=True)
-class Ours:
+class OwnTrainerOptions:
     """Options of our own."""
 
     # micro-batches per optimizer step; auto: the fewest that fit
@@ -53,7 +53,7 @@ class Ours:
 
 @TRAINER.register("lightning")
 @dataclass(frozen=True)
-class Lightning:
+class LightningOptions:
     """Keywords of lightning.Trainer."""
 
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"  # kind of device
@@ -151,7 +151,7 @@ def faults(node: Any) -> Faults:
 
 
 def _faults(node: Node) -> Faults:
-    right = {}
+    valid = {}
     for key, value in node.items():
         if key in REPLACED:
             yield Fault(
@@ -177,12 +177,12 @@ def _faults(node: Node) -> Faults:
         elif found := list(mismatch(OPTIONS[key].type, value, key, Context())):
             yield from found
         else:
-            right[key] = value
-    yield from _out_of_range(right)
+            valid[key] = value
+    yield from _out_of_range(valid)
 
 
 def _out_of_range(node: Node) -> Faults:
-    """Faults of options of the right types."""
+    """Faults of options of the valid types."""
     numbers = Options(**{k: v for k, v in node.items() if isinstance(v, (int, float))})
     yield from at_least(
         numbers,
@@ -225,12 +225,12 @@ def _out_of_range(node: Node) -> Faults:
 def _devices(devices: int | list[int] | str) -> Faults:
     fix = "Give a number, a list of indices, or auto."
     if isinstance(devices, str):
-        right = devices == "auto" or devices.isdigit()
+        valid = devices == "auto" or devices.isdigit()
         rule = "names no devices"
     elif isinstance(devices, list):
-        right = bool(devices) and len(set(devices)) == len(devices) and min(devices) >= 0
+        valid = bool(devices) and len(set(devices)) == len(devices) and min(devices) >= 0
         rule = "must be different indices from 0"
     else:
-        right, rule = devices >= 1 or devices == -1, "must be at least 1, or -1 for all"
-    if not right:
+        valid, rule = devices >= 1 or devices == -1, "must be at least 1, or -1 for all"
+    if not valid:
         yield Fault("devices", rule, got=shown(devices), fix=fix)

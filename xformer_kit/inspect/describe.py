@@ -12,7 +12,7 @@ import torch
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
-from xformer_kit.inspect.explain import Explained, alike, attentions
+from xformer_kit.inspect.explain import AttentionExplanation, attentions, group_equal
 from xformer_kit.inspect.provenance import Origins, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
 from xformer_kit.model.build import build_model
@@ -118,11 +118,11 @@ def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> 
     """
     for plan in plans:
         found = ((depth, _choice(item)) for depth, item in attentions(config, plan, model))
-        for choice, depths in alike(found).items():
+        for choice, depths in group_equal(found).items():
             yield choice._replace(where=f"{plan.name}.{ranges(depths)}.{choice.where}")
 
 
-def _choice(item: Explained) -> Choice:
+def _choice(item: AttentionExplanation) -> Choice:
     if item.kernel == "none":
         return Choice(item.where, "none", (f"{item.component} computes in a way of its own",))
     how = [item.run.how] if item.run and item.run.how else []

@@ -25,7 +25,7 @@ from xformer_kit.registry import Context, Node
 Item = TypeVar("Item")
 
 
-class Run(NamedTuple):
+class KernelRun(NamedTuple):
     """How a kernel runs in a step of training, and its memory in bytes."""
 
     how: str
@@ -33,7 +33,7 @@ class Run(NamedTuple):
     kept: int  # of scores that each layer keeps for the gradient, at least
 
 
-class Explained(NamedTuple):
+class AttentionExplanation(NamedTuple):
     """Some attentions that run alike."""
 
     where: str
@@ -42,7 +42,7 @@ class Explained(NamedTuple):
     mask: str
     position: str
     kernel: str
-    run: Run | None  # None: not known, or the component needs no kernel
+    run: KernelRun | None  # None: not known, or the component needs no kernel
     faster: tuple[tuple[str, str], ...]  # each kernel that is faster, and why it is not taken
 
 
@@ -52,7 +52,7 @@ class Explanation(NamedTuple):
     precision: str
     device: str
     documents: bool  # whether texts are packed and kept apart
-    attentions: list[Explained]
+    attentions: list[AttentionExplanation]
 
 
 def explain(config: Node, vocab_size: int = 256) -> Explanation:
@@ -68,14 +68,14 @@ def explain(config: Node, vocab_size: int = 256) -> Explanation:
     found = [
         item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
         for plan in stacks(config)
-        for item, depths in alike(attentions(config, plan, model, rows, documents)).items()
+        for item, depths in group_equal(attentions(config, plan, model, rows, documents)).items()
     ]
     return Explanation(rows, seq_len, memory.precision(config), device, documents, found)
 
 
 def attentions(
     config: Any, plan: StackPlan, model: Model, rows: int = 1, documents: bool = False
-) -> Iterator[tuple[int, Explained]]:
+) -> Iterator[tuple[int, AttentionExplanation]]:
     """(layer, attention) of a stack, in batches of so many rows; `where` is only the sublayer."""
     stack: Any = model.get_submodule(plan.name)
     contexts = contexts_of(config, stack, rows, documents)
@@ -83,11 +83,15 @@ def attentions(
         for sub in block.sublayers:
             if sub.kind == "attn":
                 at = stack.layers[depth].group_of[sub.name]
-                run = None if contexts is None else _run(config, stack, rows, at, contexts[at], sub)
-                yield depth, _explained(sub, run)
+                run = (
+                    None
+                    if contexts is None
+                    else _kernel_run(config, stack, rows, at, contexts[at], sub)
+                )
+                yield depth, _explanation(sub, run)
 
 
-def alike(found: Iterable[tuple[int, Item]]) -> dict[Item, list[int]]:
+def group_equal(found: Iterable[tuple[int, Item]]) -> dict[Item, list[int]]:
     """Equal items -> their layers."""
     layers: dict[Item, list[int]] = {}
     for depth, item in found:
@@ -95,12 +99,14 @@ def alike(found: Iterable[tuple[int, Item]]) -> dict[Item, list[int]]:
     return layers
 
 
-def _explained(sub: SublayerPlan, run: Run | None) -> Explained:
+def _explanation(sub: SublayerPlan, run: KernelRun | None) -> AttentionExplanation:
     component, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
     if "kernel" not in ATTENTIONS.wanted(component) or sub.context.attn.computes == "mixture":
-        return Explained(sub.name, 1, component, mask, position, "none", None, ())
+        return AttentionExplanation(sub.name, 1, component, mask, position, "none", None, ())
     faster = tuple(faster_kernels(sub.kernel_name, sub.context))
-    return Explained(sub.name, 1, component, mask, position, sub.kernel_name, run, faster)
+    return AttentionExplanation(
+        sub.name, 1, component, mask, position, sub.kernel_name, run, faster
+    )
 
 
 def faster_kernels(name: str, context: Context) -> Iterator[tuple[str, str]]:
@@ -127,9 +133,9 @@ def contexts_of(
         return None
 
 
-def _run(
+def _kernel_run(
     config: Any, stack: Stack, rows: int, group: int, context: AttentionContext, sub: SublayerPlan
-) -> Run:
+) -> KernelRun:
     made = {id(x): x for x in tree_leaves(context.prepared) if isinstance(x, Tensor)}
     tables = sum(x.numel() * x.element_size() for x in made.values())
     kernel: Kernel = stack.kernels[stack.groups[group].kernel]
@@ -138,4 +144,4 @@ def _run(
     pairs = queries * keys
     scores = kept + context.scored * pairs  # those of the position are one more
     size = memory.weights_dtype(config).itemsize
-    return Run(how, tables, rows * stack.groups[group].heads * scores * size)
+    return KernelRun(how, tables, rows * stack.groups[group].heads * scores * size)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xformer_kit.config import read_config
-from xformer_kit.config.difference import differing, flat, written
-from xformer_kit.config.identity import decisive
+from xformer_kit.config.difference import as_literal, differing, flat
+from xformer_kit.config.identity import hashed_config
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import LINES, MARKERS, WIDTH, bounds, line_style, markers, whole
 from xformer_kit.registry import Node, choices, config_error
@@ -124,11 +124,13 @@ def _names(paths: Sequence[Path]) -> list[str]:
     """Of each run, where its config differs from the others'; its directory, where that tells no
     two apart.
     """
-    configs = [dict(flat(decisive(read_config(path)))) for path in paths]
+    configs = [dict(flat(hashed_config(read_config(path)))) for path in paths]
     where = differing(configs)
     names = [
         ", ".join(
-            f"{key.removesuffix('.name')}={written(config[key])}" for key in where if key in config
+            f"{key.removesuffix('.name')}={as_literal(config[key])}"
+            for key in where
+            if key in config
         )
         for config in configs
     ]

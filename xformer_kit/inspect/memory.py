@@ -69,9 +69,11 @@ CHOOSING = (
 )
 
 
-class Ledger(TorchDispatchMode):
-    """Storages that operations make while it is active, from birth to death. `asked` is the number
-    of places that a mask chooses, which fake tensors do not know.
+class StorageTracker(TorchDispatchMode):
+    """Storages that are allocated while it is active, until they are freed.
+
+    labelled_tokens: number of indices that a boolean mask selects, which depends on values that
+    fake tensors do not have.
     """
 
     def __init__(self) -> None:
@@ -83,11 +85,11 @@ class Ledger(TorchDispatchMode):
         self.made = 0
         self.at_peak: frozenset[int] = frozenset()
         self.watching = False
-        self.asked: int | None = None
+        self.labelled_tokens: int | None = None
         self._grown = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in CHOOSING and self.asked is not None:
+        if func in CHOOSING and self.labelled_tokens is not None:
             args = (args[0], self._numbered(args[1]), *args[2:])
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
@@ -103,7 +105,7 @@ class Ledger(TorchDispatchMode):
         for places in chosen:
             masked = places is not None and places.dtype == torch.bool
             found += (
-                [places.new_empty(self.asked, dtype=torch.int64)] * places.ndim
+                [places.new_empty(self.labelled_tokens, dtype=torch.int64)] * places.ndim
                 if masked
                 else [places]
             )  # type: ignore
@@ -136,8 +138,8 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to import
 
     rows, micro_batches = micro_batch(config)
-    asked = _asked(config, rows)
-    with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger, first_chunks():
+    labelled_tokens = _labelled_tokens(config, rows)
+    with FakeTensorMode(allow_non_fake_inputs=True), StorageTracker() as ledger, first_chunks():
         model = _fake(config, vocab_size, weights_dtype(config))
         objective = objective_of(config)
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -145,7 +147,7 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
         optimizer = OPTIMIZERS.create(config["optim"], model=model)
         _step(optimizer, parameters)
         state = ledger.held - weights
-        ledger.watching, ledger.asked = True, asked
+        ledger.watching, ledger.labelled_tokens = True, labelled_tokens
         kept: dict[int, int] = {}
         for _ in range(min(micro_batches, 2)):  # the second one adds to gradients
             last = _backward(
@@ -166,7 +168,7 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
     )
 
 
-def _asked(config: Node, rows: int) -> int | None:
+def _labelled_tokens(config: Node, rows: int) -> int | None:
     """Tokens of a batch that have a label; of a long text by the share of its beginning, whose
     batch is small. None where all are predicted.
     """
@@ -217,7 +219,7 @@ def _backward(
     objective: Any,
     batch: Node,
     config: Node,
-    ledger: Ledger,
+    ledger: StorageTracker,
 ) -> dict[int, int]:
     """A micro-batch, forwards and backwards. Returns what its forward pass left: key of a storage
     -> bytes.

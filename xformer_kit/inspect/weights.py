@@ -70,12 +70,14 @@ def attention_weights(
     are: one that keeps a state, as linear attention does, or that mixes tokens in a fixed way.
     """
     return {
-        name: seen.weights
-        for name, seen in watched(model, lambda: model(ids, **inputs), layers, heads).items()
+        name: record.weights
+        for name, record in record_attention(
+            model, lambda: model(ids, **inputs), layers, heads
+        ).items()
     }
 
 
-class Seen(NamedTuple):
+class AttentionRecord(NamedTuple):
     """The weights and the tokens of an attention in a forward pass."""
 
     weights: Tensor  # (batch, heads, queries, keys)
@@ -83,25 +85,25 @@ class Seen(NamedTuple):
     key: Tokens
 
 
-def watched(
+def record_attention(
     model: Model,
-    act: Callable[[], Any],
+    forward: Callable[[], Any],
     layers: Sequence[int | str] | None = None,
     heads: Sequence[int] | None = None,
-) -> dict[str, Seen]:
-    """The weights and tokens of the attentions in any forward pass `act` of the model, such as that
-    of a loss.
+) -> dict[str, AttentionRecord]:
+    """Returns the weights and tokens of the attentions in any forward pass of the model, such as
+    that of a loss.
     """
     chosen = _chosen(list(_calls(model)), layers)
-    found: dict[str, Seen] = {}
-    with torch.no_grad(), _judging(model), uncompiled(), ExitStack() as stack:
+    found: dict[str, AttentionRecord] = {}
+    with torch.no_grad(), _evaluation_mode(model), uncompiled(), ExitStack() as stack:
         for module in dict.fromkeys(call.module for call in chosen):
-            wanted = {call.depth: call for call in chosen if call.module is module}
-            stack.enter_context(_watched(module, wanted, found))
-        act()
+            by_depth = {call.depth: call for call in chosen if call.module is module}
+            stack.enter_context(_recording(module, by_depth, found))
+        forward()
     without = [call for call in chosen if call.name not in found]
     if without and (layers is not None or not found):
-        raise ConfigError(_weightless(without))
+        raise ConfigError(_without_weights(without))
     return {
         call.name: _of_heads(found[call.name], heads, call.name)
         for call in chosen
@@ -129,31 +131,31 @@ def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[C
     if layers is None:
         return list(every)
     known, depths = [call.name for call in every], sorted({call.depth for call in every})
-    for wanted in layers:
-        if isinstance(wanted, str) and wanted not in known:
+    for layer in layers:
+        if isinstance(layer, str) and layer not in known:
             raise config_error(
-                "layers", f"no attention is called '{wanted}'", fix=choices(wanted, known)
+                "layers", f"no attention is called '{layer}'", fix=choices(layer, known)
             )
-        if not isinstance(wanted, str) and wanted not in depths:
+        if not isinstance(layer, str) and layer not in depths:
             raise config_error(
                 "layers",
-                f"there is no layer {wanted} with an attention",
+                f"there is no layer {layer} with an attention",
                 fix=f"Known: {', '.join(map(str, depths))}.",
             )
     return [call for call in every if call.name in layers or call.depth in layers]
 
 
-def _of_heads(seen: Seen, heads: Sequence[int] | None, name: str) -> Seen:
+def _of_heads(record: AttentionRecord, heads: Sequence[int] | None, name: str) -> AttentionRecord:
     if heads is None:
-        return seen
-    count = seen.weights.shape[1]
+        return record
+    count = record.weights.shape[1]
     for head in heads:
         if not 0 <= head < count:
             raise config_error("heads", f"{name} has heads 0 to {count - 1}", got=head)
-    return seen._replace(weights=seen.weights[:, list(heads)])
+    return record._replace(weights=record.weights[:, list(heads)])
 
 
-def _weightless(calls: Sequence[Call]) -> Faults:
+def _without_weights(calls: Sequence[Call]) -> Faults:
     """Why attentions have no weights, a fault for each kind of them."""
     alike: dict[type[Attention], list[str]] = {}
     for call in calls:
@@ -172,7 +174,7 @@ def _weightless(calls: Sequence[Call]) -> Faults:
 
 
 @contextmanager
-def _judging(model: nn.Module) -> Iterator[None]:
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
     """In evaluation mode: nothing is dropped out, and nothing drawn."""
     training = [module for module in model.modules() if module.training]
     model.eval()
@@ -192,7 +194,7 @@ def uncompiled() -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-class Watching(Kernel):
+class RecordingKernel(Kernel):
     """Computes what another kernel computes, and keeps the weights that `reference` has for the
     same.
     """
@@ -209,12 +211,12 @@ class Watching(Kernel):
         if self.on:
             state = context.cross_layer_state
             before = None if state is None else dict(state)
-            seen = context
+            reference_context = context
             if not isinstance(self.kernel, Reference):
                 wide = torch.promote_types(q.dtype, torch.float32)
                 prepared = REFERENCE.prepare(context, q.shape[1], self.biased, wide)
-                seen = context._replace(prepared=prepared)
-            self.calls.append(weights_of(q, k, seen, scale, scores, score_fn))
+                reference_context = context._replace(prepared=prepared)
+            self.calls.append(weights_of(q, k, reference_context, scale, scores, score_fn))
             if state is not None:  # each layer adds to it only once
                 state.clear()
                 state.update(before)
@@ -250,36 +252,40 @@ def _hooked(attn: Any, kernel: Any, *handles: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]) -> Iterator[None]:
+def _recording(
+    attn: Attention, by_depth: Mapping[int, Call], found: dict[str, AttentionRecord]
+) -> Iterator[None]:
     """Puts the weights of an attention's calls in these layers into `found`."""
-    call = next(iter(wanted.values()))
+    call = next(iter(by_depth.values()))
     kernel = getattr(attn, "kernel", None)
-    watching = Watching(kernel, call.biased) if kernel is not None else None
+    recording = RecordingKernel(kernel, call.biased) if kernel is not None else None
 
     def before(module: Any, args: Any, kwargs: Any) -> None:
-        if watching is not None:
-            watching.on, watching.calls = kwargs["context"].depth in wanted, []
+        if recording is not None:
+            recording.on, recording.calls = kwargs["context"].depth in by_depth, []
 
     def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
         context = kwargs["context"]
-        if context.depth not in wanted:
+        if context.depth not in by_depth:
             return
-        calls = [] if watching is None else watching.calls
+        calls = [] if recording is None else recording.calls
         weights = attn.attention_weights(
-            calls, partial(_probed, attn, args[0], kwargs.get("source"), context)
+            calls, partial(_probe_weights, attn, args[0], kwargs.get("source"), context)
         )
         if weights is not None:
-            found[wanted[context.depth].name] = Seen(weights, context.query, context.key)
+            found[by_depth[context.depth].name] = AttentionRecord(
+                weights, context.query, context.key
+            )
 
     handles = (
         attn.register_forward_pre_hook(before, with_kwargs=True),
         attn.register_forward_hook(after, with_kwargs=True),
     )
-    with _hooked(attn, watching, *handles):
+    with _hooked(attn, recording, *handles):
         yield
 
 
-def _probed(attn: Any, x: Tensor, source: Tensor | None, context: Any, width: int) -> Tensor:
+def _probe_weights(attn: Any, x: Tensor, source: Tensor | None, context: Any, width: int) -> Tensor:
     """The weights (b, h, t, s) of an attention that is linear in its values, whatever happens on
     the way: what its heads sum up where the value of token j is 1 in channel j mod `width`, for as
     many tokens at a time as a value has channels.

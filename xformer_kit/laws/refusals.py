@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from xformer_kit.config.difference import written
+from xformer_kit.config.difference import as_literal
 from xformer_kit.laws.variants import NAMED, Row, drawn, factors, wrong
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault
@@ -157,7 +157,7 @@ def named(cell: tuple[str, int]) -> str:
         value = list(NAMED[factor])[level]
     elif not isinstance(value, bool):
         value = value["name"] if factor in KINDS else level
-    return f"{factor} {written(value)}"
+    return f"{factor} {as_literal(value)}"
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""Which components exist, which options each has, and how a faulty config is reported."""
+"""The registry of components, the options of each, and the faults of a config."""
 
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, Unused, config_error, shown

@@ -1,7 +1,7 @@
-"""Command lines that messages propose: quoted for a shell, with the files of own components that
-were typed on this command line.
+"""Command lines for messages: quoted for a shell, with the files of the user's own components of
+this command line.
 
-Files that only a run's own directory names are never proposed: the run may come from elsewhere.
+Files that are named only in a run's directory are never proposed: the run may be untrusted.
 """
 
 import os
@@ -10,12 +10,12 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # what Hydra reads as it stands
+PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # needs no quotes in Hydra's grammar
 
 
 def train(*words: str, components: Iterable[str | Path] = ()) -> str:
-    """`python train.py components=[FILE] WORD ...`; the words are as Hydra reads them."""
-    files = ",".join(map(value, map(_near, components)))
+    """Returns `python train.py components=[FILE] WORD ...`; the words are in Hydra's grammar."""
+    files = ",".join(map(value, map(_short_path, components)))
     return " ".join(
         [
             "python train.py",
@@ -26,31 +26,33 @@ def train(*words: str, components: Iterable[str | Path] = ()) -> str:
 
 
 def resume(run: str | Path, components: Iterable[str | Path] = ()) -> str:
-    """The line that goes on with a run."""
+    """Returns the command line that resumes a run."""
     return train(f"resume={value(str(run))}", components=components)
 
 
 def xformer(
     command: str, run: str | Path, *words: str, components: Iterable[str | Path] = ()
 ) -> str:
-    """`xformer COMMAND RUN WORD ... --components FILE`; the words are quoted already."""
-    files = [word for file in components for word in ("--components", shlex.quote(_near(file)))]
+    """Returns `xformer COMMAND RUN WORD ... --components FILE`; the words are quoted already."""
+    files = [
+        word for file in components for word in ("--components", shlex.quote(_short_path(file)))
+    ]
     return " ".join(["xformer", command, shlex.quote(str(run)), *words, *files])
 
 
 def value(path: str) -> str:
-    """A path as Hydra's grammar reads it: in quotes if it would be read as something else."""
+    """Returns a path in Hydra's grammar: in quotes if it would be parsed as something else."""
     return path if PLAIN.fullmatch(path) and not _is_constant(path) else quoted(path)
 
 
 def quoted(text: str) -> str:
-    """A text in Hydra's quotes."""
-    # Backslashes mean something to Hydra in front of a quote only.
+    """Returns a text in Hydra's quotes."""
+    # Hydra treats backslashes as escapes only in front of a quote.
     return "'" + re.sub(r"(\\*)(')", r"\1\1\\\2", re.sub(r"(\\+)$", r"\1\1", text)) + "'"
 
 
 def _is_constant(path: str) -> bool:
-    """Whether Hydra reads a number, null or a boolean there."""
+    """Whether Hydra parses it as a number, null or a boolean."""
     try:
         float(path)
     except ValueError:
@@ -58,16 +60,16 @@ def _is_constant(path: str) -> bool:
     return True
 
 
-def _near(file: str | Path) -> str:
-    """Relative to the current directory if the file is below it, else absolute; links keep their
-    names, which components.json has.
+def _short_path(file: str | Path) -> str:
+    """Returns the path relative to the current directory if the file is below it, else absolute;
+    links are not resolved, for components.json has their names.
     """
-    whole, here = Path(os.path.abspath(Path(file).expanduser())), Path.cwd()
-    return str(whole.relative_to(here) if here in whole.parents else whole)
+    path, here = Path(os.path.abspath(Path(file).expanduser())), Path.cwd()
+    return str(path.relative_to(here) if here in path.parents else path)
 
 
 def _for_shell(word: str) -> str:
-    """For a shell; in double quotes if there are single ones inside and nothing that double quotes
-    would change.
+    """Quotes a word for a shell; in double quotes if it has single ones inside and nothing that
+    double quotes would change.
     """
     return f'"{word}"' if "'" in word and not set('"$`!\\') & set(word) else shlex.quote(word)

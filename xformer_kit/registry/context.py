@@ -1,4 +1,4 @@
-"""The context of a component: what it meets in the composed model."""
+"""The context of a component: the other components of its sublayer and sizes of the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits,
 
 @dataclass(frozen=True)
 class Context:
-    """What a component is composed with, for `check(options, context)` and `cannot(options,
+    """The composition around a component, for `check(options, context)` and `cannot(options,
     context)`.
 
-    For `cannot` it is one sublayer of a block, with the traits of its components; for an extra it
-    is all stacks. For `check`, before the composition is known, it has `path`, `dim`, `names` and
+    `cannot` gets one sublayer of a block with the traits of its components, or, for an extra, all
+    stacks. `check` runs before the composition is known and gets `path`, `dim`, `names` and
     `outer`.
     """
 
@@ -36,8 +36,8 @@ class Context:
     has_source: bool = False  # whether its stack has another stack to attend to
     mask_path: str = "mask"  # config path at which only these layers get another mask
     parallel: tuple[str, ...] = ()  # kinds of the sublayers of its group
-    blocks: int = 0  # different blocks of the stack
-    # What it gives to a later layer that takes it, or takes from an earlier one.
+    blocks: int = 0  # distinct blocks of the stack
+    # Cross-layer state that it passes to a later layer or receives from an earlier one.
     paired: frozenset[str] = frozenset()
     device: str = "cpu"
     precision: str = "auto"  # trainer.precision

@@ -1,4 +1,4 @@
-"""Faults: what is wrong with a config, as values that are formatted once."""
+"""Faults of a config, a command or a file, and the error that carries them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from xformer_kit.registry.printable import printable
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence, as YAML writes it: null, true, 'a text', [1, 2], {a: 1}."""
+    """Formats a value for a message as YAML: null, true, 'a text', [1, 2], {a: 1}."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
@@ -25,14 +25,14 @@ class Fault:
     As text: "{path}: {rule}; got {got}. {fix}"
     """
 
-    # Config path of the value, or the option, or the file. A component gives the path inside its
+    # Config path of the value, or the option, or the file. A component yields the path inside its
     # own node, "" for the component itself; the registry and the plan complete it with `at`.
     path: str
-    rule: str  # what must hold, or why the value has no use, without a full stop
-    got: Any = ""  # the value, which is kept as `shown` writes it, or a text
+    rule: str  # the rule, or why the value has no effect, without a full stop
+    got: Any = ""  # the value, stored as formatted by `shown`, or a text
     fix: str = ""  # what to set instead, in whole sentences
 
-    # Whether it is an option without effect in one composition, see Unused.
+    # Whether the option has no effect in one composition, see Unused.
     unused: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -40,15 +40,15 @@ class Fault:
             object.__setattr__(self, "got", shown(self.got))
 
     def at(self, path: str) -> Self:
-        """The same fault of a component at a config path."""
+        """Returns the fault with `path` before its own path."""
         return replace(self, path=f"{path}.{self.path}".strip("."))
 
     def under(self, place: object) -> Self:
-        """The same fault of a config in a file or a run, whose name comes before its path."""
+        """Returns the fault with the name of the config's file or run before its path."""
         return replace(self, path=f"{place}: {self.path}".removesuffix(": "))
 
     def with_fix(self, more: str) -> Self:
-        """The same fault with one more sentence, or with a note such as [job 3]."""
+        """Returns the fault with one more sentence, or a note such as [job 3], after its fix."""
         return replace(self, fix=f"{self.fix} {more}".strip())
 
     def __str__(self) -> str:
@@ -87,10 +87,10 @@ class ConfigError(ValueError):
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """Each fault as a sentence that starts with its config path."""
+        """Returns each fault as a sentence that starts with its config path."""
         return tuple(printable(str(fault)) for fault in self.faults)
 
 
 def config_error(path: object, rule: str, got: Any = "", fix: str = "") -> ConfigError:
-    """The error of a config, or of a file, with one fault."""
+    """Returns a ConfigError with one fault of a config or a file."""
     return ConfigError(Fault(f"{path}", rule, got, fix))

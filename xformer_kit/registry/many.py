@@ -1,4 +1,4 @@
-"""Nodes that name any number of components of a kind: {name: options}."""
+"""Config nodes with any number of components of a kind: {name: options}."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from xformer_kit.registry.registry import Registry
 
 
 def complete_many(registry: Registry, node: Any) -> Any:
-    """The node with the defaults of each component; one that is null is left out."""
+    """Returns the node with the defaults of each component, without components that are null."""
     if not isinstance(node, Mapping):
         return node
     found = {name: options for name, options in node.items() if options is not None}
@@ -23,9 +23,9 @@ def complete_many(registry: Registry, node: Any) -> Any:
 def faults_of_many(
     registry: Registry, node: Any, path: str, context: Context, hint: str = ""
 ) -> Faults:
-    """Every fault of such a node.
+    """Yields every fault of a node {name: options}.
 
-    hint: what is added to the fix of an unknown name.
+    hint: sentence added to the fix of an unknown name.
     """
     if not isinstance(node, Mapping):
         name = node if isinstance(node, str) and node in registry else min(registry)
@@ -37,13 +37,14 @@ def faults_of_many(
         )
         return
     for name, options in node.items():
-        if (own := registry.meant(name)) != name:
+        if (component := registry.meant(name)) != name:
             yield registry.unknown(name).at(f"{path}.{name}").with_fix(hint)
-        if own is not None and not isinstance(options, Mapping):
+        if component is not None and not isinstance(options, Mapping):
             yield Fault(
                 f"{path}.{name}",
                 "must be a mapping of options, {} where there are none",
                 got=shown(options),
             )
-        elif own is not None:
-            yield from registry.faults({"name": own} | dict(options), f"{path}.{name}", context)
+        elif component is not None:
+            node = {"name": component} | dict(options)
+            yield from registry.faults(node, f"{path}.{name}", context)

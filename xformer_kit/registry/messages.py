@@ -1,6 +1,4 @@
-"""How is a fault said? Sentences that state a rule, the value and the way out, and the checks that
-many components share.
-"""
+"""Range checks of options and phrases for fault messages, shared by all components."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,13 +14,13 @@ Bound = TypeVar("Bound")
 
 
 class UnknownValueError(Exception):
-    """An option is read whose own value is at fault: what would be said next may not hold."""
+    """Raised when a check reads an option whose own value is invalid."""
 
 
 class Options(SimpleNamespace):
-    """The options of a component, by name. One that the component lacks is None, so that a check
-    serves subclasses with fewer. To read one of `wrong`, whose value is at fault, raises
-    UnknownValueError.
+    """The options of a component as attributes. An option that the component lacks is None, so that
+    a check also works for subclasses with fewer options. Reading an option in `wrong`, whose value
+    is invalid, raises UnknownValueError.
     """
 
     def __init__(self, wrong: Iterable[str] = (), /, **options: Any):
@@ -36,12 +34,12 @@ class Options(SimpleNamespace):
 
     @property
     def node(self) -> dict[str, Any]:
-        """The options as a node of a config, without those that are at fault."""
+        """Returns the valid options as a config node."""
         return {name: value for name, value in vars(self).items() if name != "_wrong"}
 
     def bounded(self, bounds: Mapping[str, Bound]) -> Iterator[tuple[str, Any, Bound]]:
-        """(name, value, bound) of those of the options that are neither None nor at fault
-        themselves.
+        """Yields (name, value, bound) of each of these options that is not None and not
+        invalid.
         """
         for name, bound in bounds.items():
             if name not in vars(self)["_wrong"] and (value := getattr(self, name)) is not None:
@@ -49,8 +47,8 @@ class Options(SimpleNamespace):
 
 
 def apart(check: Callable[..., Faults]) -> Callable[..., Faults]:
-    """Decorator for a check of some options, which a component's `check` yields from: where it
-    cannot go on, because one of them is at fault itself, the checks behind it still can.
+    """Decorator for one of several checks of a component: stops at an option whose value is
+    invalid, without stopping the checks after it.
     """
 
     @wraps(check)
@@ -62,48 +60,46 @@ def apart(check: Callable[..., Faults]) -> Callable[..., Faults]:
 
 
 def at_least(options: Options, unit: str = "", **bounds: float) -> Faults:
-    """Faults of options below their bound; None passes. For use in a component's `check`."""
+    """Yields a fault per option below its bound; None passes. For a component's `check`."""
     for name, value, bound in options.bounded(bounds):
         if not value >= bound:
             yield Fault(name, f"must be at least {bound}{unit and ' ' + unit}", got=value)
 
 
 def at_most(options: Options, unit: str = "", **bounds: float) -> Faults:
-    """Faults of options above their bound; None passes. For use in a component's `check`."""
+    """Yields a fault per option above its bound; None passes. For a component's `check`."""
     for name, value, bound in options.bounded(bounds):
         if not value <= bound:
             yield Fault(name, f"must be at most {bound:,}{unit and ' ' + unit}", got=value)
 
 
-def above(options: Options, way_out: str = "", **bounds: float) -> Faults:
-    """Faults of options at their bound or below it; None passes. For use in a component's
-    `check`.
-    """
+def above(options: Options, fix: str = "", **bounds: float) -> Faults:
+    """Yields a fault per option at or below its bound; None passes. For a component's `check`."""
     for name, value, bound in options.bounded(bounds):
         if not value > bound:
-            yield Fault(name, f"must be above {bound}", got=value, fix=way_out)
+            yield Fault(name, f"must be above {bound}", got=value, fix=fix)
 
 
 def within(options: Options, **bounds: tuple[float, float]) -> Faults:
-    """Faults of options outside [low, high); None passes. For use in a component's `check`."""
+    """Yields a fault per option outside [low, high); None passes. For a component's `check`."""
     for name, value, (low, high) in options.bounded(bounds):
         if not low <= value < high:
             yield Fault(name, f"must be at least {low} and below {high}", got=value)
 
 
 def inside(
-    options: Options, way_out: str, closed: bool = False, **bounds: tuple[float, float]
+    options: Options, fix: str, closed: bool = False, **bounds: tuple[float, float]
 ) -> Iterator[Fault]:
-    """Faults of options outside (low, high), or with `closed` outside (low, high]; None passes. For
-    use in a component's `check`.
+    """Yields a fault per option outside (low, high), or with `closed` outside (low, high]; None
+    passes. For a component's `check`.
     """
     for name, value, (low, high) in options.bounded(bounds):
         if not (low < value < high or (closed and value == high)):
             end = f"{'at most' if closed else 'below'} {high}"
-            yield Fault(name, f"must be above {low} and {end}", got=value, fix=way_out)
+            yield Fault(name, f"must be above {low} and {end}", got=value, fix=fix)
 
 
-# Names of other libraries for choices, which are not spelt alike.
+# Names of choices in other libraries -> ours, where their spelling differs.
 SYNONYMS = {
     "16": "16-mixed",
     "32": "32-true",
@@ -126,7 +122,7 @@ SYNONYMS = {
 }
 
 
-# Names of other libraries for options.
+# Names of options in other libraries -> ours.
 OTHER_OPTIONS = {
     "base": "theta",
     "block_size": "seq_len",
@@ -158,14 +154,14 @@ OTHER_OPTIONS = {
 
 
 def choices(word: object, known: Iterable[str], of: str = "Known") -> str:
-    """The fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
+    """Returns the fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
     known = list(known)
     return f"{nearest(str(word), known)}{of}: {', '.join(map(str, known)) or 'none'}."
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The sentence "Did you mean ...? ", or nothing if no known word is near. A synonym is nearer
-    than any spelling.
+    """Returns the sentence "Did you mean ...? ", or "" if no known word is similar. A synonym takes
+    precedence over a similar spelling.
     """
     known = list(known)
     synonym = SYNONYMS.get(word.lower())
@@ -183,8 +179,8 @@ def unknown_option(
     options: Iterable[str],
     elsewhere: Mapping[str, list[str]] | None = None,
 ) -> Fault:
-    """The fault of an unknown option; `elsewhere`: options of other components or nodes -> how one
-    writes those.
+    """Returns the fault of an unknown option; `elsewhere`: option of another component or node ->
+    its config paths.
     """
     options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
     settings = kind == "settings"
@@ -206,47 +202,47 @@ def unknown_option(
 
 
 def listed(values: Iterable[Any]) -> str:
-    """Some of one thing, as a phrase: 1, 2 or 4."""
+    """Joins alternatives into a phrase: 1, 2 or 4."""
     *most, last = map(str, values)
     return f"{', '.join(most)} or {last}" if most else last
 
 
 def divisors(n: int) -> list[int]:
-    """All of a number, 1 and itself among them, in order; of a number above 10^12 some."""
+    """Returns the divisors of n, with 1 and n, in ascending order; not all of them above 10^12."""
     small = [d for d in range(1, min(isqrt(n), 10**6) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})
 
 
 def near(value: int, choices: list[int]) -> str:
-    """The four choices nearest to a value, as a phrase."""
+    """Returns the four choices nearest to a value, as a phrase."""
     return listed(sorted(sorted(choices, key=lambda c: abs(c - value))[:4]))
 
 
 def first_line(text: str) -> str:
-    """Why something failed, as far as a line has room for it."""
+    """Returns the first line of an error's text."""
     return (text.strip().splitlines() or ["for a reason that it did not leave"])[0]
 
 
 def one_line(error: Exception, limit: int = 200) -> str:
-    """The text of an error on one line, or the name of its type if it has none."""
+    """Returns the text of an error on one line, or the name of its type if it has none."""
     return " ".join(str(error).split())[:limit].rstrip(".") or type(error).__name__
 
 
 def article(name: str) -> str:
-    """A type as a sentence says it: a whole number, a list of texts or null."""
-    said = {
+    """Returns the name of a type as a phrase: a whole number, a list of texts or null."""
+    singular = {
         "int": "a whole number",
         "float": "a number",
         "str": "a text",
         "bool": "true or false",
         "dict": "a mapping",
     }
-    many = {"int": "whole numbers", "float": "numbers", "str": "texts"}
+    plural = {"int": "whole numbers", "float": "numbers", "str": "texts"}
     found = []
     for word in name.split(" | "):
         *head, last = word.split(" ")
         holds = word.startswith(("list", "mapping"))
         found.append(
-            " ".join(("a", *head, many.get(last, last))) if holds else said.get(word, word)
+            " ".join(("a", *head, plural.get(last, last))) if holds else singular.get(word, word)
         )
     return " or ".join(found)

@@ -3,4 +3,4 @@
 from collections.abc import Mapping
 from typing import Any
 
-Node = Mapping[str, Any]  # names -> values; a whole config is one too
+Node = Mapping[str, Any]  # key -> value; a whole config is a node too

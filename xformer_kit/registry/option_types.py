@@ -1,4 +1,4 @@
-"""Types of options: whether a value fits one, how a message names it, and what is built of nested
+"""Types of options: whether a value matches, the type's name in messages, and building of nested
 components.
 """
 
@@ -14,17 +14,17 @@ from xformer_kit.registry.messages import article, choices
 if TYPE_CHECKING:
     from xformer_kit.registry import Context, Registry
 
-# the default of an option that must be given (OmegaConf's own mark of a missing value)
+# default of an option that must be set (OmegaConf's own mark of a missing value)
 REQUIRED = "???"
-NESTED: dict[
-    type, "Registry"
-] = {}  # base class of components -> their registry, which enters itself
+# base class of components -> their registry; filled by the constructor of Registry
+NESTED: dict[type, "Registry"] = {}
 
 
 @cache
 def nested(annotation: Any) -> "Registry | None":
-    """The registry of the components that an option holds. Components that the model gives
-    something come as a factory, and their option is annotated with `Callable[..., Base]`.
+    """Returns the registry of the components that an option holds, or None. A component that needs
+    arguments of the model is passed as a factory: its option is annotated with `Callable[...,
+    Base]`.
     """
     if not isinstance(annotation, type) and get_origin(annotation) is Callable:
         annotation = get_args(annotation)[-1]
@@ -33,7 +33,7 @@ def nested(annotation: Any) -> "Registry | None":
 
 @cache
 def holds_nested(annotation: Any) -> "Registry | None":
-    """The registry of the components that a value of this type is or contains."""
+    """Returns the registry of the components that a value of this type is or contains."""
     if (inner := nested(annotation)) is not None:
         return inner
     if get_origin(annotation) in (Union, UnionType, list, tuple, dict):
@@ -45,7 +45,7 @@ def holds_nested(annotation: Any) -> "Registry | None":
 def nested_nodes(
     annotation: Any, value: Any, path: str
 ) -> "Iterator[tuple[str, Registry, dict[str, Any]]]":
-    """(path, registry, complete node) of each component in a value of this type."""
+    """Yields (path, registry, complete node) of each component in a value of this type."""
     registry = holds_nested(annotation)
     if registry is None or value is None or value == REQUIRED:
         return
@@ -62,7 +62,7 @@ def nested_nodes(
 
 
 def type_name(annotation: Any) -> str:
-    """A type as a user reads it: `int | None`, `relu | gelu`, `list of mask`."""
+    """Returns the name of a type for users: `int | null`, `relu | gelu`, `list of mask`."""
     if (inner := nested(annotation)) is not None:
         return inner.kind
     origin, args = get_origin(annotation), get_args(annotation)
@@ -80,7 +80,9 @@ def type_name(annotation: Any) -> str:
 
 @cache
 def fitting(annotation: Any) -> frozenset[type]:
-    """Types of which every value fits; most values have such a type, and need no closer look."""
+    """Returns the types whose values are all valid; most values have such a type and need no
+    further check.
+    """
     if get_origin(annotation) in (Union, UnionType):
         return frozenset().union(*map(fitting, get_args(annotation)))
     types = {int} if annotation is float else {annotation} & {int, bool, str, NoneType}
@@ -88,7 +90,7 @@ def fitting(annotation: Any) -> frozenset[type]:
 
 
 def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
-    """Why a value does not fit a type; nothing if it fits. An int serves as a float."""
+    """Yields why a value does not match a type; nothing if it matches. An int is a valid float."""
     if value == REQUIRED or type(value) in fitting(annotation):
         return
     origin, args = get_origin(annotation), get_args(annotation)
@@ -135,14 +137,12 @@ def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Fau
 
 
 def _is_infinite(value: Any) -> bool:
-    """Whether it is a float that is no finite number: NaN, or plus or minus infinity."""
+    """Whether the value is NaN or plus or minus infinity."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def _is_plain(annotation: Any, value: Any) -> bool:
-    """Whether a value that is not of a fitting type is an instance of this one; a boolean is no
-    number.
-    """
+    """Whether a value is an instance of a class; a boolean is no number."""
     if annotation is Any:
         return True
     return (
@@ -164,8 +164,8 @@ def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> F
 
 
 def nest(annotation: Any, value: Any) -> Any:
-    """Build the components that a value nests; plain values pass unchanged, lists for a tuple
-    become tuples.
+    """Builds the components nested in a value; plain values are returned unchanged, lists for a
+    tuple become tuples.
     """
     if (inner := nested(annotation)) is not None:
         value = inner.named(value)
@@ -199,8 +199,8 @@ def holdable(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A default as YAML can hold it: tuples become lists, a nested component its node, a mapping is
-    a copy.
+    """Converts a default to plain data for YAML: tuples become lists, a nested component its node,
+    a mapping a copy.
     """
     if type(value) in PLAIN:
         return value

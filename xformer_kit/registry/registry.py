@@ -1,9 +1,9 @@
-"""What components exist, and what can each be told? A table of components that explains itself.
+"""Registry of the components of one kind, whose signatures are the config schema.
 
 A component is a class or function. Its keyword-only parameters are its options: their names, types
-and defaults are the config schema. Its other parameters are what the model gives it, passed by
-name. A frozen dataclass has only options. The meaning or unit of an option is the comment behind it
-in the source, or a line `option: meaning` in the docstring.
+and defaults are the config schema. Its other parameters are passed by the model, by name. A frozen
+dataclass has only options. The meaning or unit of an option is the comment after it in the source,
+or a line `option: meaning` in the docstring.
 
 A rare component is a file of its own, xformer_kit/zoo/<group>/<name>.py, that is imported the first
 time the component is needed.
@@ -42,7 +42,7 @@ _changes = 0
 
 
 def registered() -> int:
-    """A number that is another after each change of a registry."""
+    """Returns a number that increases with each change of a registry."""
     return _changes
 
 
@@ -56,12 +56,12 @@ def _letters(name: str) -> str:
 
 
 class Broken(NamedTuple):
-    """A component that breaks a law, and why."""
+    """A component that breaks a law, with the reason."""
 
     reason: str
     kind: str
     name: str
-    option: str = ""  # of the component around it, if it is an option of one: "router"
+    option: str = ""  # option of the enclosing component that holds it, such as "router"
 
     def __str__(self) -> str:
         reason = self.reason.rstrip(".")
@@ -72,32 +72,34 @@ class Option(NamedTuple):
     """One option of a component."""
 
     type: Any
-    default: Any  # REQUIRED where there is none
+    default: Any  # REQUIRED if there is none
     said: str | Callable[[], str] = ""
-    fits: frozenset[type] = frozenset()  # types of which every value fits
+    fits: frozenset[type] = frozenset()  # types whose values are all valid
 
     @property
     def meaning(self) -> str:
-        """Its unit or meaning. Read from the component's source when asked for: that takes
-        milliseconds for each component.
+        """Its unit or meaning. Read from the component's source on first use: that takes
+        milliseconds per component.
         """
         return self.said() if callable(self.said) else self.said
 
 
 class Registry(Node):
-    """Names of one kind of component, e.g. every mask.
+    """Mapping from names to the components of one kind, e.g. every mask.
 
-    The names include the components of xformer_kit/zoo, whose modules are imported when they are
-    looked up: `in`, `len` and iteration import nothing, `registry[name]` one file, `items` and
-    `also_called` all files of the kind. The order is: the core and a user's components as
-    registered, then the zoo by name.
+    The names include the components of xformer_kit/zoo, whose modules are imported on first use:
+    `in`, `len` and iteration import nothing, `registry[name]` one file, `items` and `also_called`
+    all files of the kind. The order is: the core and a user's components as registered, then the
+    zoo by name.
 
-    `given` lists what the model supplies by name (dim, depth, ...); every other parameter of a
-    component is an option. `base` is the class of the built component: an option annotated with it,
-    or with a tuple or a dict of it, nests components of this kind. `several`: a config names any
-    number of them, {name: options}, in place of one. `switch`: the components that false and true
-    choose, where those may stand for a name. Looking up an unknown name raises ConfigError with the
-    nearest one.
+    given: parameters that the model passes by name (dim, depth, ...); every other parameter of a
+    component is an option.
+    base: class of the built component; an option annotated with it, or with a tuple or a dict of
+    it, nests components of this kind.
+    several: whether a config names any number of them, {name: options}, in place of one.
+    switch: the components that false and true choose, if a boolean may replace a name.
+
+    Raises ConfigError with the nearest name for an unknown one.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class Registry(Node):
         self._left_out = frozenset[str]()
         self._also_called: dict[str, str] = {}
         self._options_of: dict[str, dict[str, Option]] = {}
-        # Name -> a whole node, and what of it is not plain.
+        # Name -> (node of all defaults, options whose default is not a plain value).
         self._usual: dict[str, tuple[dict[str, Any], list[str]]] = {}
         self.base = base
         if base is not None:
@@ -159,17 +161,19 @@ class Registry(Node):
 
     @property
     def also_called(self) -> Mapping[str, str]:
-        """Other names of components, for messages and search only. Imports the whole kind."""
+        """Other names of components, for messages and search only. Imports all files of the
+        kind.
+        """
         for name in self.zoo:
             self._load(name)
         return MappingProxyType(self._also_called)
 
     def name_of(self, component: Any) -> str | None:
-        """The name of a component that has been imported, None for anything else."""
+        """Returns the name of a component that has been imported, or None."""
         return next((name for name, one in self._components.items() if one is component), None)
 
     def _load(self, name: str) -> None:
-        """Import a component of the zoo. Raises ConfigError for a name that is not there."""
+        """Imports a component of the zoo. Raises ConfigError for an unknown name."""
         if name in self._components:
             return
         if name not in self.zoo:
@@ -179,8 +183,8 @@ class Registry(Node):
             raise ImportError(f"{self.zoo[name]} registers no {self.kind} '{name}'.")
 
     def register(self, name: str, also_called: Iterable[str] = ()) -> Callable[[P], P]:
-        """Class or function decorator. Raises ConfigError for a name taken twice and for an unclear
-        signature.
+        """Class or function decorator that registers a component. Raises ConfigError for a name
+        that is registered already and for a signature that is no schema.
         """
 
         def add(component: P) -> P:
@@ -202,7 +206,7 @@ class Registry(Node):
         return add
 
     def forget(self, module: str) -> None:
-        """Take back what a module registered, so that it can be imported anew."""
+        """Removes the components that a module registered, so that it can be imported again."""
         _count_change()
         for name in [
             name for name, component in self._components.items() if component.__module__ == module
@@ -222,36 +226,40 @@ class Registry(Node):
             _count_change()
 
     def options(self, name: str) -> dict[str, Option]:
-        """Every option of a component, in the order of its signature."""
+        """Returns every option of a component, in the order of its signature."""
         self._load(name)
         return self._options_of[name]
 
     def defaults(self, name: str) -> dict[str, Any]:
-        """A complete config node of the component: its name and the default of every option."""
+        """Returns a complete config node of the component: its name and the default of every
+        option.
+        """
         self._load(name)
         usual, made = self._usual[name]
         return usual | {key: plain(usual[key]) for key in made}  # in the order of the options
 
     def named(self, node: Any) -> Any:
-        """The node that a bare name stands for, or true or false where those choose a component;
-        anything else as it is.
+        """Returns {"name": name} for a name, and for a boolean the component that it chooses
+        (`switch`); anything else unchanged.
         """
         node = self.switch[node] if self.switch and isinstance(node, bool) else node
         return {"name": node} if isinstance(node, str) else node
 
     def complete(self, node: Any) -> dict[str, Any]:
-        """The node, or what stands for one, with the defaults of what it does not say."""
+        """Returns the node, or a name as a node, with the defaults of the options it does not
+        set.
+        """
         node = self.named(node)
         return self.defaults(node["name"]) | dict(node)
 
     def inner(self, name: str) -> dict[str, "Registry"]:
-        """Options of a component that are components themselves -> the registry of those."""
+        """Returns {option: registry} of the options of a component that hold components."""
         found = {option: nested(o.type) for option, o in self.options(name).items()}
         return {option: registry for option, registry in found.items() if registry is not None}
 
     def nested(self, node: Node) -> Iterator[tuple[str, "Registry", dict[str, Any]]]:
-        """(option, registry, complete node) of each component inside a complete node; an option
-        may hold several.
+        """Yields (option, registry, complete node) of each component inside a complete node; an
+        option may hold several.
         """
         for option, each in self.options(node["name"]).items():
             yield from nested_nodes(each.type, node.get(option), option)
@@ -263,8 +271,8 @@ class Registry(Node):
         return node | {path: inner for path, inner in inside.items() if path in node}
 
     def cannot(self, node: Any, context: Context) -> Faults:
-        """Why a component, or one inside it, cannot be composed with its context; the paths begin
-        inside the node.
+        """Yields why a component, or one nested in it, cannot be composed with its context; the
+        paths are relative to the node.
         """
         node = self.with_inner(node)
         component, options = self[node["name"]], Options(**node)
@@ -275,8 +283,8 @@ class Registry(Node):
             yield from (fault.at(path) for fault in registry.cannot(inner, inside))
 
     def broken(self, node: Any) -> dict[str, Broken]:
-        """Law -> why a component breaks it, or a component inside it: their `breaks`, a mapping, or
-        a function of their options.
+        """Returns {law: reason} of the laws that a component, or one nested in it, breaks: their
+        `breaks`, a mapping, or a function of their options.
         """
         node = self.complete(node)
         name = node["name"]
@@ -289,14 +297,14 @@ class Registry(Node):
         return found
 
     def wanted(self, name: str) -> list[str]:
-        """What the model gives a component, by the names of its parameters."""
+        """Returns the names of the parameters that the model passes to a component."""
         component = self[name]
-        others = self._options_of[name].keys() | option_groups(component)
-        return [p for p in parameters(component) if p not in others]
+        options = self._options_of[name].keys() | option_groups(component)
+        return [p for p in parameters(component) if p not in options]
 
     def create(self, node: Any, **given: Any) -> Any:
-        """Build a component from a node of its config; `given` are the things that the model
-        supplies.
+        """Builds a component from a node of its config; `given` are the arguments that the model
+        passes.
         """
         node = dict(self.named(node))
         component, options = self[name := node.pop("name")], self.options(name)
@@ -315,8 +323,8 @@ class Registry(Node):
         return Fault("", f"no {self.kind} is called {shown(name)}", fix=choices(name, sorted(self)))
 
     def meant(self, name: object) -> str | None:
-        """The component of which this is the name, or another name, in whatever spelling:
-        MultiHead, multi-head, mha. None if there is none.
+        """Returns the component with this name or other name, in any spelling: MultiHead,
+        multi-head, mha. None if there is none.
         """
         if not isinstance(name, str):
             return None
@@ -334,12 +342,14 @@ class Registry(Node):
         elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
         wrong: Iterable[str] = (),
     ) -> Faults:
-        """Every fault of a component's node and of components inside it, see `node_faults`."""
+        """Yields every fault of a component's node and of components nested in it, see
+        `node_faults`.
+        """
         return node_faults(self, node, path, context, beside, elsewhere, wrong)
 
     def chosen(self, name: str, path: str = "") -> str:
-        """How a command line chooses a component; at a config path such as model.decoder.mask, if
-        the command line can give one there.
+        """Returns the override that chooses a component, such as mask=causal; at a config path
+        such as model.decoder.mask, if an override can set a component there.
         """
         place = path.rpartition(".")[2] in (self.group.rpartition(".")[2], "cross")
         at = path if place and ".layout." not in path else self.group
@@ -358,7 +368,7 @@ class Registry(Node):
         return self._read(name, component)
 
     def _read(self, name: str, component: Any) -> dict[str, Option]:
-        """The options of a component, read from its signature."""
+        """Returns the options of a component, read from its signature."""
         where = f"{self.kind} '{name}'"
         found: dict[str, Option] = {}
         for key, p in parameters(component).items():
@@ -366,11 +376,11 @@ class Registry(Node):
                 found |= self._read(name, group)
                 continue
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                way = "Name every option instead, so that a typo in a config is an error."
-                raise config_error(where, f"takes {p}", fix=way)
+                fix = "Name every option instead, so that a typo in a config is an error."
+                raise config_error(where, f"takes {p}", fix=fix)
             is_dataclass = dataclasses.is_dataclass(component)
             if key in self.given and not is_dataclass:
-                continue  # keyword-only, it is an option of the component around this one
+                continue  # passed by the model; keyword-only too, of the enclosing component
             if p.kind is not p.KEYWORD_ONLY and not is_dataclass:
                 raise config_error(
                     where,

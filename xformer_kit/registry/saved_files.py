@@ -1,7 +1,7 @@
-"""Files of a run's directory, read as plain data: tables with one row per step, and JSON objects.
+"""Reads files of a run's directory as plain data: csv tables with one row per step, and JSON.
 
-A file may be damaged or come from elsewhere. Each function raises ConfigError with one sentence
-that names the file.
+A file may be damaged or untrusted. Each function raises ConfigError with one sentence that names
+the file.
 """
 
 import csv
@@ -15,7 +15,7 @@ from xformer_kit.registry import config_error
 
 WAY = "Bring a copy of it back, or remove it."
 DIGITS = 18  # of a step; more do not fit into 64 bits
-LONGEST = 40  # characters of a cell in a sentence
+MAX_CELL = 40  # characters of a cell in a message
 Table = tuple[list[str], list[list[str]]]  # columns, rows
 
 
@@ -26,17 +26,16 @@ def read_object(
     *,
     way: str = WAY,
 ) -> dict[str, Any]:
-    """The object of a JSON file. `types`: of the values of some keys; `needs`: keys that it must
-    have.
+    """Returns the object of a JSON file. types: types of the values of some keys; needs: required
+    keys.
 
-    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read or is
-    something else.
+    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read or is no such
+    object.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(found, ensure_ascii=False).encode(
-            "utf-8"
-        )  # half a surrogate pair can be read but never written
+        # half a surrogate pair can be read but never written
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
@@ -47,8 +46,8 @@ def read_object(
         raise config_error(
             path, f"must have {', '.join(missing)}", ", ".join(found) or "nothing", way
         )
-    for key, wanted in types.items():
-        if key in found and not isinstance(found[key], wanted):
+    for key, expected in types.items():
+        if key in found and not isinstance(found[key], expected):
             raise config_error(
                 path,
                 f"has a {key} of the type {type(found[key]).__name__}, which no run writes",
@@ -58,8 +57,8 @@ def read_object(
 
 
 def read_table(path: Path, every_step: bool = False) -> Table:
-    """The columns and the whole rows of a csv file; a row without its line end, or without a step,
-    is no row. With `every_step`, a step that is no number raises ConfigError instead.
+    """Returns (columns, rows) of a csv file, without incomplete rows: those without a line end or
+    without a step. With `every_step`, a step that is no number raises ConfigError instead.
 
     Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read as csv in
     utf-8.
@@ -77,16 +76,14 @@ def read_table(path: Path, every_step: bool = False) -> Table:
         raise config_error(
             f"{path}, row {number}",
             f"the step must be a whole number of at most {DIGITS} digits",
-            repr(step[:LONGEST]),
+            repr(step[:MAX_CELL]),
             WAY,
         )
     return columns, _with_step(columns, rows)
 
 
 def read_whole_rows(path: Path) -> Table:
-    """As `read_table` of a file that may be damaged: lines that are not csv in utf-8 are left
-    out.
-    """
+    """Like `read_table`, for a file that may be damaged: skips lines that are not csv in utf-8."""
     lines = path.read_bytes().split(b"\n")[:-1]
     rows = [row for row in map(_row, lines) if row is not None]
     columns = rows[0] if rows and lines and _row(lines[0]) is not None else []
@@ -94,8 +91,8 @@ def read_whole_rows(path: Path) -> Table:
 
 
 def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """Column -> (steps, values) of a csv file of numbers; an empty cell is no value. Raises as
-    `read_table` does, and ConfigError for a cell, or a step, that is no number.
+    """Returns {column: (steps, values)} of a csv file of numbers; empty cells are skipped. Raises
+    like `read_table`, and ConfigError for a cell, or a step, that is no number.
     """
     columns, rows = read_table(path, every_step=True)
     if not rows:
@@ -115,17 +112,17 @@ def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
 def _with_step(columns: list[str], rows: list[list[str]]) -> list[list[str]]:
     if "step" not in columns:
         return []
-    step, wide = columns.index("step"), len(columns)
-    return [row for row in rows if len(row) == wide and _is_step(row[step])]
+    step, width = columns.index("step"), len(columns)
+    return [row for row in rows if len(row) == width and _is_step(row[step])]
 
 
 def _no_steps(columns: list[str], rows: list[list[str]]) -> Iterator[tuple[int, str]]:
-    """(number of a row, its step) where the step is no number; the columns are row 1."""
+    """Yields (row number, step) of each step that is no number; the header is row 1."""
     if "step" not in columns:
         return
-    step, wide = columns.index("step"), len(columns)
+    step, width = columns.index("step"), len(columns)
     for number, row in enumerate(rows, start=2):
-        if len(row) == wide and row[step] and not _is_step(row[step]):
+        if len(row) == width and row[step] and not _is_step(row[step]):
             yield number, row[step]
 
 
@@ -142,6 +139,6 @@ def _row(line: bytes) -> list[str] | None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error; of a system's error its text."""
-    said = getattr(error, "strerror", None) or str(error)
-    return said.splitlines()[0].rstrip(".") if said else type(error).__name__
+    """Returns the first line of an error's text; of an OSError its strerror."""
+    text = getattr(error, "strerror", None) or str(error)
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

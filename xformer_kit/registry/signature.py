@@ -1,6 +1,4 @@
-"""What does the source of a component say of its options? Their names, types and defaults, and the
-comment behind each.
-"""
+"""Options of a component from its source: names, types and defaults, and the comment after each."""
 
 import ast
 import inspect
@@ -18,16 +16,16 @@ from xformer_kit.registry.node import Node
 
 
 class OptionGroup:
-    """Base of frozen dataclasses of options that belong together.
+    """Base of frozen dataclasses of related options.
 
-    A keyword-only parameter of a component that is annotated with one stands for its fields: each
-    is an option of the component.
+    If a keyword-only parameter of a component is annotated with a subclass, each field of it is an
+    option of the component.
     """
 
 
 @cache
 def option_groups(component: Any) -> Node:
-    """Parameter -> the class of the options that it stands for."""
+    """Returns {parameter: option group} of the parameters annotated with an OptionGroup."""
     types = {key: p.annotation for key, p in parameters(component).items()}
     return {
         key: of for key, of in types.items() if inspect.isclass(of) and issubclass(of, OptionGroup)
@@ -36,8 +34,8 @@ def option_groups(component: Any) -> Node:
 
 @cache
 def parameters(component: Any) -> Mapping[str, inspect.Parameter]:
-    """What a class, or a function, is built with; nothing for a class without a constructor of its
-    own.
+    """Returns the parameters of a function or of a class's constructor; none for a class without a
+    constructor of its own.
     """
     target = component.__init__ if inspect.isclass(component) else component
     if inspect.isclass(component):
@@ -54,18 +52,18 @@ def parameters(component: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def meaning(component: Any, option: str) -> str:
-    """The comment after the option, in the component or in a class that it inherits from."""
+    """Returns the comment after the option, in the component or in a base class."""
     places = (
         [c for c in component.__mro__ if c is not object]
         if inspect.isclass(component)
         else [component]
     )
-    return next((said for place in places if (said := _meanings(place).get(option))), "")
+    return next((text for place in places if (text := _meanings(place).get(option))), "")
 
 
 @cache
 def _meanings(component: Any) -> dict[str, str]:
-    """Option -> its unit or meaning: the comment behind it in the source, or a docstring line
+    """Returns {option: unit or meaning}: the comment after it in the source, or a docstring line
     `option: meaning`.
     """
     found = _described(inspect.getdoc(component) or "")
@@ -78,14 +76,16 @@ def _meanings(component: Any) -> dict[str, str]:
     comments = _comments(tokens)
     for node in ast.walk(tree):
         if isinstance(node, ast.arguments):
-            found |= _behind(_spans(node), comments)
+            found |= _first_comments(_spans(node), comments)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found |= _behind({node.target.id: (node.lineno, node.end_lineno)}, comments)
+            found |= _first_comments({node.target.id: (node.lineno, node.end_lineno)}, comments)
     return found
 
 
 def _described(doc: str) -> dict[str, str]:
-    """The lines `option: meaning` of a docstring, each with the lines that continue it."""
+    """Returns {option: meaning} of the lines `option: meaning` of a docstring and the lines that
+    continue them.
+    """
     found: dict[str, str] = {}
     name = None
     for line in doc.split("\n"):
@@ -99,15 +99,17 @@ def _described(doc: str) -> dict[str, str]:
 
 
 def _comments(tokens: list[tokenize.TokenInfo]) -> dict[int, str]:
-    """Line -> the comment after its code, or else the comment lines directly above it."""
+    """Returns {line: comment}: the comment after the code, else the comment lines directly above
+    it.
+    """
     every = [token for token in tokens if token.type == tokenize.COMMENT]
-    alone = {t.start[0]: t.string.lstrip("# ") for t in every if not t.line[: t.start[1]].strip()}
+    own = {t.start[0]: t.string.lstrip("# ") for t in every if not t.line[: t.start[1]].strip()}
     found: dict[int, str] = {}
-    for line in sorted(alone):
-        if line - 1 not in alone:
-            last = next(end for end in count(line) if end + 1 not in alone)
-            found[last + 1] = " ".join(alone[at] for at in range(line, last + 1))
-    after = [token for token in every if token.start[0] not in alone]
+    for line in sorted(own):
+        if line - 1 not in own:
+            last = next(end for end in count(line) if end + 1 not in own)
+            found[last + 1] = " ".join(own[at] for at in range(line, last + 1))
+    after = [token for token in every if token.start[0] not in own]
     return found | {
         token.start[0]: re.sub(r"^type: ignore\S*[ #]*", "", token.string.lstrip("# "))
         for token in after
@@ -115,8 +117,8 @@ def _comments(tokens: list[tokenize.TokenInfo]) -> dict[int, str]:
 
 
 def _spans(signature: ast.arguments) -> dict[str, tuple[int, int]]:
-    """Parameter -> its first line and its last, up to the next parameter: a default may stand in
-    brackets of its own.
+    """Returns {parameter: (first line, last line)}, up to the next parameter: a default may span
+    several lines.
     """
     every = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
     ends = [default.end_lineno for default in signature.kw_defaults if default is not None]
@@ -129,10 +131,12 @@ def _spans(signature: ast.arguments) -> dict[str, tuple[int, int]]:
     }
 
 
-def _behind(spans: Mapping[str, tuple[int, int]], comments: Mapping[int, str]) -> dict[str, str]:
-    """Name -> the first comment on its lines."""
+def _first_comments(
+    spans: Mapping[str, tuple[int, int]], comments: Mapping[int, str]
+) -> dict[str, str]:
+    """Returns {name: first comment on its lines}."""
     found = {
         name: [comments[at] for at in range(a, b + 1) if at in comments]
         for name, (a, b) in spans.items()
     }
-    return {name: said[0] for name, said in found.items() if said}
+    return {name: texts[0] for name, texts in found.items() if texts}

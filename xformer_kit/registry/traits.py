@@ -1,4 +1,4 @@
-"""Traits: what a component declares about itself with its options, for others to check."""
+"""Traits: properties of a component with its options, for the checks of other components."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,29 +7,29 @@ from typing import Any
 
 @dataclass(frozen=True)
 class AttentionTraits:
-    """What positions, kernels and checks need to know of an attention with its options."""
+    """Properties of an attention with its options, for positions, kernels and checks."""
 
     heads: int = 1  # query heads
     kv_heads: int = 1  # key heads that a position rotates, and value heads
     head_dim: int = 0  # channels of a head that a position rotates
     v_head_dim: int = 0  # channels of a head's values
     values: bool = False  # whether extras can change its values
-    width: int = 0  # channels of queries and keys of which a kernel takes products
-    computes: str = "scores"  # what it needs of its kernel: scores, recurrence or mixture
+    width: int = 0  # channels of queries and keys in the kernel's dot products
+    computes: str = "scores"  # what its kernel must compute: scores, recurrence or mixture
     projects: bool = False  # whether it has `queries_of` and `keys_of`
     maskable: bool = True  # whether a mask can hide some of its tokens from others
-    score: str | None = None  # what its score is, in a few words; None: softmax
-    pointwise: bool = True  # whether the score changes scores one by one
+    score: str | None = None  # short description of its score function; None: softmax
+    pointwise: bool = True  # whether the score function is element-wise
     signed: bool = False  # whether weights may be negative
     head_dim_option: str = "head_dim"  # the option that sets head_dim
-    # What it gives to later layers: name -> (what the two must have in common, the first layer
-    # that takes it).
+    # Cross-layer state for later layers: name -> (value that must be equal in both layers, the
+    # first layer that uses it).
     across: Mapping[str, tuple[Any, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class MaskTraits:
-    """What kernels and checks need to know of a mask."""
+    """Properties of a mask, for kernels and checks."""
 
     band: tuple[float, float] | None = None  # see Mask.band
     sees_future: bool = True  # see Mask.sees_future
@@ -38,7 +38,7 @@ class MaskTraits:
 
 @dataclass(frozen=True)
 class PositionTraits:
-    """What attentions, kernels and checks need to know of a position; see Position."""
+    """Properties of a position, for attentions, kernels and checks; see Position."""
 
     enters: tuple[str, ...] = ()  # of embed, rotate, bias, scores
     isometric: bool = True  # whether rotation keeps the lengths of queries and keys
@@ -51,6 +51,6 @@ class PositionTraits:
 
 @dataclass(frozen=True)
 class NormTraits:
-    """What checks need to know of a norm."""
+    """Properties of a norm, for checks."""
 
     normalises: bool = True  # False for an identity

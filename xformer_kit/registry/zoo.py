@@ -12,7 +12,7 @@ PACKAGE = f"{__name__.partition('.')[0]}.zoo"
 
 @cache
 def zoo_modules(group: str) -> Mapping[str, str]:
-    """Component -> its module, of the folder xformer_kit/zoo/`group`, sorted by name.
+    """Returns {component: module} of the folder xformer_kit/zoo/`group`, sorted by name.
 
     A file has the name of its component; files with a leading underscore are shared helpers.
     """

@@ -14,14 +14,14 @@ from tasks.run.generation.infilling import HOLE, split_at_holes
 from tasks.run.generation.translation import encode_line
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.inspect.weights import Seen, watched
+from xformer_kit.inspect.weights import AttentionRecord, record_attention
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import config_error
 
 
 def attention_picture(
     run: Any,
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, AttentionRecord],
     length: int | None = None,
     heads: Sequence[int] | None = None,
 ) -> Picture:
@@ -62,7 +62,7 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
 
 def attention_weights(
     run: Any, text: str, target: str | None, layers: Any, heads: Any
-) -> dict[str, Seen]:
+) -> dict[str, AttentionRecord]:
     """Returns the attention weights of a run's model on a text, by the name of the attention.
 
     The text is prepared as in the run's task: with its special tokens, with `<mask>` for holes, and
@@ -87,7 +87,7 @@ def attention_weights(
             got="none",
             fix="Try --text 'To be, or not to be'.",
         )
-    return watched(model, lambda: model(**inputs), layers, heads)
+    return record_attention(model, lambda: model(**inputs), layers, heads)
 
 
 def _pair_inputs(run: Any, text: str, target: str | None) -> State:
