@@ -1,4 +1,4 @@
-"""What must every component keep? Laws, each a function of a composed config that raises LawBroken.
+"""Laws that every component must keep: functions of a composed config that raise LawBroken.
 
 from xformer_kit.laws import LAWS, tiny
 LAWS["causality"](tiny(mask="sliding_window", position="alibi"))

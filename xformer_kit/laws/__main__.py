@@ -1,8 +1,8 @@
-"""Compositions under every law, beyond the pairs that the tests try.
+"""Checks all laws for compositions that the tests do not cover.
 
-python -m xformer_kit.laws --random 2000 --seed 7     random compositions of all components python
--m xformer_kit.laws attn=latent mask=chunked   one composition, e.g. one that is printed as broken
-python -m xformer_kit.laws --refusals                 the pairs that are refused, as a table
+python -m xformer_kit.laws --random 2000 --seed 7     random compositions of all components
+python -m xformer_kit.laws attn=latent mask=chunked   one composition, e.g. one that breaks a law
+python -m xformer_kit.laws --refusals                 the table of refused pairs
 """
 
 import argparse
@@ -26,9 +26,9 @@ def main(argv: list[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("overrides", nargs="*", help="of one composition")
-    parser.add_argument("--random", type=int, metavar="N", help="so many compositions at random")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    parser.add_argument("overrides", nargs="*", help="overrides of one composition")
+    parser.add_argument("--random", type=int, metavar="N", help="number of random compositions")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random compositions")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--refusals", action="store_true", help="print the table of refused pairs")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Laws about building: where weights start, what is saved, and what comes back."""
+"""Laws of building a model: initial weights, tied weights, saving and loading."""
 
 import io
 import json
@@ -26,7 +26,7 @@ _among_many: ContextVar[bool] = ContextVar("among many", default=False)
 
 
 def start(config, noise: int = 0) -> Model:
-    """A model as it is built, whatever torch's own generator is at; that generator is put back."""
+    """Builds a model with torch's global generator at seed `noise`, and restores it."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(noise)
         return made(config)
@@ -38,8 +38,8 @@ def held(model: nn.Module) -> dict[str, Tensor]:
 
 @law("start")
 def starts(case: Composition) -> None:
-    """Initial weights are a pure function of (seed, name, shape): another component leaves what is
-    shared untouched.
+    """Initial weights are a pure function of (seed, name, shape): another component does not change
+    those of the parameters that both models have.
     """
     model, again = start(case.config), held(start(case.config, noise=1))
     first, gains = held(model), set(placement_gains(model))
@@ -56,8 +56,8 @@ def starts(case: Composition) -> None:
 
 
 def _others(config: Node) -> Iterator[tuple[str, Node]]:
-    """The composition with another component, each in turn; among many compositions with some that
-    it draws, half of the kinds at once.
+    """Yields the composition with each other component in turn; within `among_many`, only two
+    compositions, each with random components for half of the kinds.
     """
     if not _among_many.get():
         for kind, registry in KINDS.items():
@@ -75,7 +75,7 @@ def _others(config: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _able(config: Node, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Node]]:
-    """The composition with each of these components in place of its own, if it is accepted."""
+    """Yields the composition with each of these components instead of its own, if accepted."""
     for name in names:
         if name != config[kind]["name"] and REQUIRED not in KINDS[kind].defaults(name).values():
             changed = {**config, kind: sized(kind, name)}
@@ -85,8 +85,8 @@ def _able(config: Node, kind: str, names: Iterable[str]) -> Iterator[tuple[str, 
 
 @contextmanager
 def among_many() -> Iterator[None]:
-    """One composition of many: each tries its weights beside one component of each kind, and all of
-    them together beside all.
+    """Makes the law `start` faster if many compositions are checked: each is compared with one
+    random component of each kind, so that together they cover all.
     """
     token = _among_many.set(True)
     try:
@@ -98,8 +98,8 @@ def among_many() -> Iterator[None]:
 def _shared(
     case: Composition, first: dict[str, Tensor], gains: set[str], other: Model, change: str
 ) -> None:
-    # Divided by their number, which a component may change, or multiplied by what a placement asks
-    # for.
+    # Divided by the number of residual matrices, which a component may change, or multiplied by the
+    # gains of a placement.
     scaled = {*residual_names(other.named_modules())} | gains | set(placement_gains(other))
     for name, value in other.named_parameters():
         if name not in first or first[name].shape != value.shape:
@@ -114,8 +114,8 @@ def _shared(
 @law("residual multiplier")
 @torch.no_grad()
 def multiplied(case: Composition) -> None:
-    """What sublayers add passes through `total`, and so through dropout, stochastic depth and the
-    residual multiplier: with a multiplier of 0 it does not matter what they compute.
+    """Outputs of sublayers pass through `total`, which applies dropout, stochastic depth and the
+    residual multiplier: with a multiplier of 0 they have no effect.
     """
     model = case.model(**with_model(case.config, residual_multiplier=0.0))
     before = case.predicted(model, case.ids)
@@ -127,7 +127,7 @@ def multiplied(case: Composition) -> None:
 
 
 def _sublayers(model: Model) -> list[str]:
-    """The names of all sublayers, `decoder.0.attn`."""
+    """Returns the names of all sublayers, `decoder.0.attn`."""
     stacks: Any = {name: model.get_submodule(name) for name in model.names}
     return [
         f"{name}.{at}.{sub}"
@@ -140,15 +140,15 @@ def _sublayers(model: Model) -> list[str]:
 
 @law("tying")
 def tying(case: Composition) -> None:
-    """What is tied or shared is one storage under one name, after a cast and after loading: the
-    head, the embedding and the source's embedding; what is not, is not.
+    """Tied or shared matrices (head, embedding, source embedding) are one storage with one name,
+    also after a cast and after loading; others are not.
     """
     said, model = case.config["model"], case.model()
     tied, shared = said["tie_embeddings"], said["share_embeddings"]
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
     saved.seek(0)
-    # In training a component may draw, and compute something else each time.
+    # In training mode a component may be random.
     fresh = start(case.config).double().eval()
     fresh.load_state_dict(torch.load(saved, weights_only=True))
     for what, at in (("after casting", model), ("after loading", fresh)):
@@ -172,7 +172,7 @@ def tying(case: Composition) -> None:
 
 @torch.no_grad()
 def moved(case: Composition, model: Model) -> bool:
-    """Whether the decoder's embedding, changed, changes what the encoder reads."""
+    """Whether a change of the decoder's embedding changes the output of the encoder."""
     weight, source = model.embed.weight, Tokens(ids=case.source)
     before, kept = model.encode(source)[0].hidden, weight.clone()
     weight += torch.arange(weight.numel()).view(weight.shape).sin()
@@ -183,10 +183,10 @@ def moved(case: Composition, model: Model) -> bool:
 
 @law("rebuild")
 def rebuild(case: Composition) -> None:
-    """The saved config rebuilds an equal model, also without memory for weights; a model computes
-    the same twice.
+    """The saved config rebuilds an equal model, also on the meta device; two forward passes of a
+    model are equal.
     """
-    model = case.model()  # not what other laws have run: what a first run changes is to be seen
+    model = case.model()  # a new model, to detect changes by its first forward pass
     with tempfile.TemporaryDirectory() as run:
         (Path(run) / "config.yaml").write_text(config_yaml(case.config), encoding="utf-8")
         config = read_config(run)

@@ -1,6 +1,4 @@
-"""Does a component keep the laws? Each registered component in a few compositions, and a user's
-file as a whole.
-"""
+"""Checks the laws for a component in several compositions, and for all components of a file."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -24,8 +22,8 @@ EMPTY_ROWS = {
     "name": "all_of",
     "of": [{"name": "causal"}, {"name": "not", "of": {"name": "sliding_window", "window": 2}}],
 }
-# What a component is composed with: between them the shapes of masks and the places at which a
-# position enters.
+# What a component is composed with. Together they cover the kinds of masks and the places at which
+# a position enters.
 COMPANIONS: tuple[Node, ...] = (
     {"mask": "causal", "position": "rotary"},
     {
@@ -64,7 +62,7 @@ COMPONENTS = KINDS | INNER | {"extra": EXTRAS}
 
 
 class Result(NamedTuple):
-    """What one law says of one component."""
+    """The result of one law for one component."""
 
     component: str  # "attn mine"
     law: str
@@ -73,8 +71,8 @@ class Result(NamedTuple):
 
 
 def check_file(path: str) -> list[Result]:
-    """Every component that a Python file registers, under all laws. Raises ConfigError where the
-    file registers none.
+    """Checks all laws for every component that a Python file registers. Raises ConfigError if it
+    registers none.
     """
     refused: list[tuple[str, ConfigError]] = []
     import_components([path], GROUPS.values(), refused)
@@ -106,8 +104,8 @@ def check_file(path: str) -> list[Result]:
 
 
 def check_component(kind: str, name: str) -> list[Result]:
-    """One component in several compositions under all laws, under slow ones in as many as it has
-    faces: one result per law, broken where it is broken anywhere.
+    """Checks all laws for one component in several compositions, slow laws in one per variant.
+    Returns one result per law, broken if any composition breaks it.
     """
     component = f"{kind} {name}"
     if kind not in COMPONENTS:
@@ -128,7 +126,7 @@ def check_component(kind: str, name: str) -> list[Result]:
         sentence = f"no law is called '{unknown[0]}'. {known_choices(unknown[0], LAWS)}"
         return [Result(component, "breaks", "broken", sentence)]
     verdicts = [_Verdict(component, law) for law in LAWS]
-    for i, config in enumerate(configs):  # all laws of one composition, for they share its models
+    for i, config in enumerate(configs):  # all laws of one composition share its models
         with among_many() if i else nullcontext():
             for verdict in verdicts:
                 if i < few or verdict.law not in SLOW:
@@ -141,8 +139,8 @@ def _raised(error: Exception) -> str:
 
 
 class _Verdict:
-    """What a law says of a component, composition by composition; of one that breaks it no further
-    one is asked.
+    """Collects the results of a law for a component over compositions; stops at the first that
+    breaks it.
     """
 
     def __init__(self, component: str, law: str):
@@ -185,8 +183,8 @@ def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _needed(kind: str, name: str) -> dict[str, Any]:
-    """For a kernel that computes no scores, the attention among those that it can compute which
-    fits most companions.
+    """Returns, for a kernel that computes no scores, the attention that it supports and that can be
+    composed with most companions.
     """
     if kind != "kernel" or "scores" in KINDS[kind][name].computes:
         return {}
@@ -201,7 +199,9 @@ def _needed(kind: str, name: str) -> dict[str, Any]:
 
 
 def faces(kind: str, name: str) -> list[dict[str, Any]]:
-    """The component as it is, and with each switch and each choice of its options turned once."""
+    """Returns the component with its defaults, and with each other value of each option that has
+    few values.
+    """
     registry = COMPONENTS[kind]
     base = sized(kind, name) if kind in KINDS else registry.defaults(name)
     base |= {
@@ -216,7 +216,7 @@ def faces(kind: str, name: str) -> list[dict[str, Any]]:
 
 
 def choices(annotation: Any) -> list[Any]:
-    """The values of an option that has a few: true and false, words, components of its own."""
+    """Returns the values of an option that has few: booleans, literals, nested components."""
     if annotation is bool:
         return [True, False]
     if get_origin(annotation) is Literal:
@@ -228,8 +228,8 @@ def choices(annotation: Any) -> list[Any]:
 
 
 def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
-    """How `tiny` is told of a component: a component of a component stands in the first that has
-    room for it.
+    """Returns the arguments of `tiny` for a component; a nested component is an option of the first
+    component that takes it.
     """
     outer, _, option = kind.partition(".")
     if kind == "extra":
@@ -241,7 +241,7 @@ def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def example(annotation: Any) -> Any:
-    """A value for an option that must be given."""
+    """Returns a value for a required option."""
     if annotation is Mask:
         return {"name": "causal"}
     if get_origin(annotation) in (tuple, list):

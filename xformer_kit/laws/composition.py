@@ -1,8 +1,8 @@
-"""What is a law tried on? A tiny composition in which nothing can hide.
+"""The tiny compositions for which laws are checked.
 
-Sizes differ from axis to axis, so that no two can be swapped unseen, and every parameter is
-randomised (biases, weights of norms and scales too), so that one that is left out is seen. Laws run
-in float64 where they do not say otherwise.
+All axes have different sizes, so that swapped axes raise an error, and every parameter is random,
+also biases, weights of norms and scales, so that an unused parameter changes the result. Laws
+compute in float64 unless stated otherwise.
 """
 
 import math
@@ -28,9 +28,9 @@ from xformer_kit.registry import Context, Fault, Node, complete_many
 from xformer_kit.registry import plain as copied
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
-SIZE_OF = {1: 1.0, 2: 4.0, 3: 0.25}  # draw of the weights -> factor of matrices
+SIZE_OF = {1: 1.0, 2: 4.0, 3: 0.25}  # seed of the weights -> factor of matrices
 SOURCE, SOURCE_VOCAB = 11, 41  # tokens of a source; its vocabulary, if its embeddings are its own
-# Values of options that have these names.
+# Option name -> value in a tiny composition.
 SIZES: dict[str, Any] = {
     "heads": 6,
     "kv_heads": 3,
@@ -49,7 +49,7 @@ SIZES: dict[str, Any] = {
 T = TypeVar("T")
 
 
-# The stacks that there are, each with the words that choose it and a task that trains it.
+# Model -> overrides that choose it and a task that trains it.
 MODELS: dict[str, tuple[str, ...]] = {
     "decoder": (),
     "encoder": ("model=encoder", "task=masked_language_modeling"),
@@ -63,13 +63,13 @@ def _composed(model: str) -> dict[str, Any]:
 
 
 def plain(model: str = "decoder") -> dict[str, Any]:
-    """What `train.py` composes for these stacks without further overrides, but for the logger."""
+    """Returns the default config of `train.py` for this model, without a logger."""
     return copied(_composed(model))
 
 
 def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
-    """A tiny config of the stacks that are named: `changes` are nodes or names of components
-    (attn=...), differences of the `encoder` or the `decoder`, and values of `model`.
+    """Returns a tiny config of a model. `changes`: nodes or names of components (attn=...),
+    differences of the `encoder` or the `decoder`, and values of `model`.
     """
     config = plain(model)
     for kind in KINDS:
@@ -90,7 +90,7 @@ def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
 
 
 def sized(kind: str, node: Node | str) -> dict[str, Any]:
-    """A complete node of a component, tiny where the difference does not say otherwise."""
+    """Returns the complete node of a component, with tiny sizes for options it does not set."""
     node, registry = as_node(node), KINDS[kind]
     options = registry.options(node["name"])
     small = {key: value for key, value in SIZES.items() if key in options}
@@ -98,24 +98,24 @@ def sized(kind: str, node: Node | str) -> dict[str, Any]:
 
 
 def faults(config: Node) -> list[Fault]:
-    """Why the composition is refused, whatever it is trained on; empty where it is not. Laws train
-    it on a CPU.
+    """Returns why the composition is refused for any data and objective, and on a CPU, where laws
+    train it; empty if it is accepted.
     """
     return check(config, data=False, task=False) or list(untrained_on("cpu", config))
 
 
 def with_model(config: Node, **options: Any) -> dict[str, Any]:
-    """The config with other options of the model as a whole."""
+    """Returns the config with other values of `model`."""
     return {**config, "model": {**config["model"], **options}}
 
 
-class NotApplicable(Exception):  # noqa: N818  (it is no error)
-    """There is nothing that a law is about in a composition; the text is why."""
+class NotApplicable(Exception):  # noqa: N818  (not an error)
+    """Raised if a law does not apply to a composition; the message is the reason."""
 
 
-class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what happened)
-    """A composition that breaks a law. The message has the law, the numbers, and the overrides that
-    reproduce it.
+class LawBroken(AssertionError):  # noqa: N818  (the name states what happened)
+    """Raised if a composition breaks a law. The message contains the law, the numbers, and the
+    overrides that reproduce it.
     """
 
     def __init__(self, law: str, what: str, config: Node):
@@ -127,9 +127,9 @@ class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what hap
 
 
 class Composition:
-    """One composition, with models, tokens and what its components say of themselves."""
+    """One composition under a law: its models, its tokens and the traits of its components."""
 
-    # The config that was judged last, and what its laws share.
+    # The config that was checked last, and the values that its laws share.
     _last: ClassVar[tuple[Node, dict[str, Any]]] = {}, {}
 
     def __init__(self, config: Node, law: str, under: tuple[str, ...] = ()):
@@ -141,7 +141,7 @@ class Composition:
         return LawBroken(self.law, what, self.config)
 
     def same(self, got: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -> None:
-        """Raises LawBroken where the two differ by more than `tolerance` x the largest value
+        """Raises LawBroken if the two differ by more than `tolerance` x the largest value
         expected (at least 1).
         """
         bound = tolerance * max(1.0, expected.abs().max().item()) if expected.numel() else 0.0
@@ -150,20 +150,18 @@ class Composition:
             raise self.broken(f"{what}: the gap is {gap:.2e}, allowed is {bound:.2e}")
 
     def model(self, dtype: torch.dtype = torch.float64, draw: int = 1, **changes: Any) -> Model:
-        """A model in evaluation mode, with the weights of that draw; `changes` replace components
-        of the config.
+        """Returns a model in evaluation mode, with random weights of seed `draw`; `changes` replace
+        components of the config.
         """
         config = {**self.config, **changes}
-        if draw > 1:  # what a component draws for its start may be extreme in the first draw
+        if draw > 1:  # the initial values of the first seed may be extreme
             config = with_model(config, seed=config["seed"] + draw - 1)
         model = made(config)
         randomise(model, draw)
         return model.to(dtype).eval()
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for all laws of a config that is judged by one after
-        another.
-        """
+        """Returns the value of `make`, computed once for consecutive laws of the same config."""
         if Composition._last[0] is not self.config:
             Composition._last = self.config, {}
         kept = Composition._last[1]
@@ -171,8 +169,8 @@ class Composition:
 
     @property
     def read_only(self) -> Model:
-        """`model()` for a law that computes with it and writes nothing but gradients: one for all
-        such laws of a config, for to make a model of this size takes longer than to run it.
+        """Returns `model()` for laws that write nothing but gradients. They share one model,
+        because building a model of this size takes longer than running it.
         """
         return self.shared("model", self.model)
 
@@ -182,7 +180,7 @@ class Composition:
         return self.learning() if any(untrained_on("cpu", self.config)) else self.read_only
 
     def learning(self, draw: int = 1, kernel: str | None = None) -> Model:
-        """A model of its own, with the weights of that draw, on this kernel or else on one that
+        """Returns a new model with random weights of seed `draw`, with this kernel or one that
         computes gradients on a CPU, where laws run.
         """
         changes: dict[str, Any] = {}
@@ -218,9 +216,9 @@ class Composition:
     def read(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
     ) -> Tensor:
-        """What the head reads, (b, t, dim), or with `further` (1 + n, b, t, dim), also for what
-        extras predict.
-        Two stacks read `source`, or else every row the first of `self.source`.
+        """Returns the input of the head, (b, t, dim), or with `further` (1 + n, b, t, dim), also
+        for the predictions of extras. An encoder reads `source`, or the first row of `self.source`
+        for every row.
         """
         cache, further = fields.pop("cache", None), fields.pop("further", False)
         if source is None and self.source is not None:
@@ -230,24 +228,24 @@ class Composition:
     def logits(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
     ) -> Tensor:
-        """The same behind the head, (b, t, vocab)."""
+        """Returns the output of the head, (b, t, vocab)."""
         return model.head(self.read(model, ids, source, **fields))
 
     def predicted(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
     ) -> Tensor:
-        """The same for all tokens that the model predicts at each place in training, (b, t,
+        """Returns the logits of all tokens that each token predicts in training, (b, t,
         (1 + n) * vocab).
         """
         return self.logits(model, ids, source, further=True, **fields).movedim(0, -2).flatten(-2)
 
     def past(self, model: Model, rows: int = BATCH) -> GenerationCache:
-        """An empty cache for `ids` beside `source`."""
+        """Returns an empty cache for `ids` and `source`."""
         return model.cache(rows, LENGTH, 0 if self.source is None else SOURCE)
 
     @cached_property
     def looks(self) -> list[Context]:
-        """What each attention meets."""
+        """Returns the context of each attention."""
         return [
             sub.context
             for plan in stacks(self.config)
@@ -258,12 +256,12 @@ class Composition:
 
     @property
     def own(self) -> list[Context]:
-        """What each attention of the stack that speaks meets, which looks at that stack."""
+        """Returns the contexts of the self-attentions of the output stack."""
         return [look for look in self.looks if look.stack == self.stacks[-1] and not look.cross]
 
     @property
     def crosses(self) -> list[Context]:
-        """What each attention to the other stack meets."""
+        """Returns the contexts of the cross attentions."""
         return [look for look in self.looks if look.cross]
 
     @property
@@ -271,21 +269,21 @@ class Composition:
         return any(context.mask.sees_future for context in self.own)
 
     def needs_past(self) -> None:
-        """Raises NotApplicable if a token may see later ones."""
+        """Raises NotApplicable if a token may attend to later ones."""
         if self.sees_future:
             raise NotApplicable("a mask sees the future")
 
     def needed_source(self) -> Tensor:
-        """The source. Raises NotApplicable for one stack."""
+        """Returns the source. Raises NotApplicable for one stack."""
         if self.source is None:
             raise NotApplicable("no source")
         return self.source
 
     def needs_no_order(self, stack: str) -> None:
-        """Raises NotApplicable if a stack's tokens have an order: by a position, by a shift, or by
-        a mask that does not show all, of its attentions or of those to the other stack.
+        """Raises NotApplicable if a stack depends on the order of its tokens: by a position, by an
+        extra, or by a mask that is not full, in self-attention or in cross attention.
         """
-        # Also if no attention of the stack's own attends through it.
+        # A position may be embedded although no attention uses it.
         base = stack_plan(self.config, stack).base.nodes["position"]["name"]
         ordered = self.mixes or "embed" in POSITIONS[base].enters
         for look in self.looks:
@@ -296,12 +294,12 @@ class Composition:
 
     @property
     def mixes(self) -> bool:
-        """Whether an extra gives a token something of earlier tokens."""
+        """Whether an extra mixes earlier tokens into a token."""
         return any(EXTRAS[name].overrides("caches") for name in self.config.get("extra") or ())
 
     @cached_property
     def breaks(self) -> dict[str, str]:
-        """Law -> which component says that it breaks it, and why."""
+        """Law -> the component that declares to break it, and why."""
         *others, speaks = (plan.breaks for plan in stacks(self.config))
         found = {
             law: reason
@@ -312,7 +310,7 @@ class Composition:
         return {**found, **speaks}
 
     def exempt(self) -> str | None:
-        """Why a component is allowed to break the law, where one is."""
+        """Returns why a component is allowed to break the law, or None."""
         return next(
             (self.breaks[law] for law in (self.law, *self.under) if law in self.breaks), None
         )
@@ -320,10 +318,10 @@ class Composition:
 
 @torch.no_grad()
 def randomise(model: nn.Module, seed: int = 1) -> None:
-    """Every parameter moved away from its start by a draw that depends on the seed, its name and
-    its shape alone; matrices are of the usual size with seed 1, larger with 2, smaller with 3.
-    Factors keep their sign, and do not come near 0, where one of a whole stream would silence what
-    is behind it.
+    """Changes every parameter randomly, as a function of only the seed, its name and its shape.
+    Matrices have the usual size with seed 1, are larger with 2 and smaller with 3. Factors keep
+    their sign and stay away from 0, since a factor near 0 on the stream would hide all that
+    follows.
     """
     for name, parameter in model.named_parameters():
         draw = torch.randn(parameter.shape, generator=generator(seed, name))
@@ -338,7 +336,7 @@ def randomise(model: nn.Module, seed: int = 1) -> None:
 
 
 def made(config: Node) -> Model:
-    """The model of a config; a source that has its own embeddings has its own vocabulary."""
+    """Builds the model of a config; a source with its own embeddings has its own vocabulary."""
     two = len(stacks(config)) > 1
     return build_model(
         config, VOCAB, SOURCE_VOCAB if two and not config["model"]["share_embeddings"] else None
@@ -346,7 +344,7 @@ def made(config: Node) -> Model:
 
 
 def _without_kernels(stack: Node | None) -> dict[str, Any]:
-    """The differences of a stack but for its kernels."""
+    """Returns the differences of a stack without its kernels."""
     kept = {key: value for key, value in (stack or {}).items() if key != "kernel"}
     variants = {
         name: _without_kernels(differences)
@@ -356,9 +354,7 @@ def _without_kernels(stack: Node | None) -> dict[str, Any]:
 
 
 def overrides(config: Node) -> list[str]:
-    """The command line that composes a config, as far as it differs from the plain one of its
-    stacks.
-    """
+    """Returns the overrides of the model's default config that compose this config."""
     name = "_".join(plan.name for plan in stacks(config))
     words, base = [*MODELS[name]], plain(name)
     for key, value in config.items():

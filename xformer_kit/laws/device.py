@@ -22,7 +22,7 @@ CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, severa
 
 
 class _OnMeta(TorchDispatchMode):
-    """Raises RuntimeError for an operation that gives a tensor on another device than meta."""
+    """Raises RuntimeError for an operation that returns a tensor on another device than meta."""
 
     def __torch_dispatch__(
         self,

@@ -1,4 +1,4 @@
-"""Laws about generation: what is cached equals what is computed afresh."""
+"""Laws of generation: with a cache, the results are the same as without."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ NEW = 6  # tokens to generate
 def in_chunks(
     case: Composition, model: Model, chunks: tuple[int, ...], real: Tensor | None = None
 ) -> Tensor:
-    """Logits (b, t, vocab) of tokens that come in chunks; `real` is of the first chunk."""
+    """Returns logits (b, t, vocab) of tokens read in chunks; `real`: of the first chunk."""
     past, logits, start = case.past(model), [], 0
     for i, n in enumerate(chunks):
         ids = case.ids[:, start : start + n]
@@ -46,7 +46,7 @@ def cached(case: Composition) -> None:
 @law("cache with padding", under=("cache", "padding"))
 @torch.no_grad()
 def cached_and_padded(case: Composition) -> None:
-    """Cached generation equals uncached where prompts are padded on the left."""
+    """Cached generation equals uncached if prompts are padded on the left."""
     case.needs_past()
     model = case.read_only
     real = torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]
@@ -61,8 +61,8 @@ def cached_and_padded(case: Composition) -> None:
 @law("cache with a prefix", under=("cache",))
 @torch.no_grad()
 def cached_prefix(case: Composition) -> None:
-    """A prompt that is seen whole stays so in the cache, also padded on the left; what follows
-    never changes it.
+    """With a prefix mask, cached generation equals uncached, also with padding on the left; later
+    tokens never change the prefix.
     """
     if case.sees_future or not any(context.mask.sees_prefix for context in case.own):
         raise NotApplicable("no mask sees a prefix")
@@ -96,8 +96,8 @@ def cached_prefix(case: Composition) -> None:
 
 
 def _in_two_calls(case: Composition, model: Model, prefix: Tensor) -> None:
-    """A prefix that comes in two calls equals the uncached one, where the first part does not see
-    the second, or is refused, with nothing read.
+    """A prefix that is read in two calls equals the uncached one, or the second call is refused and
+    leaves the cache unchanged.
     """
     expected, past, half = case.logits(model, case.ids, prefix=prefix), case.past(model), 2
     got = [case.logits(model, case.ids[:, :half], cache=past, prefix=prefix[:, :half])]
@@ -113,8 +113,8 @@ def _in_two_calls(case: Composition, model: Model, prefix: Tensor) -> None:
 @law("select and rewind", under=("cache",))
 @torch.no_grad()
 def edited(case: Composition) -> None:
-    """A cache goes on with any of its rows, and forgets its newest tokens or says that it
-    cannot.
+    """After `select` and `rewind` the logits equal the uncached ones; `rewind` may raise
+    ConfigError.
     """
     case.needs_past()
     model, rows = case.read_only, torch.tensor([2, 0, 0])
@@ -142,18 +142,14 @@ def edited(case: Composition) -> None:
 @law("greedy", under=("cache",))
 @torch.no_grad()
 def greedy(case: Composition) -> None:
-    """`generate` with temperature 0 takes the likeliest token of the uncached model, one after
-    another.
-    """
+    """`generate` with temperature 0 returns the most likely tokens of the uncached model."""
     case.needs_past()
     model = case.read_only
     given = {} if case.source is None else {"source": case.source}
     ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0, **given)
     if not torch.equal(ids[:, :LENGTH], case.ids):
         raise case.broken("`generate` changes the prompt")
-    prompt = (
-        torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH
-    )  # a prefix, to a mask that sees one whole
+    prompt = torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH  # the prompt is the prefix
     logits = model(ids[:, :-1], prefix=prompt, **given)[:, -NEW:]
     taken = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
     case.same(taken, logits.amax(-1), "a greedy token is not the likeliest")

@@ -1,8 +1,8 @@
-"""Laws about graphs: a model compiles whole, and layers of a kind share one graph.
+"""Laws of compilation: a model compiles without graph breaks, and layers of a kind share one graph.
 
-A value that Python reads ends a graph, and a number that differs from layer to layer gives each
-layer a graph of its own: compilation then takes as many times as long, up to a limit beyond which
-torch goes on uncompiled.
+A tensor value that is read into Python breaks the graph. A Python number that differs between
+layers makes a graph for each layer: compilation takes as many times longer, up to a limit, after
+which torch does not compile.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import stacks
 
-EQUAL = 3  # layers of each kind, for the first two may share a graph that the third does not
+EQUAL = 3  # layers of each kind: the first two may share a graph that the third does not
 # Torch makes a number that is another the second time a symbol of the graph, for all later ones:
 # many layers with a number each would have two graphs, where they should have one. It may make one
 # also of a value that is read, for which a GPU is waited for.
@@ -35,8 +35,8 @@ LIMIT = 64  # graphs of blocks, beyond which torch does not compile
 
 @law("graph", slow=True)
 def graph(case: Composition) -> None:
-    """The forward pass of a training step compiles as one graph: Python reads no value, and takes
-    no branch on one.
+    """The forward pass of a training step compiles as one graph: no tensor value is read into
+    Python or decides a branch.
     """
     case = _of_layers(case, 1)
     model = case.learning().float().train()
@@ -51,12 +51,12 @@ def graph(case: Composition) -> None:
 
 @law("one graph", under=("graph",), slow=True)
 def one_graph(case: Composition) -> None:
-    """All layers of a kind share one graph, each block compiled by itself; where something crosses
-    layers, the first of a kind, which finds nothing, has one of its own.
+    """All layers of a kind share one graph, if each block is compiled separately; with cross-layer
+    state, the first layer of a kind, which receives none, has a second graph.
     """
     case = _of_layers(case, EQUAL)
     model = case.learning().float().train()
-    # Also layers with and without a module of an extra are of two kinds.
+    # Layers with and without a module of an extra are different kinds.
     stacks: list[Any] = [model.get_submodule(name) for name in model.names]
     kinds = sum(stack.num_block_kinds for stack in stacks)
     crosses = _crosses(case, model)
@@ -71,7 +71,7 @@ def one_graph(case: Composition) -> None:
 
 
 class _Graphs:
-    """A backend that runs what was traced as it is, and counts."""
+    """A backend that runs traced graphs without compiling them, and counts them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -83,7 +83,7 @@ class _Graphs:
 
 @contextmanager
 def _compiling() -> Iterator[_Graphs]:
-    """No graph of another case, and torch's generator and options as they were again behind it."""
+    """Starts without compiled graphs, and restores torch's generator and options afterwards."""
     options: dict[str, Any] = {**OPTIONS, "recompile_limit": LIMIT}
     with _dynamo.config.patch(options), torch.random.fork_rng(devices=[]):
         _dynamo.reset()
@@ -104,21 +104,21 @@ def _short(reason: str) -> str:
 
 
 def _forward(case: Composition, model: Model) -> Callable[[], Tensor]:
-    """The forward pass of a training step on tokens that are drawn here, outside of the graph."""
+    """Returns the forward pass of a training step; the tokens are created outside of the graph."""
     tokens = Tokens(ids=case.ids)
     source = None if case.source is None else Tokens(ids=case.source)
     return lambda: model.head(model.hidden(tokens, source=source, further=True)[0])
 
 
 def _of_layers(case: Composition, count: int) -> Composition:
-    """The composition with so many layers of each kind; a stack that sets their number keeps it."""
+    """Returns the composition with `count` layers of each kind, unless a stack sets it."""
     kinds = [{block.variant for block in plan.blocks} for plan in stacks(case.config)]
     layers = count * max(map(len, kinds))
     return Composition(with_model(case.config, layers=layers), case.law, case.under)
 
 
 def _crosses(case: Composition, model: Model) -> bool:
-    """Whether layers hand anything to later ones beside the residual stream."""
+    """Whether layers pass tensors to later layers besides the residual stream."""
     handed = list[bool]()
     with ExitStack() as hooks, torch.random.fork_rng(devices=[]), torch.no_grad():
         for name in model.names:

@@ -1,4 +1,4 @@
-"""Laws about masks: what a mask says of itself is true, and masks compose as sets do."""
+"""Laws of masks: their declared properties are true, and they combine like sets."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ LENGTH, HEADS = 17, 5
 
 
 def picture(mask: Mask, queries: slice = slice(None), start: int = 0) -> Tensor:
-    """True where a head's query sees a key: (heads, queries, length). `start`: of the first
-    token.
+    """Returns True where a query of a head sees a key, (heads, queries, length). `start`: slot of
+    the first token.
     """
     slot = torch.arange(LENGTH)[None] + start
     query, key = (Tokens(slot=one, position=one) for one in (slot[:, queries], slot))
@@ -23,7 +23,7 @@ def picture(mask: Mask, queries: slice = slice(None), start: int = 0) -> Tensor:
 
 
 def one_by_one(mask: Mask) -> Tensor:
-    """The same, asked for each head, query and key alone, as compiled kernels ask."""
+    """Computes the same for each head, query and key separately, as compiled kernels do."""
     slot = torch.arange(LENGTH)
 
     def pair(head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -37,9 +37,9 @@ def one_by_one(mask: Mask) -> Tensor:
 
 @law("mask")
 def mask(case: Composition) -> None:
-    """`band`, `sees_future` and `per_head` are true, and a mask that keeps the law of shift has the
-    same pattern from any start; a mask is a value, point-wise, and runs under vmap; it composes as
-    a set does.
+    """`band`, `sees_future` and `per_head` are true, and the pattern does not depend on the first
+    slot unless the mask breaks the law `shift`. A mask is a value, is point-wise, runs under vmap,
+    and combines like a set.
     """
     for node in {str(look.options["mask"]): look.options["mask"] for look in case.looks}.values():
         made, again = MASKS.create(node), MASKS.create(node)

@@ -1,4 +1,4 @@
-"""Laws about numbers: kernels agree, precisions agree, every parameter learns."""
+"""Laws of numbers: kernels agree, precisions agree, every parameter has a gradient."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
@@ -27,18 +27,20 @@ from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 
-PAIR = MASKS.create({"name": "sliding_window", "window": 2})  # a token and the one before it
-DRAWS = 1, 5, 20  # of texts and targets: more of them where fewer leave a doubt
-ROUNDINGS = 64  # of the weights, where the draws leave one
-WEIGHTS = LARGER, SMALLER = 2, 3  # draws of the weights beside the first
-KEYS = 64  # of a row of scores that shows whether a score is sparse
+PAIR = MASKS.create(
+    {"name": "sliding_window", "window": 2}
+)  # each token sees itself and the one before it
+DRAWS = 1, 5, 20  # numbers of random texts and targets: more if fewer are not conclusive
+ROUNDINGS = 64  # random roundings of the weights, if the draws are not conclusive
+WEIGHTS = LARGER, SMALLER = 2, 3  # further seeds of the weights
+KEYS = 64  # length of a row of scores in the test of sparsity
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
-Request = tuple[Tokens, Tokens | None]  # what the model reads, and the source of two stacks
+Request = tuple[Tokens, Tokens | None]  # tokens of the model, and the source of an encoder-decoder
 
 
 def requests(case: Composition) -> Iterator[tuple[str, Request]]:
-    """A batch as it is, and as far as the components keep those laws, padded, on the left and on
-    the right in turn, and packed.
+    """Yields a plain batch and, if the components keep these laws, a batch padded on the left and
+    on the right, and a batch of several documents per row.
     """
     ids, source = case.ids, case.source
     yield "plain", (Tokens(ids=ids), None if source is None else Tokens(ids=source))
@@ -51,14 +53,14 @@ def requests(case: Composition) -> Iterator[tuple[str, Request]]:
 
 
 def _padded(ids: Tensor, rows: tuple[int, ...] = ROWS) -> Tokens:
-    """Two batches in one, of which one is padded on the left, the other on the right."""
+    """Returns a batch padded on the left and one padded on the right, concatenated."""
     (left, left_real), (right, right_real) = (padded(ids, left, rows) for left in (True, False))
     return Tokens(ids=torch.cat([left, right]), real=torch.cat([left_real, right_real]))
 
 
 def step(model: Model, request: Request, draw: int = 0) -> Step:
-    """Logits of the real tokens, and the gradients of a loss over them, with the texts and the
-    targets of that draw; without them where torch computes none.
+    """Returns logits of the real tokens and, if gradients are enabled, the gradients of a loss of
+    them, with random texts and targets of seed `draw`.
     """
     model.zero_grad()
     seeded = torch.Generator().manual_seed(7 + draw)
@@ -96,7 +98,7 @@ def kernels(case: Composition) -> None:
 
 @law("kernels in bf16", under=("kernels",))
 def kernels_in_bf16(case: Composition) -> None:
-    """In bf16 such a kernel lies about as near to the exact numbers as `reference` does."""
+    """In bf16 such a kernel is about as close to the exact numbers as `reference`."""
     able = others(case)
     if not able:
         raise NotApplicable("only `reference` can compute it")
@@ -106,27 +108,27 @@ def kernels_in_bf16(case: Composition) -> None:
 
 
 def others(case: Composition) -> list[str]:
-    """Kernels beside `reference` that can compute the case."""
+    """Returns the other kernels that can compute the composition."""
     names = [name for name in KERNELS if name not in ("auto", "reference")]
     able = (name for name in names if not faults({**case.config, "kernel": sized("kernel", name)}))
     return case.shared("kernels beside reference", lambda: [*able])
 
 
 def unlearned(case: Composition) -> list[str]:
-    """The kernel that the case names, where it computes no gradients on a CPU: outputs are all that
-    there is of it here.
+    """Returns the kernel of the composition if it computes no gradients on a CPU: only its outputs
+    are compared.
     """
     name = case.config["kernel"]["name"]
     return [] if name == "auto" or cannot_train_on(name, "cpu") is None else [name]
 
 
 Built = Callable[..., Model]  # kernel, precision, rounding, weights -> the model
-Steps = Callable[..., Step]  # kernel, precision, draw, rounding, weights -> what comes of it
+Steps = Callable[..., Step]  # kernel, precision, draw, rounding, weights -> its step
 
 
 class Rule(NamedTuple):
-    """A kernel may be off by so many times what `reference` is off, and by `slack` of the largest
-    exact value.
+    """Bound of the error of a kernel: `times` the error of `reference`, plus `slack` times the
+    largest exact value.
     """
 
     kernel: str
@@ -158,7 +160,7 @@ def _steps(case: Composition, what: str, request: Request) -> Steps:
 
 @torch.no_grad()
 def _moved(model: Model, most: float, seed: int) -> None:
-    """Move every weight by at most that share of it."""
+    """Multiplies every weight by a random factor from 1 - most to 1 + most."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         share = torch.rand(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -166,13 +168,13 @@ def _moved(model: Model, most: float, seed: int) -> None:
 
 
 def _bounded(case: Composition, what: str, of: Steps, rule: Rule) -> None:
-    """Raises LawBroken where a kernel is further off than its rule allows. In bf16 both round three
-    digits, each at its own places.
+    """Raises LawBroken if the error of a kernel is above the bound of its rule. In bf16 both
+    kernels round to three digits, at different operations.
 
-    Gradients are looked at again with smaller weights: large ones drive a softmax to a single key,
-    where the mean of its gradients, which fast kernels take from their outputs (Dao et al., 2022,
-    arXiv:2205.14135, appendix B.2), cancels against a term of its size, and that of `reference`
-    exactly.
+    Gradients above the bound are computed again with smaller weights: with large ones a softmax has
+    a single key, and the mean of its gradients, which fast kernels compute from their outputs (Dao
+    et al., 2022, arXiv:2205.14135, appendix B.2), cancels against a term of its size; in
+    `reference` it cancels exactly.
     """
     wrong = dict(_beyond(of, rule, of("reference", torch.float64, 0)))
     if wrong and "logits" not in wrong:
@@ -183,15 +185,15 @@ def _bounded(case: Composition, what: str, of: Steps, rule: Rule) -> None:
 
 
 def _beyond(of: Steps, rule: Rule, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Of these outputs and gradients those that are further off than the rule allows, and how far.
-    Where a gradient is zero, as it is where a query sees one key, and `reference` does not even
-    round, the largest exact value is that of the step: terms of its size cancel in other kernels.
+    """Yields the outputs and gradients whose error is above the bound, with the error. If a
+    gradient is zero, as for a query that sees one key, and `reference` is exact, the largest exact
+    value is that of the whole step: terms of its size cancel in other kernels.
 
-    How far one draw is off is chance: a sum over all tokens, such as the gradient of a single
-    number, now and then by nearly nothing, and an activation with a kink by much where it rounds to
-    the other side. Where the kernel seems worse, both are tried with other texts and targets, and
-    the worst of each counts. Where it still does, the draw in which it is off most may be next to a
-    kink: then `reference` is off as much with weights that are rounded otherwise.
+    The error of one draw is random: that of a sum over all tokens, such as the gradient of a single
+    number, may be almost zero, and that of an activation with a kink may be large if it rounds to
+    the other side. If a kernel is above the bound, both kernels are compared on more texts and
+    targets, by their largest errors. If it still is, the draw with the largest error may be next to
+    a kink: then `reference` has an error as large with weights that are rounded differently.
     """
     largest = _largest(of("reference", torch.float64, 0))
     for name in names:
@@ -216,8 +218,8 @@ def _beyond(of: Steps, rule: Rule, names: Iterable[str]) -> Iterator[tuple[str, 
 def _off(
     of: Steps, rule: Rule, draw: int, name: str, rounding: int = 0
 ) -> tuple[float, float, float]:
-    """How far the kernel and `reference` are off, and the largest exact value. Not a number, or no
-    gradient, is endless in the kernel, and allows nothing in `reference`.
+    """Returns the errors of the kernel and of `reference`, and the largest exact value. NaN or a
+    missing gradient is an infinite error of the kernel, and a negative one of `reference`.
     """
     exact = of("reference", torch.float64, draw)[name]
     found = of(rule.kernel, rule.dtype, draw, rounding), of("reference", rule.dtype, draw)
@@ -232,7 +234,7 @@ def _off(
 @law("precision")
 @torch.no_grad()
 def precision(case: Composition) -> None:
-    """The model runs in float64 as in float32."""
+    """The results in float32 and float64 agree."""
     double = case.predicted(case.read_only, case.ids)
     single = case.predicted(case.model(torch.float32), case.ids)
     if (double.dtype, single.dtype) != (torch.float64, torch.float32):
@@ -242,14 +244,14 @@ def precision(case: Composition) -> None:
 
 @law("gradients")
 def gradients(case: Composition) -> None:
-    """Every parameter is in every step's graph; gradients are finite, and not zero unless a
+    """Every parameter is in the graph of every step; gradients are finite, and not zero unless a
     component names the parameter in `no_gradient`. No buffer is written in forward.
 
-    What has none is looked at again in two other draws of the weights, a larger and a smaller one,
-    for an activation with a kink may be flat, or straight, on every token of one, so that a bias
-    before it does nothing, or nothing that is behind it; and without the two things that leave a
-    parameter without a gradient in one step: stochastic depth that skips a sublayer in every row,
-    and masks that leave a query one key, or a sparse score far ones alone.
+    Parameters with a zero gradient are checked again with larger and with smaller weights, because
+    an activation with a kink may be constant or linear on all tokens, so that a bias before it, or
+    parameters after it, have no effect. These models also lack two causes of zero gradients in one
+    step: stochastic depth that skips a sublayer in every row, and masks that leave a query one key,
+    or a sparse score only distant ones.
     """
     model = case.learning().train()
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -274,12 +276,12 @@ def _zero(
     null: set[str],
     strict: bool = True,
 ) -> dict[str, str]:
-    """Parameters, but for those in `null`, whose gradient is zero, and how small it is. Raises
-    LawBroken for one that is missing or not finite; where that is not `strict`, one that is not
-    finite, as larger weights may make it, counts as zero.
+    """Returns the parameters, except those in `null`, whose gradient is zero, with its size. Raises
+    LawBroken for a missing or non-finite gradient; without `strict`, a non-finite one, which larger
+    weights may cause, counts as zero.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # of dropout and stochastic depth: a verdict is the same each time
+        torch.manual_seed(0)  # dropout and stochastic depth are the same each time
         grads, found = step(model, request), {}
     largest = _largest(grads)
     for name, _ in model.named_parameters():
@@ -300,10 +302,9 @@ def _largest(grads: Step) -> float:
 
 
 def freed(case: Composition, draw: int) -> Model:
-    """The model with the weights of that draw, with all sublayers kept, and with the token before
-    beside what leaves nothing to
-    choose: one key, or, for a sparse score, keys so far apart that a position makes the nearest one
-    larger by more than it takes.
+    """Returns the model with random weights of seed `draw`, without stochastic depth, and with the
+    previous token visible under masks that leave no choice: one key, or, for a sparse score, keys
+    so far apart that the position's bias decides.
     """
     model = case.learning(draw)
     lone = {mask for stack in _stacks(model) for mask in _lone(stack)}
@@ -316,15 +317,15 @@ def freed(case: Composition, draw: int) -> Model:
         ]
     model.train()
     for stack in _stacks(model):
-        stack.extra.eval()  # what extras choose at random in training
+        stack.extra.eval()  # no random choices of extras
         for block in stack.named_blocks.values():
             block.train()
     return model
 
 
 def _lone(stack: Any) -> Iterator[Mask]:
-    """Masks of a stack by which no query sees two tokens, and before a sparse score those by which
-    some head never sees the token before.
+    """Yields the masks of a stack with which no query sees two tokens and, for a sparse score,
+    those with which some head never sees the previous token.
     """
     for block in stack.named_blocks.values():
         for name, attention in block.attentions().items():
@@ -335,7 +336,7 @@ def _lone(stack: Any) -> Iterator[Mask]:
 
 
 def _sparse(attention: Any) -> bool:
-    """Whether its score gives keys that are seen a weight of exactly 0, and with it no gradient."""
+    """Whether its score has visible keys with a weight of exactly 0, which have no gradient."""
     score = next((module for module in attention.modules() if isinstance(module, Score)), None)
     if score is None:
         return False
@@ -353,7 +354,7 @@ def _stacks(model: Model) -> list[Any]:
 
 
 def named_null(model: nn.Module) -> Iterator[str]:
-    """Parameters whose gradient is zero by the mathematics of their component."""
+    """Yields the parameters whose gradient is always zero by their component's mathematics."""
     for path, module in model.named_modules():
         for name in getattr(module, "no_gradient", ()):
             yield f"{path}.{name}"

@@ -1,4 +1,4 @@
-"""Compositions at random under every law, in several processes."""
+"""Checks all laws for random compositions, in several processes."""
 
 import random
 import shlex
@@ -13,11 +13,11 @@ from xformer_kit.laws.registry import LAWS
 from xformer_kit.laws.variants import Row, composed, drawn, wrong
 from xformer_kit.registry import Node
 
-TELL = 100  # compositions between two lines that say how far it is
+TELL = 100  # compositions between two lines of progress
 
 
 def judged(config: Node) -> list[str]:
-    """What is wrong with a composition: a sentence for each law that it breaks."""
+    """Returns a message for each law that a composition breaks."""
     found = []
     for name, law in LAWS.items():
         try:
@@ -31,7 +31,7 @@ def judged(config: Node) -> list[str]:
 
 
 def rows(count: int, seed: int) -> Iterator[Row]:
-    """So many different compositions at random that are not refused."""
+    """Yields `count` different random compositions that are not refused."""
     draw, seen = random.Random(seed), set[Row]()
     while len(seen) < count:
         row = drawn(draw)
@@ -41,8 +41,8 @@ def rows(count: int, seed: int) -> Iterator[Row]:
 
 
 def many(count: int, seed: int, processes: int) -> int:
-    """Random compositions under every law; returns how many broke one, and prints the command line
-    of each.
+    """Checks all laws for random compositions. Returns the number of compositions that break a law,
+    and prints a command that reproduces each.
     """
     failed = 0
     with get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:

@@ -1,6 +1,4 @@
-"""Which pairs of choices are refused, and why? Found by trying each beside others, and written as a
-table.
-"""
+"""The pairs of choices that are refused in every composition, and the table of them."""
 
 import heapq
 import itertools
@@ -15,16 +13,16 @@ from xformer_kit.laws.variants import NAMED, Row, drawn, factors, wrong
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault
 
-DRAWS = 400  # rows at random, whose pairs need not be tried one by one
-# Rows that are changed at most until one is not refused; with a kernel several choices have to
-# change together.
+DRAWS = 400  # random rows, which cover many pairs at once
+# Largest number of rows that are changed to find an accepted one; with a kernel several choices
+# have to change together.
 CHANGED, OF_KERNELS = 3, 12
-Cell = tuple[str, int]  # a choice: factor, number of its level
+Cell = tuple[str, int]  # a choice: factor, index of its level
 Pair = Row  # two of them
 
 
 def pairs() -> Iterator[Pair]:
-    """Every pair of levels of two choices."""
+    """Returns every pair of levels of two factors."""
     return (two for two in itertools.combinations(cells(), 2) if two[0][0] != two[1][0])
 
 
@@ -34,8 +32,8 @@ def cells() -> list[Cell]:
 
 @cache
 def refused() -> dict[Pair, tuple[Fault, ...]]:
-    """Each pair that is refused in whatever composition, with the sentences that answer it where
-    one of the two is at home.
+    """Returns each pair that is refused in every composition, with the faults of one composition
+    that is accepted without the pair.
     """
     draw, left = random.Random(0), dict.fromkeys(pairs())
     homes: dict[Cell, list[Row]] = {cell: [] for pair in left for cell in pair}
@@ -62,21 +60,19 @@ def refused() -> dict[Pair, tuple[Fault, ...]]:
 
 @cache
 def _wrong(row: Row) -> tuple[Fault, ...]:
-    """Why a row is refused; kept, for a fifth of them are met again on the way from another
-    pair.
-    """
+    """Returns why a row is refused; cached, because a fifth of the rows occur for several pairs."""
     return tuple(wrong(row))
 
 
 def _mended(pair: Pair, tried: list[Row]) -> Row | None:
-    """A row that is not refused, found by changing one choice that a fault names at a time, in rows
-    with the fewest faults first. None if all rows that were tried share a fault, or if the search
-    ends without one.
+    """Returns a row that is not refused, found by changing one choice that a fault names at a time,
+    in rows with the fewest faults first. None if all rows that were tried share a fault, or if the
+    search ends without one.
     """
     if set.intersection(*(set(_wrong(row)) for row in tried)):
         return None
     limit = OF_KERNELS if "kernel" in dict(pair) else CHANGED
-    order = itertools.count()  # of rows with equally many faults, the one that was found first
+    order = itertools.count()  # orders rows with equally many faults
     waiting = sorted((len(_wrong(row)), next(order), row) for row in tried)
     changed: set[tuple[int, tuple[str, ...]]] = set()
     while waiting and len(changed) < limit:
@@ -94,15 +90,15 @@ def _mended(pair: Pair, tried: list[Row]) -> Row | None:
 
 
 def _kind(row: Row) -> tuple[int, tuple[str, ...]]:
-    """The stack of a row and the config paths of its faults: rows that agree in both are changed
-    once.
+    """Returns the stack of a row and the config paths of its faults: rows that agree in both are
+    changed once.
     """
     return dict(row)["stack"], tuple(fault.path for fault in _wrong(row))
 
 
 def _changed(row: Row, pair: Pair) -> Iterator[Row]:
-    """The row with another level of one choice: of its stack, of its layout, or of a choice on
-    which its faults depend, that is, the first other level has other faults.
+    """Yields the row with another level of one choice: of its stack, of its layout, or of a choice
+    on which its faults depend, that is, the first other level has other faults.
     """
     for factor, levels in factors().items():
         others = [_row(dict(row) | {factor: level}) for level in range(len(levels))]
@@ -113,8 +109,8 @@ def _changed(row: Row, pair: Pair) -> Iterator[Row]:
 
 
 def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) -> None:
-    """Take note of a row that is not refused: the home of its choices under its stack, where they
-    have none there.
+    """Records a row that is not refused: as home of its choices that have none with this stack, and
+    removes its pairs from `left`.
     """
     for cell in row:
         if dict(row)["stack"] not in {dict(home)["stack"] for home in homes[cell]}:
@@ -124,8 +120,9 @@ def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) ->
 
 
 def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
-    """What a component asks of its neighbours: the first levels with this choice and another one
-    changed, homes of others, and the first levels under every stack, mask, position and layout.
+    """Yields rows in which a choice may be accepted: the first levels with this choice and one
+    other changed, homes of other choices, and the first levels with every stack, mask, position and
+    layout.
     """
     first = dict.fromkeys(factors(), 0) | dict([cell])
     yield from (_row(first | dict([other])) for other in cells() if other[0] != cell[0])
@@ -137,7 +134,7 @@ def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
 
 
 def _candidates(pair: Pair, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
-    """Homes of each of the two, into which the other moves; of two that have none, the first
+    """Yields the homes of each of the two with the other set too; if they have none, the first
     levels.
     """
     first = _row(dict.fromkeys(factors(), 0))
@@ -150,7 +147,7 @@ def _row(chosen: dict[str, int]) -> Row:
 
 
 def named(cell: tuple[str, int]) -> str:
-    """A choice as a reader knows it: attn multi_head, layout parallel, tie_embeddings false."""
+    """Returns the label of a choice: attn multi_head, layout parallel, tie_embeddings false."""
     factor, level = cell
     value: Any = factors()[factor][level]
     if factor in NAMED:
@@ -161,7 +158,7 @@ def named(cell: tuple[str, int]) -> str:
 
 
 def table() -> str:
-    """The refused pairs in Markdown: component, component, reason, count of faces."""
+    """Returns the refused pairs in Markdown: component, component, reason, count of variants."""
     rows = Counter((named(a), named(b), str(faults[0])) for (a, b), faults in refused().items())
     total = sum(1 for _ in pairs())
     able = total - len(refused())

@@ -1,4 +1,4 @@
-"""The list of all laws."""
+"""The registry of laws."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,18 +8,19 @@ from xformer_kit.registry import Node
 
 Law = Callable[[Node], str | None]
 LAWS: dict[str, Law] = {}
-UNDER: dict[str, tuple[str, ...]] = {}  # law -> those that it falls with
-SLOW: set[str] = set()  # laws that are tried with each choice, but not with each pair of choices
+UNDER: dict[str, tuple[str, ...]] = {}  # law -> laws that it depends on
+SLOW: set[str] = set()  # laws that are checked for each choice, but not for each pair of choices
 
 
 def law(
     name: str, under: tuple[str, ...] = (), slow: bool = False
 ) -> Callable[[Callable[[Composition], None]], Law]:
-    """Write a law into the list. It takes a config, raises LawBroken, and returns why it does not
-    apply, or None.
+    """Registers a law: a function of a config that raises LawBroken, and returns why the law does
+    not apply, or None.
 
-    A component may name a law that its mathematics breaks: a class attribute `breaks = {"padding":
-    "mixes over all slots"}`. It then is exempt from that law and from those that stand `under` it.
+    under: laws that this law depends on. A component that breaks a law declares it with a reason,
+    `breaks = {"padding": "mixes over all slots"}`, and is exempt from it and from the laws that
+    depend on it.
     """
 
     def add(holds: Callable[[Composition], None]) -> Law:

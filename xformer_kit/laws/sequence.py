@@ -1,4 +1,4 @@
-"""Laws about tokens: who may influence whom, and what must not matter."""
+"""Laws of sequences: which tokens may influence which, and which changes have no effect."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ SOURCE_CUT = 4  # and of its source
 
 
 def influence(case: Composition, model: Model, ids: Tensor, at: int, **fields: Any) -> Tensor:
-    """How much each token of one row moves the output at slot `at`: the size of its gradient,
+    """Returns the size of the gradient of the output at slot `at` for each token of one row,
     (length,).
     """
     model.zero_grad()
@@ -43,7 +43,7 @@ def changed(ids: Tensor, at: int | slice) -> Tensor:
 
 @law("causality")
 def causality(case: Composition) -> None:
-    """The future never changes the past, by perturbation and by gradient."""
+    """Later tokens do not influence earlier outputs, by perturbation and by gradient."""
     case.needs_past()
     model = case.read_only
     with torch.no_grad():
@@ -63,8 +63,8 @@ def causality(case: Composition) -> None:
 
 @law("documents")
 def documents(case: Composition) -> None:
-    """Documents in one row do not leak into each other, and a packed document equals the document
-    alone; so with the documents of a source.
+    """Documents in one row do not influence each other, and each equals the document in a row of
+    its own; the same for the documents of a source.
     """
     model, document = case.read_only, packed(LENGTH, CUT)
     sources: list[Tokens | None] = [None] * 3  # of both documents, of the first, of the second
@@ -94,14 +94,12 @@ def documents(case: Composition) -> None:
 
 
 def packed(length: int, cut: int) -> Tensor:
-    """The number of the document of each token, of two that are cut at `cut`, (batch, length)."""
+    """Returns the document of each token, 0 before `cut` and 1 from there, (batch, length)."""
     return torch.arange(length).ge(cut).long().expand(BATCH, -1)
 
 
 def padded(ids: Tensor, left: bool, rows: tuple[int, ...] = ROWS) -> tuple[Tensor, Tensor]:
-    """A batch whose rows have so many real tokens, and `real`; what stands on the padding is
-    arbitrary.
-    """
+    """Returns a batch with `rows` real tokens per row, and `real`; padding has arbitrary ids."""
     length = ids.shape[1]
     real = torch.arange(length) < torch.tensor(rows)[:, None]
     if not left:
@@ -135,7 +133,7 @@ def padding(case: Composition) -> None:
 
 @law("batch")
 def batch(case: Composition) -> None:
-    """Permuting a batch permutes the output, and a row does not depend on its neighbours."""
+    """Permuting a batch permutes the output, and a row does not depend on other rows."""
     model, order = case.read_only, torch.tensor([2, 0, 1])
     source = None if case.source is None else Tokens(ids=case.source)
 
@@ -150,7 +148,7 @@ def batch(case: Composition) -> None:
 
 @law("shift")
 def shift(case: Composition) -> None:
-    """A relative position ignores a common shift, of a source too."""
+    """A shift of all positions does not change the output, also of a source."""
     if not case.looks:
         raise NotApplicable("there is no attention")
     model = case.read_only
@@ -181,8 +179,8 @@ def symmetry(case: Composition) -> None:
 
 @law("nothing")
 def nothing(case: Composition) -> None:
-    """A row with nothing to see is zero, not NaN: the tokens are then on their own, as far as no
-    shift moves them without being seen, and gradients are finite.
+    """The output of a query without visible keys is zero, not NaN: if all keys are masked, no token
+    influences another, unless an extra mixes tokens, and gradients are finite.
     """
     if not case.own:
         raise NotApplicable("no attention")

@@ -1,4 +1,4 @@
-"""Laws about a source: what an encoder reads for a decoder. One stack has none."""
+"""Laws of the source of an encoder-decoder."""
 
 import torch
 
@@ -12,7 +12,7 @@ PROMPT = 5  # tokens of the first call
 
 @law("source")
 def seen(case: Composition) -> None:
-    """The target looks at the source: at every token of it where no mask hides any."""
+    """The source influences the target; without masks every token of the source does."""
     source = case.needed_source()
     model = case.read_only
     model.zero_grad()
@@ -34,8 +34,8 @@ def seen(case: Composition) -> None:
 @law("source padding", under=("padding",))
 @torch.no_grad()
 def source_padding(case: Composition) -> None:
-    """A source that is padded, on the left or on the right, is the source alone; one that is all
-    padding is none.
+    """A padded source equals the unpadded one, with padding on the left or on the right; a source
+    that is all padding has no influence.
     """
     source = case.needed_source()
     model, rows = case.read_only, range(BATCH)
@@ -63,8 +63,8 @@ def source_padding(case: Composition) -> None:
 @law("source once", under=("cache",))
 @torch.no_grad()
 def once(case: Composition) -> None:
-    """With a cache, what a decoder needs of its source is computed in the first call: later ones
-    read nothing of it.
+    """With a cache, the first call computes all that the decoder needs of the source; later calls
+    do not read it.
     """
     source = Tokens(ids=case.needed_source())
     case.needs_past()
@@ -82,7 +82,7 @@ def once(case: Composition) -> None:
 @law("source order")
 @torch.no_grad()
 def order(case: Composition) -> None:
-    """Without position, and with masks that show all, the order of the source does not matter."""
+    """Without position, and with full masks, the order of the source has no effect."""
     source = case.needed_source()
     case.needs_no_order(case.stacks[0])
     shuffled = torch.randperm(SOURCE, generator=torch.Generator().manual_seed(4))

@@ -1,7 +1,7 @@
-"""Which compositions are there? What each choice may be, and how one of each makes a config.
+"""The space of compositions: the levels of each factor, and the config of a row of levels.
 
-A choice is a kind of component, with each face that a component has, or what is special about a
-stack, its layout or its head. A user's registered components are among them.
+A factor is a kind of component, whose levels are the components with each of their variants, or the
+stacks, the layout or the head. A user's registered components are included.
 """
 
 import random
@@ -23,11 +23,11 @@ CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
 FAR = {
     "name": "all_of",
     "of": [CAUSAL, {"name": "not", "of": WINDOW}],
-}  # the first two tokens see nothing
+}  # the first two tokens attend to nothing
 
-# The option sets of components that have no `variants` of their own; one that is not listed is
-# tried with its defaults. Of two kinds with one name (a mask and a kernel are called chunked), an
-# entry is about the one that has these options.
+# The option sets of components that do not define `variants`; a component that is not listed is
+# checked with its defaults. If components of two kinds have the same name (a mask and a kernel are
+# called chunked), an entry belongs to the one with these options.
 FACES: dict[str, list[dict[str, Any]]] = {
     "latent": [
         {"kv_rank": 30},
@@ -148,8 +148,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 BEHIND = {
     "mask": {"name": "sliding_window", "window": 4},
     "position": "rotary",
-}  # of the source, up to the same place
-# Which stacks there are, and what is special about them; a layout is of the stack that speaks.
+}  # cross attention to earlier tokens of the source
+# The stacks and their differences; a layout belongs to the output stack.
 STACKS: dict[str, dict[str, Any]] = {
     "decoder": {"model": "decoder"},
     "encoder": {"model": "encoder"},
@@ -183,8 +183,8 @@ HEADS: list[dict[str, Any]] = [
         "logit_softcap": 3.0,
     },
 ]
-NAMED = {"stack": STACKS, "layout": LAYOUTS}  # choices whose levels have names
-Row = tuple[tuple[str, int], ...]  # choice, number of its level
+NAMED = {"stack": STACKS, "layout": LAYOUTS}  # factors whose levels have names
+Row = tuple[tuple[str, int], ...]  # (factor, index of its level) for each factor
 
 
 @cache
@@ -197,8 +197,7 @@ def factors() -> dict[str, list]:
         ]
         for kind, registry in KINDS.items()
     }
-    # A kernel that computes no gradients on a CPU is refused there with everything, so that its
-    # pairs would say nothing.
+    # A kernel without gradients on a CPU is refused with every component there.
     found["kernel"] = [node for node in found["kernel"] if not cannot_train_on(node["name"], "cpu")]
     extras = ((name, getattr(extra, "variants", [{}])) for name, extra in EXTRAS.items())
     return found | {
@@ -211,8 +210,8 @@ def factors() -> dict[str, list]:
 
 
 def variants(kind: str, name: str) -> list[dict[str, Any]]:
-    """The option sets of a component that the laws try: its own `variants`, or those listed here,
-    and one for each variant of the components that may be nested in it.
+    """Returns the option sets that the laws are checked with: the component's `variants`, or those
+    listed here, and one for each variant of the components that may be nested in it.
     """
     registry = KINDS[kind]
     listed = [face for face in FACES.get(name, ()) if face.keys() <= registry.options(name).keys()]
@@ -228,20 +227,22 @@ def _nested_variants(kind: str, name: str) -> Iterator[dict[str, Any]]:
         first = next(other for other in KINDS[kind] if option in KINDS[kind].inner(other))
         if first == name and nested not in KINDS.values():
             for inner in nested:
-                if nested[inner] not in KINDS[kind].loaded.values():  # as experts are networks
+                if (
+                    nested[inner] not in KINDS[kind].loaded.values()
+                ):  # not networks, such as experts
                     for variant in vars(nested[inner]).get("variants", ()):
                         yield {option: {"name": inner} | variant}
 
 
 def composed(row: Row) -> dict:
-    """The config of a row; activations go round, one after another."""
+    """Returns the config of a row; activations are chosen in turn."""
     chosen = {factor: factors()[factor][level] for factor, level in row}
     stack, layout = {**chosen.pop("stack")}, {**chosen.pop("layout")}
     speaks = "encoder" if stack["model"] == "encoder" else "decoder"
     if stack["model"] == "encoder_decoder" and "layout" in layout:
         layout["layout"] = with_cross(layout["layout"])
     chosen["attn"] = _turned(chosen["attn"], chosen["position"]["name"])
-    if not MASKS.create(chosen["mask"]).sees_future:  # `symmetric` is about later tokens
+    if not MASKS.create(chosen["mask"]).sees_future:  # `symmetric` applies to later tokens
         chosen["position"] = {k: v for k, v in chosen["position"].items() if k != "symmetric"}
     chosen["placement"], layout = _laid(chosen["placement"], layout)
     chosen |= stack | {speaks: {**stack.get(speaks, {}), **layout}} | chosen.pop("head")
@@ -253,8 +254,8 @@ def composed(row: Row) -> dict:
 
 
 def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict]:
-    """The two without what they would say to nobody: of norms that nobody shares, of networks that
-    are not there, and which norm, where the placement has none.
+    """Returns placement and layout without options that have no effect: `shared` without parallel
+    sublayers, `scale_residual` without networks, and norms if the placement has none.
     """
     entries, placement = layout.get("layout", ()), {**placement}
     if not any(isinstance(entry, list) for entry in entries):
@@ -267,7 +268,7 @@ def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict
 
 
 def _normless(entry: Any) -> Any:
-    """An entry of a layout without what it says of its norm."""
+    """Returns an entry of a layout without its norm."""
     if not isinstance(entry, dict):
         return entry
     ((word, said),) = entry.items()
@@ -275,8 +276,8 @@ def _normless(entry: Any) -> Any:
 
 
 def _bared(config: dict) -> dict:
-    """The config with what no layer takes as nobody would have said it, where that mends nothing
-    else: what components say of each other stays said.
+    """Returns the config with the defaults of options and components that no layer uses, provided
+    that this changes no other fault.
     """
     plans = stacks(config)
     usual = plain("_".join(plan.name for plan in plans))
@@ -294,7 +295,7 @@ def _bared(config: dict) -> dict:
 
 
 def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:
-    """The attention; where nothing turns, its norms do not stand behind a rotation."""
+    """Returns the attention; without a rotation, its norms are not applied after the rotation."""
     norms = attn.get("qk_norm")
     turned = "rotate" in KINDS["position"][position].enters
     if turned or not isinstance(norms, dict) or not norms.get("after"):
@@ -303,8 +304,8 @@ def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:
 
 
 def _lost(activation: str, chosen: dict[str, Any]) -> bool:
-    """Whether the numbers of a tiny model would be lost in an activation that is 0, or a power,
-    near 0. Behind a norm that makes them as large as 1 they are not.
+    """Whether an activation that is 0, or a power, near 0 would erase the small activations of a
+    tiny model. After a norm that scales them to about 1 it does not.
     """
     norm = chosen["norm"]["name"]
     if activation in ("relu2", "star_relu"):
@@ -315,7 +316,7 @@ def _lost(activation: str, chosen: dict[str, Any]) -> bool:
 
 
 def with_cross(layout: list) -> list:
-    """A layout that looks at the other stack behind its first attention, or beside it."""
+    """Returns a layout with cross attention after each attention, or in parallel with it."""
     crossed = []
     for entry in layout:
         crossed.append(["attn", "cross", *entry[1:]] if isinstance(entry, list) else entry)
@@ -324,13 +325,13 @@ def with_cross(layout: list) -> list:
 
 
 def drawn(draw: random.Random) -> Row:
-    """A row at random, which may be refused."""
+    """Returns a random row, which may be refused."""
     return tuple((factor, draw.randrange(len(levels))) for factor, levels in factors().items())
 
 
 def wrong(row: Row) -> list[Fault]:
-    """Why a row is refused; one whose layout leaves networks out, also why it would be with them:
-    else two components would be called held that never met.
+    """Returns why a row is refused. A row whose layout has no networks is also refused if it would
+    be with networks; otherwise a network would count as composed with components it never meets.
     """
     found = faults(composed(row))
     if found or list(LAYOUTS.values())[dict(row)["layout"]].get("layout") != ["attn"]:
