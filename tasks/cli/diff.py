@@ -19,8 +19,8 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from tasks.run.faults import refusal, refuse
-from xformer_kit.registry import ConfigError
+from tasks.run.faults import refuse
+from xformer_kit.registry import ConfigError, config_error
 
 DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
@@ -39,7 +39,7 @@ def run(args: Any) -> int:
     from xformer_kit.inspect.diff import diff
 
     if not 1 <= len(args.what) <= 2:
-        raise refusal(
+        raise config_error(
             "diff",
             "takes one side or two",
             got=len(args.what),

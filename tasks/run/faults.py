@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from xformer_kit.registry import ConfigError, Fault
-from xformer_kit.registry import config_error as refusal  # noqa: F401 (used by tasks.cli.diff)
 
 
 def refuse(faults: Iterable[Fault]) -> None:

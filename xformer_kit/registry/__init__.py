@@ -1,6 +1,7 @@
 """The registry of components, the options of each, and the faults of a config."""
 
 from xformer_kit.registry.context import Context
+from xformer_kit.registry.entries import Broken, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, Unused, config_error, shown
 from xformer_kit.registry.many import complete_many, faults_of_many
 from xformer_kit.registry.messages import (
@@ -21,7 +22,7 @@ from xformer_kit.registry.messages import (
 )
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
-from xformer_kit.registry.registry import Broken, Option, Registry, registered
+from xformer_kit.registry.registry import Registry, registered
 from xformer_kit.registry.signature import OptionGroup
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 

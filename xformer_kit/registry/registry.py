@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
+from xformer_kit.registry.entries import Broken, InnerNode, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, shown
-from xformer_kit.registry.inner_node import InnerNode
 from xformer_kit.registry.messages import Options, choices
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
@@ -53,35 +53,6 @@ def _count_change() -> None:
 
 def _letters(name: str) -> str:
     return name.lower().replace("-", "_")
-
-
-class Broken(NamedTuple):
-    """A component that breaks a law, with the reason."""
-
-    reason: str
-    kind: str
-    name: str
-    option: str = ""  # option of the enclosing component that holds it, such as "router"
-
-    def __str__(self) -> str:
-        reason = self.reason.rstrip(".")
-        return f"{self.kind} '{self.name}': {reason}" if self.option else reason
-
-
-class Option(NamedTuple):
-    """One option of a component."""
-
-    type: Any
-    default: Any  # REQUIRED if there is none
-    said: str | Callable[[], str] = ""
-    fits: frozenset[type] = frozenset()  # types whose values are all valid
-
-    @property
-    def meaning(self) -> str:
-        """Its unit or meaning. Read from the component's source on first use: that takes
-        milliseconds per component.
-        """
-        return self.said() if callable(self.said) else self.said
 
 
 class Registry(Node):

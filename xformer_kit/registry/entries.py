@@ -1,0 +1,46 @@
+"""What a registry holds and returns: options, nodes of inner components, and broken laws."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Broken(NamedTuple):
+    """A component that breaks a law, with the reason."""
+
+    reason: str
+    kind: str
+    name: str
+    option: str = ""  # option of the enclosing component that holds it, such as "router"
+
+    def __str__(self) -> str:
+        reason = self.reason.rstrip(".")
+        return f"{self.kind} '{self.name}': {reason}" if self.option else reason
+
+
+class Option(NamedTuple):
+    """One option of a component."""
+
+    type: Any
+    default: Any  # REQUIRED if there is none
+    said: str | Callable[[], str] = ""
+    fits: frozenset[type] = frozenset()  # types whose values are all valid
+
+    @property
+    def meaning(self) -> str:
+        """Its unit or meaning. Read from the component's source on first use: that takes
+        milliseconds per component.
+        """
+        return self.said() if callable(self.said) else self.said
+
+
+class InnerNode(dict[str, Any]):
+    """A complete node, with its registry and its class."""
+
+    def __init__(self, registry: Any, node: Any):
+        super().__init__(registry.with_inner(node))
+        self.registry = registry
+        self.component = registry[self["name"]]
+
+    def create(self, **given: Any) -> Any:
+        """Builds the component."""
+        return self.registry.create(self, **given)
