@@ -1,5 +1,5 @@
-"""Cross-entropy from hidden states: peak memory and time of ours beside plain logits, forward and
-backward.
+"""Cross-entropy from hidden states: peak memory and time of ours compared with plain logits,
+forward and backward.
 
     python -m benchmarks.cross_entropy [--threads 2] [--pairs 7] [--save]
 

@@ -1,4 +1,4 @@
-"""How fast does a model speak beside other libraries, on CPU, greedily and with its cache?
+"""Speed of greedy decoding with a cache compared with other libraries, on CPU.
 
     python -m benchmarks.decoding_speed [--batches 1 8] [--tokens 256] [--rounds 5] [--threads 2]
     [--save]
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work"
+        "--clock", choices=CLOCKS, default="wall", help="cpu: steady while other processes run"
     )
     parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")
     parser.add_argument(

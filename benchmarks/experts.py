@@ -1,4 +1,4 @@
-"""How fast is a mixture of experts beside that of transformers, on CPU, in fp32, forward and
+"""Speed of a mixture of experts compared with that of transformers, on CPU, in fp32, forward and
 backward?
 
     python -m benchmarks.experts [--shapes A B C] [--rounds 15] [--threads 2] [--save]
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work"
+        "--clock", choices=CLOCKS, default="wall", help="cpu: steady while other processes run"
     )
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/experts.json")
     options = parser.parse_args()

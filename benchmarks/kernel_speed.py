@@ -1,5 +1,5 @@
-"""The kernel `sdpa` beside a direct call of torch's function, forward and backward: time by mask,
-with dropout, and memory.
+"""The kernel `sdpa` compared with a direct call of torch's function, forward and backward: time by
+mask, with dropout, and memory.
 
     python -m benchmarks.kernel_speed [--threads 1] [--rounds 9] [--no-memory] [--save]
 

@@ -1,4 +1,4 @@
-"""How two things are timed beside each other on a machine that does other work too, and how results
+"""How two things are timed in turns on a machine that does other work too, and how results
 are kept.
 
 Rounds: one run of each contestant in turn, so that a slow minute hits all of them alike; what is

@@ -216,7 +216,7 @@ def _litgpt(shape: Shape, family: str, **options) -> Peer:
 
 
 class TorchEncoder(nn.Module):
-    """torch.nn.TransformerEncoder behind embeddings: norm first, causal, no biases."""
+    """torch.nn.TransformerEncoder after embeddings: norm first, causal, no biases."""
 
     def __init__(self, shape: Shape):
         super().__init__()

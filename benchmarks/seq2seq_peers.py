@@ -2,7 +2,7 @@
 `generate(source, count)` to answer.
 
 Every peer has the sizes of a Shape in each stack, no dropout, one vocabulary for source and target,
-and a head tied to the embedding. BART's family has learned positions, LayerNorm behind each
+and a head tied to the embedding. BART's family has learned positions, LayerNorm after each
 sublayer and an mlp with gelu; T5's relative biases, RMSNorm in front and an mlp with relu.
 """
 
@@ -155,7 +155,7 @@ def _transformers(model: nn.Module) -> Peer:
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer behind embeddings: post-norm, causal target."""
+    """torch.nn.Transformer after embeddings: post-norm, causal target."""
 
     def __init__(self, shape: Shape):
         super().__init__()

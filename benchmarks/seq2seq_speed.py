@@ -1,4 +1,5 @@
-"""How fast does an encoder-decoder learn and answer beside other libraries, on CPU, eager, in fp32?
+"""Speed of training and decoding of an encoder-decoder compared with other libraries, on CPU,
+eager, in fp32.
 
     python -m benchmarks.seq2seq_speed [--what train greedy beam] [--rounds 5] [--threads 2]
     [--save]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.startup [--rounds 7] [--clock cpu] [--save]
 
-`python train.py --help` and a config error are processes beside `import torch` in a process of its
+`python train.py --help` and a config error are compared with `import torch` in a process of its
 own, in interleaved
 rounds: what counts is the median of the differences within a round. A default model is built in a
 fresh process, after its imports.
@@ -84,7 +84,10 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument(
-        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: steady beside other work"
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: steady while other processes run",
     )
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/startup.json")
     options = parser.parse_args()

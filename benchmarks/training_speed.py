@@ -1,4 +1,4 @@
-"""How fast is a training step beside other libraries, on CPU, eager, in fp32?
+"""Speed of a training step compared with other libraries, on CPU, eager, in fp32.
 
     python -m benchmarks.training_speed [--shapes A B] [--rounds 9] [--threads 2] [--save]
 
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work"
+        "--clock", choices=CLOCKS, default="wall", help="cpu: steady while other processes run"
     )
     parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")
     parser.add_argument(

@@ -186,7 +186,7 @@ def train(config: Config, data: TrainingData, weights: Path) -> None:
 
 
 def trained(config: Config, data: TrainingData, weights: Path) -> tuple[nn.Module, Figures]:
-    """Marian behind the training of a run, and what that took."""
+    """Marian after the training of a run, and the time that it took."""
     there = torch.load(weights, weights_only=True) if weights.exists() else {"step": 0}
     if there["step"] != data.total_steps:
         train(config, data, weights)

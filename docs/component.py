@@ -41,7 +41,7 @@ def component_page(
     ]
     return markup.page(
         name, *blocks, listed=False
-    )  # a list of all components beside every page takes minutes to build
+    )  # a list of all components on every page takes minutes to build
 
 
 def finder(kind: str) -> Find:
@@ -69,17 +69,17 @@ def _figure(picture: tuple[str, str] | None) -> str:
 
 
 def _above(kind: str, name: str) -> str:
-    """The way to the page, and the components beside this one."""
+    """Links to the enclosing pages, and to the components before and after this one."""
     others = sorted(KINDS[kind])
     at = others.index(name)
-    beside = (
+    neighbours = (
         [others[at - 1], others[(at + 1) % len(others)]]
         if len(others) > 2
         else [o for o in others if o != name]
     )
-    links = " | ".join(markup.link(other, f"{other}.html") for other in beside)
+    links = " | ".join(markup.link(other, f"{other}.html") for other in neighbours)
     up = f"{markup.link('Components', '../index.html')} / {markup.link(kind, 'index.html')}"
-    return f"{up} &ensp; beside it: {links}" if links else up
+    return f"{up} &ensp; next to it: {links}" if links else up
 
 
 def _way(kind: str, name: str) -> str:

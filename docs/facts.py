@@ -1,4 +1,4 @@
-"""What is known of a component beside its signature: which kernels compute it, and which laws it
+"""Facts about a component next to its signature: the kernels that compute it, and the laws that it
 breaks, with which options.
 """
 

@@ -19,7 +19,7 @@ if any(
 QUESTIONS = {
     "data": "What is read? Corpora, pairs, and probes that are generated.",
     "tokenizer": "What is a token?",
-    "logger": "Where do figures go beside the csv files that every run writes?",
+    "logger": "Where are metrics logged next to the csv files that every run writes?",
     "ffn.expert": "What is an expert of a mixture? A feed-forward network of its own.",
 }
 

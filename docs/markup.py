@@ -34,7 +34,7 @@ def link(words: str, to: str) -> str:
 
 
 def page(title: str, *blocks: str, listed: bool = True) -> str:
-    """A page of Markdown; empty blocks are left out. listed: whether it stands in the list beside
+    """A page of Markdown; empty blocks are left out. listed: whether it is in the list next to
     all pages.
     """
     head = "" if listed else "---\norphan: true\n---\n\n"

@@ -75,7 +75,7 @@ HOOKS = {"rotate": _rotate, "bias": _bias, "embed": _embed}
 
 
 def placement(figure: Any, name: str) -> str:
-    """The size of the stream behind each block of a model that has just started."""
+    """The size of the residual stream after each block of an initialised model."""
     model, sizes = _model(placement=name), list[float]()
     for block in model.decoder.blocks:
         block.register_forward_hook(
@@ -88,7 +88,7 @@ def placement(figure: Any, name: str) -> str:
     axes.plot(range(1, len(sizes) + 1), sizes, "o-", color=INK, markersize=3)
     axes.set(xlabel="block", ylabel="rms of what it gives", ylim=(0, 1.1 * max(sizes)))
     return (
-        f"The stream behind each of {LAYERS} blocks as they start, before the final norm:"
+        f"The stream after each of {LAYERS} blocks as they start, before the final norm:"
         f" dim={DIM}, init=xavier"
     )
 

@@ -122,9 +122,9 @@ def _fenced(text: str, language: str = "text") -> str:
 def laws() -> str:
     """Every law, what it says, and which fall with it."""
     blocks = [
-        "What every component keeps, alone and beside every other; or its page says which law its"
-        " mathematics breaks and why, and a composition that needs that law is refused. `xformer"
-        " check my_components.py` runs them on components of your own."
+        "Properties that every component keeps, by itself and with every other; or its page states"
+        " which law its mathematics breaks and why, and a composition that needs that law is refused."
+        " `xformer check my_components.py` runs them on components of your own."
     ]
     for name, law in LAWS.items():
         blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _nowhere))]
@@ -144,7 +144,7 @@ def findings() -> str:
     head = ("study", "expected", "outcome", "paper", "runs")
     return markup.page(
         "Findings",
-        "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its"
+        "Published claims as studies that two CPU cores can run, each with a `gpu` size of its"
         " own, and what wants a GPU; `python train.py study=findings/qk_norm` runs one and writes"
         " its report, which says whether the claim held. The outcome is that on two CPU cores;"
         " benchmarks/results/findings.json has the sentences and the versions.",

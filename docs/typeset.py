@@ -115,6 +115,6 @@ def _set(token: re.Match[str], find: Find) -> str:
 
 
 def _letter(word: str) -> str:
-    """A letter of a formula, by its name or itself, perhaps with a tilde or a prime behind it."""
+    """A letter of a formula, by its name or itself, perhaps with a tilde or a prime after it."""
     name, mark = (word[:-1], word[-1]) if word[-1] in "'~" else (word, "")
     return {"sum": "Σ"}.get(name, GREEK.get(name, name)) + {"~": "\u0303", "'": "′"}.get(mark, "")

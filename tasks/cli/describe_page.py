@@ -50,11 +50,11 @@ def _tree(found: Description, width: int) -> Table:
     for column in page.columns:
         column.no_wrap, column.overflow = True, "ellipsis"
     page.columns[1].style = "dim"
-    for name, beside, node, depth in lines:
+    for name, continuation, node, depth in lines:
         style = "bold" if depth < 2 else "" if depth < 4 else "dim"
         what = wrap(_what(node), room)
         page.add_row(
-            Text("\n".join([name, *[beside] * (len(what) - 1)]), style),
+            Text("\n".join([name, *[continuation] * (len(what) - 1)]), style),
             "\n".join(what),
             Text(_count(node.parameters * node.times), style),
             Text("" if node.flops is None else _count(node.flops * node.times), style),

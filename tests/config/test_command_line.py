@@ -7,6 +7,7 @@ import sys
 import pytest
 from refusing import refused
 
+from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import GROUPS, config_hash, config_yaml, preflight, read_config
 
@@ -30,13 +31,7 @@ class Mine(MultiHead):
 @pytest.fixture
 def mine(tmp_path):
     yield tmp_path / "my_components.py"
-    for registry in GROUPS.values():
-        for name in [
-            n
-            for n, component in registry.items()
-            if component.__module__.startswith("xformer_kit_components_")
-        ]:
-            registry.forget(registry[name].__module__)
+    forget_user_components()
 
 
 def test_components_of_a_package_that_is_installed_meanwhile_are_found(tmp_path, monkeypatch):
@@ -228,13 +223,14 @@ def test_one_file_of_components_may_stand_without_brackets(mine):
     assert preflight([f"components={mine}", "attn=mine"]).components == (str(mine),)
 
 
-def test_resume_takes_nothing_beside_it():
+def test_resume_takes_no_other_argument():
     assert preflight(["resume=outputs/x"]).resume == "outputs/x"
     with pytest.raises(ConfigError) as error:
         preflight(["resume=outputs/x", "attn.heads=2"])
     assert (
         str(error.value)
-        == "resume: goes on with the saved config and takes nothing beside it; got attn.heads=2."
+        == "resume: continues a run with its saved config and takes no other argument; got"
+        " attn.heads=2."
     )
 
 

@@ -82,15 +82,15 @@ def test_an_epoch_shows_each_example_at_most_once_within_the_budget(
 def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
     batches = LengthBatches(some_lengths(), 512, seed)
     batches.check_divisible(accumulate, world)
-    components = [
+    parts = [
         batches.micro_batch(step, m, accumulate, r, world)
         for m in range(accumulate)
         for r in range(world)
     ]
-    assert [i for component in components for i in component] == LengthBatches(
-        some_lengths(), 512, seed
-    )[step].tolist()
-    assert len({len(component) for component in components}) == 1
+    assert [i for part in parts for i in part] == LengthBatches(some_lengths(), 512, seed)[
+        step
+    ].tolist()
+    assert len({len(part) for part in parts}) == 1
 
 
 def test_steps_can_be_computed_in_any_order():

@@ -107,9 +107,9 @@ def test_targets_are_english_names_and_splits_share_no_names(names):
         and known["日本"] == "Japan"
     )
     assert len(train) > 60_000 and all(
-        0.04 < len(component) / len(train) < 0.07 for component in (valid, test)
+        0.04 < len(part) / len(train) < 0.07 for part in (valid, test)
     )
-    sources = [{name for name, _ in component} for component in (train, valid, test)]
+    sources = [{name for name, _ in part} for part in (train, valid, test)]
     assert (
         not sources[0] & sources[1] and not sources[0] & sources[2] and not sources[1] & sources[2]
     )

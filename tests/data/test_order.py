@@ -53,15 +53,13 @@ def test_every_example_is_at_every_position_equally_often(n):
 )
 def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
     batches = GlobalBatches(100, 24, seed)
-    components = [
+    parts = [
         batches.micro_batch(step, m, accumulate, r, world)
         for m in range(accumulate)
         for r in range(world)
     ]
-    assert [i for component in components for i in component] == GlobalBatches(100, 24, seed)[
-        step
-    ].tolist()
-    assert {len(component) for component in components} == {24 // accumulate // world}
+    assert [i for part in parts for i in part] == GlobalBatches(100, 24, seed)[step].tolist()
+    assert {len(part) for part in parts} == {24 // accumulate // world}
 
 
 def test_an_epoch_shows_each_example_once_and_drops_the_rest():

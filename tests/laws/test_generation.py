@@ -45,8 +45,8 @@ ARGUMENTS = [
         {"attn": "broken"},
     ),
     ("greedy", ATTENTIONS, ForgetfulAttention, "not the likeliest", {"attn": "broken"}),
-    ("select and rewind", ATTENTIONS, UnselectedAttention, "behind `select`", {"attn": "broken"}),
-    ("select and rewind", ATTENTIONS, UnrewoundAttention, "behind `rewind`", {"attn": "broken"}),
+    ("select and rewind", ATTENTIONS, UnselectedAttention, "after `select`", {"attn": "broken"}),
+    ("select and rewind", ATTENTIONS, UnrewoundAttention, "after `rewind`", {"attn": "broken"}),
     (
         "cache with a prefix",
         ATTENTIONS,
@@ -54,7 +54,7 @@ ARGUMENTS = [
         "and a prefix",
         {"attn": "broken", "mask": "prefix"},
     ),
-    ("select and rewind", ATTENTIONS, UnselectedAttention, "behind `select`", CROSS),
+    ("select and rewind", ATTENTIONS, UnselectedAttention, "after `select`", CROSS),
 ]
 
 

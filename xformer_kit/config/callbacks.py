@@ -30,7 +30,7 @@ class Observer:
 class Norms(Observer):
     """Sizes of activations and gradients, layer by layer, in norms.csv and the logger.
 
-    Of activations the root mean square of the residual stream behind each layer, over the real
+    Of activations the root mean square of the residual stream after each layer, over the real
     tokens that the first process reads in training; of gradients the norm over the parameters of
     each layer, before clipping. `xformer plot norms RUN` draws them.
     """

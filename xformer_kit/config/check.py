@@ -8,7 +8,7 @@ from typing import Any
 
 from xformer_kit.config import sharing, stacks
 from xformer_kit.config.callbacks import CALLBACKS
-from xformer_kit.config.data import beside, unused
+from xformer_kit.config.data import faults_with_settings, unused
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
 from xformer_kit.config.trainable import further, suits, vocabulary
@@ -152,9 +152,9 @@ def _shallow(config: Node, data: bool) -> Faults:
         if group in config and group not in ("data", "tokenizer"):
             yield from registry.faults(config[group], group, context, elsewhere=elsewhere)
     if "tokenizer" in config:
-        yield from beside("tokenizer", TOKENIZERS, config["tokenizer"], context)
+        yield from faults_with_settings("tokenizer", TOKENIZERS, config["tokenizer"], context)
     if data:
-        yield from beside("data", CORPORA, config.get("data"), context)
+        yield from faults_with_settings("data", CORPORA, config.get("data"), context)
     yield from _settings("model", model, "model", context, also=STACKS, elsewhere=elsewhere)
     for key in ("ema", "checkpoints"):
         yield from _settings(key, config.get(key, {}), key, context)
@@ -231,7 +231,7 @@ def _settings(
         return
     kept = {key: value for key, value in node.items() if key not in also}
     yield from SETTINGS.faults(
-        {"name": name} | kept, path, context, beside=also, elsewhere=elsewhere
+        {"name": name} | kept, path, context, other_keys=also, elsewhere=elsewhere
     )
 
 

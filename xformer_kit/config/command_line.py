@@ -119,7 +119,7 @@ def _resume_faults(resume: object, overrides: list[Override]) -> Faults:
     if others:
         yield Fault(
             "resume",
-            "goes on with the saved config and takes nothing beside it",
+            "continues a run with its saved config and takes no other argument",
             got=", ".join(others),
         )
     if not isinstance(resume, str) or not resume:

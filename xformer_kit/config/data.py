@@ -11,7 +11,7 @@ from xformer_kit.plan import as_node, max_len
 from xformer_kit.registry import Context, Fault, Faults, Node, Registry
 
 
-def beside(name: str, registry: Registry, node: Any, context: Context) -> Faults:
+def faults_with_settings(name: str, registry: Registry, node: Any, context: Context) -> Faults:
     """Faults of the node of a tokenizer or a corpus, which has settings next to the component's
     options.
     """
@@ -22,7 +22,7 @@ def beside(name: str, registry: Registry, node: Any, context: Context) -> Faults
     settings = {key: value for key, value in node.items() if key in common}
     yield from SETTINGS.faults({"name": name} | settings, name, context)
     own = {key: value for key, value in node.items() if key not in common}
-    yield from registry.faults(own, name, context, beside=common)
+    yield from registry.faults(own, name, context, other_keys=common)
 
 
 def form_of(data: Node) -> str:
@@ -37,7 +37,7 @@ def labelling(data: Node) -> Any:
     if (
         data.get("name") not in CORPORA
         or form_of(data) != "labelled"
-        or any(beside("data", CORPORA, data, Context()))
+        or any(faults_with_settings("data", CORPORA, data, Context()))
     ):
         return None
     options = CORPORA.options(data["name"])

@@ -54,7 +54,7 @@ def conf_dir() -> str:
         if (place / f"{PRIMARY}.yaml").is_file():
             return str(place)
     raise config_error(
-        "conf", f"no train.yaml is in or beside {package}", fix="Install xformer_kit anew."
+        "conf", f"no train.yaml is in or next to {package}", fix="Install xformer_kit anew."
     )
 
 

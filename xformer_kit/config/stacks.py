@@ -197,9 +197,9 @@ def _sublayer(
         for difference in below:
             base = _over(other, base, difference.get(other), context)
         if last.get(other) is not None:
-            beside = (*WITH_SUBLAYER[kind], MULTIPLIER) if other == kind and own else ()
+            other_keys = (*WITH_SUBLAYER[kind], MULTIPLIER) if other == kind and own else ()
             where = path if other == kind else f"{path}.{other}"
-            yield from _difference(other, base, last[other], where, context, beside)
+            yield from _difference(other, base, last[other], where, context, other_keys)
 
 
 def _apart(difference: Any, kind: str) -> dict[str, Any]:
@@ -248,10 +248,10 @@ def _over(kind: str, base: Mapping | None, difference: Any, context: Context) ->
 
 
 def _difference(
-    kind: str, base: Mapping | None, difference: Any, path: str, context, beside=()
+    kind: str, base: Mapping | None, difference: Any, path: str, context, other_keys=()
 ) -> Faults:
-    """Faults of one difference laid over what it differs from; `beside`: what may stand in it
-    too.
+    """Faults of one difference laid over what it differs from; `other_keys`: further keys that are
+    valid in it too.
     """
     if base is None:
         return
@@ -265,11 +265,11 @@ def _difference(
             return
         difference = {**difference, "name": name}
     merged = merge(kind, base, difference)
-    found = list(KINDS[kind].faults(merged, path, context, beside))
+    found = list(KINDS[kind].faults(merged, path, context, other_keys))
     # Those of the base are reported at its own path; what they are about means nothing here.
     of_base = set(KINDS[kind].faults(base, path, context)) if found else set()
     if of_base:
         inside = (fault.path.removeprefix(f"{path}.") for fault in of_base)
         wrong = {re.split(r"[.[]", key)[0] for key in inside} - difference.keys()
-        found = list(KINDS[kind].faults(merged, path, context, beside, wrong=wrong))
+        found = list(KINDS[kind].faults(merged, path, context, other_keys, wrong=wrong))
     yield from (fault for fault in found if fault not in of_base)

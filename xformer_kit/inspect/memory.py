@@ -3,7 +3,7 @@
 A training step is run on fake tensors: every operation is dispatched as on a CPU, with its saved
 tensors and its temporaries, and none of them is allocated. What is held at each moment is counted
 as storages come and go: what torch's allocator holds, to the byte of what its profiler measures.
-What an operation takes for itself past that allocator is not seen, nor what a process holds beside
+What an operation takes for itself past that allocator is not seen, nor what a process holds next to
 its tensors: libraries, and on CPU the gaps in the heap of the C library, which measured a tenth to
 two fifths more.
 """
@@ -52,7 +52,7 @@ class TrainingMemory(NamedTuple):
 
 
 class CacheMemory(NamedTuple):
-    """Bytes of the cache of one sequence; beside a source as long as the sequence, whose keys and
+    """Bytes of the cache of one sequence; with a source as long as the sequence, whose keys and
     values it holds too.
     """
 
@@ -191,7 +191,7 @@ def micro_batch(config: Node) -> tuple[int, int]:
 
 
 def cache_memory(model: nn.Module, length: int) -> CacheMemory:
-    """The cache of one sequence of `length` tokens, beside a source of as many, in the dtype of the
+    """The cache of one sequence of `length` tokens, with a source of as many, in the dtype of the
     weights; the model may be on meta.
     """
     two = getattr(model, "two_stacks", False)

@@ -93,7 +93,7 @@ def sheet(rows: Sequence[Row], scale: Scale) -> Picture:
 
 
 def _tall(panel: Panel) -> float:
-    """Height of a panel beside its width. Cells are squares, but in one that would be a mere
+    """Height of a panel relative to its width. Cells are squares, but in one that would be a mere
     strip.
     """
     queries, keys = panel.values.shape

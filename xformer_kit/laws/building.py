@@ -162,9 +162,7 @@ def tying(case: Composition) -> None:
                 f"{what} source and target are embedded by {'one' if one else 'two'} matrices"
             )
     if tied and "head.weight" in model.state_dict():
-        raise case.broken(
-            "a tied head is saved twice: state_dict has head.weight beside embed.weight"
-        )
+        raise case.broken("a tied head is saved twice: state_dict has head.weight and embed.weight")
     with torch.no_grad():
         again, logits = (case.predicted(one.eval(), case.ids) for one in (fresh, model))
         case.same(again, logits, "a loaded model differs from the saved one", 0)

@@ -126,7 +126,7 @@ def edited(case: Composition) -> None:
     case.same(
         case.logits(model, case.ids[rows, 5:], source, cache=past),
         whole[rows][:, 5:],
-        "behind `select`, logits differ",
+        "after `select`, logits differ",
     )
     try:
         past.rewind(6)
@@ -135,7 +135,7 @@ def edited(case: Composition) -> None:
     case.same(
         case.logits(model, case.ids[rows, 7:], source, cache=past),
         whole[rows][:, 7:],
-        "behind `rewind`, logits differ",
+        "after `rewind`, logits differ",
     )
 
 

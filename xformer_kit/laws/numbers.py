@@ -111,7 +111,7 @@ def others(case: Composition) -> list[str]:
     """Returns the other kernels that can compute the composition."""
     names = [name for name in KERNELS if name not in ("auto", "reference")]
     able = (name for name in names if not faults({**case.config, "kernel": sized("kernel", name)}))
-    return case.shared("kernels beside reference", lambda: [*able])
+    return case.shared("kernels other than reference", lambda: [*able])
 
 
 def unlearned(case: Composition) -> list[str]:
@@ -292,7 +292,7 @@ def _zero(
         if strict and not finite:
             raise case.broken(f"the gradient of {name} is not finite ({what})")
         if not (finite and size > 1e-13 * largest) and name not in null:
-            found[name] = f"{size:.1e} beside {largest:.1e}"
+            found[name] = f"{size:.1e} next to {largest:.1e}"
     return found
 
 

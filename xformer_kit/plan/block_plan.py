@@ -5,23 +5,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xformer_kit.kernel import cannot_train, choose
-from xformer_kit.plan.differences import Node
+from xformer_kit.plan.differences import Node, SublayerNodes
 from xformer_kit.registry import Context
 
 
-@dataclass(frozen=True)
-class SublayerPlan:
-    """One sublayer: its name in the block, its component, and the components around it."""
+@dataclass(frozen=True, kw_only=True)
+class SublayerPlan(SublayerNodes):
+    """One sublayer: its name in the block, its component, the components around it, and their
+    traits.
+    """
 
-    name: str  # attn, cross, ffn, ffn_2, ...
-    kind: str  # attn or ffn
-    component: Node
-    mask: Node
-    position: Node
-    kernel: Node
-    norm: Node  # of its placement, and of the norms inside it
-    cross: bool
-    multiplier: float  # of what it adds to the residual stream
     context: Context  # traits of its components, and what it is composed with
 
     @cached_property

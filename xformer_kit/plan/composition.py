@@ -147,7 +147,8 @@ def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int
     )
     groups = tuple(
         tuple(
-            SublayerPlan(*sub, replace(_in(context, sub, block), parallel=kinds)) for sub in group
+            SublayerPlan(**vars(sub), context=replace(_in(context, sub, block), parallel=kinds))
+            for sub in group
         )
         for group in layout
         for kinds in [tuple(sub.kind for sub in group)]

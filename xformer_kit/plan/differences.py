@@ -7,7 +7,8 @@ changes options of the shared one. Plain data, nothing is built.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.ffn import FFNS
@@ -38,7 +39,8 @@ OUTPUT_LAWS = ("causality", "cache")
 CROSS_DEFAULTS = {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}
 
 
-class SublayerNodes(NamedTuple):
+@dataclass(frozen=True)
+class SublayerNodes:
     """A sublayer's name in the block, its kind, and the complete nodes of its components."""
 
     name: str  # attn, cross, ffn, ffn_2, ...

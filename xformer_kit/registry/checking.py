@@ -21,13 +21,13 @@ def node_faults(
     node: Any,
     path: str,
     context: Context,
-    beside: Iterable[str] = (),
+    other_keys: Iterable[str] = (),
     elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
     wrong: Iterable[str] = (),
 ) -> Faults:
     """Every fault of a component's node and of components inside it.
 
-    beside: keys that stand in the same node without being options of the component. elsewhere()
+    other_keys: keys of the node that are valid and no options of the component. elsewhere()
     gives keys of other nodes -> how one writes them; they are proposed for an unknown option that
     no component of the kind has. wrong: options that are known to be at fault, whose values mean
     nothing.
@@ -48,7 +48,7 @@ def node_faults(
         if key != "name" and key not in options:
             there = dict(elsewhere()) if elsewhere else _of_outer(context, path)
             there |= _of_others(registry, name, path) | _inside(registry, name, path, key)
-            yield unknown_option(path, registry.kind, name, key, [*options, *beside], there)
+            yield unknown_option(path, registry.kind, name, key, [*options, *other_keys], there)
             wrong |= {key, *get_close_matches(key, options, n=1)}  # it may have been meant
     chosen = registry.defaults(name) | dict(node)
     yield from _value_faults(registry, node, chosen, path, context, wrong)

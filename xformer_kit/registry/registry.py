@@ -309,14 +309,14 @@ class Registry(Node):
         node: Any,
         path: str,
         context: Context,
-        beside: Iterable[str] = (),
+        other_keys: Iterable[str] = (),
         elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
         wrong: Iterable[str] = (),
     ) -> Faults:
         """Yields every fault of a component's node and of components nested in it, see
         `node_faults`.
         """
-        return node_faults(self, node, path, context, beside, elsewhere, wrong)
+        return node_faults(self, node, path, context, other_keys, elsewhere, wrong)
 
     def chosen(self, name: str, path: str = "") -> str:
         """Returns the override that chooses a component, such as mask=causal; at a config path

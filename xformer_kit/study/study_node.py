@@ -77,7 +77,7 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
 def _setting_faults(node: Node, context: Context) -> Iterator[Fault]:
     """Unknown keys, and values of the wrong type."""
     settings = {"name": "study"} | {k: v for k, v in node.items() if k not in ("design", "name")}
-    for fault in SETTINGS.faults(settings, "study", context, beside=("name", "design")):
+    for fault in SETTINGS.faults(settings, "study", context, other_keys=("name", "design")):
         key = fault.path.removeprefix("study.")
         example = f"Try {fault.path}='{EXAMPLES.get(key)}'."
         yield fault if fault.fix or key not in EXAMPLES else fault.with_fix(example)

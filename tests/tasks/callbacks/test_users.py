@@ -12,6 +12,7 @@ from tasks.callbacks import users
 from tasks.run import checkpoints
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
+from tests.user_components import forget_user_components
 from xformer_kit import compose
 from xformer_kit.config import read_config
 from xformer_kit.config.callbacks import CALLBACKS
@@ -91,13 +92,11 @@ def mine(tmp_path):
     file = tmp_path / "my_callbacks.py"
     file.write_text(MINE)
     yield str(file)
-    for component in list(CALLBACKS.values()):
-        if component.__module__.startswith("xformer_kit_components"):
-            CALLBACKS.forget(component.__module__)
+    forget_user_components([CALLBACKS])
     assert set(CALLBACKS) == {"norms", "pictures"}
 
 
-def test_a_callback_of_a_file_takes_component_in_a_run(config, mine, tmp_path):
+def test_a_callback_of_a_file_takes_part_in_a_run(config, mine, tmp_path):
     made = config(f"components=[{mine}]", "callbacks.mine.every=7")
     assert made["callbacks"] == {"mine": {"every": 7, "word": None}}
     assert start_run(made, tmp_path / "run", (mine,)) == 0

@@ -8,6 +8,7 @@ import pytest
 
 from tasks.cli.command import short, size
 from tests.tasks.command_lines import TINY, output
+from tests.user_components import forget_user_components
 from xformer_kit.config import GROUPS, INNER, MANY
 
 MINE = '''
@@ -31,13 +32,7 @@ def mine(tmp_path):
     path = tmp_path / "my_components.py"
     path.write_text(MINE)
     yield str(path)
-    for registry in GROUPS.values():
-        for module in {
-            component.__module__
-            for component in registry.values()
-            if component.__module__.startswith("xformer_kit_components")
-        }:
-            registry.forget(module)
+    forget_user_components()
 
 
 @pytest.fixture

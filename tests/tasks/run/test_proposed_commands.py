@@ -15,8 +15,9 @@ from tasks.run.exit_codes import Ended
 from tasks.run.job import Job
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
+from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, load
-from xformer_kit.config import GROUPS, preflight
+from xformer_kit.config import preflight
 
 OWN = '''
 from xformer_kit.ffn import FFNS, MLP
@@ -34,13 +35,7 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).write_text(OWN)
     yield (str(tmp_path / NAME),)
-    for registry in GROUPS.values():
-        for module in {
-            p.__module__
-            for p in registry.values()
-            if p.__module__.startswith("xformer_kit_components")
-        }:
-            registry.forget(module)
+    forget_user_components()
 
 
 @pytest.fixture

@@ -45,6 +45,12 @@ def said(capsys, *words):
     return capsys.readouterr().out
 
 
+def with_references(capsys, command, folder):
+    """The JSON of a command on the sources and the right answers of a run."""
+    files = ["--input", folder / "in.txt", "--reference", folder / "right.txt"]
+    return json.loads(said(capsys, command, folder / "run", *files, "--json"))
+
+
 def test_a_file_gets_a_line_for_every_line_also_with_beams(trained, capsys):
     said(
         capsys,
@@ -78,16 +84,7 @@ def test_a_file_gets_a_line_for_every_line_also_with_beams(trained, capsys):
 
 def test_figures_against_references_are_those_of_sacrebleu(trained, capsys):
     sacrebleu = pytest.importorskip("sacrebleu")
-    words = [
-        "evaluate",
-        trained / "run",
-        "--input",
-        trained / "in.txt",
-        "--reference",
-        trained / "right.txt",
-        "--json",
-    ]
-    figures = json.loads(said(capsys, *words))
+    figures = with_references(capsys, "evaluate", trained)
     answers = said(
         capsys, "generate", trained / "run", "--input", trained / "in.txt", "--checkpoint", "last"
     ).splitlines()
@@ -103,16 +100,7 @@ def test_a_score_is_the_likelihood_of_the_answer_and_its_end(trained, capsys):
     from xformer_kit import load
     from xformer_kit.model.tokens import Tokens
 
-    words = [
-        "score",
-        trained / "run",
-        "--input",
-        trained / "in.txt",
-        "--reference",
-        trained / "right.txt",
-        "--json",
-    ]
-    rows = json.loads(said(capsys, *words))
+    rows = with_references(capsys, "score", trained)
     model = load(trained / "run")
     encode, special = model.tokenizer.encode, model.tokenizer.special
     source = torch.tensor([[*map(int, encode("ai")), special("</s>")]])
