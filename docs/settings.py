@@ -123,8 +123,8 @@ def laws() -> str:
     """Every law, what it says, and which fall with it."""
     blocks = [
         "Properties that every component keeps, by itself and with every other; or its page states"
-        " which law its mathematics breaks and why, and a composition that needs that law is refused."
-        " `xformer check my_components.py` runs them on components of your own."
+        " which law its mathematics breaks and why, and a composition that needs that law is"
+        " refused. `xformer check my_components.py` runs them on components of your own."
     ]
     for name, law in LAWS.items():
         blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _nowhere))]
