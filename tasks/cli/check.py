@@ -1,5 +1,5 @@
 """Run the laws on the components of a file: causality, caches, padding, kernels, gradients, ...
-Exit 1: one broke.
+Exit code 1 if a component breaks a law, 2 if one cannot be registered.
 """
 
 from collections import Counter
@@ -20,12 +20,14 @@ MARKS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("s
 
 def run(args: Any) -> int:
     from xformer_kit.laws import check_file
+    from xformer_kit.laws.checking import REGISTERS
 
     import_files(args.components)
     names = "component", "law", "verdict", "sentence"
     results = [dict(zip(names, map(str, one), strict=True)) for one in check_file(args.file)]
-    broken = any(result["verdict"] == "broken" for result in results)
-    return output(args, results, _show, results, args.file) or int(broken)
+    broken = {result["law"] for result in results if result["verdict"] == "broken"}
+    code = 2 if REGISTERS in broken else int(bool(broken))
+    return output(args, results, _show, results, args.file) or code
 
 
 def _show(results: list[dict[str, str]], file: str) -> None:

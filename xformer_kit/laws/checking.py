@@ -58,6 +58,7 @@ COMPANIONS: tuple[Node, ...] = (
 )
 
 
+REGISTERS = "registers"  # the row of a component that cannot be registered
 COMPONENTS = KINDS | INNER | {"extra": EXTRAS}
 
 
@@ -76,7 +77,7 @@ def check_file(path: str) -> list[Result]:
     """
     refused: list[tuple[str, ConfigError]] = []
     import_components([path], GROUPS.values(), refused)
-    results = [Result(component, "registers", "broken", str(error)) for component, error in refused]
+    results = [Result(component, REGISTERS, "broken", str(error)) for component, error in refused]
     file, registries = Path(path).expanduser().resolve(), GROUPS | INNER | MANY
     components = [
         (group, name)

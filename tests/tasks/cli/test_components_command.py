@@ -146,6 +146,17 @@ def test_check_finds_the_law_that_a_component_breaks(capsys, mine, tmp_path, wid
     assert "causality" in out
 
 
+def test_check_of_a_component_that_cannot_be_registered_is_an_error_of_the_file(
+    capsys, tmp_path, wide
+):
+    """Exit code 2, as for any other bad input; a broken law has 1."""
+    file = tmp_path / "my_components.py"
+    file.write_text(MINE.replace("knob: int = 1", "knob=1"))
+    code, out, _ = output(capsys, "check", str(file))
+    assert code == 2
+    assert "option knob has no type" in out
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [
