@@ -38,6 +38,12 @@ def test_the_readme_has_at_most_150_lines():
     assert read("README.md").count("\n") <= 150
 
 
+def test_links_and_pictures_of_the_readme_are_files():
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", read("README.md"))
+    assert targets
+    assert [name for name in targets if "://" not in name and not (ROOT / name).exists()] == []
+
+
 def commands(program: str) -> list[str]:
     """The lines of code of all pages that start with a program, without comments; once each."""
     found = [
