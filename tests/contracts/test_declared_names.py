@@ -24,7 +24,7 @@ def words(cell: str) -> set[str]:
 def contract() -> dict[str, set[str]]:
     """Kind -> methods and modules that CONTRIBUTING's table of kinds names."""
     found = {kind: words(must) for kind, *_, must in rows("| kind | file |")}
-    found["extra"] |= {word for hook, *_ in rows("| hook | called |") for word in words(hook)}
+    found["extra"] |= {word for hook, *_ in rows("| hook | when |") for word in words(hook)}
     return found | {"any": set().union(*found.values())}
 
 

@@ -266,9 +266,9 @@ def test_an_unknown_name_is_an_error_that_names_the_group(hats):
         hats["fez"]
 
 
-def test_a_key_beside_the_options_is_offered(hats):
+def test_a_key_next_to_the_options_is_proposed(hats):
     [sentence] = messages(
-        hats.faults({"name": "bare", "bathc": 1}, "data", Context(), beside=["batch"])
+        hats.faults({"name": "bare", "bathc": 1}, "data", Context(), other_keys=["batch"])
     )
     assert (
         sentence
