@@ -33,13 +33,13 @@ lint: $(VENV)/ready  ## style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-notebooks: $(VENV)/ready  ## run the notebooks anew and keep their outputs (about 2 minutes on one core)
+notebooks: $(VENV)/ready  ## run the notebooks again and keep their outputs (about 2 minutes on one core)
 	@$(BIN)/python -m notebooks
 
 docs: $(VENV)/ready  ## the reference as a site that needs no network: site/index.html; a broken link or a lost line fails
 	@OMP_NUM_THREADS=1 $(BIN)/python -m docs
 
-bench: $(VENV)/ready  ## speed and memory beside peers; figures into benchmarks/results/
+bench: $(VENV)/ready  ## speed and memory compared with peers; figures into benchmarks/results/
 	@$(BIN)/pip install -q -c constraints.txt -e ".[bench]"
 	@$(BIN)/python -m benchmarks
 

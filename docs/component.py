@@ -85,7 +85,7 @@ def _above(kind: str, name: str) -> str:
 def _way(kind: str, name: str) -> str:
     """How a command line chooses the component."""
     also = ", ".join(code(word) for word in names_for(KINDS[kind], name))
-    return code(f"python train.py {KINDS[kind].chosen(name)}") + (
+    return code(f"python train.py {KINDS[kind].override_for(name)}") + (
         f" &ensp; also called {also}" if also else ""
     )
 

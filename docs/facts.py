@@ -90,7 +90,7 @@ def broken(registry: Registry, kind: str, name: str) -> list[Broken]:
     if not judged(kind):
         return []
     nodes = list(_nodes(registry, kind, name))
-    said = [(difference(node, nodes[0]), registry.broken(node)) for node in nodes]
+    said = [(difference(node, nodes[0]), registry.broken_laws(node)) for node in nodes]
     found: dict[tuple[str, str], list[str]] = {}
     for options, laws in said:
         for law, reason in laws.items():

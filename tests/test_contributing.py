@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xformer_kit import compose
-from xformer_kit.config import GROUPS, MANY, import_components
+from xformer_kit.config import GROUPS, MAPPING_GROUPS, import_components
 from xformer_kit.laws import check_file
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
@@ -18,7 +18,7 @@ SHOWN = re.findall(r"in (\d+) lines:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
 @pytest.fixture(autouse=True)
 def forgotten():
     yield
-    for registry in (*GROUPS.values(), *MANY.values()):
+    for registry in (*GROUPS.values(), *MAPPING_GROUPS.values()):
         for module in {component.__module__ for component in registry.values()}:
             if not module.startswith(("xformer_kit.", "tasks.")):
                 registry.forget(module)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks import Config, State
-from xformer_kit.registry import ConfigError, Fault, choices, config_error
+from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.registry.printable import printable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             of = f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
-            message = f"{of} is called '{value}'. {choices(value, action.choices)}"
+            message = f"{of} is called '{value}'. {suggestion(value, action.choices)}"
             raise argparse.ArgumentError(None, message)
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
@@ -138,7 +138,9 @@ def study_folder(study: str) -> Path:
         )
     known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
     way = f"There is none in {home}; begin one: python train.py study=NAME."
-    raise config_error(study, "no study is called so", fix=choices(study, known) if known else way)
+    raise config_error(
+        study, "no study is called so", fix=suggestion(study, known) if known else way
+    )
 
 
 def open_run(run: str, components: list[str]) -> tuple[Path, Config]:

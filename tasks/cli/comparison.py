@@ -16,7 +16,7 @@ from xformer_kit.config import read_config
 from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.config.identity import hashed_config
 from xformer_kit.config.saved import saved_components
-from xformer_kit.registry import ConfigError, config_error, nearest
+from xformer_kit.registry import ConfigError, config_error, did_you_mean
 from xformer_kit.registry.command_lines import resume, xformer
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
@@ -181,7 +181,7 @@ def _metrics(finished: Mapping[Path, Facts], wanted: str | None) -> tuple[list[s
                 "--metric",
                 f"{path} has no metric '{wanted}'",
                 fix=(
-                    f"{nearest(wanted, common)}All of these runs have:"
+                    f"{did_you_mean(wanted, common)}All of these runs have:"
                     f" {', '.join((*common, *JUDGED))}."
                 ),
             )

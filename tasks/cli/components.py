@@ -30,11 +30,11 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    from xformer_kit.config import GROUPS, INNER, MANY
+    from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS
     from xformer_kit.inspect import components
 
     import_files(args.components)
-    groups = GROUPS | INNER | MANY
+    groups = GROUPS | INNER | MAPPING_GROUPS
     registries = [components.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name:
         registries[0][args.name]  # an unknown name is answered with the nearest
@@ -87,7 +87,7 @@ def _one_kind(registry: Any, names: list[str]) -> None:
     for i, name in enumerate(names):
         if i:
             screen.print()
-        group, _, chosen = registry.chosen(name).rpartition("=")
+        group, _, chosen = registry.override_for(name).rpartition("=")
         say_wrapped(screen, (f"{group}=", "bold cyan"), (chosen, "bold"))
         if doc := components.doc(registry[name]):
             indented(screen, styled(_flowing(doc), ""))

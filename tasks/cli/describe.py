@@ -44,13 +44,13 @@ def described(
     one run's directory.
     """
     from xformer_kit.config.settings import SETTINGS
-    from xformer_kit.inspect.provenance import Origins
+    from xformer_kit.inspect.provenance import Provenance
 
     usual = SETTINGS.defaults("model")
     config, path = subject(words, files, command)
     if path is None:
         given = dict(word.lstrip("+").split("=", 1) for word in words)
-        origins = Origins(config, usual, given, tuple(_files(given)), source="conf")
+        origins = Provenance(config, usual, given, tuple(_files(given)), source="conf")
         return config, None, origins, " ".join(words)
     from xformer_kit.data.tokenizer import load_tokenizer
     from xformer_kit.objective import objective_of
@@ -58,7 +58,7 @@ def described(
     vocab_size = config["model"].get("vocab_size")
     if not vocab_size and (path / "tokenizer.json").is_file():
         vocab_size = load_tokenizer(path).vocab_size + len(objective_of(config).specials)
-    return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
+    return config, vocab_size, Provenance(config, usual, source="config.yaml"), str(path)
 
 
 def _files(given: Mapping[str, str]) -> list[tuple[str, Facts]]:

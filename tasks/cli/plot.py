@@ -11,7 +11,7 @@ from typing import Any
 from tasks import Config
 from tasks.cli.command import import_files, load_run, subject
 from tasks.run.faults import flag, refuse, too_small
-from xformer_kit.registry import Fault, choices, config_error
+from xformer_kit.registry import Fault, config_error, suggestion
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -62,7 +62,7 @@ def _fits(args: Any) -> None:
         raise config_error("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
         raise config_error(
-            "plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS)
+            "plot", f"nothing is called '{args.kind}'", fix=suggestion(args.kind, KINDS)
         )
     kinds: dict[str, list[str]] = {}
     for kind, (_, names) in KINDS.items():

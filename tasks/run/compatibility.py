@@ -10,7 +10,7 @@ from torch.optim import Adam, Optimizer
 from tasks import Facts
 from tasks.module import Task
 from xformer_kit.model.checkpoint import describe_value, number_fault, weights_fault
-from xformer_kit.registry import shown
+from xformer_kit.registry import format_value
 
 OF_ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
 # Tensors in a parameter's shape.
@@ -62,7 +62,7 @@ def _fault_of_optimizer(saved: Facts, optimizer: Optimizer) -> str | None:
             return f"{place} must have {many} parameters; got {len(group['params'])}"
         for key, value in wanted.items():
             if not _alike(group.get(key), value):
-                like = f"as the optimizer writes it, such as {shown(value)}"
+                like = f"as the optimizer writes it, such as {format_value(value)}"
                 return f"{place}.{key} must be {like}; got {describe_value(group.get(key))}"
         own = optimizer.param_groups[number]["params"]
         parameters |= dict(zip(map(_key, group["params"]), own, strict=True))

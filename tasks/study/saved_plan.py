@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.study.resolve import PLAN
-from xformer_kit.registry import ConfigError, Fault, config_error, shown
+from xformer_kit.registry import ConfigError, Fault, config_error, format_value
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Node
 
@@ -126,10 +126,10 @@ def fault(value: Any, schema: Any, path: str) -> Fault | None:
         if any(check.fits(value) for check in checks):
             return None
         description = " or ".join(check.description for check in checks)
-        return Fault(path, f"must be {description}", shown(value))
+        return Fault(path, f"must be {description}", format_value(value))
     if not isinstance(value, type(schema)):
         kind = "a list" if isinstance(schema, list) else "an object"
-        return Fault(path, f"must be {kind}", shown(value))
+        return Fault(path, f"must be {kind}", format_value(value))
     if isinstance(schema, list):
         each = [(one, schema[0], f"{path}[{i}]") for i, one in enumerate(value)]
     else:

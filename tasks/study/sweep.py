@@ -14,7 +14,7 @@ from tasks.study import state, stopping
 from tasks.study.progress_table import ProgressTable
 from tasks.study.resolve import StudyPlan, resolve
 from tasks.study.wandb_group import logger_overrides, publish
-from xformer_kit.registry import ConfigError, Fault, nearest
+from xformer_kit.registry import ConfigError, Fault, did_you_mean
 from xformer_kit.registry.command_lines import quoted, xformer
 from xformer_kit.study import study_node
 from xformer_kit.study.command import command
@@ -168,7 +168,7 @@ def missing_metric(plan: StudyPlan, table: ProgressTable) -> Fault | None:
                 return Fault(
                     f"study.{key}",
                     f"no metric of the runs is called '{name}'",
-                    fix=f"{nearest(name, known)}{fix}",
+                    fix=f"{did_you_mean(name, known)}{fix}",
                 )
     return None
 

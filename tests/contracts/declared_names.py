@@ -16,7 +16,7 @@ from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.ffn import FFN, FFNS
 from xformer_kit.ffn.dense import Dense
 from xformer_kit.ffn.moe import EXPERTS
-from xformer_kit.ffn.router import ROUTERS, Router
+from xformer_kit.ffn.routes import ROUTERS, Router
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.placement import PLACEMENTS, Placement
 from xformer_kit.position.scaling import Scaling

@@ -280,8 +280,8 @@ def test_a_capacity_is_of_training_alone():
 
 
 def test_what_a_capacity_breaks_is_said_with_it():
-    assert ROUTERS.broken({"name": "softmax"}) == {}
-    assert list(ROUTERS.broken({"name": "softmax", "capacity": 1.0})) == ["documents"]
+    assert ROUTERS.broken_laws({"name": "softmax"}) == {}
+    assert list(ROUTERS.broken_laws({"name": "softmax", "capacity": 1.0})) == ["documents"]
 
 
 def test_sums_of_sigmoids_that_rounding_makes_equal_are_told_apart():

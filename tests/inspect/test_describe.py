@@ -5,7 +5,7 @@ from torch import nn
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFN, FFNS
 from xformer_kit.inspect.describe import describe, kernels, vocabulary
-from xformer_kit.inspect.provenance import Origins
+from xformer_kit.inspect.provenance import Provenance
 from xformer_kit.inspect.tree import Node, fold, ranges, tree
 from xformer_kit.laws import faults
 from xformer_kit.laws.checking import compositions
@@ -86,7 +86,7 @@ def test_folding_keeps_the_order_of_first_appearance():
 
 def origins(words, given):
     config = compose([*SMALL, *words])
-    found = Origins(config, {"dropout": 0.0}, given).values(stacks(config))
+    found = Provenance(config, {"dropout": 0.0}, given).values(stacks(config))
     return {(v.variant, v.path): (v.value, v.origin) for v in found}
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_was_chosen_owns_what_it_sets():
     config = compose([*SMALL, "debug=overfit"])
     mask = {"defaults": [{"override /mask": "causal"}]}
     files = (("debug=overfit", {"model": {"dropout": 0.0}}), ("model=decoder", mask))
-    found = {v.path: v.origin for v in Origins(config, files=files).values(stacks(config))}
+    found = {v.path: v.origin for v in Provenance(config, files=files).values(stacks(config))}
     assert (found["model.dropout"], found["mask"], found["ffn"]) == (
         "debug=overfit",
         "model=decoder",

@@ -7,7 +7,7 @@ from drawings import assert_ticks_are_exact
 
 from xformer_kit.config import config_yaml
 from xformer_kit.inspect import plot_curves, plot_norms
-from xformer_kit.laws.composition import plain
+from xformer_kit.laws.composition import default_config
 from xformer_kit.registry import ConfigError
 
 
@@ -18,7 +18,7 @@ def runs(tmp_path):
     def write(name, metrics=None, norms=None, **changes):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "config.yaml").write_text(config_yaml(plain() | changes))
+        (folder / "config.yaml").write_text(config_yaml(default_config() | changes))
         for file, text in (("metrics.csv", metrics), ("norms.csv", norms)):
             if text is not None:
                 (folder / file).write_text(text)

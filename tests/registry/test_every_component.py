@@ -42,12 +42,12 @@ def test_no_option_has_the_name_of_a_setting_of_its_group():
 def test_no_number_is_infinite():
     """One fault for NaN or infinity in each option that is a number, with nothing that follows."""
     from xformer_kit.config import GROUPS, INNER
-    from xformer_kit.config.check import MANY
+    from xformer_kit.config.check import MAPPING_GROUPS
     from xformer_kit.config.settings import SETTINGS
     from xformer_kit.registry import Context
 
     tried = 0
-    for group, registry in (GROUPS | INNER | MANY | {"settings": SETTINGS}).items():
+    for group, registry in (GROUPS | INNER | MAPPING_GROUPS | {"settings": SETTINGS}).items():
         for name in registry:
             numbers = [key for key, o in registry.options(name).items() if _is_number(o.type)]
             for key, value in ((k, v) for k in numbers for v in (math.nan, math.inf, -math.inf)):

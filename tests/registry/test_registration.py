@@ -119,7 +119,7 @@ def test_a_group_of_options_stands_for_its_fields():
     node = {"name": "hunter", "size": 1, "length": 3, "colour": "red", "brim": 2}
     assert list(registry.defaults("hunter").items()) == list(node.items())
     assert registry.options("hunter")["length"].meaning == "inches"
-    assert registry.wanted("hunter") == ["dim"]
+    assert registry.model_arguments("hunter") == ["dim"]
     hat = registry.create({"name": "hunter", "colour": "blue"}, dim=9)
     assert (hat.dim, hat.feather, hat.brim) == (9, Feather(3, "blue"), 2)
     faults = messages(registry.faults({"name": "hunter", "lenght": 4}, "hat", Context()))

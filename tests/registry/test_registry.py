@@ -15,8 +15,8 @@ from xformer_kit.registry import (
     Registry,
     UnknownValueError,
     at_least,
-    nearest,
-    within,
+    did_you_mean,
+    in_range,
 )
 from xformer_kit.registry.signature import meaning
 
@@ -49,7 +49,7 @@ def hats() -> Registry:
         @classmethod
         def check(cls, options, context):
             yield from at_least(options, "inch", height=1)
-            yield from within(options, brim=(0, 3))
+            yield from in_range(options, brim=(0, 3))
 
     @registry.register("stack")
     @dataclass(frozen=True)
@@ -285,8 +285,8 @@ def test_config_error_holds_every_fault():
 
 
 def test_nearest_says_nothing_where_nothing_is_near():
-    assert nearest("rotray", ["rotary"]) == "Did you mean 'rotary'? "
-    assert nearest("xyz", ["rotary"]) == ""
+    assert did_you_mean("rotray", ["rotary"]) == "Did you mean 'rotary'? "
+    assert did_you_mean("xyz", ["rotary"]) == ""
 
 
 def test_true_and_false_choose_components_where_the_registry_says_which():

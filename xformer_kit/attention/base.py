@@ -14,11 +14,11 @@ from xformer_kit.registry import (
     Fault,
     Options,
     Registry,
-    apart,
+    alternatives,
     at_least,
     divisors,
-    listed,
-    near,
+    independent_check,
+    nearest_values,
 )
 from xformer_kit.registry.traits import AttentionTraits
 
@@ -117,7 +117,7 @@ ATTENTIONS = Registry(
 )
 
 
-@apart
+@independent_check
 def check_heads(options: Any, context: Context):
     """Yields faults of heads, kv_heads and head_dim that do not fit each other or model.dim."""
     yield from at_least(options, "channel", head_dim=1)
@@ -134,14 +134,14 @@ def check_heads(options: Any, context: Context):
             "heads",
             "must divide model.dim",
             got=f"{heads} and {context.dim}",
-            fix=f"Try {near(heads, divisors(context.dim))}, or set attn.head_dim.",
+            fix=f"Try {nearest_values(heads, divisors(context.dim))}, or set attn.head_dim.",
         )
     if kv is not None and (kv < 1 or heads % kv):
         yield Fault(
             "kv_heads",
             "must divide attn.heads",
             got=f"{kv} and {heads}",
-            fix=f"Try {listed(divisors(heads))}.",
+            fix=f"Try {alternatives(divisors(heads))}.",
         )
 
 

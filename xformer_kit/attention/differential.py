@@ -10,7 +10,7 @@ from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, devic
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
-from xformer_kit.registry import Fault, above, at_least, within
+from xformer_kit.registry import Fault, above, at_least, in_range
 
 
 @ATTENTIONS.register("differential", also_called=("diff", "diff_attn", "differential_transformer"))
@@ -86,7 +86,7 @@ class Differential(Attention):
                 got=f"{options.heads} and {context.dim}",
                 fix="Set attn.head_dim, or choose other heads.",
             )
-        yield from within(options, dropout=(0, 1))
+        yield from in_range(options, dropout=(0, 1))
         yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from at_least(options, eps=0)
 

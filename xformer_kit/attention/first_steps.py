@@ -8,7 +8,7 @@ from torch import Tensor
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.registry import Fault, within
+from xformer_kit.registry import Fault, in_range
 
 
 class Unprojected(Attention):
@@ -30,7 +30,7 @@ class Unprojected(Attention):
 
     @classmethod
     def check(cls, options, context):
-        yield from within(options, dropout=(0, 1))
+        yield from in_range(options, dropout=(0, 1))
 
     def call_kernel(self, q: Tensor, k: Tensor, v: Tensor, context, scale: float) -> Tensor:
         scores = context.position.scores(self, q, k, context) if context.scored else None

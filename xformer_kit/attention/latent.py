@@ -14,7 +14,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections, is_plain
 from xformer_kit.model.tokens import AttentionContext
-from xformer_kit.registry import Fault, above, at_least, within
+from xformer_kit.registry import Fault, above, at_least, in_range
 
 
 class LatentKV(NamedTuple):
@@ -104,7 +104,7 @@ class Latent(Attention):
         yield from check_heads(options, context)
         yield from at_least(options, "channel", v_head_dim=1, kv_rank=1, q_rank=1)
         yield from at_least(options, "channels", rope_head_dim=0)
-        yield from within(options, dropout=(0, 1))
+        yield from in_range(options, dropout=(0, 1))
         yield from above(options, "null is (head_dim + rope_head_dim)^-0.5.", scale=0)
 
     @classmethod

@@ -15,7 +15,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Fault, OptionGroup, above, at_least, shown, within
+from xformer_kit.registry import Fault, OptionGroup, above, at_least, format_value, in_range
 
 Scale = float | Literal["by_layer"] | None
 
@@ -139,7 +139,7 @@ class MultiHead(Attention):
     def check(cls, options, context):
         yield from check_heads(options, context)
         yield from at_least(options, "channel", v_head_dim=1)
-        yield from within(options, dropout=(0, 1))
+        yield from in_range(options, dropout=(0, 1))
         # Above 0, because fused kernels multiply -inf, the score of a masked key, by it.
         if options.scale != "by_layer":
             yield from above(options, "null is head_dim^-0.5.", scale=0)
@@ -148,7 +148,7 @@ class MultiHead(Attention):
             yield Fault(
                 "bias",
                 "names a projection twice",
-                got=shown(options.bias),
+                got=format_value(options.bias),
                 fix="Name each once.",
             )
 
@@ -166,7 +166,7 @@ class MultiHead(Attention):
             yield Fault(
                 "v_norm",
                 f"takes the norm of {context.path}, and '{context.names['norm']}' does nothing",
-                got=shown(options.v_norm),
+                got=format_value(options.v_norm),
                 fix="Choose norm=rms or norm=layer there, or attn.v_norm=none.",
             )
 

@@ -17,10 +17,10 @@ from xformer_kit.registry import (
     Options,
     Registry,
     Unused,
-    apart,
     at_least,
     divisors,
-    near,
+    independent_check,
+    nearest_values,
 )
 
 Norm = Callable[[int], nn.Module]
@@ -170,7 +170,7 @@ class NormedQK(QKNorm):
         yield from cls.check_channels(options, context)
 
     @classmethod
-    @apart
+    @independent_check
     def check_channels(cls, options, context):
         """Faults of groups that do not divide the channels of the attention."""
         if (attn := context.outer) is None or options.groups <= 1:
@@ -184,7 +184,7 @@ class NormedQK(QKNorm):
                 "groups",
                 f"must divide {cls.channels_text} into groups of at least 2",
                 got=f"{options.groups} and {channels} channels",
-                fix=f"Try {near(options.groups, divisors(channels)[:-1] or [1])}.",
+                fix=f"Try {nearest_values(options.groups, divisors(channels)[:-1] or [1])}.",
             )
 
     @classmethod

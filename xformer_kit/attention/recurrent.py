@@ -12,7 +12,7 @@ from xformer_kit.attention.base import Attention, Cache, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.fused_projections import FusedProjections
-from xformer_kit.registry import Context, Fault, config_error, listed
+from xformer_kit.registry import Context, Fault, alternatives, config_error
 
 Reason = tuple[str, list[str]]  # why something is impossible, and options that fix it
 
@@ -90,7 +90,7 @@ class Recurrent(Attention):
         yield Fault(
             "",
             f"{reason}, and {other}",
-            fix=f"Choose {listed(f'{mask} {position}' for position in positions)}.",
+            fix=f"Choose {alternatives(f'{mask} {position}' for position in positions)}.",
         )
 
     @classmethod
@@ -187,7 +187,7 @@ def _mask_reason(component: type[Recurrent], context: Context) -> Reason | None:
 def _list_values(fixes: list[str]) -> str:
     """Lists assignments to one option, with its name only in the first."""
     option = fixes[0].partition("=")[0]
-    return listed([fixes[0], *(fix.removeprefix(f"{option}=") for fix in fixes[1:])])
+    return alternatives([fixes[0], *(fix.removeprefix(f"{option}=") for fix in fixes[1:])])
 
 
 def real_tokens(tokens: Any) -> Tensor | None:

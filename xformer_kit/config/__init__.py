@@ -2,7 +2,7 @@
 
 import importlib
 
-from xformer_kit.config.check import GROUPS, INNER, MANY, check, ensure
+from xformer_kit.config.check import GROUPS, INNER, MAPPING_GROUPS, check, ensure
 from xformer_kit.config.components import import_components
 from xformer_kit.config.identity import config_hash, config_yaml
 from xformer_kit.config.saved import read_config
@@ -10,7 +10,7 @@ from xformer_kit.config.saved import read_config
 __all__ = [
     "GROUPS",
     "INNER",
-    "MANY",
+    "MAPPING_GROUPS",
     "check",
     "compose",
     "config_hash",

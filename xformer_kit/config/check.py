@@ -30,9 +30,9 @@ from xformer_kit.registry import (
     Faults,
     Node,
     Registry,
-    apart,
-    faults_of_many,
-    shown,
+    format_value,
+    independent_check,
+    mapping_faults,
     unknown_option,
 )
 
@@ -54,7 +54,7 @@ INNER: dict[str, Registry] = {
     if inner.group not in GROUPS
 }
 # Kinds of which a config names any number.
-MANY: dict[str, Registry] = {"extra": EXTRAS, "callbacks": CALLBACKS}
+MAPPING_GROUPS: dict[str, Registry] = {"extra": EXTRAS, "callbacks": CALLBACKS}
 TOP = (
     "name",
     *SETTINGS.options("run"),
@@ -114,7 +114,7 @@ def checked(
     return plan, list(dict.fromkeys(found))
 
 
-@apart
+@independent_check
 def _of_known(config: Node, task: bool) -> Faults:
     """Faults of a composition that do not depend on the values that are unknown."""
     wrong = list(_unsuited(config, task))
@@ -160,8 +160,8 @@ def _shallow(config: Node, data: bool) -> Faults:
         yield from _settings(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer", {}))
     hint = "One of your own needs its file: components=[my_callbacks.py]."
-    yield from faults_of_many(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
-    yield from faults_of_many(EXTRAS, config.get("extra", {}), "extra", context)
+    yield from mapping_faults(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
+    yield from mapping_faults(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
         if not any(stack in model for stack in STACKS):
             yield Fault("model", "has no stack", fix="Add one: model.decoder={}.")
@@ -192,7 +192,7 @@ def places(config: Node) -> dict[str, list[str]]:
         for option in options:
             found.setdefault(option, []).append(f"{path}.{option}")
     for name in (*EXTRAS, *EXTRAS.also_called):
-        found.setdefault(name, []).append(f"extra.{EXTRAS.meant(name)}={{}}")
+        found.setdefault(name, []).append(f"extra.{EXTRAS.find_name(name)}={{}}")
     return {group: [group] for group in GROUPS} | found
 
 
@@ -201,7 +201,7 @@ def _top(config: Node) -> Faults:
     yield from SETTINGS.faults(plain, "", Context())
     name = config.get("name")
     if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
-        yield Fault("name", "must be the name of a directory", got=shown(name))
+        yield Fault("name", "must be the name of a directory", got=format_value(name))
 
 
 def _context(config: Node) -> Context:
@@ -227,7 +227,7 @@ def _settings(
     elsewhere: Any = None,
 ) -> Faults:
     if not isinstance(node, Mapping):
-        yield Fault(path, "must be a mapping of options", got=shown(node))
+        yield Fault(path, "must be a mapping of options", got=format_value(node))
         return
     kept = {key: value for key, value in node.items() if key not in also}
     yield from SETTINGS.faults(

@@ -19,7 +19,7 @@ from xformer_kit.plan import (
     layout_path,
     provenance_of,
 )
-from xformer_kit.registry import Context, Fault, Faults, apart
+from xformer_kit.registry import Context, Fault, Faults, independent_check
 
 
 class ComponentAt(NamedTuple):
@@ -55,7 +55,7 @@ def _kinds(sub: SublayerPlan) -> list[str]:
     ]
 
 
-@apart
+@independent_check
 def _refusals(sub: SublayerPlan, kind: str) -> Faults:
     name = sub.context.names[kind]
     if kind != "kernel":
@@ -71,7 +71,7 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
     return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
 
 
-@apart
+@independent_check
 def block_faults(
     config: Node, model: ModelPlan, stack: StackPlan, block: BlockPlan, task: bool, found: Refusals
 ) -> Faults:
@@ -107,7 +107,7 @@ def embedding_faults(block: BlockPlan) -> Faults:
         yield from (fault.at(path) for fault in _refusals(sub, "position"))
 
 
-@apart
+@independent_check
 def extra_faults(config: Node, model: ModelPlan) -> Faults:
     """Extras that cannot be used in the model."""
     attentions = [
@@ -137,7 +137,7 @@ def extra_faults(config: Node, model: ModelPlan) -> Faults:
             yield from (fault.at(path) for fault in found)
 
 
-@apart
+@independent_check
 def _of_placement(base: BlockPlan, block: BlockPlan) -> Faults:
     """A block whose residual stream is another than that of its stack."""
     streams = [_streams(b.nodes["placement"]) for b in (base, block)]
@@ -160,7 +160,7 @@ def _streams(node: Node) -> str:
     return f"{streams} stream{'s' * (streams > 1)}"
 
 
-@apart
+@independent_check
 def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Faults:
     """A position that is added to the embeddings where another component of the stack has one."""
     if "embed" not in sub.context.position.enters:
@@ -194,7 +194,7 @@ def _of_task(
     yield from _broken(laws, f"task={node['name']}", block, sub, kinds)
 
 
-@apart
+@independent_check
 def _broken(
     laws: Iterable[str], needed_by: str, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str]
 ) -> Faults:
@@ -202,7 +202,7 @@ def _broken(
     for another component is the fix of all.
     """
     for kind in kinds:
-        broken = KINDS[kind].broken(sub.context.options[kind])
+        broken = KINDS[kind].broken_laws(sub.context.options[kind])
         told = set[tuple[str, str]]()
         for law in laws:
             if law in broken and broken[law][1:3] not in told:

@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType
 
-from xformer_kit.config.check import INNER, MANY
+from xformer_kit.config.check import INNER, MAPPING_GROUPS
 from xformer_kit.registry import ConfigError, Fault, Registry
 
 _loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
@@ -34,7 +34,7 @@ def import_components(
     that the registry refuses. If `refused` is given, it gets such components and their errors, and
     the others of the file are registered.
     """
-    registries, hashes, faults = [*registries, *MANY.values(), *INNER.values()], {}, []
+    registries, hashes, faults = [*registries, *MAPPING_GROUPS.values(), *INNER.values()], {}, []
     for entry in _installed():
         entry.load()
     for file in files:

@@ -15,7 +15,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from xformer_kit.config.check import GROUPS, MANY, check
+from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, check
 from xformer_kit.config.hydra_session import (
     PRIMARY,
     HydraSession,
@@ -36,7 +36,7 @@ from xformer_kit.config.overrides import (
 )
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, Fault, complete_many, config_error
+from xformer_kit.registry import ConfigError, Fault, complete_mapping, config_error
 
 
 def compose(
@@ -187,7 +187,7 @@ def _hydra_fault(error: Exception, config: DictConfig | None) -> Fault:
     # A list cannot be merged into a mapping, such as the extras.
     if found := re.match(r"Error merging override \+*([\w.]+)=(\[.*\])$", reason):
         key, value = found.groups()
-        way = f"{key}.NAME" if key in MANY else key
+        way = f"{key}.NAME" if key in MAPPING_GROUPS else key
         return Fault(key, "must be a mapping", value, f"Try {way}={{}}.")
     return Fault(getattr(error, "full_key", None) or "config", rule)
 
@@ -216,9 +216,9 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
     """
     plain: Any = OmegaConf.to_container(config, resolve=True)
     plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
-    for name, registry in MANY.items():
+    for name, registry in MAPPING_GROUPS.items():
         if plain.get(name) is not None:
-            plain[name] = complete_many(registry, plain[name])
+            plain[name] = complete_mapping(registry, plain[name])
     if isinstance(plain.get("model"), dict):
         null = [stack for stack in STACKS if plain["model"].get(stack, ...) is None]
         plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}

@@ -183,7 +183,7 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     norm of its block, if its `norms_with(options)` is true.
     """
     name, components = sub.component["name"], KINDS[sub.kind]
-    inside = "norm" in components.wanted(name)
+    inside = "norm" in components.model_arguments(name)
     if inside and hasattr(components[name], "norms_with"):
         inside = components[name].norms_with(components.with_inner(sub.component))
     return inside or has_norms(block.nodes["placement"])

@@ -17,7 +17,7 @@ from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.registry import ConfigError, Fault, Faults, choices
+from xformer_kit.registry import ConfigError, Fault, Faults, suggestion
 
 # Of the command line; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
@@ -82,7 +82,7 @@ def _by_name(parser: OverridesParser, word: str) -> str:
             return word
         swept = override.is_sweep_override()
         values = list(override.sweep_iterator()) if swept else [override.value()]
-        nodes = [registry.named(value) for value in values]
+        nodes = [registry.as_node(value) for value in values]
         if all(isinstance(node, dict) and node.keys() == {"name"} for node in nodes):
             name = text if swept else nodes[0]["name"]
             return f"{'++' * word.startswith('++')}{key}.name={name}"
@@ -136,7 +136,7 @@ def _by_its_name(parser: OverridesParser, override: Override) -> Override | None
     registry = GROUPS.get(override.key_or_group)
     if registry is None or override.is_delete():
         return None
-    names = [registry.meant(value) for value in _values(override)]
+    names = [registry.find_name(value) for value in _values(override)]
     if None in names:
         return None
     return parser.parse_override(f"{override.get_key_element()}={','.join(names)}")
@@ -248,7 +248,7 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
         )
     if group in GROUPS:
         return GROUPS[group].unknown(name).at(group)
-    return Fault(group, f"no choice is called '{name}'", fix=choices(name, names))
+    return Fault(group, f"no choice is called '{name}'", fix=suggestion(name, names))
 
 
 def component_files(components: Any) -> list[Any]:

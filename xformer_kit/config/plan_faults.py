@@ -11,7 +11,7 @@ from xformer_kit.config.compatibility import (
     refusals,
 )
 from xformer_kit.plan import ModelPlan, Node, StackPlan
-from xformer_kit.registry import Fault, Faults, apart
+from xformer_kit.registry import Fault, Faults, independent_check
 
 
 def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
@@ -31,7 +31,7 @@ def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
             else:
                 yield from embedding_faults(block)
     yield from extra_faults(config, model)
-    yield from apart(unused.faults)(config, model.stacks, found)
+    yield from independent_check(unused.faults)(config, model.stacks, found)
 
 
 def _of_stack(config: Node, model: ModelPlan, stack: StackPlan) -> Faults:

@@ -13,7 +13,7 @@ import yaml
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.identity import hashed_config
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import Node, config_error, shown
+from xformer_kit.registry import Node, config_error, format_value
 from xformer_kit.registry.saved_files import read_object
 
 LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
@@ -140,7 +140,7 @@ def _compared(config: Node, only: set[str]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    return value if value == "nothing" else shown(value)
+    return value if value == "nothing" else format_value(value)
 
 
 def component_hashes(components: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, within
+from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, in_range
 
 MAX_BLOCKS = (
     10_000  # blocks of a stack: each is an object in memory before anything has been counted
@@ -89,7 +89,7 @@ class ModelSettings:
         )
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
-        yield from within(options, dropout=(0, 1))
+        yield from in_range(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
         if options.logit_scale != "learned":
             yield from above(options, "Try 1.0 or learned.", logit_scale=0)
@@ -151,7 +151,7 @@ class EMASettings:
 
     @classmethod
     def check(cls, options, context):
-        yield from within(options, decay=(0, 1))
+        yield from in_range(options, decay=(0, 1))
 
 
 @SETTINGS.register("checkpoints")

@@ -22,9 +22,9 @@ from xformer_kit.registry import (
     Node,
     Options,
     above,
-    choices,
+    format_value,
     mismatch,
-    shown,
+    suggestion,
     unknown_option,
 )
 
@@ -63,7 +63,7 @@ def _order(stack: Mapping, known: list[str], layers: Any, path: str) -> Faults:
         for word in dict.fromkeys(word for word in words if isinstance(word, str)):
             if word not in known:
                 yield Fault(
-                    f"{path}.{key}", f"no variant is called '{word}'", fix=choices(word, known)
+                    f"{path}.{key}", f"no variant is called '{word}'", fix=suggestion(word, known)
                 )
         known_layers = type(layers) is int and layers > 0  # else its own fault says it
         if key != "pattern" and known_layers and len(words) > layers:
@@ -82,13 +82,13 @@ def _variant(
         yield Fault(
             f"{path}.variants",
             "a variant's name must be a text of printable characters",
-            got=shown(name),
+            got=format_value(name),
             fix="Try local.",
         )
     elif name == "base":
         yield Fault(where, "'base' is the stack itself", fix="Give the variant another name.")
     elif not isinstance(variant or {}, Mapping):
-        yield Fault(where, "must be a mapping of differences", got=shown(variant))
+        yield Fault(where, "must be a mapping of differences", got=format_value(variant))
     else:
         allowed = (*KINDS, "layout", "cross")
         for key in variant or {}:
@@ -123,7 +123,7 @@ def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> F
         yield Fault(
             here,
             "must be a list of sublayers",
-            got=shown(layout),
+            got=format_value(layout),
             fix=f"Sublayers: {', '.join(SUBLAYERS)}.",
         )
         return
@@ -134,7 +134,11 @@ def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> F
     ):
         word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
         if not isinstance(word, str) or word not in SUBLAYERS:
-            yield Fault(here, f"no sublayer is called {shown(entry)}", fix=choices(word, SUBLAYERS))
+            yield Fault(
+                here,
+                f"no sublayer is called {format_value(entry)}",
+                fix=suggestion(word, SUBLAYERS),
+            )
         elif word == "cross" and (who := _without_source(config, path)):
             yield Fault(
                 here, f"'cross' looks at an encoder, and the {who} has none", fix="Leave it out."
@@ -188,7 +192,7 @@ def _sublayer(
             yield Fault(
                 f"{path}.{other}",
                 "is of whole layers",
-                got=shown(last[other]),
+                got=format_value(last[other]),
                 fix=f"Say it at {where}.{other}, or in a variant.",
             )
     for other in (kind, *WITH_SUBLAYER[kind]):
@@ -217,7 +221,7 @@ def _multiplier(value: Any, in_layout: bool, path: str, context: Context) -> Fau
         yield Fault(
             here,
             "is of a place in a layout",
-            fix=f"Say it there: {{cross: {{{MULTIPLIER}: {shown(value)}}}}}.",
+            fix=f"Say it there: {{cross: {{{MULTIPLIER}: {format_value(value)}}}}}.",
         )
     elif wrong := list(mismatch(float, value, here, context)):
         yield from wrong
@@ -231,7 +235,7 @@ def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
     shared component itself is not.
     """
     base = as_node(config.get(kind))
-    name = KINDS[kind].meant(base.get("name")) if isinstance(base, Mapping) else None
+    name = KINDS[kind].find_name(base.get("name")) if isinstance(base, Mapping) else None
     if name is None:
         return None  # its own fault says it
     base = KINDS[kind].complete({**base, "name": name})
@@ -256,12 +260,12 @@ def _difference(
     if base is None:
         return
     if not isinstance(difference, (str, Mapping)) and difference is not None:
-        yield Fault(path, "must be a mapping of options or a name", got=shown(difference))
+        yield Fault(path, "must be a mapping of options or a name", got=format_value(difference))
         return
     difference = as_node(difference)
     if (name := difference.get("name", base["name"])) not in KINDS[kind]:
         yield KINDS[kind].unknown(name).at(path)
-        if (name := KINDS[kind].meant(name)) is None:
+        if (name := KINDS[kind].find_name(name)) is None:
             return
         difference = {**difference, "name": name}
     merged = merge(kind, base, difference)

@@ -5,7 +5,7 @@ from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
-from xformer_kit.registry import Fault, Faults, Node, listed
+from xformer_kit.registry import Fault, Faults, Node, alternatives
 
 
 def vocabulary(config: Node) -> tuple[int, str]:
@@ -39,7 +39,7 @@ def suits(config: Node) -> Faults:
         yield Fault(
             "task",
             f"'{task}' cannot train a model of {' and '.join(there)}",
-            fix=f"Choose {listed(ways)}.",
+            fix=f"Choose {alternatives(ways)}.",
         )
     yield from unread(task, objective.reads, config["data"])
 
@@ -63,5 +63,5 @@ def further(config: Node) -> Faults:
             yield Fault(
                 f"extra.{name}",
                 f"task '{task}' does not train its predictions",
-                fix=f"Leave it out, or choose {listed(able)}.",
+                fix=f"Leave it out, or choose {alternatives(able)}.",
             )

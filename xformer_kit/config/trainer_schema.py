@@ -22,9 +22,9 @@ from xformer_kit.registry import (
     Registry,
     above,
     at_least,
-    choices,
+    format_value,
     mismatch,
-    shown,
+    suggestion,
 )
 
 TRAINER = Registry("trainer")
@@ -145,7 +145,7 @@ def faults(node: Any) -> Faults:
         yield Fault(
             "trainer",
             "must hold the trainer's options",
-            got=shown(node),
+            got=format_value(node),
             fix="Try trainer=default.",
         )
 
@@ -157,14 +157,14 @@ def _faults(node: Node) -> Faults:
             yield Fault(
                 key,
                 f"is decided by {REPLACED[key]} here",
-                got=shown(value),
+                got=format_value(value),
                 fix="Set that instead.",
             )
         elif key in RECOMPUTED:
             yield Fault(
                 key,
                 "activations are kept, not computed again",
-                got=shown(value),
+                got=format_value(value),
                 fix=(
                     "For less memory leave it out and set trainer.accumulate=4, or lower"
                     " data.batch_size."
@@ -172,7 +172,7 @@ def _faults(node: Node) -> Faults:
             )
         elif key not in OPTIONS:
             yield Fault(
-                key, f"the trainer has no option '{key}'", fix=choices(key, sorted(OPTIONS))
+                key, f"the trainer has no option '{key}'", fix=suggestion(key, sorted(OPTIONS))
             )
         elif found := list(mismatch(OPTIONS[key].type, value, key, Context())):
             yield from found
@@ -216,10 +216,10 @@ def _out_of_range(node: Node) -> Faults:
     limit = node.get("max_time")
     try:
         if limit is not None and not (seconds(limit) or 0) > 0:
-            yield Fault("max_time", "must be above 0", got=shown(limit), fix=unlimited)
+            yield Fault("max_time", "must be above 0", got=format_value(limit), fix=unlimited)
     except (ValueError, TypeError, OverflowError):
         rule, fix = "must be days:hours:minutes:seconds", "Try 00:08:00:00 for eight hours."
-        yield Fault("max_time", rule, got=shown(limit), fix=fix)
+        yield Fault("max_time", rule, got=format_value(limit), fix=fix)
 
 
 def _devices(devices: int | list[int] | str) -> Faults:
@@ -233,4 +233,4 @@ def _devices(devices: int | list[int] | str) -> Faults:
     else:
         valid, rule = devices >= 1 or devices == -1, "must be at least 1, or -1 for all"
     if not valid:
-        yield Fault("devices", rule, got=shown(devices), fix=fix)
+        yield Fault("devices", rule, got=format_value(devices), fix=fix)

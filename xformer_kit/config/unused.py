@@ -22,7 +22,7 @@ from xformer_kit.plan import (
     as_node,
     stacks,
 )
-from xformer_kit.registry import Context, Fault, Faults, Registry, shown
+from xformer_kit.registry import Context, Fault, Faults, Registry, format_value
 
 CHOSEN = tuple(f"model.{stack}.mask" for stack in STACKS)  # which conf/model chooses
 OF = {
@@ -54,7 +54,7 @@ def _not_taken(
 ) -> Fault:
     """The fault of an option that no layer has from its place."""
     shared = place.path == place.kind  # a difference is there, or is not
-    way = f"leave it {shown(leaf.usual)}" if shared else "leave it out"
+    way = f"leave it {format_value(leaf.usual)}" if shared else "leave it out"
     unreached = _unreached(config, place, plans)
     ways = [f"set {other}" for other in _set_by(place, key, plans)]
     ways += [f"add base to {pattern}" for pattern in unreached]
@@ -63,7 +63,7 @@ def _not_taken(
     if unreached:
         patterns, name = " and ".join(unreached), "name" if len(unreached) > 1 else "names"
         why = f"no {place.of} takes it, for {patterns} never {name} base"
-    return Fault("", why, got=shown(leaf.value), fix=f"{way[0].upper()}{way[1:]}.")
+    return Fault("", why, got=format_value(leaf.value), fix=f"{way[0].upper()}{way[1:]}.")
 
 
 def _plans_of(place: Place, plans: Sequence[StackPlan]) -> list[StackPlan]:
@@ -195,7 +195,7 @@ def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]
         for key, value in node.items():
             default = defaults.get(key) if key != "name" else usual
             if key in inner and value is not None:
-                chosen = inner[key].named(default)
+                chosen = inner[key].as_node(default)
                 yield from within(
                     inner[key], value, chosen["name"] if chosen else "none", f"{path}{key}."
                 )

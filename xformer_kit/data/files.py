@@ -18,7 +18,7 @@ from typing import Any
 
 from xformer_kit.data.cache import error_reason
 from xformer_kit.data.config_error import config_error
-from xformer_kit.registry import ConfigError, Fault, listed, nearest
+from xformer_kit.registry import ConfigError, Fault, alternatives, did_you_mean
 
 PIECE = 1 << 20  # bytes read at a time
 HEAD = 1 << 16  # bytes of a file that are checked before a run
@@ -36,7 +36,7 @@ def find(path: str, at: str, suffixes: tuple[str, ...] = SUFFIXES) -> list[Path]
     where = os.path.expanduser(path)
     if os.path.isdir(where):
         found = _files_inside(where, at, suffixes)
-        reason = f"the directory holds no {listed(suffixes)} file"
+        reason = f"the directory holds no {alternatives(suffixes)} file"
     elif os.path.isfile(where):
         found, reason = [where], "the file is empty"
     elif os.path.exists(where):
@@ -95,7 +95,7 @@ def _similar_name(where: str) -> str:
     """Returns a hint at a similar name in the same directory."""
     folder, name = os.path.split(where)
     try:
-        return nearest(name, os.listdir(folder or "."), 0.8)
+        return did_you_mean(name, os.listdir(folder or "."), 0.8)
     except (OSError, ValueError):
         return ""
 

@@ -3,7 +3,7 @@
 import torch
 
 from xformer_kit.extra.base import EXTRAS, Extra
-from xformer_kit.registry import Fault, within
+from xformer_kit.registry import Fault, in_range
 
 
 @EXTRAS.register("stochastic_depth", also_called=("drop_path", "layer_drop"))
@@ -28,7 +28,7 @@ class StochasticDepth(Extra):
 
     @classmethod
     def check(cls, options, context):
-        yield from within(options, rate=(0, 1))
+        yield from in_range(options, rate=(0, 1))
 
     @classmethod
     def cannot(cls, options, context):

@@ -3,7 +3,7 @@
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense
 from xformer_kit.ffn.expert_choice import ExpertChoice
 from xformer_kit.ffn.moe import EXPERTS, MixtureOfExperts
-from xformer_kit.ffn.router import ROUTERS, Router, count_experts, route_all
+from xformer_kit.ffn.routes import ROUTERS, Router, count_experts, route_all
 
 __all__ = [
     "EXPERTS",

@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.model.tokens import UNKNOWN, Tokens
-from xformer_kit.registry import Fault, OptionGroup, Registry, above, apart, at_least, within
+from xformer_kit.registry import (
+    Fault,
+    OptionGroup,
+    Registry,
+    above,
+    at_least,
+    in_range,
+    independent_check,
+)
 
 Report = dict[str, Tensor]
 
@@ -111,10 +119,10 @@ def hidden_width(
     return -(-round((own if expand is None else expand) * dim) // multiple_of) * multiple_of
 
 
-@apart
+@independent_check
 def check_width(options, context):
     yield from at_least(options, "channel", width=1, multiple_of=1)
-    yield from within(options, dropout=(0, 1))
+    yield from in_range(options, dropout=(0, 1))
     if options.width is not None and options.expand is not None:
         yield Fault(
             "width",

@@ -3,7 +3,8 @@
 import torch
 
 from xformer_kit.ffn.grouped import Groups
-from xformer_kit.ffn.router import ROUTERS, LearnedRouter, Routes
+from xformer_kit.ffn.learned_router import LearnedRouter
+from xformer_kit.ffn.routes import ROUTERS, Routes
 from xformer_kit.registry import Fault
 
 

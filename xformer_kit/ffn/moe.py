@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
 from xformer_kit.ffn.grouped import grouped_linear
-from xformer_kit.ffn.router import Router, Routes, SoftmaxRouter
+from xformer_kit.ffn.router import SoftmaxRouter
+from xformer_kit.ffn.routes import Router, Routes
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.registry import Fault, Registry, at_least
 

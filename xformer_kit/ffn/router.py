@@ -6,54 +6,25 @@ and losses.
 """
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.ffn.grouped import Groups
-from xformer_kit.ffn.routes import ROUTERS, Report, Router, Routes, count_experts, route_all
-from xformer_kit.registry import Fault, OptionGroup, Unused, above, apart, at_least, listed
-
-
-class LearnedRouter(Router):
-    """Base of routers with logits x W^T + b, (tokens, experts), computed in fp32 or better as in
-    Switch (Fedus et al., 2022, arXiv:2101.03961, section 2.4).
-
-    z_loss: factor of the mean over tokens of log(sum_i exp(logit_i))^2, which keeps logits small
-    (ST-MoE: Zoph et al., 2022, arXiv:2202.08906, eq. 5).
-    """
-
-    def __init__(self, dim: int, experts: int, bias: bool, z_loss: float):
-        super().__init__(experts)
-        self.z_loss = z_loss
-        self.weight = nn.Parameter(torch.empty(experts, dim))
-        self.bias = nn.Parameter(torch.zeros(experts)) if bias else None
-
-    @classmethod
-    def check(cls, options, context):
-        yield from at_least(options, z_loss=0)
-
-    def logits(self, x: Tensor) -> Tensor:
-        """x (..., dim) -> (..., experts)."""
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        bias = None if self.bias is None else self.bias.to(dtype)
-        plain: Any = nullcontext()
-        if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
-            plain = torch.autocast(x.device.type, enabled=False)
-        with plain:
-            return F.linear(x.to(dtype), self.weight.to(dtype), bias)
-
-    def _z_loss(self, logits: Tensor, real: Tensor) -> Tensor:
-        return self.z_loss * (logits.logsumexp(-1).square() * real).sum() / real.sum().clamp(min=1)
-
-    def extra_repr(self) -> str:
-        return f"{self.weight.shape[1]} -> {self.experts}" + (
-            " + bias" if self.bias is not None else ""
-        )
+from xformer_kit.ffn.learned_router import LearnedRouter
+from xformer_kit.ffn.routes import ROUTERS, Report, Routes, count_experts, route_all
+from xformer_kit.registry import (
+    Fault,
+    OptionGroup,
+    Unused,
+    above,
+    alternatives,
+    at_least,
+    independent_check,
+)
 
 
 @dataclass(frozen=True)
@@ -146,7 +117,7 @@ class TokenChoice(LearnedRouter):
         }
 
     @classmethod
-    @apart
+    @independent_check
     def check_groups(cls, options, context):
         """Faults of groups that do not match the layer's number of experts."""
         if (moe := context.outer) is None or min(moe.experts, moe.top_k) < 1:
@@ -156,7 +127,7 @@ class TokenChoice(LearnedRouter):
             return  # a fault of the layer
         groups, limit = options.groups, options.group_limit
         if experts % groups:
-            divisors = listed(n for n in range(1, experts + 1) if experts % n == 0)
+            divisors = alternatives(n for n in range(1, experts + 1) if experts % n == 0)
             yield Fault(
                 "groups",
                 "must divide ffn.experts",

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from xformer_kit.registry import (
     REQUIRED,
     Registry,
-    choices,
     config_error,
-    plain,
-    shown,
+    format_value,
+    suggestion,
+    to_plain,
     type_name,
 )
 
@@ -34,7 +34,7 @@ def table(registries: Iterable[Registry]) -> Table:
     return {
         registry.group: {
             name: {
-                option: {"type": type_name(o.type), "default": plain(o.default)}
+                option: {"type": type_name(o.type), "default": to_plain(o.default)}
                 for option, o in registry.options(name).items()
             }
             for name in registry
@@ -58,7 +58,7 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
                 f"'{word}' is no kind but a {registry.kind}",
                 fix=f"Try xformer components {group} {name}.",
             )
-    raise config_error("components", f"no kind is called '{word}'", fix=choices(word, groups))
+    raise config_error("components", f"no kind is called '{word}'", fix=suggestion(word, groups))
 
 
 def rows(registry: Registry, name: str) -> list[OptionRow]:
@@ -72,13 +72,13 @@ def written(value: Any) -> str:
     """A value as one writes it in YAML or on the command line."""
     if value == REQUIRED:
         return "required"
-    value = plain(value)
+    value = to_plain(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {written(v)}" for key, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(written, value))}]"
     if value is None or isinstance(value, bool):
-        return shown(value)
+        return format_value(value)
     return (
         f"{value:g}"
         if isinstance(value, float) and len(f"{value:g}") < len(str(value))

@@ -13,7 +13,7 @@ from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
 from xformer_kit.inspect.explain import AttentionExplanation, attentions, group_equal
-from xformer_kit.inspect.provenance import Origins, Value
+from xformer_kit.inspect.provenance import Provenance, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
@@ -47,7 +47,7 @@ class Description(NamedTuple):
 
 
 def describe(
-    config: Mapping[str, Any], vocab_size: int | None = None, origins: Origins | None = None
+    config: Mapping[str, Any], vocab_size: int | None = None, origins: Provenance | None = None
 ) -> Description:
     """Everything there is to know of a valid config's model before it is built.
 
@@ -76,7 +76,7 @@ def describe(
         trained,
         memory.cache_memory(model, max_len(config)),
         list(kernels(config, plans, model)),
-        list((origins or Origins(config)).values(plans)),
+        list((origins or Provenance(config)).values(plans)),
         unknown,
         given,
     )

@@ -88,7 +88,7 @@ def _leaves(config: Config) -> Iterator[tuple[str, Any]]:
     """
     for path, value in flat(config):
         registry = registry_at(path)
-        yield from flat(value if registry is None else registry.named(value), path)
+        yield from flat(value if registry is None else registry.as_node(value), path)
 
 
 def _given(name: str, plain: Sequence[Config]) -> list[str]:

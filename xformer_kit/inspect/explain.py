@@ -101,7 +101,10 @@ def group_equal(found: Iterable[tuple[int, Item]]) -> dict[Item, list[int]]:
 
 def _explanation(sub: SublayerPlan, run: KernelRun | None) -> AttentionExplanation:
     component, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
-    if "kernel" not in ATTENTIONS.wanted(component) or sub.context.attn.computes == "mixture":
+    if (
+        "kernel" not in ATTENTIONS.model_arguments(component)
+        or sub.context.attn.computes == "mixture"
+    ):
         return AttentionExplanation(sub.name, 1, component, mask, position, "none", None, ())
     faster = tuple(faster_kernels(sub.kernel_name, sub.context))
     return AttentionExplanation(

@@ -12,7 +12,7 @@ from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.config.identity import hashed_config
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import LINES, MARKERS, WIDTH, bounds, line_style, markers, whole
-from xformer_kit.registry import Node, choices, config_error
+from xformer_kit.registry import Node, config_error, suggestion
 from xformer_kit.registry.saved_files import read_columns
 
 POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is of one batch
@@ -76,7 +76,7 @@ def _metrics(wanted: Sequence[str] | None, known: Sequence[str], run: Path) -> l
     for metric in wanted or ():
         if metric not in known:
             raise config_error(
-                "metric", f"none of the runs has '{metric}'", fix=choices(metric, known)
+                "metric", f"none of the runs has '{metric}'", fix=suggestion(metric, known)
             )
     losses = [name for name in ("train/loss", "val/loss") if name in known]
     return list(wanted or losses or known[:1])

@@ -22,7 +22,7 @@ class Value(NamedTuple):
     variant: str = "base"  # of which block
 
 
-class Origins:
+class Provenance:
     """What is known of where values came from.
 
     usual: defaults of the model's own options. given: keys of the command line. files: (what chose

@@ -167,7 +167,7 @@ def _named(axes: Any, panel: Panel, side: float, below: bool, left: bool) -> Non
                 "fontsize": min(9.0, room),
                 "rotation": 90 if upright and axis is axes.xaxis else 0,
             }
-            axis.set_ticks(range(count), [shown(name) for name in names], **style)
+            axis.set_ticks(range(count), [visible_token(name) for name in names], **style)
             axis.set_tick_params(length=2)
         else:
             axis.set_major_locator(
@@ -176,6 +176,6 @@ def _named(axes: Any, panel: Panel, side: float, below: bool, left: bool) -> Non
             axis.set_tick_params(labelsize=8)
 
 
-def shown(token: str) -> str:
+def visible_token(token: str) -> str:
     """A token as it can be read: blanks are signs, and one without letters is a dot."""
     return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "·"

@@ -19,7 +19,7 @@ from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel, Reference
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, Fault, Faults, choices, config_error
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error, suggestion
 
 REFERENCE = Reference()
 WEIGHTLESS = {
@@ -134,7 +134,7 @@ def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[C
     for layer in layers:
         if isinstance(layer, str) and layer not in known:
             raise config_error(
-                "layers", f"no attention is called '{layer}'", fix=choices(layer, known)
+                "layers", f"no attention is called '{layer}'", fix=suggestion(layer, known)
             )
         if not isinstance(layer, str) and layer not in depths:
             raise config_error(

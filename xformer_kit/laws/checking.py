@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config import GROUPS, INNER, MANY, import_components
+from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS, import_components
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.building import among_many
 from xformer_kit.laws.composition import LawBroken, faults, overrides, sized, tiny
@@ -16,7 +16,7 @@ from xformer_kit.laws.registry import LAWS, SLOW
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import REQUIRED, ConfigError, Node, config_error, nested
-from xformer_kit.registry import choices as known_choices
+from xformer_kit.registry import suggestion as known_choices
 
 EMPTY_ROWS = {
     "name": "all_of",
@@ -78,7 +78,7 @@ def check_file(path: str) -> list[Result]:
     refused: list[tuple[str, ConfigError]] = []
     import_components([path], GROUPS.values(), refused)
     results = [Result(component, REGISTERS, "broken", str(error)) for component, error in refused]
-    file, registries = Path(path).expanduser().resolve(), GROUPS | INNER | MANY
+    file, registries = Path(path).expanduser().resolve(), GROUPS | INNER | MAPPING_GROUPS
     components = [
         (group, name)
         for group, registry in registries.items()
@@ -115,7 +115,7 @@ def check_component(kind: str, name: str) -> list[Result]:
     try:
         few = len(faces(kind, name))
         tried = [(config, faults(config)) for config in compositions(kind, name)]
-        unknown = [law for law in COMPONENTS[kind].broken(name) if law not in LAWS]
+        unknown = [law for law in COMPONENTS[kind].broken_laws(name) if law not in LAWS]
     except Exception as error:  # of its own `check`, `cannot`, `traits` or `breaks`
         return [Result(component, "composes", "broken", f"{_raised(error)}.")]
     configs = [config for config, refused in tried if not refused]
@@ -212,18 +212,20 @@ def faces(kind: str, name: str) -> list[dict[str, Any]]:
     }
     found = [base]
     for key, option in registry.options(name).items():
-        found += [{**base, key: choice} for choice in choices(option.type) if choice != base[key]]
+        found += [
+            {**base, key: choice} for choice in suggestion(option.type) if choice != base[key]
+        ]
     return [face for face in found if not faults(tiny(**chosen(kind, face)))] or [base]
 
 
-def choices(annotation: Any) -> list[Any]:
+def suggestion(annotation: Any) -> list[Any]:
     """Returns the values of an option that has few: booleans, literals, nested components."""
     if annotation is bool:
         return [True, False]
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     if get_origin(annotation) is UnionType:
-        return [choice for a in get_args(annotation) for choice in choices(a)]
+        return [choice for a in get_args(annotation) for choice in suggestion(a)]
     inner = nested(annotation) if get_origin(annotation) is Callable else None
     return [] if inner is None else [{"name": name} for name in inner]
 

@@ -24,8 +24,7 @@ from xformer_kit.model.model import Encoded, Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, OUTPUT_LAWS, as_node, stack_plan, stacks
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context, Fault, Node, complete_many
-from xformer_kit.registry import plain as copied
+from xformer_kit.registry import Context, Fault, Node, complete_mapping, to_plain
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
 SIZE_OF = {1: 1.0, 2: 4.0, 3: 0.25}  # seed of the weights -> factor of matrices
@@ -62,19 +61,19 @@ def _composed(model: str) -> dict[str, Any]:
     return compose(["logger=none", *MODELS[model]])
 
 
-def plain(model: str = "decoder") -> dict[str, Any]:
+def default_config(model: str = "decoder") -> dict[str, Any]:
     """Returns the default config of `train.py` for this model, without a logger."""
-    return copied(_composed(model))
+    return to_plain(_composed(model))
 
 
 def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
     """Returns a tiny config of a model. `changes`: nodes or names of components (attn=...),
     differences of the `encoder` or the `decoder`, and values of `model`.
     """
-    config = plain(model)
+    config = default_config(model)
     for kind in KINDS:
         config[kind] = sized(kind, changes.pop(kind, config[kind]["name"]))
-    config["extra"] = complete_many(EXTRAS, changes.pop("extra", {}))
+    config["extra"] = complete_mapping(EXTRAS, changes.pop("extra", {}))
     config["data"] |= {"seq_len": LENGTH, "batch_size": BATCH}
     for stack in ("encoder", "decoder"):  # merged with the choice of stacks, as on a command line
         if stack in changes:
@@ -86,7 +85,7 @@ def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
         "max_len": MAX_LEN,
         **changes,
     }
-    return copied(config)
+    return to_plain(config)
 
 
 def sized(kind: str, node: Node | str) -> dict[str, Any]:
@@ -356,7 +355,7 @@ def _without_kernels(stack: Node | None) -> dict[str, Any]:
 def overrides(config: Node) -> list[str]:
     """Returns the overrides of the model's default config that compose this config."""
     name = "_".join(plan.name for plan in stacks(config))
-    words, base = [*MODELS[name]], plain(name)
+    words, base = [*MODELS[name]], default_config(name)
     for key, value in config.items():
         usual = base.get(key)
         if key in ("name", "logger", "task") or value == usual:

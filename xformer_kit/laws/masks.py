@@ -68,7 +68,7 @@ def _said(case: Composition, node: Node, made: Mask, seen: Tensor) -> None:
         raise case.broken(f"{made} sees the future and says that it does not")
     if not made.per_head and not (seen == seen[:1]).all():
         raise case.broken(f"{made} differs between heads and says that it does not (`per_head`)")
-    relative = "shift" not in MASKS.broken(node)
+    relative = "shift" not in MASKS.broken_laws(node)
     if relative and any(not torch.equal(picture(made, start=at), seen) for at in (1, 7)):
         raise case.broken(f"{made} counts from the start of a text, and `breaks` has no 'shift'")
     band = made.band()

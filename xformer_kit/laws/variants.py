@@ -13,7 +13,7 @@ from xformer_kit.config import unused
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import cannot_train_on
-from xformer_kit.laws.composition import faults, plain, sized, tiny
+from xformer_kit.laws.composition import default_config, faults, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, PointwiseNorm
 from xformer_kit.plan import KINDS, has_norms, stacks
@@ -280,7 +280,7 @@ def _bared(config: dict) -> dict:
     that this changes no other fault.
     """
     plans = stacks(config)
-    usual = plain("_".join(plan.name for plan in plans))
+    usual = default_config("_".join(plan.name for plan in plans))
     components = [fault.path for fault in unused.components(config, plans) if fault.path in KINDS]
     bared = config | {kind: usual[kind] for kind in components}
     for place, key, *_ in unused.found(config, plans):

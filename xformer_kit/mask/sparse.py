@@ -11,7 +11,7 @@ from torch import Tensor
 
 from xformer_kit.mask.base import MASKS, Mask
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Fault, at_least, shown
+from xformer_kit.registry import Fault, at_least, format_value
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class ChunkedMask(Sparse):
             yield Fault(
                 "chunk",
                 "must be a number of tokens, or a list of at least one",
-                got=shown(options.chunk),
+                got=format_value(options.chunk),
             )
         elif min(sizes) < 1:
-            yield Fault("chunk", "must be at least 1 token", got=shown(options.chunk))
+            yield Fault("chunk", "must be at least 1 token", got=format_value(options.chunk))
 
     def pattern(self, query, key, head):
         return self._chunk_index(query.position) == self._chunk_index(key.position)

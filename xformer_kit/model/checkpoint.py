@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.config.saved import LARGEST, parse_config
-from xformer_kit.registry import ConfigError, shown
+from xformer_kit.registry import ConfigError, format_value
 
 FOLDER = 0x10  # flag in an entry's attributes
 Check = Callable[[Any, str], str | None]  # (value, its path) -> its fault, or None
@@ -116,7 +116,7 @@ def describe_value(value: Any) -> str:
     if isinstance(value, int) and not -MAX_INT <= value <= MAX_INT:
         return "a number of more than 64 bits"
     if value is None or isinstance(value, (bool, int, float, str)):
-        text = shown(value[:MAX_SHOWN] if isinstance(value, str) else value)
+        text = format_value(value[:MAX_SHOWN] if isinstance(value, str) else value)
         return text if len(text) <= MAX_SHOWN + 2 else f"{text[:MAX_SHOWN]}..."
     return (
         f"a tensor of the shape {_shape(value)}"

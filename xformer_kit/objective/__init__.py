@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Context, Fault, Options, Registry, listed
+from xformer_kit.registry import Context, Fault, Options, Registry, alternatives
 
 Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
 Example = Mapping[str, np.ndarray]  # the same
@@ -138,7 +138,7 @@ def causal_mask_fixes(context: Context, *masks: str) -> str:
     if context.attn.computes == "recurrence":
         return "mask=causal"  # a state holds the whole past
     option = context.options.get("mask", {}).get("causal") is False
-    return listed(["mask.causal=true"] * option + [f"mask={name}" for name in masks])
+    return alternatives(["mask.causal=true"] * option + [f"mask={name}" for name in masks])
 
 
 OBJECTIVES = Registry("objective", base=Objective, group="task")

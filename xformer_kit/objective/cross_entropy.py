@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from xformer_kit.objective import Objective
-from xformer_kit.registry import at_least, within
+from xformer_kit.registry import at_least, in_range
 
 
 @dataclass(kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class CrossEntropy(Objective):
 
     @classmethod
     def check(cls, options, context):
-        yield from within(options, label_smoothing=(0, 1))
+        yield from in_range(options, label_smoothing=(0, 1))
         yield from at_least(options, z_loss=0)
 
     def nats(self, model: Any, hidden: Tensor, target: Tensor, **more: Any) -> Any:

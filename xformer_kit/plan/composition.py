@@ -29,7 +29,7 @@ from xformer_kit.plan.differences import (
 from xformer_kit.plan.layers import layer_order, shared_by
 from xformer_kit.plan.model_plan import EmbeddingPlan, HeadPlan, ModelPlan, StackPlan
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context, NormTraits, registered
+from xformer_kit.registry import Context, NormTraits, registry_version
 
 
 def model_plan(config: Node) -> ModelPlan:
@@ -39,7 +39,7 @@ def model_plan(config: Node) -> ModelPlan:
     read = {key: config[key] for key in (*KINDS, "model", "extra", "init", "seed") if key in config}
     read["data"] = {"seq_len": (config.get("data") or {}).get("seq_len")}
     read["trainer"] = {"precision": _precision(config)}
-    key = json.dumps(read), registered()
+    key = json.dumps(read), registry_version()
     if key not in _plans:
         while len(_plans) >= KEPT:
             del _plans[next(iter(_plans))]
@@ -202,7 +202,7 @@ def _with_laws(plan: StackPlan, extras: Node) -> StackPlan:
     of_extras = {
         law: f"extra '{name}' breaks the law of {law} ({reason})"
         for name, options in extras.items()
-        for law, reason in EXTRAS.broken({"name": name, **options}).items()
+        for law, reason in EXTRAS.broken_laws({"name": name, **options}).items()
     }
     breaks, cross = _broken(plan), _broken(plan, cross=True)
     return replace(plan, breaks=breaks | of_extras, cross_breaks=cross)
@@ -216,7 +216,7 @@ def _broken(plan: StackPlan, cross: bool = False) -> dict[str, str]:
     return {
         law: f"{kind} '{node['name']}' breaks the law of {law} ({reason})"
         for kind, node in sorted(nodes, key=lambda pair: (pair[0], pair[1]["name"]))
-        for law, reason in KINDS[kind].broken(node).items()
+        for law, reason in KINDS[kind].broken_laws(node).items()
     }
 
 

@@ -56,7 +56,7 @@ class SublayerNodes:
 
 def has_norms(placement: Node) -> bool:
     """Whether a placement has norms in its blocks."""
-    return "norm" in PLACEMENTS.wanted(placement["name"])
+    return "norm" in PLACEMENTS.model_arguments(placement["name"])
 
 
 def as_node(node: Any) -> Node:
@@ -82,7 +82,7 @@ def merge(kind: str, base: Node, difference: Any) -> dict[str, Any]:
 
 def _merge_nested(registry: Registry, base: Any, difference: Any) -> Any:
     """The same for a nested component, such as attn.score, whose node need not be complete."""
-    base = registry.named(base)
+    base = registry.as_node(base)
     if not isinstance(base, Mapping) or not isinstance(difference, Mapping):
         return difference
     same = difference.get("name", base["name"]) == base["name"]

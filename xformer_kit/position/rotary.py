@@ -10,7 +10,15 @@ from torch import Tensor
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.position.scaling import NO_SCALING, Scaling
-from xformer_kit.registry import AttentionTraits, Context, Fault, Options, above, at_least, near
+from xformer_kit.registry import (
+    AttentionTraits,
+    Context,
+    Fault,
+    Options,
+    above,
+    at_least,
+    nearest_values,
+)
 
 Table = tuple[Tensor, Tensor]
 
@@ -160,7 +168,8 @@ class Rotary(Position):
             f"must be a multiple of the {heads // keys} query heads that share a key, which is"
             " rotated for all of them or for none, and at most attn.heads",
             got=f"{some} and {heads}",
-            fix=f"Try {near(some, list(range(heads // keys, heads + 1, heads // keys)))}, or null.",
+            fix=f"Try {nearest_values(some, [*range(heads // keys, heads + 1, heads // keys)])},"
+            " or null.",
         )
 
     def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:

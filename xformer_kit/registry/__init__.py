@@ -1,28 +1,42 @@
 """The registry of components, the options of each, and the faults of a config."""
 
+from xformer_kit.registry.component_mapping import complete_mapping, mapping_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, Option
-from xformer_kit.registry.fault import ConfigError, Fault, Faults, Unused, config_error, shown
-from xformer_kit.registry.many import complete_many, faults_of_many
+from xformer_kit.registry.fault import (
+    ConfigError,
+    Fault,
+    Faults,
+    Unused,
+    config_error,
+    format_value,
+)
 from xformer_kit.registry.messages import (
     Options,
     UnknownValueError,
     above,
-    apart,
-    article,
+    alternatives,
     at_least,
     at_most,
-    choices,
+    did_you_mean,
     divisors,
-    listed,
-    near,
-    nearest,
+    in_range,
+    independent_check,
+    nearest_values,
+    suggestion,
+    type_phrase,
     unknown_option,
-    within,
 )
 from xformer_kit.registry.node import Node
-from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
-from xformer_kit.registry.registry import Registry, registered
+from xformer_kit.registry.option_types import (
+    NESTED,
+    REQUIRED,
+    mismatch,
+    nested,
+    to_plain,
+    type_name,
+)
+from xformer_kit.registry.registry import Registry, registry_version
 from xformer_kit.registry.signature import OptionGroup
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
@@ -46,24 +60,24 @@ __all__ = [
     "UnknownValueError",
     "Unused",
     "above",
-    "apart",
-    "article",
+    "alternatives",
     "at_least",
     "at_most",
-    "choices",
-    "complete_many",
+    "complete_mapping",
     "config_error",
+    "did_you_mean",
     "divisors",
-    "faults_of_many",
-    "listed",
+    "format_value",
+    "in_range",
+    "independent_check",
+    "mapping_faults",
     "mismatch",
-    "near",
-    "nearest",
+    "nearest_values",
     "nested",
-    "plain",
-    "registered",
-    "shown",
+    "registry_version",
+    "suggestion",
+    "to_plain",
     "type_name",
+    "type_phrase",
     "unknown_option",
-    "within",
 ]

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import Fault, Faults, shown
+from xformer_kit.registry.fault import Fault, Faults, format_value
 from xformer_kit.registry.messages import Options, UnknownValueError, unknown_option
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import REQUIRED, holds_nested, mismatch
@@ -32,15 +32,15 @@ def node_faults(
     no component of the kind has. wrong: options that are known to be at fault, whose values mean
     nothing.
     """
-    node = registry.named(node)
+    node = registry.as_node(node)
     name = node.get("name") if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping) or name is None:
         known = f"Known: {', '.join(sorted(registry))}."
-        yield Fault(path, f"must name a {registry.kind}", got=shown(node), fix=known)
+        yield Fault(path, f"must name a {registry.kind}", got=format_value(node), fix=known)
         return
     if name not in registry:
         yield registry.unknown(name).at(path)
-        if (name := registry.meant(name)) is None:
+        if (name := registry.find_name(name)) is None:
             return
         node = {**node, "name": name}
     options, wrong = registry.options(name), set(wrong)
@@ -108,6 +108,6 @@ def _of_others(registry: "Registry", name: str, path: str) -> dict[str, list[str
         for option in registry.options(other) if other != name else ():
             having = found.setdefault(option, [])
             having.append(
-                other if having and not registry.several else registry.chosen(other, path)
+                other if having and not registry.several else registry.override_for(other, path)
             )
     return found

@@ -22,7 +22,7 @@ class Option(NamedTuple):
 
     type: Any
     default: Any  # REQUIRED if there is none
-    said: str | Callable[[], str] = ""
+    description: str | Callable[[], str] = ""
     fits: frozenset[type] = frozenset()  # types whose values are all valid
 
     @property
@@ -30,7 +30,7 @@ class Option(NamedTuple):
         """Its unit or meaning. Read from the component's source on first use: that takes
         milliseconds per component.
         """
-        return self.said() if callable(self.said) else self.said
+        return self.description() if callable(self.description) else self.description
 
 
 class InnerNode(dict[str, Any]):

@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Self
 from xformer_kit.registry.printable import printable
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Formats a value for a message as YAML: null, true, 'a text', [1, 2], {a: 1}."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {shown(v)}" for key, v in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {format_value(v)}" for key, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     return repr(value)
 
 
@@ -29,7 +29,7 @@ class Fault:
     # own node, "" for the component itself; the registry and the plan complete it with `at`.
     path: str
     rule: str  # the rule, or why the value has no effect, without a full stop
-    got: Any = ""  # the value, stored as formatted by `shown`, or a text
+    got: Any = ""  # the value, stored as formatted by `format_value`, or a text
     fix: str = ""  # what to set instead, in whole sentences
 
     # Whether the option has no effect in one composition, see Unused.
@@ -37,7 +37,7 @@ class Fault:
 
     def __post_init__(self) -> None:
         if not isinstance(self.got, str):
-            object.__setattr__(self, "got", shown(self.got))
+            object.__setattr__(self, "got", format_value(self.got))
 
     def at(self, path: str) -> Self:
         """Returns the fault with `path` before its own path."""

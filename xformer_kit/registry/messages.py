@@ -46,7 +46,7 @@ class Options(SimpleNamespace):
                 yield name, value, bound
 
 
-def apart(check: Callable[..., Faults]) -> Callable[..., Faults]:
+def independent_check(check: Callable[..., Faults]) -> Callable[..., Faults]:
     """Decorator for one of several checks of a component: stops at an option whose value is
     invalid, without stopping the checks after it.
     """
@@ -80,7 +80,7 @@ def above(options: Options, fix: str = "", **bounds: float) -> Faults:
             yield Fault(name, f"must be above {bound}", got=value, fix=fix)
 
 
-def within(options: Options, **bounds: tuple[float, float]) -> Faults:
+def in_range(options: Options, **bounds: tuple[float, float]) -> Faults:
     """Yields a fault per option outside [low, high); None passes. For a component's `check`."""
     for name, value, (low, high) in options.bounded(bounds):
         if not low <= value < high:
@@ -153,13 +153,13 @@ OTHER_OPTIONS = {
 }
 
 
-def choices(word: object, known: Iterable[str], of: str = "Known") -> str:
+def suggestion(word: object, known: Iterable[str], of: str = "Known") -> str:
     """Returns the fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
     known = list(known)
-    return f"{nearest(str(word), known)}{of}: {', '.join(map(str, known)) or 'none'}."
+    return f"{did_you_mean(str(word), known)}{of}: {', '.join(map(str, known)) or 'none'}."
 
 
-def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns the sentence "Did you mean ...? ", or "" if no known word is similar. A synonym takes
     precedence over a similar spelling.
     """
@@ -190,18 +190,18 @@ def unknown_option(
     own = [word] if word in options else []
     close = [word] if word in elsewhere else get_close_matches(key, elsewhere, n=1, cutoff=0.75)
     if key in elsewhere:
-        hint, has = "", f"{has} Try {listed(elsewhere[key])}."
-    elif own or (word not in elsewhere and nearest(key, options)):
-        hint = f"Did you mean '{word}'? " if own else nearest(key, options)
+        hint, has = "", f"{has} Try {alternatives(elsewhere[key])}."
+    elif own or (word not in elsewhere and did_you_mean(key, options)):
+        hint = f"Did you mean '{word}'? " if own else did_you_mean(key, options)
     elif close:
-        there = listed(elsewhere[close[0]])
+        there = alternatives(elsewhere[close[0]])
         hint = f"Did you mean {there}? " if settings else f"Did you mean '{close[0]}' of {there}? "
     else:
         hint, has = "", f"{has} Leave it out."
     return Fault(f"{path}.{key}".strip("."), rule, fix=f"{hint}{has}")
 
 
-def listed(values: Iterable[Any]) -> str:
+def alternatives(values: Iterable[Any]) -> str:
     """Joins alternatives into a phrase: 1, 2 or 4."""
     *most, last = map(str, values)
     return f"{', '.join(most)} or {last}" if most else last
@@ -213,9 +213,9 @@ def divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
-def near(value: int, choices: list[int]) -> str:
+def nearest_values(value: int, choices: list[int]) -> str:
     """Returns the four choices nearest to a value, as a phrase."""
-    return listed(sorted(sorted(choices, key=lambda c: abs(c - value))[:4]))
+    return alternatives(sorted(sorted(choices, key=lambda c: abs(c - value))[:4]))
 
 
 def first_line(text: str) -> str:
@@ -228,7 +228,7 @@ def one_line(error: Exception, limit: int = 200) -> str:
     return " ".join(str(error).split())[:limit].rstrip(".") or type(error).__name__
 
 
-def article(name: str) -> str:
+def type_phrase(name: str) -> str:
     """Returns the name of a type as a phrase: a whole number, a list of texts or null."""
     singular = {
         "int": "a whole number",

@@ -8,8 +8,8 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from xformer_kit.registry.fault import Fault, Faults, shown
-from xformer_kit.registry.messages import article, choices
+from xformer_kit.registry.fault import Fault, Faults, format_value
+from xformer_kit.registry.messages import suggestion, type_phrase
 
 if TYPE_CHECKING:
     from xformer_kit.registry import Context, Registry
@@ -53,7 +53,7 @@ def nested_nodes(
         for i, item in enumerate(value):
             yield from nested_nodes(registry.base, item, f"{path}[{i}]")
         return
-    node = registry.named(value)
+    node = registry.as_node(value)
     if isinstance(node, Mapping) and "name" not in node and get_origin(annotation) is dict:
         for key, item in node.items():
             yield from nested_nodes(registry.base, item, f"{path}.{key}")
@@ -101,7 +101,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faul
     elif origin in (list, tuple) and isinstance(value, (list, tuple)):
         each = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
         if len(each) != len(value):
-            yield Fault(path, f"must be a list of {len(each)} values", got=shown(value))
+            yield Fault(path, f"must be a list of {len(each)} values", got=format_value(value))
             return
         for i, (kind, item) in enumerate(zip(each, value, strict=True)):
             yield from mismatch(kind, item, f"{path}[{i}]", context)
@@ -109,8 +109,8 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faul
         if value not in args or type(value) not in {type(a) for a in args}:
             yield Fault(
                 path,
-                f"no choice is called {shown(value)}",
-                fix=choices(value, [str(a) for a in args]),
+                f"no choice is called {format_value(value)}",
+                fix=suggestion(value, [str(a) for a in args]),
             )
     elif (origin is dict or annotation is dict) and isinstance(value, Mapping):
         for key, item in value.items() if args else ():
@@ -157,10 +157,12 @@ def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> F
     fix = ""
     for other in (annotation, *get_args(annotation)):
         if get_origin(other) in (list, tuple) and not any(mismatch(other, [value], path, context)):
-            fix = f"Try [{value if isinstance(value, str) else shown(value)}]."
+            fix = f"Try [{value if isinstance(value, str) else format_value(value)}]."
         if other is int and isinstance(value, float) and value.is_integer():
             fix = f"Try {int(value)}."
-    return Fault(path, f"must be {article(type_name(annotation))}", got=shown(value), fix=fix)
+    return Fault(
+        path, f"must be {type_phrase(type_name(annotation))}", got=format_value(value), fix=fix
+    )
 
 
 def nest(annotation: Any, value: Any) -> Any:
@@ -168,7 +170,7 @@ def nest(annotation: Any, value: Any) -> Any:
     tuple become tuples.
     """
     if (inner := nested(annotation)) is not None:
-        value = inner.named(value)
+        value = inner.as_node(value)
         if not isinstance(value, Mapping):
             return value
         create = partial(inner.create, value)
@@ -198,20 +200,20 @@ def holdable(value: Any) -> bool:
     return all(map(holdable, value)) if isinstance(value, list) else type(value) in PLAIN
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Converts a default to plain data for YAML: tuples become lists, a nested component its node,
     a mapping a copy.
     """
     if type(value) in PLAIN:
         return value
     if isinstance(value, Mapping):
-        return {k: plain(v) for k, v in value.items()}
+        return {k: to_plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [to_plain(v) for v in value]
     for base, registry in NESTED.items():
         if isinstance(value, base):
             name = str(registry.name_of(type(value)))
             return {"name": name} | {
-                option: plain(getattr(value, option)) for option in registry.options(name)
+                option: to_plain(getattr(value, option)) for option in registry.options(name)
             }
     return value

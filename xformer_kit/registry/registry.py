@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, InnerNode, Option
-from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, shown
-from xformer_kit.registry.messages import Options, choices
+from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, format_value
+from xformer_kit.registry.messages import Options, suggestion
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
     NESTED,
@@ -32,7 +32,7 @@ from xformer_kit.registry.option_types import (
     nest,
     nested,
     nested_nodes,
-    plain,
+    to_plain,
 )
 from xformer_kit.registry.signature import meaning, option_groups, parameters
 from xformer_kit.registry.zoo import zoo_modules
@@ -41,7 +41,7 @@ P = TypeVar("P")
 _changes = 0
 
 
-def registered() -> int:
+def registry_version() -> int:
     """Returns a number that increases with each change of a registry."""
     return _changes
 
@@ -87,7 +87,9 @@ class Registry(Node):
         self.group = group or kind
         self.several = several
         self.switch = switch
-        self.mistaken: dict[str, Fault] = {}  # names of something else -> the fault with the fix
+        self.refused_names: dict[
+            str, Fault
+        ] = {}  # names of something else -> the fault with the fix
         # (component, error) of those that `register` refuses while a file is read; None: it raises
         self.refused: list[tuple[str, ConfigError]] | None = None
         self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
@@ -207,9 +209,9 @@ class Registry(Node):
         """
         self._load(name)
         usual, made = self._usual[name]
-        return usual | {key: plain(usual[key]) for key in made}  # in the order of the options
+        return usual | {key: to_plain(usual[key]) for key in made}  # in the order of the options
 
-    def named(self, node: Any) -> Any:
+    def as_node(self, node: Any) -> Any:
         """Returns {"name": name} for a name, and for a boolean the component that it chooses
         (`switch`); anything else unchanged.
         """
@@ -220,7 +222,7 @@ class Registry(Node):
         """Returns the node, or a name as a node, with the defaults of the options it does not
         set.
         """
-        node = self.named(node)
+        node = self.as_node(node)
         return self.defaults(node["name"]) | dict(node)
 
     def inner(self, name: str) -> dict[str, "Registry"]:
@@ -253,7 +255,7 @@ class Registry(Node):
         for path, registry, inner in self.nested(node):
             yield from (fault.at(path) for fault in registry.cannot(inner, inside))
 
-    def broken(self, node: Any) -> dict[str, Broken]:
+    def broken_laws(self, node: Any) -> dict[str, Broken]:
         """Returns {law: reason} of the laws that a component, or one nested in it, breaks: their
         `breaks`, a mapping, or a function of their options.
         """
@@ -263,11 +265,11 @@ class Registry(Node):
         reasons = breaks(Options(**node)) if callable(breaks) else breaks
         found = {law: Broken(reason, self.kind, name) for law, reason in reasons.items()}
         for path, registry, inner in self.nested(node):
-            inside = registry.broken(inner)
+            inside = registry.broken_laws(inner)
             found |= {law: broken._replace(option=path) for law, broken in inside.items()}
         return found
 
-    def wanted(self, name: str) -> list[str]:
+    def model_arguments(self, name: str) -> list[str]:
         """Returns the names of the parameters that the model passes to a component."""
         component = self[name]
         options = self._options_of[name].keys() | option_groups(component)
@@ -277,23 +279,27 @@ class Registry(Node):
         """Builds a component from a node of its config; `given` are the arguments that the model
         passes.
         """
-        node = dict(self.named(node))
+        node = dict(self.as_node(node))
         component, options = self[name := node.pop("name")], self.options(name)
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
         for key, group in option_groups(component).items():
             own = parameters(group).keys() & chosen.keys()
             chosen[key] = group(**{option: chosen.pop(option) for option in own})
-        return component(**{key: given[key] for key in self.wanted(name) if key in given}, **chosen)
+        return component(
+            **{key: given[key] for key in self.model_arguments(name) if key in given}, **chosen
+        )
 
     def unknown(self, name: object) -> Fault:
         """The fault of an unknown name; its path is that of the node."""
-        if (fault := self.mistaken.get(str(name))) is not None:
+        if (fault := self.refused_names.get(str(name))) is not None:
             return fault
         if (own := self.also_called.get(str(name))) is not None:
             return Fault("", f"'{name}' is called '{own}' here")
-        return Fault("", f"no {self.kind} is called {shown(name)}", fix=choices(name, sorted(self)))
+        return Fault(
+            "", f"no {self.kind} is called {format_value(name)}", fix=suggestion(name, sorted(self))
+        )
 
-    def meant(self, name: object) -> str | None:
+    def find_name(self, name: object) -> str | None:
         """Returns the component with this name or other name, in any spelling: MultiHead,
         multi-head, mha. None if there is none.
         """
@@ -318,7 +324,7 @@ class Registry(Node):
         """
         return node_faults(self, node, path, context, other_keys, elsewhere, wrong)
 
-    def chosen(self, name: str, path: str = "") -> str:
+    def override_for(self, name: str, path: str = "") -> str:
         """Returns the override that chooses a component, such as mask=causal; at a config path
         such as model.decoder.mask, if an override can set a component there.
         """
@@ -367,7 +373,7 @@ class Registry(Node):
             inner = nested(p.annotation)
             if inner is not None and isinstance(default, type):
                 default = {"name": inner.name_of(default)}
-            if not holdable(plain(default)):
+            if not holdable(to_plain(default)):
                 raise config_error(
                     where,
                     f"no config can hold the default of option {key}, {default!r}",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from xformer_kit.registry import ConfigError, Fault, config_error, plain
+from xformer_kit.registry import ConfigError, Fault, config_error, to_plain
 from xformer_kit.study.nodes import Config, Node
 
 COST_NAMES = {
@@ -96,7 +96,7 @@ def _percent(share: float) -> str:
 
 def with_knob(config: Config, knob: str, value: int) -> Config:
     """The config with this value of the knob."""
-    changed = plain(config)
+    changed = to_plain(config)
     group, _, key = knob.partition(".")
     changed[group] = {**changed[group], key: value}
     if knob == "ffn.width":

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault, choices, listed, shown
+from xformer_kit.registry import ConfigError, Fault, alternatives, format_value, suggestion
 from xformer_kit.study.answer import Runs, missing_runs
 from xformer_kit.study.metric import Metric, format_p, metric
 from xformer_kit.study.nodes import Node
@@ -69,14 +69,16 @@ def _expectation_faults(
 ) -> Iterator[Fault]:
     if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= KEYS:
         rule = f"must be {{variant: ..., is: {'|'.join(RELATIONS)}, than: ...}}"
-        yield Fault(path, rule, got=shown(one))
+        yield Fault(path, rule, got=format_value(one))
         return
     pair = {"than": baseline} | dict(one)
     for key in ("variant", "than"):
         if (name := pair[key]) not in names:
-            yield Fault(f"{path}.{key}", f"no variant is called {name!r}", fix=choices(name, names))
+            yield Fault(
+                f"{path}.{key}", f"no variant is called {name!r}", fix=suggestion(name, names)
+            )
     if one["is"] not in RELATIONS:
-        yield Fault(f"{path}.is", f"must be {listed(RELATIONS)}", got=shown(one["is"]))
+        yield Fault(f"{path}.is", f"must be {alternatives(RELATIONS)}", got=format_value(one["is"]))
     if pair["than"] == one["variant"]:
         yield Fault(path, f"compares {one['variant']} with itself")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from xformer_kit.registry import Context, Fault, choices, shown
+from xformer_kit.registry import Context, Fault, format_value, suggestion
 from xformer_kit.registry.command_lines import quoted
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, FactorRange
@@ -78,7 +78,7 @@ def text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(text, value)) + "]"
     if value is None or isinstance(value, bool):
-        return shown(value)
+        return format_value(value)
     if isinstance(value, str) and not PLAIN.fullmatch(value):
         return quoted(value)
     return str(value)
@@ -104,7 +104,7 @@ def _read(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     sections = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
     wrong = {key: value for key, value in sections.items() if not isinstance(value, Mapping)}
     for key, value in wrong.items():
-        yield Fault(f"study.{key}", "must be a mapping of factors", got=shown(value))
+        yield Fault(f"study.{key}", "must be a mapping of factors", got=format_value(value))
     if wrong:
         return
     factors, base, only = sections.values()
@@ -120,7 +120,7 @@ def _read(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
             yield from _factor(str(name), levels, base, found)
     for name in base:
         if name not in factors and name not in misspelt.values():
-            fix = choices(name, map(str, factors), "Factors")
+            fix = suggestion(name, map(str, factors), "Factors")
             fix = f"{fix} Settings of all variants are set outside of study."
             yield Fault(f"study.baseline.{name}", "is no factor", fix=fix)
     yield from _conditions(only, found)
@@ -162,7 +162,7 @@ def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Ite
             yield Fault(
                 f"study.baseline.{name}",
                 f"must be {kind} of its interval, {between}",
-                got=shown(value),
+                got=format_value(value),
                 fix="The search begins with it.",
             )
     elif known:
@@ -181,7 +181,7 @@ def _of_levels(
         overrides = others.pop(label)
     elif any(set(words) != {name} for words in known.values()) and not is_overrides:
         rule = f"must be one of {', '.join(known)}, or a mapping of overrides like them, {{}} for"
-        yield Fault(f"study.baseline.{name}", f"{rule} none", got=shown(base))
+        yield Fault(f"study.baseline.{name}", f"{rule} none", got=format_value(base))
     if not others:
         yield Fault(path, f"has no level but the baseline's, {label}", fix="Add another.")
     for other, words in others.items():
@@ -201,12 +201,14 @@ def _levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterat
                 yield Fault(
                     f"{path}.{label}",
                     "must be a mapping of overrides, such as {ffn.width: 64}",
-                    got=shown(words),
+                    got=format_value(words),
                 )
         return
     values = levels if isinstance(levels, (list, tuple)) else []
     if not values:
-        yield Fault(path, "must list its levels, or map labels to overrides", got=shown(levels))
+        yield Fault(
+            path, "must list its levels, or map labels to overrides", got=format_value(levels)
+        )
     for value in values:
         if (label := label_of(value)) in known:
             yield Fault(path, f"has the level {label} twice", fix="Leave one out.")
@@ -222,7 +224,7 @@ def _conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
                 path,
                 "must name a factor and the levels of another, such as only: {attn.score.alpha:"
                 " {attn.score: entmax}}",
-                got=shown(needs),
+                got=format_value(needs),
                 fix=f"Factors: {', '.join(found)}.",
             )
             continue

@@ -10,7 +10,7 @@ design:
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault, above, apart, shown
+from xformer_kit.registry import ConfigError, Fault, above, format_value, independent_check
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.factor import text
 from xformer_kit.study.metric import metric
@@ -88,7 +88,7 @@ class LadderDesign(OneAtATime):
         yield from _enough(options)
 
 
-@apart
+@independent_check
 def _sizes(options: Any) -> Iterator[Fault]:
     lengths = {key: len(values) for key, values in options.sizes.items()}
     if not lengths:
@@ -112,14 +112,14 @@ def _sizes(options: Any) -> Iterator[Fault]:
             yield Fault("sizes", "must differ", got=f"{size} twice")
 
 
-@apart
+@independent_check
 def _multiples(options: Any) -> Iterator[Fault]:
     given = options.multiples
     if not given or min(given) <= 0 or len(set(given)) < len(given):
-        yield Fault("multiples", "must be different numbers above 0", got=shown(given))
+        yield Fault("multiples", "must be different numbers above 0", got=format_value(given))
 
 
-@apart
+@independent_check
 def _enough(options: Any) -> Iterator[Fault]:
     """Whether there are enough sizes to fit a law."""
     counts = {len(values) for values in options.sizes.values()}

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import config_error, nearest
+from xformer_kit.registry import config_error, did_you_mean
 from xformer_kit.study.nodes import Node
 
 # Last word of a metric's name -> unit.
@@ -112,7 +112,7 @@ def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
     last = name.rpartition("/")[2]
     known = [word for word in (*LOWER, *HIGHER) if last == word or last.endswith(f"_{word}")]
     if not known and higher_is_better is None:
-        hint = nearest(last, (*LOWER, *HIGHER))
+        hint = did_you_mean(last, (*LOWER, *HIGHER))
         raise config_error(
             "study.metric",
             f"it is not known whether '{name}' is better higher or lower",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 
-from xformer_kit.registry import ConfigError, Fault, config_error, nearest, shown
+from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean, format_value
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factors, Levels, text
@@ -174,7 +174,7 @@ def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:
             yield Fault(
                 f"study.labels.{variant}",
                 "must be a name",
-                got=shown(name),
+                got=format_value(name),
                 fix=f"Leave it out, and it is called {variant}.",
             )
         elif other := variant_by_name.get(name):
@@ -187,7 +187,7 @@ def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:
     for variant in names:
         if variant not in labels:
             ends = (f"Did you mean {one}? " for one in labels if one.endswith(f"={variant}"))
-            near = next(ends, nearest(str(variant), labels))
+            near = next(ends, did_you_mean(str(variant), labels))
             fix = f"{near}Known: {'; '.join(labels)}."
             yield Fault(f"study.labels.{variant}", "is no variant", fix=fix)
 
@@ -216,7 +216,7 @@ def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:
             Fault(
                 "study.margin",
                 f"must be set, because the claim expects '{within[0]}'",
-                got=shown(node["margin"]),
+                got=format_value(node["margin"]),
                 fix="Try 0.05.",
             )
         ]

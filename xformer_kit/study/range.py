@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import Fault, Registry, above, shown
+from xformer_kit.registry import Fault, Registry, above, format_value
 
 SETTINGS = Registry("settings")  # of a study
 
@@ -30,11 +30,11 @@ class FactorRange:
     def check(cls, options, context):
         low, high, step = options.low, options.high, options.step
         if not low < high:
-            way = "Swap them." if high < low else f"List it as a level: [{shown(low)}]."
+            way = "Swap them." if high < low else f"List it as a level: [{format_value(low)}]."
             yield Fault(
                 "high",
                 "must be above low",
-                got=f"low {shown(low)} and high {shown(high)}",
+                got=f"low {format_value(low)} and high {format_value(high)}",
                 fix=way,
             )
         if options.log:
@@ -43,14 +43,14 @@ class FactorRange:
                 yield Fault(
                     "step",
                     "belongs to an interval without log",
-                    got=shown(step),
+                    got=format_value(step),
                     fix="Leave one of them out.",
                 )
         elif step is not None and (step <= 0 or not _divides(step, high - low)):
             yield Fault(
                 "step",
                 "must be above 0 and divide high - low",
-                got=f"{shown(step)} and {shown(high - low)}",
+                got=f"{format_value(step)} and {format_value(high - low)}",
             )
 
     def __str__(self) -> str:

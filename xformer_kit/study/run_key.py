@@ -38,7 +38,7 @@ def run_key(config: Node, fingerprint: str) -> str:
 def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
     """The modules of all components that a config names, at any depth."""
     if registry is not None and isinstance(node, (str, bool)):
-        node = registry.named(node)
+        node = registry.as_node(node)
     if not isinstance(node, Mapping):
         for item in node if isinstance(node, (list, tuple)) else ():
             yield from modules(item, registry)

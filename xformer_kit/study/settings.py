@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from xformer_kit.registry import Fault, above, at_least, shown, within
+from xformer_kit.registry import Fault, above, at_least, format_value, in_range
 from xformer_kit.study.design import Design
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS
@@ -52,7 +52,7 @@ class Stop:
     def check(cls, options, context):
         yield from at_least(options, "seeds", after=2)
         yield from at_least(options, margin=0)
-        yield from within(options, alpha=(1e-6, 1))
+        yield from in_range(options, alpha=(1e-6, 1))
 
 
 def seeds(node: Node, first: int = 0) -> list[int]:
@@ -118,7 +118,7 @@ class Study:
             yield Fault(
                 "seeds",
                 "must be at least 1",
-                got=shown(options.seeds),
+                got=format_value(options.seeds),
                 fix="Try 5, or a list such as [0, 1, 2].",
             )
         elif isinstance(options.seeds, list) and len(set(options.seeds)) < len(options.seeds):

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Context, Fault, config_error, plain, shown
+from xformer_kit.registry import ConfigError, Context, Fault, config_error, format_value, to_plain
 from xformer_kit.study import space
 from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.design import DESIGNS, baseline, distinct, unreachable
@@ -59,7 +59,7 @@ def complete(node: Node, name: str) -> dict:
 
 def _with_defaults(settings: str, node: Node) -> dict:
     options = SETTINGS.options(settings)
-    return {key: plain(option.default) for key, option in options.items()} | dict(node)
+    return {key: to_plain(option.default) for key, option in options.items()} | dict(node)
 
 
 def faults(node: Any, context: Context | None = None) -> list[Fault]:
@@ -67,7 +67,7 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
     context = context or Context()
     if not isinstance(node, Mapping):
         rule = "must be a mapping with a question, factors and a baseline"
-        return [Fault("study", rule, got=shown(node))]
+        return [Fault("study", rule, got=format_value(node))]
     if isinstance(node.get("study"), Mapping):
         rule = "is nested in another study key, because the file has no package header"
         return [Fault("study.study", rule, fix="Begin the file with # @package _global_.")]
@@ -86,7 +86,7 @@ def _setting_faults(node: Node, context: Context) -> Iterator[Fault]:
         yield Fault(
             "study.name",
             "must be the name of a directory under outputs/studies",
-            got=shown(name),
+            got=format_value(name),
             fix=f"Try {PLAIN}.",
         )
     yield from DESIGNS.faults(node.get("design") or DEFAULT_DESIGN, "study.design", context)
@@ -137,7 +137,7 @@ def _metric(node: Node) -> Iterator[Fault]:
         yield Fault(
             "study.higher_is_better",
             f"{name} is better {('lower' if higher else 'higher')}",
-            got=shown(higher),
+            got=format_value(higher),
             fix="Set it to null, for the known direction of the metric.",
         )
 
@@ -178,7 +178,7 @@ def _exclude(node: Node, factors: Factors) -> Iterator[Fault]:
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
-            yield Fault(path, "must map factors to levels", got=shown(pattern))
+            yield Fault(path, "must map factors to levels", got=format_value(pattern))
             continue
         levels = {name: label_of(value) for name, value in pattern.items()}
         for name, label in levels.items():
@@ -196,12 +196,12 @@ def _exclude(node: Node, factors: Factors) -> Iterator[Fault]:
 
 def _tune(node: Node, factors: Factors) -> Iterator[Fault]:
     for key, values in (node["tune"] or {}).items():
-        path, got = f"study.tune.{key}", shown(values)
+        path, got = f"study.tune.{key}", format_value(values)
         if not isinstance(values, list) or len(values) < 2:
             yield Fault(
                 path, "must list two values or more", got=got, fix=f"Try {key}: [1e-3, 3e-3]."
             )
-        elif len(set(map(shown, values))) < len(values):
+        elif len(set(map(format_value, values))) < len(values):
             yield Fault(path, "names a value twice", got=got, fix="Leave one out.")
         if key in factors:
             yield Fault(path, "is a factor too", fix="Leave it out of one of them.")

@@ -22,7 +22,7 @@ from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
 from xformer_kit.inspect.pictures import plot_bias, plot_mask
 from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import made, plain
+from xformer_kit.laws.composition import default_config, made
 from xformer_kit.model.api import load
 
 WATCHED = (
@@ -157,7 +157,7 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
 
 
 def test_callbacks_that_only_watch_do_not_change_the_run():
-    config = plain()
+    config = default_config()
     assert config_hash(config | {"callbacks": {"norms": {"every": 5}}}) == config_hash(config)
     assert config_hash(config | {"callbacks": {"mine": {"every": 5}}}) != config_hash(config)
 

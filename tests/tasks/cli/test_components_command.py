@@ -9,7 +9,7 @@ import pytest
 from tasks.cli.command import short, size
 from tests.tasks.command_lines import TINY, output
 from tests.user_components import forget_user_components
-from xformer_kit.config import GROUPS, INNER, MANY
+from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS
 
 MINE = '''
 from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead
@@ -92,7 +92,7 @@ def test_components_as_json(capsys):
     table = json.loads(out)
     assert code == 0
     assert {kind: set(components) for kind, components in table.items()} == {
-        group: set(registry) for group, registry in (GROUPS | INNER | MANY).items()
+        group: set(registry) for group, registry in (GROUPS | INNER | MAPPING_GROUPS).items()
     }
     assert table["ffn"]["mlp"]["multiple_of"] == {"type": "int | null", "default": None}
     assert list(json.loads(output(capsys, "components", "ffn", "glu", "--json")[1])["ffn"]) == [
@@ -104,7 +104,11 @@ def test_components_are_listed_by_their_command_line_names(capsys, wide):
     shown = [
         line.split()[0] for line in output(capsys, "components")[1].splitlines() if line[:1].strip()
     ]
-    assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER, *MANY]
+    assert [word for word in shown if word not in ("The", "To")] == [
+        *GROUPS,
+        *INNER,
+        *MAPPING_GROUPS,
+    ]
     assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(
         shown
     )

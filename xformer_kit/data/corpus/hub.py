@@ -8,7 +8,7 @@ from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, missing_package
 from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records
-from xformer_kit.registry import Fault, choices
+from xformer_kit.registry import Fault, suggestion
 from xformer_kit.registry.messages import one_line
 
 
@@ -75,7 +75,7 @@ class Hub(Records):
                 raise self.config_error(
                     option,
                     f"the data set '{self.dataset}' has no split '{name}'",
-                    fix=choices(name, loaded, "It has"),
+                    fix=suggestion(name, loaded, "It has"),
                 )
             found[split] = loaded[name]
         return found

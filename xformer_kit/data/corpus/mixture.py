@@ -7,7 +7,7 @@ from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
 from xformer_kit.data.plain import Plain
-from xformer_kit.registry import Fault, above, choices, listed
+from xformer_kit.registry import Fault, above, alternatives, suggestion
 
 
 @CORPORA.register("mixture", also_called=("mix", "mixed", "blend", "blended", "interleave"))
@@ -99,7 +99,7 @@ class Mixture(Corpus):
 def _nodes(of: Any) -> dict[str, Any]:
     """Returns the config nodes of the parts; a name is a node without options."""
     found = of if isinstance(of, Mapping) else {}
-    return {name: CORPORA.named(node) or {} for name, node in found.items()}
+    return {name: CORPORA.as_node(node) or {} for name, node in found.items()}
 
 
 def _form(node: Any) -> str | None:
@@ -141,7 +141,9 @@ def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
     for name, weight in weights.items():
         if name not in of:
             yield Fault(
-                f"weights.{name}", "data.of names no such corpus", fix=choices(name, of, "It has")
+                f"weights.{name}",
+                "data.of names no such corpus",
+                fix=suggestion(name, of, "It has"),
             )
         elif weight <= 0:
             yield Fault(
@@ -154,6 +156,6 @@ def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
         yield Fault(
             "weights",
             "must give each corpus a weight",
-            got=f"none for {listed(missing)}",
+            got=f"none for {alternatives(missing)}",
             fix="null is by size.",
         )

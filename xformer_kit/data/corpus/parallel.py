@@ -8,7 +8,7 @@ from pathlib import Path
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, TextPairs
 from xformer_kit.data.corpus.hash_split import HashSplitFiles
-from xformer_kit.registry import ConfigError, Fault, choices
+from xformer_kit.registry import ConfigError, Fault, suggestion
 
 
 @CORPORA.register("pairs", also_called=("parallel", "bitext", "parallel_text", "moses"))
@@ -143,6 +143,6 @@ class TabSeparated(HashSplitFiles):
                 raise self.config_error(
                     "columns",
                     f"no column of '{file}' is called '{column}'",
-                    fix=f"{choices(column, names, 'It has')} A number from 1 also names one.",
+                    fix=f"{suggestion(column, names, 'It has')} A number from 1 also names one.",
                 )
             yield names.index(str(column))

@@ -16,7 +16,7 @@ from xformer_kit.data.config_error import config_error
 from xformer_kit.data.corpus.base import CORPORA, TextPairs, missing_package
 from xformer_kit.data.corpus.hash_split import HashSplitCorpus, HashSplitFiles
 from xformer_kit.data.plain import Plain
-from xformer_kit.registry import ConfigError, Fault, choices
+from xformer_kit.registry import ConfigError, Fault, suggestion
 from xformer_kit.registry.messages import one_line
 
 AT_ONCE = 1024  # entries that are read at once
@@ -99,7 +99,7 @@ class Records(HashSplitCorpus):
                 raise self.config_error(
                     option,
                     f"no field is called '{name}' in {where}",
-                    fix=f"{choices(key, has, 'It has')} {fix}",
+                    fix=f"{suggestion(key, has, 'It has')} {fix}",
                 )
             value = has[key]
         if value is None:

@@ -57,7 +57,7 @@ class Pretrained(LibraryTokenizer):
             yield fault
 
 
-TOKENIZERS.mistaken |= {
+TOKENIZERS.refused_names |= {
     model: Fault(
         "",
         f"'{model}' is a tokenizer that is trained already: tokenizer=pretrained"

@@ -10,7 +10,7 @@ from pathlib import Path
 from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, did_you_mean
 from xformer_kit.registry.messages import one_line
 
 KEYS = ("tokenizer", "state")
@@ -73,7 +73,8 @@ def _load_own(file: Path, data: Plain) -> Tokenizer:
         raise config_error(
             "tokenizer",
             f"no tokenizer is called '{name}' here, but '{file}' needs it",
-            fix=f"{nearest(name, TOKENIZERS)}If it is your own, name its file in components=[...].",
+            fix=did_you_mean(name, TOKENIZERS)
+            + "If it is your own, name its file in components=[...].",
         )
     component = TOKENIZERS[name]
     if not isinstance(state, dict) or component.save is not Tokenizer.save:

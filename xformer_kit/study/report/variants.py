@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xformer_kit.registry import choices, config_error
+from xformer_kit.registry import config_error, suggestion
 from xformer_kit.study.answer import Runs, Verdict
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
@@ -134,7 +134,7 @@ def require(results: Results, key: str, name: str, known: Sequence[str]) -> None
     finished = results.finished
     if finished and not any(name in one.facts for one in finished):
         rule = f"no finished run has '{name}'"
-        raise config_error(f"study.{key}", rule, fix=choices(name, known, "They have"))
+        raise config_error(f"study.{key}", rule, fix=suggestion(name, known, "They have"))
 
 
 def metrics(results: Results) -> list[str]:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import Attention, Cache
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import AttentionContext, Tokens
-from xformer_kit.registry import Context, Fault, listed
+from xformer_kit.registry import Context, Fault, alternatives
 
 
 class TextRows(NamedTuple):
@@ -169,7 +169,7 @@ class WholeTextAttention(Attention):
                 f"position={other}" for other in others
             ]
         if why:
-            yield Fault("", "; ".join(why), fix=f"Choose {listed(ways)}.")
+            yield Fault("", "; ".join(why), fix=f"Choose {alternatives(ways)}.")
 
     def attention_weights(self, calls, probe):
         return probe(self.head_dim)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import AttentionContext
-from xformer_kit.registry import above, at_least, within
+from xformer_kit.registry import above, at_least, in_range
 from xformer_kit.zoo.attn._whole_text import (
     BREAKS,
     TextRows,
@@ -77,7 +77,7 @@ class Linformer(WholeTextAttention):
     def check(cls, options, context):
         yield from check_heads(options, context)
         yield from at_least(options, "key", rank=1)
-        yield from within(options, dropout=(0, 1))
+        yield from in_range(options, dropout=(0, 1))
         yield from above(options, "null is head_dim^-0.5.", scale=0)
 
     def initial(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from xformer_kit.mask import MASKS
-from xformer_kit.registry import Fault, shown
+from xformer_kit.registry import Fault, format_value
 from xformer_kit.zoo.mask._random import RandomMask, hashed
 
 
@@ -40,14 +40,14 @@ class RandomKeys(RandomMask):
             yield Fault(
                 "probabilities",
                 "must list at least one number from 0 to 1",
-                got=shown(given),
+                got=format_value(given),
                 fix="Try [1.0, 0.5].",
             )
         elif not any(given):
             yield Fault(
                 "probabilities",
                 "must not all be 0, or no token sees any",
-                got=shown(given),
+                got=format_value(given),
                 fix="Try [1.0, 0.5].",
             )
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import Fault, Faults, shown
+from xformer_kit.registry.fault import Fault, Faults, format_value
 from xformer_kit.registry.registry import Registry
 
 
-def complete_many(registry: Registry, node: Any) -> Any:
+def complete_mapping(registry: Registry, node: Any) -> Any:
     """Returns the node with the defaults of each component, without components that are null."""
     if not isinstance(node, Mapping):
         return node
@@ -20,7 +20,7 @@ def complete_many(registry: Registry, node: Any) -> Any:
     return found
 
 
-def faults_of_many(
+def mapping_faults(
     registry: Registry, node: Any, path: str, context: Context, hint: str = ""
 ) -> Faults:
     """Yields every fault of a node {name: options}.
@@ -32,18 +32,18 @@ def faults_of_many(
         yield Fault(
             path,
             "must map names to options",
-            got=shown(node),
+            got=format_value(node),
             fix=f"Try {path}={{}}, or {path}.{name}={{}}.",
         )
         return
     for name, options in node.items():
-        if (component := registry.meant(name)) != name:
+        if (component := registry.find_name(name)) != name:
             yield registry.unknown(name).at(f"{path}.{name}").with_fix(hint)
         if component is not None and not isinstance(options, Mapping):
             yield Fault(
                 f"{path}.{name}",
                 "must be a mapping of options, {} where there are none",
-                got=shown(options),
+                got=format_value(options),
             )
         elif component is not None:
             node = {"name": component} | dict(options)
