@@ -1,10 +1,10 @@
-"""Run the benchmarks one after the other, each in a process of its own, and keep their figures in
+"""Runs the benchmarks one after another, each in its own process, and saves their figures in
 benchmarks/results.
 
     python -m benchmarks [--only NAME ...] [--quick]
 
-One that fails stops no other: it is named at the end, and the exit code is 1. `--quick` takes the
-fewest rounds, to see that all of them run; such figures mean nothing and are not kept.
+A benchmark that fails does not stop the others; failures are listed at the end, with exit code 1.
+`--quick` runs the fewest rounds, to test that all benchmarks run; its figures are not saved.
 """
 
 import argparse
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Flags(NamedTuple):
-    """What a benchmark is called with."""
+    """Command-line arguments of a benchmark."""
 
     whole: str
     quick: str

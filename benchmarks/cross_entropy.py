@@ -3,11 +3,11 @@ forward and backward.
 
     python -m benchmarks.cross_entropy [--threads 2] [--pairs 7] [--save]
 
-Time: interleaved pairs in one process, first ours then plain, then the other way round; the ratio
-is the median over pairs, so that a slow minute of the machine hits both. Memory: a fresh process
-for each, the rise of the peak resident set (VmHWM, reset through /proc/self/clear_refs, so Linux
-only) over what was resident when the inputs were made and torch had run a small example. It counts
-everything: logits, gradients, and the buffers of the matrix library.
+Time: interleaved pairs in one process, in alternating order; the ratio is the median over pairs, so
+that a slow minute of the machine affects both. Memory: a fresh process for each, the rise of the
+peak resident set (VmHWM, reset through /proc/self/clear_refs, so Linux only) over the resident set
+after creating the inputs and running a small example. It includes logits, gradients, and the
+buffers of the matrix library.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def seconds(way, hidden, weight, target):
 
 
 def times(shape, pairs):
-    """Medians in seconds, and the median and the range of ours / plain over interleaved pairs,
+    """Returns medians in seconds, and the median and range of ours / plain over interleaved pairs,
     after one warm-up.
     """
     data = inputs(*shape)
@@ -72,7 +72,9 @@ def resident(field):
 
 
 def peak(way, shape):
-    """MiB by which one forward and backward raises the peak resident set of this process."""
+    """Returns the MiB by which one forward and backward raise the peak resident set of this
+    process.
+    """
     seconds(way, *inputs(32, shape[1], 64))
     data = inputs(*shape)
     Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM to what is resident now

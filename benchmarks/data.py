@@ -1,9 +1,9 @@
-"""How fast is text prepared and read, and in how much memory?
+"""Speed and memory of preparing and reading text.
 
     python -m benchmarks.data [--megabytes 100] [--repeat 3] [--save]
 
-Each preparation is a process of its own with an empty cache; memory is the peak of the resident
-set, with and without what importing torch takes.
+Each preparation runs in its own process with an empty cache. Memory is the peak of the resident
+set, with and without that of importing torch.
 """
 
 import argparse
@@ -19,7 +19,8 @@ from statistics import median
 
 
 def write_text(path: Path, megabytes: float) -> None:
-    """Words of English letters with some two-byte characters, in lines; the same each time."""
+    """Writes lines of words of English letters with some two-byte characters; always the same text.
+    """
     draw = random.Random(0)
     letters = "etaoinshrdlucmfwygpbvk"
     words = ["".join(draw.choices(letters, k=draw.randint(1, 9))) for _ in range(20_000)] + [
@@ -33,13 +34,13 @@ def write_text(path: Path, megabytes: float) -> None:
 
 
 def peak() -> float:
-    """Largest resident set of this process so far, MB."""
+    """Returns the largest resident set of this process so far, in MB."""
     unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def measure(path: str, cache: str, tokenizer: str) -> dict[str, float]:
-    """One preparation in this process: seconds after imports, memory in MB."""
+    """Prepares the text in this process. Returns seconds after imports, and memory in MB."""
     from xformer_kit.data import prepare
 
     imported = peak()
@@ -59,7 +60,7 @@ def measure(path: str, cache: str, tokenizer: str) -> dict[str, float]:
 
 
 def measure_reading(path: str, cache: str) -> float:
-    """Tokens per second of collated batches in the order of training, on one core."""
+    """Returns tokens per second of collated batches in the order of training, on one core."""
     from xformer_kit.data import Examples, collate, prepare
     from xformer_kit.data.order import GlobalBatches
     from xformer_kit.data.training_data import StepSampler
@@ -106,8 +107,8 @@ def main() -> None:
 
 
 def compare(megabytes: float, tokenizers: list[str], repeat: int) -> dict:
-    """Medians of each tokenizer's preparations, the time of reading the cache again, and the rate
-    of batches.
+    """Returns the medians of each tokenizer's preparations, the time of reading the cache, and the
+    rate of batches.
     """
     found: dict = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -3,8 +3,8 @@
     python -m benchmarks.decoding_speed [--batches 1 8] [--tokens 256] [--rounds 5] [--threads 2]
     [--save]
 
-6 layers x 384, 6 heads, vocab 65, from a prompt of 8 tokens. One text of each contestant in turn
-makes a round; ratios are medians over rounds.
+6 layers x 384, 6 heads, vocab 65, from a prompt of 8 tokens. In a round each contestant generates
+one text; ratios are medians over rounds.
 """
 
 import argparse
@@ -20,9 +20,7 @@ AGAINST = "transformers GPT-2"
 
 
 def contestants(shape: Shape, only: list[str]) -> tuple[dict[str, Peer], dict[str, str]]:
-    """Those that can be built and have a generation of their own, and why the others are
-    skipped.
-    """
+    """Returns the contestants that can be built and can generate, and why others are skipped."""
     found, skipped = {}, {}
     for name, make in (OURS | PEERS).items():
         if only and not any(word in name for word in only):

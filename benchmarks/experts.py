@@ -1,12 +1,11 @@
-"""Speed of a mixture of experts compared with that of transformers, on CPU, in fp32, forward and
-backward?
+"""Speed of a mixture of experts compared with that of transformers: CPU, fp32, forward and
+backward.
 
     python -m benchmarks.experts [--shapes A B C] [--rounds 15] [--threads 2] [--save]
 
-Mixtral's block with the same sizes and the same weights, as transformers computes experts by
-default in a model (`grouped_mm`) and as it is written (`eager`), in turn with ours, without and
-with the loss for even loads, which theirs computes elsewhere. Ratios are medians over rounds; above
-1, ours is faster.
+Mixtral's block with the same sizes and weights, by default (`grouped_mm`) and as a loop over
+experts (`eager`), interleaved with ours, without and with the load-balancing loss, which
+transformers computes outside the block. Ratios are medians over rounds; above 1, ours is faster.
 """
 
 import argparse
@@ -67,7 +66,7 @@ def theirs(shape: Shape, way: str) -> nn.Module:
 
 @torch.no_grad()
 def give(block: nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """The same weights for both kinds of block."""
+    """Copies the same weights into either kind of block."""
     if hasattr(block, "router"):
         block.router.weight.copy_(weights["router"])
         for name in ("gate", "up", "down"):
@@ -79,13 +78,15 @@ def give(block: nn.Module, weights: dict[str, torch.Tensor]) -> None:
 
 
 def outcome(block: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | float]:
-    """What a block computes, and its own loss."""
+    """Returns the output of a block and its auxiliary loss."""
     out = block(x)
     return (out[0], out[1].get("loss", 0.0)) if isinstance(out, tuple) else (out, 0.0)
 
 
 def contestants(shape: Shape) -> dict[str, Callable[[], None]]:
-    """Forward and backward of each block on the same input; they are compared once before."""
+    """Returns functions that run forward and backward of each block on the same input, after
+    comparing their outputs once.
+    """
     draw = torch.Generator().manual_seed(0)
     tokens, dim, width, experts, _ = shape
     shapes = {

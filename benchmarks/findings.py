@@ -1,10 +1,10 @@
-"""What studies of published claims found: `python train.py study=findings/NAME` trains one, and
-this keeps what its report says.
+"""Saves the outcomes of studies of published claims, which `python train.py study=findings/NAME`
+trains.
 
     python -m benchmarks.findings [--studies outputs/studies] [--save]
 
-A study with runs still to come is left out. Findings that were kept before and are not among the
-studies stay, each with its own time and machine.
+Unfinished studies are left out. Saved outcomes of other studies are kept, each with its time and
+machine.
 """
 
 import argparse
@@ -23,7 +23,7 @@ NAMES = sorted(
 
 
 def finding(folder: Path) -> dict[str, Any] | None:
-    """The claim and what became of it; None where runs are still to come."""
+    """Returns the claim and its outcome; None for an unfinished study."""
     found = stop.applied(results(folder))
     said = content(found)
     if said.partial or said.claim is None:
@@ -43,7 +43,7 @@ def finding(folder: Path) -> dict[str, Any] | None:
 
 
 def _seconds(folder: Path, key: str) -> float:
-    """How long a run trained, as its summary says; one that diverged has none."""
+    """Returns the training time in the summary of a run; a run that diverged has none."""
     file = folder.parents[1] / "runs" / key / "summary.json"
     return json.loads(file.read_text())["seconds"] if file.exists() else 0.0
 

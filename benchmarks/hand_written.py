@@ -1,9 +1,8 @@
-"""What a careful person writes by hand: a small GPT in one file, its training step and its cached
-decoding.
+"""A hand-written reference: a small GPT in one file, with its training step and cached decoding.
 
-It is the measure of what our components cost. Pre-norm blocks with one matrix for queries, keys and
-values, torch's causal attention, learned positions, LayerNorm with a bias, no other biases, and the
-head tied to the embedding.
+The speed of composed models is compared with it. Pre-norm blocks with one matrix for queries, keys
+and values, torch's causal attention, learned positions, LayerNorm with a bias, no other biases, and
+the head tied to the embedding.
 """
 
 import torch
@@ -66,8 +65,8 @@ class GPT(nn.Module):
 
     @torch.inference_mode()
     def generate(self, ids: Tensor, count: int) -> Tensor:
-        """Greedy: ids (b, t) -> (b, t + count), with keys and values kept in rooms of the final
-        length.
+        """Greedy decoding: ids (b, t) -> (b, t + count), with keys and values in buffers of the
+        final length.
         """
         b, t = ids.shape
         heads, head_dim = self.blocks[0].heads, self.blocks[0].head_dim

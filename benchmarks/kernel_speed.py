@@ -3,11 +3,11 @@ mask, with dropout, and memory.
 
     python -m benchmarks.kernel_speed [--threads 1] [--rounds 9] [--no-memory] [--save]
 
-Time: rounds in one process, every other one backwards; figures are medians of ratios within a
-round, in seconds of CPU time, so compare them with one thread. `direct` is one call of
+Time: rounds in one process, every other round in reverse order; figures are medians of ratios
+within a round, of CPU time, so use one thread. `direct` is one call of
 torch.nn.functional.scaled_dot_product_attention, with its own causal mask or with a dense one;
-masks are made once for both. Memory: a fresh process for each length, the rise of the peak resident
-set over one forward and backward of one layer, its mask made anew (Linux only).
+masks are computed once for both. Memory: a fresh process for each length, the rise of the peak
+resident set over one forward and backward of one layer, including its mask (Linux only).
 """
 
 import argparse
@@ -47,7 +47,7 @@ def inputs(rows: int, length: int) -> list[Tensor]:
 
 
 def seen(kind: str, length: int, position: str = "none") -> AttentionContext:
-    """A context as a stack prepares it, for all layers."""
+    """Returns the context that a stack prepares for all layers."""
     place = POSITIONS.create(
         {"name": position},
         dim=8,
@@ -109,7 +109,9 @@ def times(rows: int, length: int, count: int) -> dict[str, float]:
 
 
 def peak(what: str, length: int) -> float:
-    """MiB by which one forward and backward raises the peak resident set of this process."""
+    """Returns the MiB by which one forward and backward raise the peak resident set of this
+    process.
+    """
 
     def run(length: int, given: list[Tensor]) -> None:
         if what == "dense window":

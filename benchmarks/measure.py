@@ -1,8 +1,7 @@
-"""How two things are timed in turns on a machine that does other work too, and how results
-are kept.
+"""Interleaved timing of functions on a machine with other load, and saving of results.
 
-Rounds: one run of each contestant in turn, so that a slow minute hits all of them alike; what is
-compared are ratios within a round, and of those the median.
+A round is one run of each contestant, so that a slow minute affects all of them. Results are
+medians of ratios within a round.
 """
 
 import json
@@ -39,8 +38,8 @@ def seconds(run: Callable[[], Any], clock: str = "wall") -> float:
 def rounds(
     contestants: Mapping[str, Callable[[], Any]], count: int, warm: int = 1, clock: str = "wall"
 ) -> dict[str, list[float]]:
-    """Seconds of each contestant in each of `count` rounds; every other round runs them
-    backwards.
+    """Returns the seconds of each contestant in each of `count` rounds; every other round is
+    reversed.
     """
     for _ in range(warm):
         for run in contestants.values():
@@ -54,12 +53,12 @@ def rounds(
 
 
 def ratio(slow: list[float], fast: list[float]) -> float:
-    """How many times faster `fast` is, as the median over rounds."""
+    """Returns how many times faster `fast` is, the median over rounds."""
     return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
 
 
 def machine(threads: int | None = None) -> dict[str, Any]:
-    """What was measured on, with which versions, and by which command."""
+    """Returns the machine, the versions and the command of a measurement."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -90,7 +89,7 @@ def _cpu() -> str:
 
 
 def save(name: str, about: Mapping[str, Any], figures: Any) -> Path:
-    """Write benchmarks/results/<name>.json."""
+    """Writes benchmarks/results/<name>.json."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**about, "figures": figures}, indent=1) + "\n")

@@ -1,10 +1,10 @@
-"""The same language model in ours and in other libraries: `loss(ids, target)` for training,
+"""The same language model in xformer_kit and other libraries: `loss(ids, target)` for training,
 `generate(ids, count)`.
 
 Every peer has the sizes of a Shape, no dropout, and its head tied to its embedding. GPT-2's family
 has learned positions, LayerNorm and an mlp of 4 x dim with gelu; Llama's rotary positions, RMSNorm
 and a gated network of about 8/3 x dim. A library that is not installed raises ImportError, and the
-benchmark says so.
+benchmark reports it.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
     @property
     def gated(self) -> int:
-        """Width of a gated network with about as many parameters as an mlp of 4 x dim: a multiple
+        """Width of a gated network with about as many parameters as an mlp of 4 x dim, a multiple
         of 8.
         """
         return -(-round(8 / 3 * self.dim) // 8) * 8
@@ -80,7 +80,7 @@ def ours_gpt(shape: Shape) -> Peer:
 
 
 def ours_gpt_with_biases(shape: Shape) -> Peer:
-    """GPT-2 to the letter: a bias on every projection, gelu by tanh."""
+    """GPT-2 exactly: a bias on every projection, gelu with tanh."""
     return ours(shape, "gpt", "attn.bias=true", "ffn.bias=true", "ffn.activation=gelu_tanh")
 
 
@@ -183,9 +183,7 @@ def litgpt_llama(shape: Shape) -> Peer:
 
 
 def litgpt_neox(shape: Shape) -> Peer:
-    """The nearest that litgpt has to GPT-2: LayerNorm and an mlp with gelu, but rotary
-    positions.
-    """
+    """litgpt's model closest to GPT-2: LayerNorm and an mlp with gelu, but rotary positions."""
     return _litgpt(
         shape,
         "gpt",

@@ -1,11 +1,11 @@
-"""Which order of a product is fastest for few rows, on this machine?
+"""Speed of three ways to compute a linear layer for few rows.
 
     python -m benchmarks.products [--threads 2] [--save]
 
-For matrices of several shapes and 1 to 512 rows: x W^T as torch.nn.functional.linear takes it
-against (W x^T)^T, and against x W^T with W laid out column by column. Above 1, the other order is
-faster. Each shape has as many matrices as fill the caches of a small model, for in generation none
-is read twice in a row. `xformer_kit/model/fused_projections.py` chooses by these figures.
+For matrices of several shapes and 1 to 512 rows: x W^T as in torch.nn.functional.linear,
+against (W x^T)^T, and against x W^T with W stored column-major. Above 1, the other way is faster.
+Each shape has several matrices, because generation reads a different one each time.
+`xformer_kit/model/fused_projections.py` uses these figures.
 """
 
 import argparse

@@ -1,12 +1,11 @@
-"""Which attention recalls? The probe `recall` with softmax, gated delta and linear attention, drawn
-into docs/recall.png.
+"""The probe `recall` with softmax, gated delta and linear attention, drawn into docs/recall.png.
 
     python -m benchmarks.recall [--attn multi_head gated_delta linear] [--runs
     outputs/recall_by_attention] [--save]
 
 Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, figure 2): 4 keys with their
-values, each asked for later among 64 tokens. Every run is `python train.py experiment=recall
-attn=NAME`; one that is finished is not repeated.
+values, each queried later among 64 tokens. Every run is `python train.py experiment=recall
+attn=NAME`; a finished run is not repeated.
 """
 
 import argparse
@@ -23,7 +22,7 @@ LINES = {"multi_head": "-", "gated_delta": "--", "linear": ":"}  # legible in bl
 
 
 def train(attn: str, directory: Path, more: list[str]) -> dict:
-    """The summary of a run, which is trained where it is not there yet."""
+    """Returns the summary of a run, which is trained first if it does not exist."""
     if not (directory / "summary.json").exists():
         words = ["experiment=recall", f"attn={attn}", "trainer.val_every=100", "logger=none", *more]
         subprocess.run(
@@ -33,7 +32,7 @@ def train(attn: str, directory: Path, more: list[str]) -> dict:
 
 
 def curve(directory: Path) -> list[tuple[int, float]]:
-    """Step and share of the answers of the validation set that are right."""
+    """Returns steps and the accuracy on the validation set."""
     with (directory / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [

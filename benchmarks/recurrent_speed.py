@@ -1,14 +1,13 @@
-"""How much faster are attentions that keep a state in chunks than token by token, forward and
-backward, on CPU?
+"""Speed of recurrent attentions computed in chunks compared with token by token: CPU, forward and
+backward.
 
     python -m benchmarks.recurrent_speed [--tokens 2048] [--rounds 5] [--threads 2] [--clock cpu]
     [--save]
 
-What each kind makes of one random text, dim 256 in 4 heads, batch 1, fp32, is given to
-kernel=chunked and to kernel=reference, which is the loop over tokens as the equations are written:
-`form` is their ratio, `layer` that of the whole layer with its projections, which both share.
-Ratios are medians over rounds. Memory: bytes that autograd keeps for the backward pass of the
-layer, and how many times as many at twice the tokens.
+Each attention gets one random text: dim 256, 4 heads, batch 1, fp32. `form` is the ratio of the
+times of kernel=chunked and kernel=reference, a loop over tokens as in the equations; `layer` is the
+ratio for the whole layer with its projections. Ratios are medians over rounds. Memory: bytes that
+autograd keeps for the backward pass of the layer, and their growth with twice the tokens.
 """
 
 import argparse
@@ -62,7 +61,7 @@ def step(made: nn.Module, tokens: int):
 
 
 class Caught(Kernel):
-    """Keeps what it is asked."""
+    """Records the arguments of a call."""
 
     asked: tuple[Recurrence, torch.Tensor, int]
 
@@ -72,7 +71,8 @@ class Caught(Kernel):
 
 
 def form(name: str, kernel: str, tokens: int):
-    """The recurrence of a layer alone, with gradients to what has some in the layer."""
+    """Returns a function that runs only the recurrence of a layer, with gradients as in the layer.
+    """
     made: Any = layer(name, "chunked")
     made.kernel = caught = Caught()
     step(made, tokens)()
@@ -90,7 +90,7 @@ def form(name: str, kernel: str, tokens: int):
 
 
 def kept(made: nn.Module, tokens: int) -> int:
-    """Bytes that the backward pass is given, each storage once."""
+    """Returns the bytes saved for the backward pass, each storage once."""
     sizes: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,5 @@
-"""The same encoder-decoder in ours and in other libraries: `loss(source, target)` to train,
-`generate(source, count)` to answer.
+"""The same encoder-decoder in xformer_kit and other libraries: `loss(source, target)` for training,
+`generate(source, count)` for decoding.
 
 Every peer has the sizes of a Shape in each stack, no dropout, one vocabulary for source and target,
 and a head tied to the embedding. BART's family has learned positions, LayerNorm after each

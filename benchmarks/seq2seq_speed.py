@@ -5,9 +5,9 @@ eager, in fp32.
     [--save]
 
 3 + 3 layers, dim 256, 4 heads, networks of 1,024, vocab 8,000. A training step is forward, loss,
-backward and a fused AdamW step over 64 pairs of 32 tokens; an answer is 32 tokens to a source of
-32, for batches of 1 and 16, greedy and with 4 beams. One of each contestant in turn makes a round;
-ratios are medians over rounds.
+backward and a fused AdamW step over 64 pairs of 32 tokens; decoding generates 32 tokens from a
+source of 32, for batches of 1 and 16, greedily and with 4 beams. A round is one step of each
+contestant; ratios are medians over rounds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ AGAINST = "transformers BART"
 
 
 def contestants(only: list[str]) -> tuple[dict[str, Peer], dict[str, str]]:
-    """Those that can be built, and why the others are skipped."""
+    """Returns the contestants that can be built, and why the others are skipped."""
     found, skipped = {}, {}
     for name, make in (OURS | PEERS).items():
         if only and not any(word in name for word in only):
@@ -38,7 +38,7 @@ def contestants(only: list[str]) -> tuple[dict[str, Peer], dict[str, str]]:
 
 
 def stepper(name: str, peer: Peer) -> Callable[[], None]:
-    """One training step on a fixed batch."""
+    """Returns a function that runs one training step on a fixed batch."""
     draw = torch.Generator().manual_seed(0)
     source = torch.randint(2, SHAPE.vocab, (SHAPE.batch, SHAPE.length), generator=draw)
     target = torch.randint(2, SHAPE.vocab, (SHAPE.batch, SHAPE.length + 1), generator=draw)
@@ -86,7 +86,7 @@ def answer(peers: dict[str, Peer], batch: int, beam: int, count: int) -> dict:
 
 
 def against(taken: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Each of ours against every other: above 1, ours is faster."""
+    """Returns the ratio of each of our models to every other; above 1, ours is faster."""
     return {
         name: {other: ratio(taken[other], taken[name]) for other in taken if other not in OURS}
         for name in taken

@@ -1,11 +1,10 @@
-"""How long until an answer, and until a model?
+"""Time until `--help`, until a config error, and until a model is built.
 
     python -m benchmarks.startup [--rounds 7] [--clock cpu] [--save]
 
-`python train.py --help` and a config error are compared with `import torch` in a process of its
-own, in interleaved
-rounds: what counts is the median of the differences within a round. A default model is built in a
-fresh process, after its imports.
+`python train.py --help` and a config error are compared with `import torch` in its own process,
+in interleaved rounds; the result is the median of the differences within a round. A default model
+is built in a fresh process, after the imports.
 """
 
 import argparse
@@ -46,7 +45,7 @@ def child_cpu() -> float:
 
 
 def run(arguments: list[str]) -> tuple[dict[str, float], str]:
-    """Seconds of a process on both clocks, and what it printed."""
+    """Returns the seconds of a process on both clocks, and its output."""
     wall, cpu = time.perf_counter(), child_cpu()
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     done = subprocess.run(

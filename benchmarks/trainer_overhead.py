@@ -1,4 +1,4 @@
-"""What does a run add to each step of a bare loop? A tiny model, both loops interleaved, medians of
+"""Time per step that a run adds to a bare training loop, with a tiny model; medians of interleaved
 pairs.
 
     python -m benchmarks.trainer_overhead [--pairs 5] [--steps 500] [--save]

@@ -2,10 +2,9 @@
 
     python -m benchmarks.training_speed [--shapes A B] [--rounds 9] [--threads 2] [--save]
 
-A step is forward, loss, backward and a fused AdamW step. One step of each contestant in turn makes
-a round; ratios are medians over rounds. The share of the machine's rate sets the FLOPs of a step's
-products with weights (torch's FlopCounterMode) against the rate of one large product, measured in
-every round too.
+A step is forward, loss, backward and a fused AdamW step. A round is one step of each contestant;
+ratios are medians over rounds. Utilization is the rate of a step's products with weights (torch's
+FlopCounterMode) divided by the rate of one large product, measured in each round.
 """
 
 import argparse
@@ -30,7 +29,7 @@ WEIGHTED = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.addmm_)
 
 
 def added(out: list[int], a: list[int], b: list[int], **other: object) -> int:
-    """FLOPs of out += a b, from their shapes."""
+    """Returns the FLOPs of out += a b."""
     return 2 * a[0] * a[1] * b[1]
 
 
@@ -45,7 +44,7 @@ def optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def stepper(name: str, peer: Peer, shape: Shape) -> Callable[[], None]:
-    """One training step on a fixed batch."""
+    """Returns a function that runs one training step on a fixed batch."""
     draw = torch.Generator().manual_seed(0)
     text = torch.randint(shape.vocab, (shape.batch, shape.length + 1), generator=draw)
     ids, target = text[:, :-1].contiguous(), text[:, 1:].contiguous()
@@ -61,7 +60,7 @@ def stepper(name: str, peer: Peer, shape: Shape) -> Callable[[], None]:
 
 
 def contestants(shape: Shape, only: list[str]) -> tuple[dict[str, Peer], dict[str, str]]:
-    """Those that can be built, and why the others are skipped."""
+    """Returns the contestants that can be built, and why the others are skipped."""
     found, skipped = {}, {}
     for name, make in (OURS | PEERS).items():
         if only and not any(word in name for word in only):
@@ -74,7 +73,7 @@ def contestants(shape: Shape, only: list[str]) -> tuple[dict[str, Peer], dict[st
 
 
 def product(shape: Shape) -> tuple[Callable[[], None], float]:
-    """Large matrix products of the model's width, and their FLOPs."""
+    """Returns a function with large matrix products of the model's width, and their FLOPs."""
     a, b = torch.randn(shape.tokens, shape.dim), torch.randn(shape.dim, 4 * shape.dim)
     out = torch.empty(shape.tokens, 4 * shape.dim)
 
@@ -118,7 +117,9 @@ def measure(shape: Shape, count: int, only: list[str], clock: str) -> dict:
 
 
 def ratios(rows: dict, taken: dict[str, list[float]]) -> dict[str, dict]:
-    """Each of ours against the best peer of its family and of all: above 1, ours is faster."""
+    """Returns the ratio of each of our models to the best peer of its family and of all; above 1,
+    ours is faster.
+    """
     found = {}
     for name in (name for name in rows if name in OURS):
         others = [other for other in rows if other not in OURS]

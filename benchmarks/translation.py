@@ -1,17 +1,17 @@
-"""How well does transformers' Marian translate after the same training as a run of ours?
+"""Quality of transformers' Marian after the same training as a run of xformer_kit.
 
     python train.py experiment=tatoeba data.path=deu-eng.tsv logger=none
     hydra.run.dir=outputs/tatoeba/ours python -m benchmarks.translation outputs/tatoeba/ours
     [--weights marian.pt] [--rounds 10] [--save]
 
-MarianMTModel of the same sizes starts from weights of its own and learns from the batches of the
-run, in their order, with the run's tokenizer, optimizer, schedule, clipping, dropout and label
-smoothing, for as many steps. Both answer the test split with the same beams, each by its own
-search, and sacrebleu is asked in the same way. Last, a training step of each is timed in turn on
-the same batches: medians over rounds, of the processor's time on one thread.
+MarianMTModel of the same sizes starts from its own initial weights and is trained on the batches of
+the run, in their order, with the run's tokenizer, optimizer, schedule, clipping, dropout and label
+smoothing, for as many steps. Both translate the test split with the same number of beams, each
+with its own search, and are evaluated by sacrebleu. Then training steps of both are timed
+interleaved on the same batches: medians over rounds of CPU time on one thread.
 
---weights is where Marian's weights are kept; where they are there already, for all steps, it is not
-trained again.
+--weights is the file of Marian's weights; if it holds those of all steps, Marian is not trained
+again.
 """
 
 import argparse
@@ -51,14 +51,14 @@ Figures = dict[str, Any]
 
 
 def opened(run: Path) -> tuple[Config, TrainingData]:
-    """A run's config, and the data that it read."""
+    """Returns a run's config and its data."""
     config = read_config(run)
     prepared = prepare(config)
     return config, TrainingData(config, prepared, attach_tokenizers(objective_of(config), prepared))
 
 
 def special(data: TrainingData) -> tuple[int, int]:
-    """The ids that start and end a target."""
+    """Returns the ids that start and end a target."""
     start, end = (data.objective.tokenizer.special(name) for name in data.objective.specials[:2])
     return start, end
 
@@ -103,7 +103,7 @@ def mask(tokens: Tokens) -> Tensor:
 def marian_loss(
     model: nn.Module, batch: dict[str, Tokens], label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """The sum of cross-entropies in nats, and the number of tokens that it is over."""
+    """Returns the sum of cross-entropies in nats and the number of target tokens."""
     source, (seen, goal) = batch["source"], batch["target"].shifted()
     logits = model(
         input_ids=source.ids,
@@ -122,7 +122,7 @@ def marian_loss(
 
 
 class Training:
-    """The loop of a run, bare. loss: (model, batch) -> (nats, tokens, ...)."""
+    """A bare training loop with a run's settings. loss: (model, batch) -> (nats, tokens, ...)."""
 
     def __init__(self, config: Config, model: nn.Module, loss: Callable[..., Any], total: int):
         self.model = model.train()
@@ -157,13 +157,13 @@ def of_ours(config: Config, data: TrainingData) -> Training:
 
 
 def batches(data: TrainingData) -> Iterator[dict[str, Any]]:
-    """What a run reads in its steps, on one device without accumulation."""
+    """Yields the batches of a run's steps, on one device without accumulation."""
     yield from data.train_loader(data.step_sampler(1, 0, 1), torch.device("cpu"))
 
 
 def train(config: Config, data: TrainingData, weights: Path) -> None:
-    """Train Marian; its weights are kept as often as those of the run are, with the step and how
-    long it took.
+    """Trains Marian; its weights are saved as often as those of the run, with the step and the
+    time.
     """
     training, total = of_marian(config, data), data.total_steps
     often = config["trainer"]["checkpoint_every"] or total
@@ -186,7 +186,7 @@ def train(config: Config, data: TrainingData, weights: Path) -> None:
 
 
 def trained(config: Config, data: TrainingData, weights: Path) -> tuple[nn.Module, Figures]:
-    """Marian after the training of a run, and the time that it took."""
+    """Returns Marian after the training of a run, and the training time."""
     there = torch.load(weights, weights_only=True) if weights.exists() else {"step": 0}
     if there["step"] != data.total_steps:
         train(config, data, weights)
@@ -226,7 +226,7 @@ def marian_answers(
 
 
 def translated(config: Config, data: TrainingData, ours: nn.Module, theirs: nn.Module) -> Figures:
-    """Both models' figures on the test split, and the first of their answers."""
+    """Returns both models' metrics on the test split, and their first translations."""
     split, most, beam = data.prepared.test, config["data"]["seq_len"], config["task"]["beam"]
     examples, decode = [split[i] for i in range(len(split))], data.prepared.tokenizer.decode
     run = SimpleNamespace(model=ours, objective=data.objective)
@@ -268,7 +268,7 @@ def bootstrapped(answers: dict[str, list[str]], right: list[str]) -> Figures:
 
 
 def timed(config: Config, data: TrainingData, count: int) -> Figures:
-    """A training step of each in turn, from a start, on the first batches of the run."""
+    """Times interleaved training steps of both models on the first batches of the run."""
     some = list(islice(batches(data), count + 1))
     tokens = statistics.mean(int(data.objective.size(batch)) for batch in some[1:])
 

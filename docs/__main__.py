@@ -1,5 +1,5 @@
-"""python -m docs [--out site]: write the pages, let Sphinx build them, follow every link, and
-compare the text of every page with its source. Exit code 1 if a link is broken or a line is lost.
+"""python -m docs [--out site]: builds the documentation site. Exit code 1 if Sphinx warns, a link
+is broken or a line of text is missing.
 """
 
 import argparse

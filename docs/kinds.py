@@ -1,4 +1,4 @@
-"""Which kinds of components have pages, and what is each about?"""
+"""Kinds of components that have pages, and the first sentence of each page."""
 
 import sys
 from pathlib import PurePosixPath
@@ -10,29 +10,27 @@ from xformer_kit.registry import Registry
 from xformer_kit.study.design import DESIGNS
 
 KINDS: dict[str, Registry] = GROUPS | INNER | {"extra": EXTRAS, "study.design": DESIGNS}
-if any(
-    component.__module__.startswith("xformer_kit.") for component in CALLBACKS.values()
-):  # not a user's own alone
+# Only if the package itself has callbacks, not only a user.
+if any(component.__module__.startswith("xformer_kit.") for component in CALLBACKS.values()):
     KINDS["callbacks"] = CALLBACKS
-# Kinds that share a file, or a room, with others; the others are introduced by the docstring of
-# their own.
-QUESTIONS = {
-    "data": "What is read? Corpora, pairs, and probes that are generated.",
-    "tokenizer": "What is a token?",
-    "logger": "Where are metrics logged next to the csv files that every run writes?",
-    "ffn.expert": "What is an expert of a mixture? A feed-forward network of its own.",
+# Kinds that share a module with others; other kinds have the first paragraph of their module.
+DESCRIPTIONS = {
+    "data": "Data to train on: corpora, pairs of texts, and generated probes.",
+    "tokenizer": "Maps text to token ids.",
+    "logger": "Loggers that receive the metrics in addition to the CSV files of a run.",
+    "ffn.expert": "Experts of a mixture: feed-forward networks.",
 }
 
 
-def question(kind: str) -> str:
-    """What a kind is about, in a sentence or two."""
-    if kind in QUESTIONS:
-        return QUESTIONS[kind]
+def description(kind: str) -> str:
+    """Returns one or two sentences about a kind."""
+    if kind in DESCRIPTIONS:
+        return DESCRIPTIONS[kind]
     module = next(iter(KINDS[kind].values())).__module__
-    room = module if "." in kind else ".".join(module.split(".")[:2])
-    return " ".join((sys.modules[room].__doc__ or "").strip().split("\n\n")[0].split())
+    described = module if "." in kind else ".".join(module.split(".")[:2])
+    return " ".join((sys.modules[described].__doc__ or "").strip().split("\n\n")[0].split())
 
 
 def page(kind: str, name: str) -> PurePosixPath:
-    """Where the page of a component lies, from the site's root, without an ending."""
+    """Returns the path of a component's page from the root of the site, without a suffix."""
     return PurePosixPath("components", kind, name)

@@ -1,26 +1,26 @@
-"""Pieces of a page. Pages are Markdown whose blocks are HTML, each on one line: Markdown then
-leaves them as they are.
-"""
+"""Builds pages of Markdown whose blocks are HTML, each on one line so that Markdown copies it."""
 
 import html
 from collections.abc import Iterable, Sequence
 
 
 def block(text: str) -> str:
-    """HTML that Markdown does not look into."""
+    """Returns HTML as one line, which Markdown copies unchanged."""
     return " ".join(text.split("\n"))
 
 
 def text(words: str) -> str:
+    """Returns a text as HTML."""
     return html.escape(words, quote=False)
 
 
 def paragraph(words: str, kind: str = "") -> str:
+    """Returns a paragraph of HTML with a CSS class."""
     return block(f"<p{_class(kind)}>{words}</p>")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
-    """A table of cells that are HTML already."""
+    """Returns a table with cells of HTML and a CSS class."""
     top = "".join(f"<th>{word}</th>" for word in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return block(
@@ -30,18 +30,21 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") ->
 
 
 def link(words: str, to: str) -> str:
+    """Returns a link to an address."""
     return f'<a href="{html.escape(to)}">{words}</a>'
 
 
 def page(title: str, *blocks: str, listed: bool = True) -> str:
-    """A page of Markdown; empty blocks are left out. listed: whether it is in the list next to
-    all pages.
+    """Returns a page of Markdown without its empty blocks.
+
+    listed: whether the page is in the navigation of the site.
     """
     head = "" if listed else "---\norphan: true\n---\n\n"
     return head + "\n\n".join((f"# {title}", *(b for b in blocks if b))) + "\n"
 
 
 def toctree(entries: Iterable[str], hidden: bool = True, depth: int = 1) -> str:
+    """Returns Sphinx's list of pages."""
     options = f":hidden:\n:maxdepth: {depth}" if hidden else f":maxdepth: {depth}"
     return f"```{{toctree}}\n{options}\n\n" + "\n".join(entries) + "\n```"
 

@@ -1,4 +1,4 @@
-"""The notebooks as pages, with the outputs that they contain."""
+"""Pages of the notebooks, with their saved outputs."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ FOLDER = ROOT / "notebooks"
 
 
 def notebook_pages(out: Path) -> dict[str, str]:
-    """Page -> its Markdown; pictures are written next to the pages in `out`."""
+    """Returns {page: Markdown} and writes the pictures of the outputs into `out`."""
     from nbconvert import MarkdownExporter
 
     found = {}
@@ -20,8 +20,8 @@ def notebook_pages(out: Path) -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in resources["outputs"].items():
             (folder.parent / name).write_bytes(content)
-        found[f"notebooks/{path.stem}"] = text.replace(".ipynb)", ".md)")  # links to each other
-    intro = "One question each. `python -m notebooks` runs them again."
+        found[f"notebooks/{path.stem}"] = text.replace(".ipynb)", ".md)")  # links between notebooks
+    intro = "Each notebook answers one question. `python -m notebooks` runs them again."
     pages = markup.toctree([Path(page).name for page in found], hidden=False)
     found["notebooks/index"] = markup.page("Notebooks", intro, pages)
     return found

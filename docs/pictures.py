@@ -1,8 +1,8 @@
-"""A picture of a component, where one says more than a formula: who sees whom, what a distance is
-worth, how a curve runs.
+"""Pictures of components: which keys a mask allows, the effect of a distance, the curve of a
+function.
 
-Each is computed by the component itself, with the sizes that its caption names. A function draws
-one component into a figure and returns the caption; `drawn` says which components have one.
+The component itself computes the values, with the sizes in the caption. A function draws one
+component into a figure and returns the caption; `drawn` yields the components that have a picture.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from docs.curves import activations, norm, scaling, schedule, score
+from docs.function_pictures import activations, norm, scaling, schedule, score
 from docs.kinds import KINDS
-from docs.models import init, placement, position
+from docs.model_pictures import init, placement, position
 from xformer_kit.attention.score import Score
 from xformer_kit.inspect.components import written
 from xformer_kit.laws.checking import faces
@@ -23,24 +23,20 @@ from xformer_kit.registry import REQUIRED
 
 SIZE, PREFIX, HEADS = 24, 6, 6  # tokens of a mask, those of a prefix, heads
 DPI = 110  # pixels to an inch
-SIZES = {"window": 4, "stride": 6, "summary": 1, "block": 3, "count": 2, "chunk": 6, "shape": [6]}
+OPTIONS = {"window": 4, "stride": 6, "summary": 1, "block": 3, "count": 2, "chunk": 6, "shape": [6]}
 STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
 }
-ACTIVATED = [
-    ("ffn", "mlp"),
-    ("ffn", "glu"),
-    ("ffn.expert", "mlp"),
-    ("ffn.expert", "glu"),
-]  # share a picture
+# Components that share the picture of the activations.
+ACTIVATED = [(kind, name) for kind in ("ffn", "ffn.expert") for name in ("mlp", "glu")]
 Draw = Callable[[Any, str], str]
 
 
 def pictures(out: Path) -> dict[tuple[str, str], tuple[str, str]]:
-    """Draw every component that has a picture: (kind, name) -> file under `out`, caption."""
+    """Draws the pictures. Returns {(kind, name): (file relative to `out`, caption)}."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -50,9 +46,8 @@ def pictures(out: Path) -> dict[tuple[str, str], tuple[str, str]]:
         figure = Figure(figsize=(4.6, 2.7), dpi=DPI)
         path = out / "pictures" / f"{kind}-{name}.png"
         with rc_context(STYLE):
-            figure.subplots_adjust(
-                left=0.13, right=0.97, bottom=0.17, top=0.95
-            )  # to find a layout takes long
+            # Fixed margins: computing a layout takes long.
+            figure.subplots_adjust(left=0.13, right=0.97, bottom=0.17, top=0.95)
             caption = draw(figure, name)
             figure.savefig(path, metadata={"Software": None})
         found[kind, name] = str(path.relative_to(out)), caption
@@ -60,8 +55,8 @@ def pictures(out: Path) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def drawn() -> Iterator[tuple[str, str, Draw]]:
-    """What there is to draw. No picture: a position that depends on content, or is a table that is
-    learned; a score that depends on more than the row.
+    """Yields (kind, name, drawing function) of the components that have a picture: not positions
+    that depend on content or are a learned table, and not scores that depend on several rows.
     """
     for kind, draw in (
         ("mask", mask),
@@ -84,28 +79,32 @@ def drawn() -> Iterator[tuple[str, str, Draw]]:
 
 
 def mask(figure: Any, name: str) -> str:
+    """Draws the keys that each query attends to."""
     registry = KINDS["mask"]
     node = faces("mask", name)[0]
-    node |= {key: size for key, size in SIZES.items() if key in node}
-    made, slot = registry.create(node), torch.arange(SIZE)[None]
+    node |= {key: size for key, size in OPTIONS.items() if key in node}
+    module, slot = registry.create(node), torch.arange(SIZE)[None]
     tokens = Tokens(slot=slot, position=slot, prefix=slot < PREFIX)
-    seen = made.allows(tokens.as_query(), tokens.as_key(), torch.arange(HEADS).view(1, -1, 1, 1))
-    seen = seen.expand(1, HEADS, SIZE, SIZE)[0]
-    panels = [seen[0], seen[-1]] if made.per_head else [seen[0]]
+    allowed = module.allows(
+        tokens.as_query(), tokens.as_key(), torch.arange(HEADS).view(1, -1, 1, 1)
+    )
+    allowed = allowed.expand(1, HEADS, SIZE, SIZE)[0]
+    panels = [allowed[0], allowed[-1]] if module.per_head else [allowed[0]]
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         cells(axes, panel)
-    heads = ", in the first head and in the last" if len(panels) > 1 else ""
-    told = [
+    heads = ", in the first and the last head" if len(panels) > 1 else ""
+    settings = [
         f"{key}={written(value)}"
         for key, value in node.items()
         if value != registry.defaults(name)[key]
     ]
-    told += [f"the first {PREFIX} are a prefix"] if made.sees_prefix else []
-    return f"Which of {SIZE} keys each query sees{heads}" + (f"; {', '.join(told)}" if told else "")
+    settings += [f"the first {PREFIX} are a prefix"] if module.sees_prefix else []
+    return "; ".join([f"Keys that each of {SIZE} queries attends to{heads}", *settings])
 
 
-def cells(axes: Any, seen: Tensor) -> None:
-    axes.imshow(seen.tolist(), cmap="Blues", vmin=0, vmax=1.4, interpolation="nearest")
+def cells(axes: Any, allowed: Tensor) -> None:
+    """Draws a boolean matrix (queries, keys)."""
+    axes.imshow(allowed.tolist(), cmap="Blues", vmin=0, vmax=1.4, interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_xlabel("key")

@@ -1,4 +1,4 @@
-"""The page of the Python interface: its guide, and the public functions with their docstrings."""
+"""Page of the Python interface: the guide, and the public functions with their docstrings."""
 
 import inspect
 import re
@@ -13,13 +13,16 @@ QUALIFIED = re.compile(r"'|\b(?:[a-z_]+\.)+(?=[A-Z])")  # quotes and modules in 
 
 
 def python_page(copied: set[Path]) -> str:
+    """Returns the Markdown of the page; adds the files that it links to to `copied`."""
     source = "docs/python.md"
     guide = linked((ROOT / source).read_text(encoding="utf-8"), source, "python", copied)
-    return "\n\n".join((guide.rstrip(), *(_entry(name, one) for name, one in public().items())))
+    return "\n\n".join(
+        (guide.rstrip(), *(_entry(name, member) for name, member in public().items()))
+    )
 
 
 def public() -> dict[str, Any]:
-    """Name -> function, class or method of the interface."""
+    """Returns {name: function, class or method} of the interface."""
     from xformer_kit import ConfigError, build, compose, inspect, load
     from xformer_kit.model.model import Model
 
@@ -29,19 +32,19 @@ def public() -> dict[str, Any]:
     return functions | methods | {"xformer_kit.ConfigError": ConfigError} | pictures
 
 
-def _entry(name: str, one: Any) -> str:
-    """A heading, the signature, and the paragraphs of the docstring."""
-    doc = inspect.getdoc(one) or ""
+def _entry(name: str, member: Any) -> str:
+    """Returns a heading, the signature, and the paragraphs of the docstring."""
+    doc = inspect.getdoc(member) or ""
     paragraphs = [
         markup.paragraph(typeset(" ".join(part.split()), lambda _: None))
         for part in doc.split("\n\n")
     ]
-    signature = f"{name.rpartition('.')[2]}{_signature(one)}"
+    signature = f"{name.rpartition('.')[2]}{_signature(member)}"
     return "\n\n".join((f"### {name}", markup.block(f"<p>{code(signature)}</p>"), *paragraphs))
 
 
-def _signature(one: Any) -> str:
+def _signature(member: Any) -> str:
     try:
-        return QUALIFIED.sub("", str(inspect.signature(one)))
+        return QUALIFIED.sub("", str(inspect.signature(member)))
     except (TypeError, ValueError):
         return ""

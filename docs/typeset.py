@@ -1,16 +1,15 @@
-"""A docstring as HTML: formulas with indices, exponents and Greek letters; sources and other
-components as links.
+"""Renders a docstring as HTML: formulas with subscripts, exponents and Greek letters; links to
+papers and components.
 
-Docstrings write formulas as one types them: sum_j gamma^(i - j) (q_i k_j / sqrt(head_dim)) v_j.
+Docstrings contain formulas as typed text: sum_j gamma^(i - j) (q_i k_j / sqrt(head_dim)) v_j.
 """
 
 import html
 import re
 from collections.abc import Callable
 
-Find = Callable[
-    [str], str | None
-]  # what a word such as attn=linear, or a name in backticks, links to
+# Returns the address of a word such as attn=linear or a name in backticks, or None.
+Find = Callable[[str], str | None]
 
 GREEK = {
     "alpha": "α",
@@ -61,16 +60,16 @@ TOKEN = re.compile(
 
 
 def typeset(text: str, find: Find) -> str:
-    """One paragraph, or a part of one."""
+    """Returns a paragraph as HTML."""
     found, end = [], 0
     for token in TOKEN.finditer(text):
-        found += [html.escape(text[end : token.start()], quote=False), _set(token, find)]
+        found += [html.escape(text[end : token.start()], quote=False), _render(token, find)]
         end = token.end()
     return "".join(found) + html.escape(text[end:], quote=False)
 
 
 def paragraphs(text: str, find: Find, options: set[str]) -> list[str]:
-    """Each paragraph of a docstring. A line that begins with `option: ` begins anew."""
+    """Returns the paragraphs of a docstring as HTML. A line `option: meaning` starts a new line."""
     return [
         typeset(_joined(paragraph, options), find).replace("\n", "<br>")
         for paragraph in text.split("\n\n")
@@ -86,11 +85,12 @@ def _joined(paragraph: str, options: set[str]) -> str:
 
 
 def code(word: str, link: str | None = None) -> str:
-    said = f'<code class="docutils literal">{html.escape(word, quote=False)}</code>'
-    return f'<a href="{link}">{said}</a>' if link else said
+    """Returns a word as inline code, with a link if there is one."""
+    element = f'<code class="docutils literal">{html.escape(word, quote=False)}</code>'
+    return f'<a href="{link}">{element}</a>' if link else element
 
 
-def _set(token: re.Match[str], find: Find) -> str:
+def _render(token: re.Match[str], find: Find) -> str:
     found = token.groupdict()
     if found["code"] or found["chosen"]:
         word = found["code"] or found["chosen"]
@@ -115,6 +115,6 @@ def _set(token: re.Match[str], find: Find) -> str:
 
 
 def _letter(word: str) -> str:
-    """A letter of a formula, by its name or itself, perhaps with a tilde or a prime after it."""
+    """Returns a letter of a formula, given by itself or by name, with its tilde or prime."""
     name, mark = (word[:-1], word[-1]) if word[-1] in "'~" else (word, "")
     return {"sum": "Σ"}.get(name, GREEK.get(name, name)) + {"~": "\u0303", "'": "′"}.get(mark, "")

@@ -1,16 +1,16 @@
-"""All pages, as Markdown that Sphinx reads."""
+"""Writes all pages as Markdown for Sphinx."""
 
 import shutil
 from pathlib import Path
 
-from docs import markup, settings
-from docs.component import component_page
-from docs.kind import kind_page, kinds_page
+from docs import markup, settings_pages
+from docs.component_page import component_page
+from docs.config_uses import uses
+from docs.kind_pages import kind_page, kinds_page
 from docs.kinds import KINDS, page
 from docs.notebooks import notebook_pages
 from docs.pictures import pictures
 from docs.python_page import python_page
-from docs.uses import uses
 from docs.written_pages import GUIDES, ROOT, written_pages
 
 ORDER = (
@@ -23,16 +23,16 @@ ORDER = (
 )
 
 
-def write(out: Path, shown: Path) -> None:
-    """Write all pages into `out`, and pictures into `shown`; both are emptied first."""
-    for folder in (out, shown):
+def write(out: Path, static: Path) -> None:
+    """Writes all pages into `out` and pictures into `static`; both are emptied first."""
+    for folder in (out, static):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     copied: set[Path] = set()
     for name, text in {
         **_general(copied),
-        **dict(settings.config_pages()),
-        **_components(shown),
+        **dict(settings_pages.config_pages()),
+        **_components(static),
         **notebook_pages(out),
     }.items():
         path = out / f"{name}.md"
@@ -45,21 +45,21 @@ def write(out: Path, shown: Path) -> None:
 
 
 def _general(copied: set[Path]) -> dict[str, str]:
-    """Pages that are not about one component or one config."""
+    """Returns {page: Markdown} of the pages that are not about one component or one config."""
     found = written_pages(copied)
     return found | {
         "index": f"{found['index']}{markup.toctree(ORDER)}\n",
         "python": python_page(copied),
-        "configuration": settings.configuration(),
-        "command_line": settings.command_line(),
-        "study_settings": settings.studies(),
-        "findings": settings.findings(),
-        "laws": settings.laws(),
+        "configuration": settings_pages.configuration(),
+        "command_line": settings_pages.command_line(),
+        "study_settings": settings_pages.studies(),
+        "findings": settings_pages.findings(),
+        "laws": settings_pages.laws(),
     }
 
 
-def _components(shown: Path) -> dict[str, str]:
-    drawn, used = pictures(shown), uses()
+def _components(static: Path) -> dict[str, str]:
+    drawn, used = pictures(static), uses()
     found = {"components/index": kinds_page()}
     for kind, registry in KINDS.items():
         found[f"components/{kind}/index"] = kind_page(kind, drawn)

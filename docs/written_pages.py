@@ -1,13 +1,11 @@
-"""Pages that are written by hand: files of Markdown, with their links changed to the pages of the
-site.
-"""
+"""Pages from Markdown files of the repository, with their links changed to pages of the site."""
 
 import re
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = ("architectures", "components", "data", "tasks", "studies", "devices", "runs")
-# File of the repository -> its page.
+# File in the repository -> page.
 FILES = {
     "docs/index.md": "index",
     "docs/getting_started.md": "getting_started",
@@ -19,7 +17,7 @@ FILES = {
     "CONTRIBUTING.md": "contributing",
     "CHANGELOG.md": "changelog",
 }
-# Files that the site shows in another form -> that page.
+# Files whose content has another page.
 OTHER_FORM = {
     "README.md": "index",
     "docs/components.md": "components/index",
@@ -29,7 +27,7 @@ LINK = re.compile(r"(!?\[([^\]]*)\]\()([^)\s]+)(\))")
 
 
 def written_pages(copied: set[Path]) -> dict[str, str]:
-    """Page -> its Markdown."""
+    """Returns {page: Markdown}; adds the files that the pages link to to `copied`."""
     return {
         page: linked((ROOT / source).read_text(encoding="utf-8"), source, page, copied)
         for source, page in FILES.items()
@@ -37,9 +35,8 @@ def written_pages(copied: set[Path]) -> dict[str, str]:
 
 
 def linked(text: str, source: str, page: str, copied: set[Path]) -> str:
-    """The text of a file of the repository with the links of its page: to other pages, or to copies
-    of files, which are added to `copied`. A link to a file that does not exist is not changed, and
-    fails the build.
+    """Returns the text of a file with its links changed to pages of the site, or to copies of
+    files, which are added to `copied`. A link to a missing file is unchanged and fails the build.
     """
     up = "../" * page.count("/")
 

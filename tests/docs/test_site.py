@@ -1,6 +1,4 @@
-"""The reference: every component has a page that says all its options, and no link of the site
-leads nowhere.
-"""
+"""The site: every component has a page with all its options, and no link is broken."""
 
 import html
 import re
@@ -9,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from docs.broken_links import broken_links
 from docs.build import build, render
 from docs.kinds import KINDS, page
-from docs.links import broken
-from docs.lost import lost
+from docs.lost_lines import lost_lines
 from docs.pictures import drawn
 from docs.write import write
 from docs.written_pages import FILES, OTHER_FORM
@@ -34,70 +32,70 @@ def written(tmp_path_factory) -> Path:
     place = (place.parent if place.name.startswith("popen-") else place) / "reference"
     with FileLock(f"{place}.lock"):
         if not (place / "done").is_file():
-            write(place / "pages", place / "shown")
+            write(place / "pages", place / "static")
             (place / "done").touch()
     return place
 
 
-def shown(file: Path) -> str:
-    """What a reader sees of a page."""
+def visible_text(file: Path) -> str:
+    """Returns the visible text of a page."""
     return " ".join(
         html.unescape(re.sub(r"<[^>]+>", " ", file.read_text(encoding="utf-8"))).split()
     )
 
 
 @pytest.mark.slow
-def test_the_site_is_built_without_a_complaint_and_its_links_hold(written):
+def test_the_site_builds_without_a_warning_and_its_links_work(written):
     pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
-    assert render(written / "pages", written / "site", written / "shown") == []
-    assert broken(written / "site") == []
-    assert lost(written / "pages", written / "site") == []
+    assert render(written / "pages", written / "site", written / "static") == []
+    assert broken_links(written / "site") == []
+    assert lost_lines(written / "pages", written / "site") == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_component_has_a_page_with_all_its_options(written, kind):
     for name in KINDS[kind]:
-        said = shown(written / "pages" / f"{page(kind, name)}.md")
+        text = visible_text(written / "pages" / f"{page(kind, name)}.md")
         for row in rows(KINDS[kind], name):
             default = row.default or "''"
-            assert " ".join(f"{row.name} {row.type} {default}".split()) in said, (
+            assert " ".join(f"{row.name} {row.type} {default}".split()) in text, (
                 f"{kind} {name} {row.name}"
             )
 
 
 @pytest.mark.slow
-def test_every_picture_is_there_and_is_shown(written):
+def test_every_picture_exists_and_is_on_its_page(written):
     from matplotlib.image import imread
 
     for kind, name, _ in drawn():
         file = f"pictures/{kind}-{name}.png"
-        assert imread(written / "shown" / file)[..., :3].min() < 0.7, f"{file} is blank"
+        assert imread(written / "static" / file)[..., :3].min() < 0.7, f"{file} is blank"
         assert f'src="../../{file}"' in (written / "pages" / f"{page(kind, name)}.md").read_text(
             encoding="utf-8"
         )
 
 
-def test_every_option_says_what_it_is():
-    silent = [
+def test_every_option_has_a_meaning():
+    without_meaning = [
         f"{kind} {name} {row.name}"
         for kind in KINDS
         for name in KINDS[kind]
         for row in rows(KINDS[kind], name)
         if not row.meaning
     ]
-    silent += [
+    without_meaning += [
         f"{name} {key}"
         for name in SETTINGS
         for key, option in SETTINGS.options(name).items()
         if not option.meaning
     ]
-    assert silent == []
+    assert without_meaning == []
 
 
-def test_no_registry_is_forgotten():
+def test_every_registry_has_pages():
     """Settings, also those of the trainer, are a page of their own; an empty registry has none."""
-    there = {
+    found = {
         id(value): value
         for name, module in list(sys.modules.items())
         if name.split(".")[0] in ("xformer_kit", "tasks")
@@ -106,7 +104,7 @@ def test_no_registry_is_forgotten():
     }
     own = [
         r.group
-        for r in there.values()
+        for r in found.values()
         if not all(p.__module__.startswith("xformer_kit_components") for p in r.values())
     ]
     assert sorted(own) == sorted(KINDS)
@@ -116,18 +114,15 @@ def test_every_file_of_markdown_is_a_page():
     """README.md is the front page of the repository; docs/components.md is the pages of components;
     docs/python.md has a reference added.
     """
-    there = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert there <= FILES.keys() | OTHER_FORM.keys()
-
-
-# Seen to bite.
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert found <= FILES.keys() | OTHER_FORM.keys()
 
 
 def test_broken_links_of_a_page_fail_the_build(tmp_path):
     pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
-    pages, shown = tmp_path / "pages", tmp_path / "shown"
+    pages, static = tmp_path / "pages", tmp_path / "static"
     pages.mkdir()
-    shown.mkdir()
+    static.mkdir()
     links = (
         "[a component](components/none.md)",
         "[a place](#nowhere)",
@@ -136,7 +131,7 @@ def test_broken_links_of_a_page_fail_the_build(tmp_path):
     )
     (pages / "index.md").write_text("\n\n".join(["# Title", "[well](other.md#place)", *links]))
     (pages / "other.md").write_text("---\norphan: true\n---\n\n# Other\n\n## Place\n")
-    faults = render(pages, tmp_path / "site", shown)
+    faults = render(pages, tmp_path / "site", static)
     assert sorted(
         int(line) for fault in faults for line in re.findall(r"index\.md:(\d+)", fault)
     ) == [5, 7, 9, 11]
@@ -164,31 +159,31 @@ type <this>  # 1 & 2
 
 
 def test_every_line_is_on_its_page(tmp_path):
-    """Also one that starts with %, which MyST reads as a comment unless told otherwise; a line that
-    is not there is found.
+    """Also a line that starts with %, which MyST reads as a comment by default. A missing line is
+    a fault.
     """
     pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
-    pages, shown, site = tmp_path / "pages", tmp_path / "shown", tmp_path / "site"
+    pages, static, site = tmp_path / "pages", tmp_path / "static", tmp_path / "site"
     pages.mkdir()
-    shown.mkdir()
+    static.mkdir()
     (pages / "index.md").write_text(TEXT)
-    assert render(pages, site, shown) == [] and lost(pages, site) == []
+    assert render(pages, site, static) == [] and lost_lines(pages, site) == []
     built = (site / "index.html").read_text()
     (site / "index.html").write_text(built.replace("% intervals", ""))
-    (fault,) = lost(pages, site)
+    (fault,) = lost_lines(pages, site)
     assert (
-        fault == "index.md:4: is not on the page: % intervals, a [link](https://arxiv.org), a"
+        fault == "index.md:4: is missing on the page: % intervals, a [link](https://arxiv.org), a"
         " `<mask>` and"
     )
     (site / "index.html").write_text(built.replace("x_y", "").replace("a point", ""))
-    assert [fault.split(":")[1] for fault in lost(pages, site)] == ["13", "17"]
+    assert [fault.split(":")[1] for fault in lost_lines(pages, site)] == ["13", "17"]
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("friend")
     (fault,) = build(tmp_path / "work", tmp_path / "letters")
-    assert fault.startswith(f"{tmp_path / 'letters'}: is there and is no earlier build")
+    assert fault.startswith(f"{tmp_path / 'letters'}: exists and is not an earlier build")
     assert (tmp_path / "letters" / "dear.txt").read_text() == "friend" and not (
         tmp_path / "work"
     ).exists()
@@ -202,9 +197,9 @@ PAGE = '<html><body><h1 id="top">Title</h1>{}</body></html>'
     [
         ('<a href="#top">up</a> <a href="https://arxiv.org">away</a>', None),
         ('<a href="none.html">component</a>', "links to none.html, which does not exist"),
-        ('<a href="#nowhere">place</a>', "links to #nowhere, where no such place is"),
+        ('<a href="#nowhere">place</a>', "links to #nowhere, an anchor that does not exist"),
         ('<img src="none.png">', "links to none.png, which does not exist"),
-        ('<script src="https://cdn.example/mathjax.js"></script>', "which lies elsewhere"),
+        ('<script src="https://cdn.example/mathjax.js"></script>', "which is not a file of the site"),
         ('<a href="../index.html">out</a>', "links to ../index.html, which does not exist"),
     ],
 )
@@ -213,5 +208,5 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path, body, fault):
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "index.html").write_text(PAGE.format(body))
-    found = broken(folder)
+    found = broken_links(folder)
     assert len(found) == (fault is not None) and all(fault in one for one in found)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from docs.config_uses import components_in
 from docs.typeset import paragraphs, typeset
-from docs.uses import named
 
 
 def plain(text: str) -> str:
@@ -79,4 +79,4 @@ def test_lines_that_explain_an_option_begin_anew():
     ],
 )
 def test_a_config_names_its_components(node, components):
-    assert [" ".join(component) for component in named(node, ())] == components
+    assert [" ".join(component) for component in components_in(node, ())] == components

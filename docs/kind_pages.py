@@ -1,17 +1,17 @@
-"""The pages of the kinds: what each is about, and its components with a sentence and a picture."""
+"""Pages of the kinds: a description, and the components with a summary and a picture."""
 
 from collections.abc import Mapping
 
 from docs import markup
-from docs.component import finder
-from docs.kinds import KINDS, question
+from docs.component_page import finder
+from docs.kinds import KINDS, description
 from docs.typeset import code, typeset
 from xformer_kit.inspect.components import summary
 from xformer_kit.registry import nested
 
 
 def kind_page(kind: str, pictures: Mapping[tuple[str, str], tuple[str, str]]) -> str:
-    """Markdown of the page of a kind."""
+    """Returns the Markdown of the page of a kind."""
     registry, find = KINDS[kind], finder(kind)
     rows = []
     for name in sorted(registry):
@@ -20,17 +20,17 @@ def kind_page(kind: str, pictures: Mapping[tuple[str, str], tuple[str, str]]) ->
         rows.append(
             (markup.link(code(name), f"{name}.html"), typeset(summary(registry[name]), find), image)
         )
-    head = ("component", "what it is", *(("picture",) if any(row[2] for row in rows) else ()))
+    head = ("component", "summary", *(("picture",) if any(row[2] for row in rows) else ()))
     return markup.page(
         kind,
-        markup.paragraph(typeset(question(kind), find)),
-        _where(kind),
+        markup.paragraph(typeset(description(kind), find)),
+        _holders(kind),
         markup.table(head, [row[: len(head)] for row in rows], "components"),
     )
 
 
-def _where(kind: str) -> str:
-    """Of a component of a component: which hold it."""
+def _holders(kind: str) -> str:
+    """Returns links to the components that have an option of this kind, if it is an inner kind."""
     if kind not in KINDS or "." not in kind or kind.startswith("study"):
         return ""
     outer, _, option = kind.partition(".")
@@ -50,29 +50,29 @@ def _options(kind: str) -> dict[str, set[str]]:
 
 
 def nested_in(outer: str, name: str, option: str) -> bool:
-    """Whether an option of a component holds a component."""
+    """Returns whether an option of a component holds a component of the inner kind."""
     options = KINDS[outer].options(name)
     return option in options and nested(options[option].type) is KINDS[f"{outer}.{option}"]
 
 
 def kinds_page() -> str:
-    """All kinds, with the names of their components."""
+    """Returns the Markdown of the list of kinds with the names of their components."""
     rows = []
     for kind, registry in KINDS.items():
         names = ", ".join(markup.link(name, f"{kind}/{name}.html") for name in sorted(registry))
         rows.append(
             (
                 markup.link(code(kind), f"{kind}/index.html"),
-                typeset(question(kind), finder(kind)),
+                typeset(description(kind), finder(kind)),
                 names,
             )
         )
     count = sum(map(len, KINDS.values()))
     return markup.page(
         "Components",
-        f"{count} components of {len(KINDS)} kinds. A page has the formula and its source, the"
-        " options with types, defaults and units, the kernels that compute it, the laws that it"
-        " keeps and breaks, and the configs that name it.",
-        markup.table(("kind", "what it is about", "components"), rows, "kinds"),
+        f"{count} components of {len(KINDS)} kinds. Each page has the formula and its source,"
+        " the options with types, defaults and units, the kernels that compute it, the laws that"
+        " it satisfies and breaks, and the configs that use it.",
+        markup.table(("kind", "description", "components"), rows, "kinds"),
         markup.toctree(f"{kind}/index" for kind in KINDS),
     )

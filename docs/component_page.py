@@ -1,6 +1,4 @@
-"""The page of one component: formula, picture, options, kernels, laws, and the configs that name
-it.
-"""
+"""Page of one component: docstring, picture, options, kernels, laws, configs that use it."""
 
 import inspect
 from collections.abc import Mapping
@@ -8,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from docs import markup
-from docs.facts import LAWS, broken, judged, kernels, with_them
+from docs.component_facts import LAWS, broken_laws, has_laws, implied, kernels
 from docs.kinds import KINDS, page
 from docs.typeset import Find, code, paragraphs, typeset
 from xformer_kit.inspect.components import doc, names_for, rows
@@ -22,38 +20,40 @@ UP = "../../"  # from a component's page to the root of the site
 def component_page(
     kind: str, name: str, used: Mapping[tuple[str, str], list[str]], picture: tuple[str, str] | None
 ) -> str:
-    """Markdown of the page. `picture`: a file of the site and its caption."""
+    """Returns the Markdown of the page.
+
+    used: component -> names of the configs that use it. picture: file in the site, and caption.
+    """
     registry = KINDS[kind]
     component, find = registry[name], finder(kind)
     blocks = [
-        markup.paragraph(_above(kind, name), "above"),
-        markup.paragraph(_way(kind, name)),
-        *_said(component, find, set(registry.options(name))),
+        markup.paragraph(_navigation(kind, name), "above"),
+        markup.paragraph(_override(kind, name)),
+        *_docstring(component, find, set(registry.options(name))),
         _figure(picture),
         "## Options",
         _options(kind, name, find),
         *_kernels(kind, name),
         *_laws(kind, name, find),
-        "## Configs that name it",
+        "## Configs that use it",
         _used(used.get((kind, name), [])),
         "## Source",
         markup.paragraph(code(_source(component))),
     ]
-    return markup.page(
-        name, *blocks, listed=False
-    )  # a list of all components on every page takes minutes to build
+    # Not in the navigation: a list of all components on each page takes minutes to render.
+    return markup.page(name, *blocks, listed=False)
 
 
 def finder(kind: str) -> Find:
-    """What a word of a page about `kind` links to: a component, said as attn=linear, or by its name
-    alone among its kind.
+    """Returns a function from a word on a page about `kind` to the address of the component that it
+    names: attn=linear, or only its name if it is of this kind; None for other words.
     """
 
     def find(word: str) -> str | None:
         left, sign, right = word.partition("=")
-        where = (left, right) if sign else (kind, word)
-        known = where[0] in KINDS and where[1] in KINDS[where[0]]
-        return f"{UP}{page(*where)}.html" if known else None
+        of_kind, name = (left, right) if sign else (kind, word)
+        known = of_kind in KINDS and name in KINDS[of_kind]
+        return f"{UP}{page(of_kind, name)}.html" if known else None
 
     return find
 
@@ -62,14 +62,14 @@ def _figure(picture: tuple[str, str] | None) -> str:
     if picture is None:
         return ""
     file, caption = picture
-    said = markup.text(caption)
+    text = markup.text(caption)
     return markup.block(
-        f'<figure><img src="{UP}{file}" alt="{said}"><figcaption>{said}.</figcaption></figure>'
+        f'<figure><img src="{UP}{file}" alt="{text}"><figcaption>{text}.</figcaption></figure>'
     )
 
 
-def _above(kind: str, name: str) -> str:
-    """Links to the enclosing pages, and to the components before and after this one."""
+def _navigation(kind: str, name: str) -> str:
+    """Returns links to the list of kinds, the kind, and the previous and next component."""
     others = sorted(KINDS[kind])
     at = others.index(name)
     neighbours = (
@@ -82,17 +82,17 @@ def _above(kind: str, name: str) -> str:
     return f"{up} &ensp; next to it: {links}" if links else up
 
 
-def _way(kind: str, name: str) -> str:
-    """How a command line chooses the component."""
+def _override(kind: str, name: str) -> str:
+    """Returns the command that selects the component, and its other names."""
     also = ", ".join(code(word) for word in names_for(KINDS[kind], name))
     return code(f"python train.py {KINDS[kind].override_for(name)}") + (
         f" &ensp; also called {also}" if also else ""
     )
 
 
-def _said(component: Any, find: Find, options: set[str]) -> list[str]:
-    said = paragraphs(doc(component), find, options)
-    return [markup.paragraph(words, "formula" if i == 0 else "") for i, words in enumerate(said)]
+def _docstring(component: Any, find: Find, options: set[str]) -> list[str]:
+    texts = paragraphs(doc(component), find, options)
+    return [markup.paragraph(text, "formula" if i == 0 else "") for i, text in enumerate(texts)]
 
 
 def _options(kind: str, name: str, find: Find) -> str:
@@ -109,74 +109,65 @@ def _options(kind: str, name: str, find: Find) -> str:
     return (
         markup.table(("option", "type", "default", "meaning, unit"), found, "options")
         if found
-        else "It has none."
+        else "None."
     )
 
 
 def _kernels(kind: str, name: str) -> list[str]:
     if kind == "kernel":
-        return ["## Where it runs", _runs(name)]
+        return ["## Supported devices", _devices(name)]
     found = kernels(kind, name)
     if not found:
         return []
     lines = []
-    for verdict in found:
-        where = f"{UP}{page('kernel', verdict.kernel)}.html"
-        turned = ", ".join(code(options) for options in verdict.reasons if options)
-        first = next(iter(verdict.reasons.values()), "")
-        note = (
-            ""
-            if not first
-            else f"not with {turned}"
-            if verdict.able and "" not in verdict.reasons
-            else first
-        )
-        if verdict.able and "" in verdict.reasons:
-            note = f"as it is not: {first}"
-        lines.append(
-            (markup.link(code(verdict.kernel), where), "yes" if verdict.able else "no", note)
-        )
-    return ["## Kernels", markup.table(("kernel", "can", ""), lines)]
+    for support in found:
+        address = f"{UP}{page('kernel', support.kernel)}.html"
+        changed = ", ".join(code(options) for options in support.reasons if options)
+        note = next(iter(support.reasons.values()), "")
+        if support.supported and note:
+            by_default = "" in support.reasons
+            note = f"not with the defaults: {note}" if by_default else f"not with {changed}"
+        supported = "yes" if support.supported else "no"
+        lines.append((markup.link(code(support.kernel), address), supported, note))
+    return ["## Kernels", markup.table(("kernel", "supported", ""), lines)]
 
 
-def _runs(name: str) -> str:
+def _devices(name: str) -> str:
     kernel = KERNELS[name]
     devices = " and ".join(device.upper() for device in kernel.trains_on or ()) or "all devices"
     if name == "auto":
-        return "Wherever the kernel that it takes runs."
+        return "All devices: the fastest kernel that can compute the attention is used."
     return (
-        f"It computes {' and '.join(kernel.computes)}; gradients on {devices}. Among those that"
-        " can, `auto` takes the fastest."
+        f"Computes {' and '.join(kernel.computes)}; gradients on {devices}. `auto` selects the"
+        " fastest kernel that can compute the attention."
     )
 
 
 def _laws(kind: str, name: str, find: Find) -> list[str]:
-    if not judged(kind):
+    if not has_laws(kind):
         return []
-    found = []
-    for law in broken(KINDS[kind], kind, name):
-        falls = "".join(f", {law_link(other)}" for other in with_them(law.law))
-        when = ", ".join(code(options) for options in law.options) or "always"
-        found.append((law_link(law.law) + falls, when, typeset(law.reason, find)))
-    fallen = {
-        other for law in broken(KINDS[kind], kind, name) for other in (law.law, *with_them(law.law))
-    }
-    kept = ", ".join(law_link(law) for law in LAWS if law not in fallen)
-    lost = markup.table(("breaks", "with", "because"), found) if found else ""
+    rows, broken = [], set()
+    for law in broken_laws(KINDS[kind], kind, name):
+        laws = [law.law, *implied(law.law)]
+        broken.update(laws)
+        options = ", ".join(map(code, law.options)) or "always"
+        rows.append((", ".join(map(law_link, laws)), options, typeset(law.reason, find)))
+    satisfied = ", ".join(law_link(law) for law in LAWS if law not in broken)
     return [
         "## Laws",
-        lost,
-        markup.paragraph(f"Keeps {kept}." if found else f"Keeps all: {kept}.", "laws"),
+        markup.table(("breaks", "with", "reason"), rows) if rows else "",
+        markup.paragraph(f"Satisfies {'' if rows else 'all: '}{satisfied}.", "laws"),
     ]
 
 
 def law_link(law: str) -> str:
+    """Returns a link to a law on the page of laws."""
     return markup.link(law, f"{UP}laws.html#{law.replace(' ', '-')}")
 
 
 def _used(names: list[str]) -> str:
     if not names:
-        return "None of those that come with xformer_kit."
+        return "None of the configs of xformer_kit."
     return markup.paragraph(
         ", ".join(
             markup.link(code(f"conf/{name}.yaml"), f"{UP}{config_place(name)}") for name in names
@@ -185,13 +176,13 @@ def _used(names: list[str]) -> str:
 
 
 def config_place(name: str) -> str:
-    """Where a config is shown, from the root of the site."""
+    """Returns the address of a config's text, from the root of the site."""
     folder = PurePosixPath(name).parent
     page_ = "train" if str(folder) == "." else str(folder).replace("/", "-")
     return f"configs/{page_}.html#conf-{name.replace('/', '-').replace('_', '-')}"
 
 
 def _source(component: Any) -> str:
-    """File and line of a component."""
+    """Returns the file and line of a component."""
     line = inspect.getsourcelines(component)[1]
     return f"{Path(inspect.getfile(component)).resolve().relative_to(ROOT)}, line {line}"

@@ -1,5 +1,5 @@
-"""Is every line of a page's Markdown on the page? Letters and digits are compared; Markdown's own
-signs are not text.
+"""Finds lines of Markdown whose text is missing on the rendered page. Only letters and digits are
+compared, since Markdown's signs are not text.
 """
 
 import html
@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-# What is kept as it is: a fence, a span of code. What is removed: a picture, the target of a link,
-# an element of HTML.
+# Kept: fenced code, code spans. Removed: pictures, targets of links, HTML elements.
 PIECES = re.compile(
     r"^(?P<fence>```+|~~~+)(?P<info>.*)\n(?P<code>(?:.*\n)*?)(?P=fence)$"
     r"|(?P<ticks>`+)(?P<span>[^`]+)(?P=ticks)"
@@ -21,7 +20,7 @@ MARKER = re.compile(r"^\s*(?:\d+\.|[-*+]|#+)\s")
 
 
 class Words(HTMLParser):
-    """The letters and digits that a reader sees of a page."""
+    """The letters and digits of the visible text of an HTML page."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -33,10 +32,10 @@ class Words(HTMLParser):
         self.pieces.append(data)
 
 
-def lost(pages: Path, site: Path) -> list[str]:
-    """Every line of the pages' Markdown that the site does not show, one sentence each."""
+def lost_lines(pages: Path, site: Path) -> list[str]:
+    """Returns a sentence per line of the pages' Markdown that the site lacks."""
     return [
-        f"{source.relative_to(pages)}:{number}: is not on the page: {line.strip()[:80]}"
+        f"{source.relative_to(pages)}:{number}: is missing on the page: {line.strip()[:80]}"
         for source in sorted(pages.rglob("*.md"))
         if (page := (site / source.relative_to(pages)).with_suffix(".html")).is_file()
         for number, line in _missing(
@@ -46,21 +45,22 @@ def lost(pages: Path, site: Path) -> list[str]:
 
 
 def letters(text: str) -> str:
+    """Returns the letters and digits of a text."""
     return re.sub(r"[\W_]+", "", text)
 
 
-def _missing(source: str, shown: str) -> Iterator[tuple[int, str]]:
-    """(number, line), from 1 on."""
-    text = PIECES.sub(_read, FRONT.sub(lambda match: "\n" * match[0].count("\n"), source))
-    for number, (line, given) in enumerate(
+def _missing(source: str, visible: str) -> Iterator[tuple[int, str]]:
+    """Yields (line number from 1, line) of each line whose text is not in `visible`."""
+    text = PIECES.sub(_visible, FRONT.sub(lambda match: "\n" * match[0].count("\n"), source))
+    for number, (line, original) in enumerate(
         zip(text.split("\n"), source.split("\n"), strict=True), 1
     ):
-        if letters(html.unescape(MARKER.sub("", line))) not in shown:
-            yield number, given
+        if letters(html.unescape(MARKER.sub("", line))) not in visible:
+            yield number, original
 
 
-def _read(match: re.Match[str]) -> str:
-    """What a reader sees of a piece, on as many lines."""
+def _visible(match: re.Match[str]) -> str:
+    """Returns the visible text of a piece of Markdown, with as many line breaks."""
     if match["fence"]:
         kept = "" if match["info"].startswith("{") else match["code"]
         return "\n" + (kept or "\n" * match["code"].count("\n"))

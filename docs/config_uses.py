@@ -1,5 +1,5 @@
-"""Which configs name a component? Read from the YAML of conf/, as it is written: defaults lists,
-nodes, factors of a study.
+"""Finds the configs in conf/ that use a component, by reading the YAML: defaults lists, nodes,
+factors of a study.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,38 +15,38 @@ Component = tuple[str, str]  # kind, name
 
 
 def configs(conf: Path = CONF) -> list[Path]:
-    """Every config, those at the top first."""
+    """Returns the file of each config, sorted by depth and path."""
     return sorted(
         conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).parts), str(path))
     )
 
 
 def key(path: Path, conf: Path = CONF) -> str:
-    """How a config is called: train, experiment/copy, study/findings/qk_norm."""
+    """Returns the name of a config: train, experiment/copy, study/findings/qk_norm."""
     return str(path.relative_to(conf).with_suffix(""))
 
 
 def uses(conf: Path = CONF) -> dict[Component, list[str]]:
-    """Component -> the configs that name it."""
+    """Returns {component: names of the configs that use it}."""
     found: dict[Component, list[str]] = {}
     for path in configs(conf):
         node = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for component in dict.fromkeys(named(node, ())):
+        for component in dict.fromkeys(components_in(node, ())):
             found.setdefault(component, []).append(key(path, conf))
     return found
 
 
-def named(node: Any, path: tuple[str, ...]) -> Iterator[Component]:
-    """The components that stand in a config's node; `path` is where it stands."""
+def components_in(node: Any, path: tuple[str, ...]) -> Iterator[Component]:
+    """Yields the components in a config's node at a path."""
     kind = _kind(path)
     if isinstance(node, Mapping):
         if kind and isinstance(node.get("name"), str):
             yield from _component(kind, node["name"])
         for word, value in node.items():
-            yield from named(value, (*path, *_path(str(word))))
+            yield from components_in(value, (*path, *_path(str(word))))
     elif isinstance(node, list):
         for value in node:
-            yield from named(value, path)
+            yield from components_in(value, path)
     elif isinstance(node, str):
         left, sign, right = node.partition("=")
         if sign and (other := _kind(_path(left))):
@@ -56,13 +56,13 @@ def named(node: Any, path: tuple[str, ...]) -> Iterator[Component]:
 
 
 def _path(word: str) -> tuple[str, ...]:
-    """A key of a node, of a defaults list or of a command line: attn.score, override /attn."""
+    """Splits a key of a node, a defaults list or a command line: attn.score, override /attn."""
     return tuple(word.removeprefix("override ").lstrip("/").replace("/", ".").split("."))
 
 
 def _kind(path: tuple[str, ...]) -> str | None:
-    """The kind that the end of a path means; of a mask made of masks and of a factor's levels, that
-    of what is around it.
+    """Returns the kind at a path; for entries of a combined mask and levels of a factor the kind of
+    the enclosing node.
     """
     while path and path[-1] in ("of", "values", "levels"):
         path = path[:-1]

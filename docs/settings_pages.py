@@ -1,6 +1,4 @@
-"""Pages of what is no component: the settings of a config, the command line, the configs
-themselves, the laws, the findings.
-"""
+"""Pages of settings, commands, configs, laws, studies and findings."""
 
 import contextlib
 import io
@@ -12,9 +10,9 @@ from typing import Any
 import yaml
 
 from docs import markup
-from docs.component import config_place
+from docs.component_page import config_place
+from docs.config_uses import CONF, configs, key
 from docs.typeset import code, typeset
-from docs.uses import CONF, configs, key
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import LIGHTNING, OURS
 from xformer_kit.inspect.components import doc, written
@@ -23,24 +21,23 @@ from xformer_kit.laws.registry import UNDER
 from xformer_kit.registry import Option, type_name
 from xformer_kit.study import study_node
 
-PLACES = {
-    "run": "",
-    "stack": "model.decoder.",
-}  # settings -> what stands in front of their keys, where it is not their name
+# Settings -> prefix of their keys, if it is not their name.
+PREFIXES = {"run": "", "stack": "model.decoder."}
 
 
-def settings(registry: Any, name: str, place: str) -> str:
-    """A table of keys that a config has."""
-    return options({f"{place}{key}": option for key, option in registry.options(name).items()})
+def settings(registry: Any, name: str, prefix: str) -> str:
+    """Returns the table of the options of some settings, with a prefix before each key."""
+    return options({f"{prefix}{key}": option for key, option in registry.options(name).items()})
 
 
 def options(found: Mapping[str, Option]) -> str:
+    """Returns the table of options: type, default, meaning."""
     rows = [
         (
             code(key),
             markup.text(type_name(o.type)),
             code(written(o.default) or "''"),
-            typeset(o.meaning, _nowhere),
+            typeset(o.meaning, _no_link),
         )
         for key, o in found.items()
     ]
@@ -48,34 +45,35 @@ def options(found: Mapping[str, Option]) -> str:
 
 
 def configuration() -> str:
+    """Returns the page of all settings of a config."""
     blocks = [
         (
-            "A config is composed by Hydra from `conf/`: a choice for every kind of"
-            " [component](components/index.md), and the settings below. `python train.py --help`"
-            " lists the choices; `key=value` on the command line overrides any of them."
+            "Hydra composes a config from `conf/`: one [component](components/index.md) of each"
+            " kind, and the settings below. `python train.py --help` lists the choices;"
+            " `key=value` on the command line overrides any of them."
         ),
         "## Settings",
     ]
     for name in SETTINGS:
-        blocks += [f"### {name}", markup.paragraph(typeset(doc(SETTINGS[name]), _nowhere))]
-        blocks.append(settings(SETTINGS, name, PLACES.get(name, f"{name}.")))
+        blocks += [f"### {name}", markup.paragraph(typeset(doc(SETTINGS[name]), _no_link))]
+        blocks.append(settings(SETTINGS, name, PREFIXES.get(name, f"{name}.")))
     blocks += [
         "### trainer",
-        "Keys of its own:",
+        "Options of xformer_kit:",
         options({f"trainer.{key}": o for key, o in OURS.items()}),
     ]
     blocks += [
-        "Those of `lightning.Trainer`:",
+        "Options of `lightning.Trainer`:",
         options({f"trainer.{key}": o for key, o in LIGHTNING.items()}),
     ]
     return markup.page("Configuration", *blocks)
 
 
 def command_line() -> str:
-    """The help of every command, as it prints it."""
+    """Returns the page with the help text of each command."""
     from tasks.cli import COMMANDS, main
 
-    blocks = ["`xformer` looks at components, models, runs and studies; `python train.py` trains."]
+    blocks = ["`python train.py` trains; `xformer` inspects components, models, runs and studies."]
     for name, module in COMMANDS.items():
         blocks += [
             f"## xformer {name}",
@@ -86,14 +84,14 @@ def command_line() -> str:
 
 
 def _help(main: Any, name: str) -> str:
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         main([name, "--help"])
-    return shown.getvalue().rstrip()
+    return output.getvalue().rstrip()
 
 
 def config_pages() -> Iterator[tuple[str, str]]:
-    """(page, Markdown) for each folder of conf, with its files as they are."""
+    """Yields (page, Markdown) of each folder of conf, with the text of its files."""
     pages: dict[str, list[Path]] = {}
     for path in configs():
         pages.setdefault(config_place(key(path)).partition(".")[0], []).append(path)
@@ -109,7 +107,7 @@ def config_pages() -> Iterator[tuple[str, str]]:
         "configs/index",
         markup.page(
             "Configs",
-            "The YAML that comes with xformer_kit, as it is.",
+            "The YAML files of xformer_kit.",
             markup.toctree([p.removeprefix("configs/") for p in pages], False),
         ),
     )
@@ -120,44 +118,47 @@ def _fenced(text: str, language: str = "text") -> str:
 
 
 def laws() -> str:
-    """Every law, what it says, and which fall with it."""
+    """Returns the page of the laws: their rules, and the laws that each implies."""
     blocks = [
-        "Properties that every component keeps, by itself and with every other; or its page states"
-        " which law its mathematics breaks and why, and a composition that needs that law is"
-        " refused. `xformer check my_components.py` runs them on components of your own."
+        "A law is a property that each component satisfies, individually and in pairs. If the"
+        " mathematics of a component breaks a law, its page states which and why, and a composition"
+        " that needs the law is refused. `xformer check my_components.py` runs the laws on your"
+        " components."
     ]
     for name, law in LAWS.items():
-        blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _nowhere))]
-        blocks += [f"Falls with: {', '.join(UNDER[name])}."] if UNDER[name] else []
+        blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _no_link))]
+        blocks += (
+            [f"Broken if one of these is broken: {', '.join(UNDER[name])}."] if UNDER[name] else []
+        )
     return markup.page("Laws", *blocks)
 
 
 def findings() -> str:
-    """The published claims that come as studies."""
+    """Returns the page of published claims that have a study."""
     folder = CONF / "study" / "findings"
     small = {path.name for path in configs() if path.parent == folder}
     rows = []
     for path in configs():
         if path.parent == folder or (path.parent == folder / "gpu" and path.name not in small):
             node = yaml.safe_load(path.read_text(encoding="utf-8"))
-            rows.append(_finding(key(path), _whole(node)))
+            rows.append(_finding(key(path), _with_base(node)))
     head = ("study", "expected", "outcome", "paper", "runs")
     return markup.page(
         "Findings",
-        "Published claims as studies that two CPU cores can run, each with a `gpu` size of its"
-        " own, and what wants a GPU; `python train.py study=findings/qk_norm` runs one and writes"
-        " its report, which says whether the claim held. The outcome is that on two CPU cores;"
-        " benchmarks/results/findings.json has the sentences and the versions.",
+        "Published claims as studies that run on two CPU cores, each also in a `gpu` size, and"
+        " studies that need a GPU. `python train.py study=findings/qk_norm` runs one and writes its"
+        " report with the outcome of the claim. Outcomes below are those on two CPU cores;"
+        " benchmarks/results/findings.json has the details and the versions.",
         markup.table(head, rows, "findings"),
     )
 
 
-def _whole(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The study's node over that of the study that it starts from."""
+def _with_base(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the study's node merged into the node of its base study."""
     found: dict[str, Any] = {}
     for entry in node.get("defaults", ()):
         if isinstance(entry, str) and entry.startswith("/study/"):
-            found = _whole(
+            found = _with_base(
                 yaml.safe_load((CONF / f"{entry.strip('/')}.yaml").read_text(encoding="utf-8"))
             )
     return found | node["study"]
@@ -167,10 +168,10 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
     node = study_node.complete(study, name)
     _, variants = study_node.levels_of(node)
     expect = node["claim"]["expect"]
-    ways = {"equal": "equal to", "no_worse": "no worse than"}
+    relations = {"equal": "equal to", "no_worse": "no worse than"}
     expected = "<br>".join(
         markup.text(
-            f"{one['variant']} is {ways.get(one['is'], one['is'] + ' than')}"
+            f"{one['variant']} is {relations.get(one['is'], one['is'] + ' than')}"
             f" {one.get('than', 'baseline')}"
         )
         for one in (expect if isinstance(expect, list) else [expect])
@@ -187,31 +188,32 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
         f"{link}<br>{markup.text(node['question'])}",
         expected,
         _outcome(name),
-        typeset(node["claim"]["paper"], _nowhere),
+        typeset(node["claim"]["paper"], _no_link),
         f"{runs}, {code(node['metric'])}",
     )
 
 
 def _outcome(name: str) -> str:
-    """held, not held or not decided, with the day; of one that was not run, that."""
-    kept = json.loads(
+    """Returns held, not held or not decided, with the date; or that it was not run."""
+    results = json.loads(
         (CONF.parent / "benchmarks" / "results" / "findings.json").read_text(encoding="utf-8")
     )["figures"]
-    found = kept.get(name.removeprefix("study/findings/"))
+    found = results.get(name.removeprefix("study/findings/"))
     return f"{found['outcome']} ({found['time'][:10]})" if found else "not run yet"
 
 
 def studies() -> str:
+    """Returns the page of the settings of a study."""
     return markup.page(
         "Study settings",
         "Keys of `study` in YAML and on the command line, see [studies](guide/studies.md).",
         settings(study_node.SETTINGS, "study", "study."),
-        "Its budget:",
+        "The budget:",
         settings(study_node.SETTINGS, "budget", "study.budget."),
-        "Its designs are [components](components/study.design/index.md); published claims among"
-        " studies are [findings](findings.md).",
+        "Designs are [components](components/study.design/index.md); studies of published claims"
+        " are on the page of [findings](findings.md).",
     )
 
 
-def _nowhere(word: str) -> None:
+def _no_link(word: str) -> None:
     return None

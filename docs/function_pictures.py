@@ -10,44 +10,48 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 INK, FAINT, BLUE = "#1a1a1a", "#c8c8c8", "#0072b2"
 STEPS, WARMUP = 1000, 100
 SCORES = (2.5, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -2.0)
-SIZES = {"k": 3}  # of options that have these names
+OPTIONS = {"k": 3}  # values of options that have no default
 RATES, THETA, TRAINED, LONGER = 64, 10_000.0, 4096, 4
-BESIDE = (1.0, -1.0, 0.5)  # the other channels of what is normed
+OTHER_CHANNELS = (1.0, -1.0, 0.5)  # of the token whose first channel varies
 
 
 def schedule(figure: Any, name: str) -> str:
-    made = KINDS["schedule"].create({"name": name, "warmup": WARMUP}, max_steps=STEPS)
+    factor = KINDS["schedule"].create({"name": name, "warmup": WARMUP}, max_steps=STEPS)
     axes = figure.subplots()
-    axes.plot(range(STEPS), [made(step) for step in range(STEPS)], color=INK)
+    axes.plot(range(STEPS), [factor(step) for step in range(STEPS)], color=INK)
     axes.set(xlabel="optimizer step", ylabel="factor of optim.lr", ylim=(0, 1.05))
     return f"{STEPS:,} steps, warmup={WARMUP}"
 
 
 def norm(figure: Any, name: str) -> str:
     x = torch.linspace(-6, 6, 241)
-    rows = torch.stack([x, *(torch.full_like(x, value) for value in BESIDE)], -1)
-    made = KINDS["norm"].create({"name": name}, dim=1 + len(BESIDE))
+    rows = torch.stack([x, *(torch.full_like(x, value) for value in OTHER_CHANNELS)], -1)
+    module = KINDS["norm"].create({"name": name}, dim=1 + len(OTHER_CHANNELS))
     with torch.no_grad():
-        y = made(rows)
+        y = module(rows)
     axes = figure.subplots()
     axes.plot(x.tolist(), y[:, 0].tolist(), color=INK, label="x")
-    axes.plot(x.tolist(), y[:, 1].tolist(), color=BLUE, linestyle="--", label=f"{BESIDE[0]:g}")
+    axes.plot(
+        x.tolist(), y[:, 1].tolist(), color=BLUE, linestyle="--", label=f"{OTHER_CHANNELS[0]:g}"
+    )
     axes.axhline(0, color=FAINT, linewidth=0.6)
     axes.legend(title="channel", frameon=False)
-    axes.set(xlabel="x", ylabel="what becomes of it")
-    others = ", ".join(f"{value:g}" for value in BESIDE)
+    axes.set(xlabel="x", ylabel="output")
+    others = ", ".join(f"{value:g}" for value in OTHER_CHANNELS)
     return (
-        f"What becomes of a token (x, {others}), as the component starts: its first channel, and"
-        f" the one that is {BESIDE[0]:g}"
+        f"Output for a token (x, {others}) with initial parameters: the first channel, and the"
+        f" channel whose input is {OTHER_CHANNELS[0]:g}"
     )
 
 
 def score(figure: Any, name: str) -> str:
-    turned = {key: size for key, size in SIZES.items() if key in KINDS["attn.score"].options(name)}
-    made = KINDS["attn.score"].create({"name": name, **turned}, heads=1).eval()
+    options = {
+        key: size for key, size in OPTIONS.items() if key in KINDS["attn.score"].options(name)
+    }
+    module = KINDS["attn.score"].create({"name": name, **options}, heads=1).eval()
     scores = torch.tensor(SCORES).view(1, 1, 1, -1)
     with torch.no_grad():
-        weights = made(scores, None)[0, 0, 0]
+        weights = module(scores, None)[0, 0, 0]
     axes = figure.subplots()
     axes.bar(range(len(SCORES)), weights.tolist(), color=BLUE, width=0.6)
     axes.plot(
@@ -62,17 +66,16 @@ def score(figure: Any, name: str) -> str:
     axes.set_xticks(range(len(SCORES)), [f"{value:g}" for value in SCORES])
     axes.legend(frameon=False)
     axes.set(xlabel="scores of a row", ylabel="weights")
-    told = "".join(f", {key}={size}" for key, size in turned.items())
+    values = "".join(f", {key}={size}" for key, size in options.items())
     return (
-        f"Weights of eight keys with these scores, in a head that has just started{told}; dots:"
-        " softmax"
+        f"Weights of eight keys with these scores, with initial parameters{values}; dots: softmax"
     )
 
 
 def scaling(figure: Any, name: str) -> str:
-    made = KINDS["position.scaling"].create({"name": name})
+    module = KINDS["position.scaling"].create({"name": name})
     share = torch.arange(0, RATES, 2) / RATES
-    rates = made.rates(THETA, share, torch.tensor([LONGER * TRAINED]), TRAINED) * THETA**share
+    rates = module.rates(THETA, share, torch.tensor([LONGER * TRAINED]), TRAINED) * THETA**share
     axes = figure.subplots()
     axes.plot(rates.flatten().tolist(), "o-", color=INK, markersize=3)
     axes.set(
@@ -81,8 +84,8 @@ def scaling(figure: Any, name: str) -> str:
         ylim=(0, None),
     )
     return (
-        f"The rates of {RATES // 2} pairs in a text {LONGER} times longer than the {TRAINED:,}"
-        " tokens of the training"
+        f"Rates of {RATES // 2} pairs of channels for a text {LONGER} times longer than the"
+        f" {TRAINED:,} tokens of training"
     )
 
 
@@ -105,4 +108,4 @@ def activations(figure: Any, name: str) -> str:
         axes.plot(x.tolist(), y.tolist(), color=INK, linewidth=1)
         axes.set(ylim=(-2, 4))
         axes.set_title(word, fontsize=7, pad=2)
-    return "The activations that are functions of a channel alone, from -4 to 4"
+    return "Activations that depend on one channel only, from -4 to 4"

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from docs.curves import FAINT, INK
+from docs.function_pictures import FAINT, INK
 from docs.kinds import KINDS
 from xformer_kit.laws import tiny
 from xformer_kit.model.build import build_model
@@ -13,10 +13,12 @@ from xformer_kit.model.tokens import Tokens
 
 COLOURS = ("#1a1a1a", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00")
 VOCAB, DIM, HEADS, LAYERS, LENGTH = 61, 96, 6, 6, 64
-RATES, FAR = 64, 512  # channels of a head that is turned, tokens that it turns
+HEAD_DIM, TOKENS = 64, 512  # of the picture of a rotation
 
 
 def position(figure: Any, name: str) -> str:
+    """Draws what a position encoding adds to embeddings or scores, or the effect of its rotation.
+    """
     component = KINDS["position"][name]
     slot = torch.arange(LENGTH)[None]
     tokens = Tokens(slot=slot, position=slot)
@@ -26,56 +28,52 @@ def position(figure: Any, name: str) -> str:
 
 
 def _embed(figure: Any, name: str, tokens: Tokens) -> str:
-    made = KINDS["position"].create({"name": name}, dim=RATES, max_len=LENGTH)
-    added = made.embed(torch.zeros(1, LENGTH, RATES), tokens)[0]
+    module = KINDS["position"].create({"name": name}, dim=HEAD_DIM, max_len=LENGTH)
+    added = module.embed(torch.zeros(1, LENGTH, HEAD_DIM), tokens)[0]
     axes = figure.subplots()
     figure.colorbar(
         axes.imshow(added.T.tolist(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1), ax=axes
     )
     axes.set(xlabel="position", ylabel="channel")
-    return f"What is added to {RATES} channels of the first {LENGTH} tokens"
+    return f"Values added to {HEAD_DIM} channels of the first {LENGTH} tokens"
 
 
 def _rotate(figure: Any, name: str, tokens: Tokens) -> str:
-    slot = torch.arange(FAR)[None]
+    slot = torch.arange(TOKENS)[None]
     tokens = Tokens(slot=slot, position=slot)
-    made = KINDS["position"].create(
-        {"name": name}, dim=RATES, heads=1, head_dim=RATES, max_len=FAR, layers=1
+    module = KINDS["position"].create(
+        {"name": name}, dim=HEAD_DIM, heads=1, head_dim=HEAD_DIM, max_len=TOKENS, layers=1
     )
-    tables = made.begin(tokens, tokens)
-    ones = torch.ones(1, 1, FAR, RATES)
+    tables = module.begin(tokens, tokens)
+    ones = torch.ones(1, 1, TOKENS, HEAD_DIM)
     q, k = tables.rotate(ones, tokens), tables.rotate_key(ones, tokens)
     axes = figure.subplots()
     axes.axhline(0, color=FAINT, linewidth=0.6)
-    axes.plot((q[0, 0, -1] @ k[0, 0].T / RATES).flip(0).tolist(), color=INK)
+    axes.plot((q[0, 0, -1] @ k[0, 0].T / HEAD_DIM).flip(0).tolist(), color=INK)
     axes.set(xlabel="distance, tokens", ylabel="q k / head_dim")
     return (
-        f"The product of a query and a key that are all ones in {RATES} channels, over their"
-        " distance"
+        f"Product of a rotated query and key, both ones in {HEAD_DIM} channels, by their distance"
     )
 
 
 def _bias(figure: Any, name: str, tokens: Tokens) -> str:
-    made = next(iter(_model(position=name).decoder.position.values()))
+    module = next(iter(_model(position=name).decoder.position.values()))
     head = torch.arange(HEADS).view(1, -1, 1, 1)
-    bias = made.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
+    bias = module.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
     axes = figure.subplots()
     for i, values in enumerate(bias.expand(1, HEADS, LENGTH, LENGTH)[0, :, -1].flip(-1)):
         axes.plot(values.tolist(), color=COLOURS[i], label=str(i))
     axes.legend(title="head", frameon=False, ncols=2)
     axes.set(xlabel="distance, tokens", ylabel="added to the score")
-    start = ", as it starts" if made.learned else ""
-    return (
-        f"What the last of {LENGTH} tokens adds to the scores of those before it, in {HEADS}"
-        f" heads{start}"
-    )
+    start = ", initial parameters" if module.learned else ""
+    return f"Bias of the last of {LENGTH} queries for each key before it, in {HEADS} heads{start}"
 
 
 HOOKS = {"rotate": _rotate, "bias": _bias, "embed": _embed}
 
 
 def placement(figure: Any, name: str) -> str:
-    """The size of the residual stream after each block of an initialised model."""
+    """Draws the size of the residual stream after each block of an initialized model."""
     model, sizes = _model(placement=name), list[float]()
     for block in model.decoder.blocks:
         block.register_forward_hook(
@@ -86,19 +84,20 @@ def placement(figure: Any, name: str) -> str:
         model(ids)
     axes = figure.subplots()
     axes.plot(range(1, len(sizes) + 1), sizes, "o-", color=INK, markersize=3)
-    axes.set(xlabel="block", ylabel="rms of what it gives", ylim=(0, 1.1 * max(sizes)))
+    axes.set(xlabel="block", ylabel="root mean square", ylim=(0, 1.1 * max(sizes)))
     return (
-        f"The stream after each of {LAYERS} blocks as they start, before the final norm:"
-        f" dim={DIM}, init=xavier"
+        f"Residual stream after each of {LAYERS} blocks with initial weights, before the final"
+        f" norm: dim={DIM}, init=xavier"
     )
 
 
 def _size(stack: Any, state: tuple[Tensor, ...]) -> float:
-    """The root mean square of what the stack would give of a state, but for its final norm."""
+    """Returns the root mean square of the stack's output for a state, without the final norm."""
     return stack.placement.finish(state, lambda x: x).square().mean().sqrt().item()
 
 
 def init(figure: Any, name: str) -> str:
+    """Draws the standard deviation of each weight matrix by layer."""
     model = _model(init={"name": name})
     blocks = [dict(block.named_modules()) for block in model.decoder.blocks]
     names = [word for word, module in blocks[0].items() if isinstance(module, nn.Linear)]
@@ -113,11 +112,11 @@ def init(figure: Any, name: str) -> str:
         )
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.set(xlabel="layer", ylabel="standard deviation", ylim=(0, None))
-    return f"Standard deviations of the matrices of {LAYERS} layers: dim={DIM}"
+    return f"Standard deviations of the weight matrices of {LAYERS} layers: dim={DIM}"
 
 
 def _model(**components: Any) -> Any:
-    """A small decoder with its initial weights."""
+    """Returns a small decoder with initial weights."""
     chosen = {"ffn": "mlp", "attn": {"name": "multi_head", "heads": HEADS}, **components}
     start = KINDS["init"].complete(chosen.pop("init", "xavier"))
     config = tiny(**chosen) | {"init": start}
