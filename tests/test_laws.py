@@ -155,7 +155,7 @@ def test_the_laws_that_components_say_they_break():
         ("attn", "fourier"): ragged | {"symmetry": "waves run in the order of the tokens"},
         ("attn", "lambda"): {
             "symmetry": "a row of E belongs to a distance in the text",
-            "source order": "a row of E belongs to a distance from the token that asks",
+            "source order": "a row of E belongs to a distance from the query's token",
         },
         ("attn", "orthoformer"): (
             ragged
@@ -167,13 +167,13 @@ def test_the_laws_that_components_say_they_break():
             }
         ),
         ("attn", "linformer"): ragged | {"symmetry": place, "source order": place},
-        ("attn", "nystrom"): ragged | {"symmetry": "segments are told by the order of the tokens"},
+        ("attn", "nystrom"): ragged | {"symmetry": "segments depend on the order of the tokens"},
         ("attn.score", "selective"): {
             "symmetry": "a token lowers the scores only of later queries"
         },
         ("attn.score", "inverted"): {
             "causality": "queries compete for keys, those of later tokens too",
-            "cache": "a new token competes for keys with those before it, which have been answered",
+            "cache": "a new token changes the weights of all tokens before it",
         },
         ("ffn.router", "round_robin"): dict.fromkeys(("shift", "symmetry", "source order"), turn),
         ("placement", "attention_residuals"): growing,

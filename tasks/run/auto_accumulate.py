@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tasks import Config
-from xformer_kit.data.buckets import ROWS, step_rows
+from xformer_kit.data.buckets import ROW_MULTIPLE, step_rows
 from xformer_kit.registry import config_error
 
 
@@ -35,7 +35,7 @@ def fewest(
 
     rows = step_rows(config["data"])
     # Divides the rows of all batches.
-    unit = max(world, min(rows, ROWS)) if config["data"].get("batch_tokens") else rows
+    unit = max(world, min(rows, ROW_MULTIPLE)) if config["data"].get("batch_tokens") else rows
     found = search(unit, world, lambda some: attempt(max(1, some * rows // unit)), clean)
     if world > 1:
         most = torch.tensor(found, device=device)

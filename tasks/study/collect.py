@@ -14,7 +14,7 @@ Curves = dict[str, tuple[list[int], list[float]]]  # metric -> (steps, values)
 
 
 def results(folder: Path) -> Results:
-    """The results of a study so far. Raises ConfigError if the directory is no study."""
+    """Returns the results of a study so far. Raises ConfigError if the directory is no study."""
     plan = read_plan(folder)
     pool, pruned = (folder / plan["pool"]).resolve(), plan.get("search") is not None
     outcomes = [read_run(run, pool / run["key"], pruned) for run in plan["runs"]]
@@ -22,7 +22,7 @@ def results(folder: Path) -> Results:
 
 
 def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results:
-    """The results of a plan (the content of plan.json) with these outcomes."""
+    """Returns the results of a plan (the content of plan.json) with these outcomes."""
     return Results(
         plan["study"],
         plan["command"],
@@ -34,8 +34,11 @@ def results_of(plan: Node, outcomes: list[Outcome], folder: str = "") -> Results
     )
 
 
-def read_run(run: Node, directory: Path, pruned: bool = False) -> Outcome:
-    """A run with its curves. A run with a damaged metrics.csv counts as failed."""
+def read_run(run: Node, directory: Path, pruned: bool) -> Outcome:
+    """Returns the outcome of a run, with its curves. A run with a damaged metrics.csv has failed.
+
+    pruned: as in `state.of`.
+    """
     current, curves = state_and_curves(state.of(directory, pruned), directory)
     return outcome(run, current, str(directory), curves)
 
@@ -43,7 +46,7 @@ def read_run(run: Node, directory: Path, pruned: bool = False) -> Outcome:
 def outcome(
     run: Node, current: state.State, directory: str = "", curves: Curves | None = None
 ) -> Outcome:
-    """The outcome of an entry of the plan's runs, from its state."""
+    """Returns the outcome of an entry of the plan's runs, from its state."""
     return Outcome(
         run["variant"],
         run["seed"],
@@ -58,7 +61,7 @@ def outcome(
 
 
 def state_and_curves(current: state.State, directory: Path) -> tuple[state.State, Curves]:
-    """A run's state and its curves; the state is failed if the curves cannot be read."""
+    """Returns a run's state and its curves; the state is failed if the curves cannot be read."""
     try:
         return current, read_curves(directory / "metrics.csv")
     except ConfigError as error:
@@ -66,16 +69,15 @@ def state_and_curves(current: state.State, directory: Path) -> tuple[state.State
 
 
 def read_curves(path: Path) -> Curves:
-    """The finite values of a run's metrics.csv. Raises ConfigError for a damaged file."""
+    """Returns the finite values of a run's metrics.csv; empty if there is no file. Raises
+    ConfigError for a damaged file.
+    """
     try:
-        found = read_columns(path)
+        columns = read_columns(path)
     except FileNotFoundError:
         return {}
-    finite = {
-        name: [pair for pair in zip(*columns, strict=True) if math.isfinite(pair[1])]
-        for name, columns in found.items()
-    }
-    return {
-        name: ([step for step, _ in pairs], [value for _, value in pairs])
-        for name, pairs in finite.items()
-    }
+    curves = {}
+    for name, (steps, values) in columns.items():
+        finite = [at for at, value in enumerate(values) if math.isfinite(value)]
+        curves[name] = [steps[at] for at in finite], [values[at] for at in finite]
+    return curves

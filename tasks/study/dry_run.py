@@ -3,7 +3,7 @@
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tasks.logging.bar import compact
@@ -12,9 +12,11 @@ from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
 from xformer_kit.study.design import DESIGNS
+from xformer_kit.study.plan import Variant
 from xformer_kit.study.study_node import levels_of
 
 HOUR, MINUTE = 3600, 60
+HEADINGS = ("parameters", "training FLOPs", "tokens", "steps", "s/step", "a run", "budget")
 
 
 def show(plan: StudyPlan, console: Any = None) -> None:
@@ -22,12 +24,11 @@ def show(plan: StudyPlan, console: Any = None) -> None:
     console = console or screen()
     if not console.is_terminal:  # a file has no width
         console = screen(width=200)
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("variant", no_wrap=True)
-    for name in ("parameters", "training FLOPs", "tokens", "steps", "s/step", "a run", "budget"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = [Column(name, justify="right", no_wrap=True) for name in HEADINGS]
+    table = _table(Column("variant", no_wrap=True), *columns)
     for variant in plan.variants:
         cost = variant.cost
+        difference = " ".join((*variant.knob, f"{100 * variant.off:+.2f} %"))
         table.add_row(
             variant.title,
             compact(cost["params"]),
@@ -35,58 +36,59 @@ def show(plan: StudyPlan, console: Any = None) -> None:
             compact(cost["tokens"]),
             f"{cost['steps']:,.0f}",
             f"{cost['seconds'] / cost['steps']:.3f}",
-            duration(cost["seconds"] + cost["overhead"]),
-            (
-                " ".join((*variant.knob, f"{100 * variant.off:+.2f} %"))
-                if plan.node["budget"]["match"] != "none"
-                else "-"
-            ),
+            duration(_run_seconds(variant)),
+            "-" if plan.node["budget"]["match"] == "none" else difference,
         )
     console.print(table)
     if DESIGNS[plan.node["design"]["name"]].adaptive:
-        console.print(_space(plan))
+        console.print(_search_space(plan))
         return
     if any(variant.rung for variant in plan.variants):
         console.print(f"\n{ladder_steps.ladder(plan)}")
     console.print(f"\n{_missing_runs(plan)}")
 
 
+def _table(*columns: Column) -> Table:
+    """Returns an empty table without lines."""
+    return Table(*columns, box=None, header_style="dim", pad_edge=False)
+
+
+def _run_seconds(variant: Variant) -> float:
+    """Returns the seconds of a run, with those outside of its steps."""
+    return variant.cost["seconds"] + variant.cost["overhead"]
+
+
 def _missing_runs(plan: StudyPlan) -> str:
-    """The number of runs, and the time of the missing ones."""
+    """Returns the number of runs and the time of the missing ones, as text."""
     states = {run.key: plan.state(run) for run in plan.runs}
-    stops = stopping.decide(plan.plain(), states)
-    missing = [
-        run for run in plan.runs if not states[run.key].over and run.key not in stops.left_out
-    ]
-    seconds = sum(run.variant.cost["seconds"] + run.variant.cost["overhead"] for run in missing)
-    done = len(plan.runs) - len(missing) - len(stops.left_out)
+    left_out = stopping.decide(plan.plain(), states).left_out
+    missing = [run for run in plan.runs if not states[run.key].over and run.key not in left_out]
+    done = len(plan.runs) - len(missing) - len(left_out)
     text = (
         f"{len(plan.runs)} runs, {done} of them done; the others take about"
-        f" {duration(seconds)} in sequence: building, training and validation, measured on this"
-        " machine at its current load. Process start, checkpoints, samples and a test split are not"
-        " included."
+        f" {duration(sum(_run_seconds(run.variant) for run in missing))} in sequence: building,"
+        " training and validation, measured on this machine at its current load. Process start,"
+        " checkpoints, samples and a test split are not included."
     )
     if plan.node["stop"]:
-        stopped = f" {len(stops.left_out)} are left out already." if stops.left_out else ""
-        after = plan.node["stop"]["after"]
         text += (
-            f"\nThis is an upper bound: study.stop can stop variants after {after} seeds.{stopped}"
+            "\nThis is an upper bound: study.stop can stop variants after"
+            f" {plan.node['stop']['after']} seeds."
         )
+        text += f" {len(left_out)} are left out already." if left_out else ""
     return text
 
 
-def _space(plan: StudyPlan) -> Any:
-    """The space of a search, and its time if all points had the cost of the baseline."""
-    node, grid = plan.node, Table(box=None, header_style="dim", pad_edge=False)
+def _search_space(plan: StudyPlan) -> Any:
+    """Returns the space of a search, and its time if all points had the cost of the baseline."""
+    node = plan.node
     factors, _ = levels_of(node)
-    for name in ("factor", "baseline", "range"):
-        grid.add_column(name, overflow="fold")
+    table = _table(*(Column(name, overflow="fold") for name in ("factor", "baseline", "range")))
     for name, ranges in space.described(factors, node["exclude"]).items():
-        grid.add_row(name, factors[name].baseline if name in factors else "", ranges)
+        table.add_row(name, factors[name].baseline if name in factors else "", ranges)
     trials, seeds = node["design"]["trials"], len({run.seed for run in plan.runs})
     confirmations = (1 + node["design"]["confirm"]) * (seeds - 1)
-    cost = plan.variants[0].cost
-    seconds = (cost["seconds"] + cost["overhead"]) * (trials + confirmations)
+    seconds = _run_seconds(plan.variants[0]) * (trials + confirmations)
     points = space.points(factors)
     size = "" if points is None else f" of {len(points):,} points"
     text = (
@@ -94,11 +96,11 @@ def _space(plan: StudyPlan) -> Any:
         " confirm the best at other seeds. If all have the cost of the baseline and none is pruned,"
         f" they take about {duration(seconds)} in sequence."
     )
-    return Group(Text(), grid, Text(), Text(text))
+    return Group(Text(), table, Text(), Text(text))
 
 
 def duration(seconds: float) -> str:
-    """40 s, 12 min, 3.5 h."""
+    """Formats a duration: 40 s, 12 min, 3.5 h."""
     if seconds < 2 * MINUTE:
         return f"{max(seconds, 1.0) if seconds else 0:.0f} s"
     return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"

@@ -14,38 +14,35 @@ from xformer_kit.study.nodes import Config
 from xformer_kit.study.plan import Variant
 
 
-def faults(found: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
-    """Faults of overrides on the command line that the rungs also set."""
-    rungs = [variant.rung for variant in found if variant.rung]
-    keys = {word.partition("=")[0] for rung in rungs for word in rung.words} | (
-        {STEPS_KEY} if rungs else set()
-    )
+def faults(variants: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
+    """Returns the faults of overrides on the command line that the rungs also set."""
+    rungs = [variant.rung for variant in variants if variant.rung]
+    keys = {word.partition("=")[0] for rung in rungs for word in (*rung.words, STEPS_KEY)}
     overrides = {word.lstrip("+").partition("=")[0]: word.lstrip("+") for word in command}
     return [
         Fault(
             key,
             "is set by the ladder on every rung",
-            got=overrides[key],
-            fix="Leave it out, or change study.design.",
+            override,
+            "Leave it out, or change study.design.",
         )
-        for key in overrides
+        for key, override in overrides.items()
         if key in keys
     ]
 
 
 def cost(config: Config, rung: Rung | None, name: str, costs: Any) -> float:
-    """The named cost of a config, with the steps of its rung."""
+    """Returns the named cost of a config, with the steps of its rung."""
     if rung and name != "params":
         config, _ = _with_steps(config, rung, costs)
-    return costs.one(config, name)
+    return costs.cost(config, name)
 
 
 def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
-    """A variant with the steps of its rung. Raises ConfigError if an integer number of steps misses
-    the tokens by more than the tolerance.
+    """Returns a variant with the steps of its rung. Raises ConfigError if an integer number of
+    steps misses the tokens by more than the tolerance.
     """
-    rung = variant.rung
-    if rung is None:
+    if (rung := variant.rung) is None:
         return variant
     config, off = _with_steps(variant.config, rung, costs)
     steps = config["trainer"]["max_steps"]
@@ -53,7 +50,7 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
         raise config_error(
             "study.design.multiples",
             f"{rung.multiple:g} tokens per parameter are"
-            f" {rung.multiple * costs.one(config, 'params'):,.0f} tokens, which steps of"
+            f" {rung.multiple * costs.cost(config, 'params'):,.0f} tokens, which steps of"
             f" {tokens(config, 1):,.0f} tokens miss by {100 * off:+.1f} %",
             fix=(
                 "Take a larger multiple or a smaller data.batch_size, or raise"
@@ -70,33 +67,28 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
 
 
 def law_faults(variants: Sequence[Variant]) -> list[Fault]:
-    """One fault for each variant whose counted sizes and tokens identify no law."""
-    found = []
+    """Returns one fault for each variant whose counted sizes and tokens identify no law."""
+    unidentified = []
     for label in dict.fromkeys(variant.label for variant in variants if variant.rung):
-        own = [v for v in variants if v.label == label and v.rung]
-        sizes = {v.rung.words: v.cost["params"] for v in own}
+        rungs = [v for v in variants if v.label == label and v.rung]
+        sizes = {v.rung.words: v.cost["params"] for v in rungs}
+        path, rule = "study.design", ""
         if len(set(sizes.values())) < len(sizes):
-            sizes_text = ", ".join(
-                f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items()
-            )
-            found.append(
-                Fault(
-                    "study.design.sizes",
-                    f"must differ in parameters; {sizes_text}",
-                    fix=f"[variant {label}]",
-                )
-            )
-            continue
-        try:
-            points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in own]
-            scaling.identified(points, axis(v.rung.multiple for v in own))
-        except ValueError as error:
-            found.append(Fault("study.design", f"{error}", fix=f"[variant {label}]"))
-    return found
+            counts = (f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items())
+            path, rule = f"{path}.sizes", f"must differ in parameters; {', '.join(counts)}"
+        else:
+            points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]
+            try:
+                scaling.identified(points, axis(v.rung.multiple for v in rungs))
+            except ValueError as error:
+                rule = str(error)
+        if rule:
+            unidentified.append(Fault(path, rule, fix=f"[variant {label}]"))
+    return unidentified
 
 
 def ladder(plan: Any) -> str:
-    """Notes on the rungs, for a dry run."""
+    """Returns notes on the rungs, for a dry run."""
     first = next(v for v in plan.variants if v.rung)
     longest = max(plan.variants, key=lambda v: v.cost["epochs"])
     largest = max(plan.variants, key=lambda v: v.cost["params"])
@@ -120,7 +112,9 @@ def ladder(plan: Any) -> str:
 
 
 def _with_steps(config: Config, rung: Rung, costs: Any) -> tuple[Config, float]:
-    """The config with the steps of its rung, and the relative difference to the rung's tokens."""
+    """Returns the config with the steps of its rung, and the relative difference to the rung's
+    tokens.
+    """
     return budget.with_tokens(
-        config, rung.multiple * costs.one(config, "params"), tokens(config, 1)
+        config, rung.multiple * costs.cost(config, "params"), tokens(config, 1)
     )

@@ -15,18 +15,19 @@ STATUSES = tuple(status for status in get_args(Status) if status != "left out")
 
 
 def progress(folder: Path) -> dict:
-    """The progress of a study: `variants` with a count for each status, `runs` with their details,
-    and the commands that continue (`go_on`) and that repeat failed runs (`retry`), None if there is
-    nothing to do. Raises ConfigError if the directory is no study.
+    """Returns the progress of a study: `variants` with a count for each status, `runs` with their
+    details, and the commands that continue (`go_on`) and that repeat failed runs (`retry`), None if
+    there is nothing to do. Raises ConfigError if the directory is no study.
     """
     plan = read_plan(folder)
-    variants, search = plan["variants"], plan.get("search")
-    pool, runs = (folder / plan["pool"]).resolve(), []
-    ended = {run["key"]: state.of(pool / run["key"], search is not None) for run in plan["runs"]}
-    states = {key: state_and_curves(found, pool / key)[0] for key, found in ended.items()}
+    study, search, overrides = plan["study"], plan.get("search"), plan["command"]
+    pool = (folder / plan["pool"]).resolve()
+    recorded = {run["key"]: state.of(pool / run["key"], search is not None) for run in plan["runs"]}
+    states = {key: state_and_curves(found, pool / key)[0] for key, found in recorded.items()}
     stops = stopping.decide(plan, states)
+    runs = []
     for run in plan["runs"]:
-        key, variant = run["key"], variants[run["variant"]]
+        key, variant = run["key"], plan["variants"][run["variant"]]
         current = states[key]
         if key in stops.left_out:
             current = state.State("left out", why=stops.reasons[variant["label"]])
@@ -41,21 +42,23 @@ def progress(folder: Path) -> dict:
                 "directory": str(pool / key),
             }
         )
-    statuses = (*STATUSES, "left out") if plan["study"].get("stop") else STATUSES
+    by_variant = {
+        name: [run for run in runs if run["variant"] == name]
+        for name in map(title, plan["variants"])
+    }
+    statuses = (*STATUSES, "left out") if study.get("stop") else STATUSES
     unfinished = any(run["status"] in ("running", "stopped", "open") for run in runs)
     # Runs with a damaged metrics.csv are not repeated.
-    failed = any(found.status in ("failed", "diverged") for found in ended.values())
+    failed = any(found.status in ("failed", "diverged") for found in recorded.values())
     proposed = search is None or search["end"] or len(search["points"]) >= search["trials"]
-    overrides = plan["command"]
     return {
-        "study": plan["study"]["name"],
-        "question": plan["study"]["question"],
+        "study": study["name"],
+        "question": study["question"],
         "folder": str(folder),
         "counts": _counts(runs, statuses),
         "variants": [
-            {"name": name, "runs": len(own)} | _counts(own, statuses)
-            for name in map(title, variants)
-            for own in [[run for run in runs if run["variant"] == name]]
+            {"name": name, "runs": len(variant_runs)} | _counts(variant_runs, statuses)
+            for name, variant_runs in by_variant.items()
         ],
         "runs": runs,
         "go_on": from_here(command(overrides), folder) if unfinished or not proposed else None,
@@ -64,5 +67,5 @@ def progress(folder: Path) -> dict:
 
 
 def _counts(runs: list[dict], statuses: tuple[str, ...]) -> dict[str, int]:
-    count = Counter(run["status"] for run in runs)
-    return {status: count[status] for status in statuses}
+    """Returns the number of runs of each status."""
+    return dict.fromkeys(statuses, 0) | Counter(run["status"] for run in runs)

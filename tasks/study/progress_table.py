@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tasks.logging.console import screen
@@ -44,10 +44,10 @@ class ProgressTable:
         self.closed = threading.Event()
 
     def __enter__(self) -> "ProgressTable":
-        plan, reused = self.plan, self.done_before
+        plan, done = self.plan, self.done_before
         size = f"{plan.node['name']}: {plan.size_text}"
-        self.console.print(f"{size}, {reused} of them done already" if reused else size)
-        if self.console.is_terminal and reused < len(plan.runs):
+        self.console.print(f"{size}, {done} of them done already" if done else size)
+        if self.console.is_terminal and done < len(plan.runs):
             self.live = Live(
                 self._table(), console=self.console, auto_refresh=False, redirect_stderr=False
             )
@@ -65,17 +65,16 @@ class ProgressTable:
         """Updates the states; without a terminal, prints the runs that have ended since the last
         update.
         """
-        before = dict(self.states)
+        ended_before = {key for key, found in self.states.items() if found.over}
         self._update_states()
         for run in self.plan.runs if self.live is None else ():
-            current = self.states[run.key]
-            if current.over and not (run.key in before and before[run.key].over):
+            if (current := self.states[run.key]).over and run.key not in ended_before:
                 name = f"{run.variant.title} seed {run.seed}"
                 self.console.print(f"{name}: {self._result(current)}", soft_wrap=True)
 
     def stops(self) -> stopping.StopDecision:
-        """The decision of study.stop on the current states; without a terminal, newly stopped
-        variants are printed.
+        """Returns the decision of study.stop on the current states; without a terminal, newly
+        stopped variants are printed.
         """
         before, self.stopped = self.stopped, stopping.decide(self.plain_plan, self.states)
         for label, sentence in self.stopped.reasons.items():
@@ -84,6 +83,7 @@ class ProgressTable:
         return self.stopped
 
     def _watch(self) -> None:
+        """Updates the live table until it is closed; runs in a thread."""
         while not self.closed.wait(UPDATE_SECONDS):
             self._update_states()
             self.live.update(self._table(), refresh=True)
@@ -95,25 +95,32 @@ class ProgressTable:
                 self.states[run.key] = self.plan.state(run)
         return sum(self.states[run.key].over for run in self.plan.runs)
 
-    def _result(self, found: state.State) -> str:
-        """The result of a run that has ended, for a cell or a line."""
+    def _result(self, current: state.State) -> str:
+        """Returns the result of a run that has ended, for a cell or a line."""
         metric = self.plan.node["metric"]
-        if found.status == "finished":
-            value = found.facts.get(metric)
+        if current.status == "finished":
+            value = current.facts.get(metric)
             return f"{value:.4f}" if isinstance(value, (int, float)) else f"no {metric}"
-        if found.status == "failed" and self.live is None:
-            return f"failed: {first_line(found.why)}"  # a cell has no room for the reason
-        if found.status in ("diverged", "pruned"):
-            return f"{found.status} at {found.step}"
-        return found.status
+        if current.status == "failed" and self.live is None:
+            return f"failed: {first_line(current.why)}"  # a cell has no room for the reason
+        if current.status in ("diverged", "pruned"):
+            return f"{current.status} at {current.step}"
+        return current.status
 
     def _table(self) -> Any:
-        seeds = list(dict.fromkeys(run.seed for run in self.plan.runs))
-        grid = Table(box=None, header_style="dim", pad_edge=False)
-        grid.add_column("variant", overflow="fold")
+        seeds = dict.fromkeys(run.seed for run in self.plan.runs)
         many_seeds = len(seeds) > MAX_COLUMNS
-        for title in ["done", "running"] if many_seeds else [f"seed {seed}" for seed in seeds]:
-            grid.add_column(title, justify="right")
+        headings = ["done", "running"] if many_seeds else [f"seed {seed}" for seed in seeds]
+        table = Table(
+            Column("variant", overflow="fold"),
+            *(Column(heading, justify="right") for heading in headings),
+            box=None,
+            header_style="dim",
+            pad_edge=False,
+            caption=self._caption(),
+            caption_justify="left",
+            caption_style="dim",
+        )
         for variant in self.plan.variants:
             runs = [run for run in self.plan.runs if run.variant is variant]
             cells = [Text(self._cell(run), STYLE[self.states[run.key].status]) for run in runs]
@@ -123,20 +130,21 @@ class ProgressTable:
                 running = sum(found.status == "running" for found in states)
                 cells = [Text(f"{over} of {len(runs)}"), Text(str(running or ""))]
             early = " (stopped early)" if variant.label in self.stopped.reasons else ""
-            grid.add_row(variant.title + early, *cells)
-        grid.caption, grid.caption_justify, grid.caption_style = self._caption(), "left", "dim"
-        return grid
+            table.add_row(variant.title + early, *cells)
+        return table
 
     def _cell(self, run: StudyRun) -> str:
-        found = self.states[run.key]
+        """Returns the result of a run, or how much of it is done."""
+        current = self.states[run.key]
         if run.key in self.stopped.left_out:
             return "left out"
-        if found.over:
-            return self._result(found)
-        share = 100 * (found.step or 0) // int(run.variant.cost["steps"])
-        return f"{share} %" if found.status in ("running", "stopped") else "."
+        if current.over:
+            return self._result(current)
+        share = 100 * (current.step or 0) // int(run.variant.cost["steps"])
+        return f"{share} %" if current.status in ("running", "stopped") else "."
 
     def _caption(self) -> str:
+        """Returns the number of ended runs, and the estimated time of the others."""
         left_out = self.stopped.left_out
         over = sum(found.over for key, found in self.states.items() if key not in left_out)
         trained = over - self.done_before

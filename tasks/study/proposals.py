@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from xformer_kit.study import space
@@ -36,15 +37,16 @@ class Proposals:
     end: str = ""  # why there are no more points; empty while there are
 
     def all(self) -> list[Any]:
+        """Returns all trials of Optuna's study."""
         return self.study.get_trials(deepcopy=False)
 
     def runs(self) -> list[Any]:
-        """Optuna's trials that are runs of the study."""
+        """Returns Optuna's trials that are runs of the study."""
         return [trial for trial in self.all() if "run" in trial.user_attrs]
 
     def next(self) -> tuple[Any, Variant, str] | None:
-        """A new valid trial with its variant and run key; None if there is none, with the reason in
-        `end`.
+        """Returns a new valid trial with its variant and run key; None if there is none, with the
+        reason in `end`.
         """
         from optuna.trial import TrialState
 
@@ -55,29 +57,29 @@ class Proposals:
             trial.set_user_attr("pool", self.pool)
             levels = space.suggested(self.factors, trial)
             trial.set_user_attr("levels", levels)
-            found = self._variant_of(levels)
-            if isinstance(found, str):
-                trial.set_user_attr("refused", found)
+            variant = self._variant_of(levels)
+            if isinstance(variant, str):
+                trial.set_user_attr("refused", variant)
                 trial.set_user_attr("infeasible", 1.0)
                 self.study.tell(trial.number, state=TrialState.PRUNED)
             elif "retry" not in trial.user_attrs and any(
-                run.user_attrs["run"]["key"] == found[1] for run in self.runs()
+                run.user_attrs["run"]["key"] == variant[1] for run in self.runs()
             ):
-                trial.set_user_attr("again", found[1])
+                trial.set_user_attr("again", variant[1])
                 self.study.tell(trial.number, state=TrialState.FAIL)
             else:
-                return trial, *found
+                return trial, *variant
         return None
 
     def _variant_of(self, levels: Levels) -> tuple[Variant, str] | str:
-        """`make_variant`, with the stored reason for a point that was invalid before."""
+        """Returns `make_variant` of the point, or the stored reason if it was invalid before."""
         for earlier in self.all():
             if earlier.user_attrs.get("levels") == levels and "refused" in earlier.user_attrs:
                 return str(earlier.user_attrs["refused"])
         return self.make_variant(levels)
 
     def _propose(self) -> Any:
-        """A new trial of Optuna, or one that a process proposed before it died."""
+        """Returns a new trial of Optuna, or one that a process proposed before it died."""
         from optuna.trial import Trial
 
         for trial in self.all():
@@ -90,33 +92,25 @@ class Proposals:
 
     def _exhausted(self) -> bool:
         """Whether there are no more new valid points. A small space is enumerated."""
-        found = self.all()
-        if any(t.state.name == "WAITING" for t in found):
+        trials = self.all()
+        if any(t.state.name == "WAITING" for t in trials):
             return False
-        useless = self._useless(found)
-        if (every := space.points(self.factors)) is not None:
-            tried = [
-                t.user_attrs.get("levels")
-                for t in found
-                if t.state.name != "RUNNING" or "run" in t.user_attrs
-            ]
-            untried = [levels for levels in every if levels not in tried]
+        ended = [t for t in trials if t.state.is_finished() or "run" in t.user_attrs]
+        # consecutive invalid or duplicate proposals, up to the last one
+        useless = len([*takewhile(lambda t: "run" not in t.user_attrs, reversed(ended))])
+        if (points := space.points(self.factors)) is not None:
+            tried = [t.user_attrs.get("levels") for t in ended]
+            untried = [levels for levels in points if levels not in tried]
             if not untried:
-                self.end = f"All {len(every):,} points of the space were tried or refused."
+                self.end = f"All {len(points):,} points of the space were tried or refused."
             elif useless >= ENUMERATE_AFTER:
-                draw = random.Random(hashlib.sha256(f"{len(found)}".encode()).digest())
+                draw = random.Random(hashlib.sha256(f"{len(trials)}".encode()).digest())
                 self.study.enqueue_trial(space.parameters(self.factors, draw.choice(untried)))
             return not untried
         if useless >= END_AFTER:
-            refused = [t.user_attrs["refused"] for t in found if "refused" in t.user_attrs]
+            refused = [t.user_attrs["refused"] for t in trials if "refused" in t.user_attrs]
             why = refused[-1] if refused else "duplicate"
             self.end = (
                 f"{END_AFTER} consecutive proposals were invalid or duplicates; the last: {why}"
             )
         return bool(self.end)
-
-    @staticmethod
-    def _useless(found: list[Any]) -> int:
-        """Number of consecutive invalid or duplicate proposals, up to the last one."""
-        ended = [t for t in found if t.state.is_finished() or "run" in t.user_attrs]
-        return next((i for i, t in enumerate(reversed(ended)) if "run" in t.user_attrs), len(ended))

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
 from rich.text import Text
 
 from tasks.logging.console import screen
@@ -13,7 +14,7 @@ from tasks.study.collect import results
 from xformer_kit.study.results import Results
 
 MAX_SENTENCES = 20  # on the terminal
-REQUIRED = ("scipy", "matplotlib", "jinja2")
+PACKAGES = ("scipy", "matplotlib", "jinja2")
 
 
 def report(folder: Path) -> Results:
@@ -28,14 +29,14 @@ def write_report(folder: Path) -> tuple[Results, Any]:
     Without the packages of the extra `study` it prints a message, writes nothing, and the content
     is None. Raises ConfigError if the directory is no study, or for a faulty metric or claim.
     """
-    found = results(folder)
-    if missing := [name for name in REQUIRED if find_spec(name) is None]:
+    study_results = results(folder)
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
         print(
             f'A report needs {" and ".join(missing)}: pip install "xformer_kit[study]". The runs'
             " are kept; start the study again for its report.",
             file=sys.stderr,
         )
-        return found, None
+        return study_results, None
     from xformer_kit.study import stop
     from xformer_kit.study.report import csv_files
     from xformer_kit.study.report.content import content
@@ -43,13 +44,13 @@ def write_report(folder: Path) -> tuple[Results, Any]:
     from xformer_kit.study.report.markdown import markdown
     from xformer_kit.study.report.sections import document
 
-    found = stop.applied(found)
-    values = content(found)
+    study_results = stop.applied(study_results)
+    values = content(study_results)
     page = document(values)
     files = {
         "report.html": html(page),
         "report.md": markdown(page),
-        "runs.csv": csv_files.runs(found),
+        "runs.csv": csv_files.runs(study_results),
         "variants.csv": csv_files.variants(values),
     }
     if values.laws:
@@ -57,24 +58,21 @@ def write_report(folder: Path) -> tuple[Results, Any]:
     for name, text in files.items():
         replace_text(folder / name, text)
     _show(page, values.search.sentences if values.search else [], folder / "report.html")
-    return found, values
+    return study_results, values
 
 
 def _show(page: Any, search: list[str], path: Path) -> None:
     """Prints the question, the answer, a sentence for each variant, and the path of the report."""
     console = screen()
-    console.print()
-    console.print(Text(page.title, style="bold"))
+    texts = [Text(), Text(page.title, style="bold")]
     if page.partial:
-        console.print(Text(page.partial, style="yellow"))
-    for text in filter(None, (page.answer, page.claim)):
-        console.print(Text(text))
-    console.print()
-    for _, sentence in page.verdicts[:MAX_SENTENCES]:
-        console.print(Text(f"- {sentence}"))
+        texts.append(Text(page.partial, style="yellow"))
+    texts += map(Text, filter(None, (page.answer, page.claim)))
+    sentences = [f"- {sentence}" for _, sentence in page.verdicts[:MAX_SENTENCES]]
     if (more := len(page.verdicts) - MAX_SENTENCES) > 0:
-        console.print(Text(f"- and {more} others, in the report"))
-    console.print()
+        sentences.append(f"- and {more} others, in the report")
+    texts += map(Text, ["", *sentences, ""])
     if search:
-        console.print(Text("".join(f"{sentence}\n" for sentence in search)))
+        texts += map(Text, [*search, ""])
+    console.print(Group(*texts))
     console.print(Text.assemble(("Report  ", "dim"), str(path)), soft_wrap=True)

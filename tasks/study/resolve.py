@@ -45,12 +45,12 @@ class StudyPlan:
         return Path(self.node["runs"], run.key)
 
     def state(self, run: StudyRun) -> State:
-        """The state of a run. A pruned run has ended only in a search."""
+        """Returns the state of a run. A pruned run has ended only in a search."""
         return state.of(self.directory(run), pruned=self.search is not None)
 
     @property
     def size_text(self) -> str:
-        """The size of the study, for the terminal."""
+        """The number of variants and runs, or of trials, for the terminal."""
         if self.search is not None:
             runs = f", {len(self.runs)} runs so far" if self.runs else ""
             return f"a search of {self.search['trials']} trials{runs}"
@@ -62,7 +62,7 @@ class StudyPlan:
         summary.write(self.plain(), self.folder / PLAN)
 
     def plain(self) -> dict:
-        """The content of plan.json."""
+        """Returns the content of plan.json."""
         # By id, because comparing configs is slow.
         index = {id(variant): i for i, variant in enumerate(self.variants)}
         return {
@@ -85,11 +85,11 @@ class Costs:
 
     clock: StepClock | None = None  # set if seconds are needed
     with_overhead: bool = False  # whether to measure also the time outside of steps
-    # key -> (prepared data, objective, Cost)
+    # data, tokenizer and task as JSON -> (prepared data, objective, Cost)
     known: dict[str, tuple[Any, Any, Cost]] = field(default_factory=dict)
 
     def of(self, config: Config) -> tuple[Any, Any, Cost]:
-        """(prepared data, objective, Cost) of a config."""
+        """Returns (prepared data, objective, Cost) of a config."""
         from xformer_kit.data import prepare
         from xformer_kit.data.training_data import attach_tokenizers
         from xformer_kit.objective import objective_of
@@ -118,16 +118,18 @@ class Costs:
         return self.known[key]
 
     def data(self, config: Config) -> Any:
+        """Returns the TrainingData of a config."""
         from xformer_kit.data.training_data import TrainingData
 
         prepared, objective, _ = self.of(config)
         return TrainingData(config, prepared, objective)
 
     def steps(self, config: Config) -> int:
+        """Returns the optimizer steps of a run."""
         return self.data(config).total_steps
 
-    def one(self, config: Config, name: str) -> float:
-        """The cost params, flops, tokens or seconds of a config."""
+    def cost(self, config: Config, name: str) -> float:
+        """Returns the cost `name` of a config: params, flops, tokens or seconds."""
         prepared, _, cost = self.of(config)
         if name == "params":
             return cost.params(config)
@@ -139,37 +141,38 @@ class Costs:
         return steps * self.clock(config, prepared)
 
     def all(self, config: Config) -> dict[str, float]:
-        """All costs of a config, by name."""
+        """Returns all costs of a config, by name."""
         names = ("params", "flops", "tokens", *(["seconds"] if self.clock else []))
-        found = {name: self.one(config, name) for name in names}
+        costs = {name: self.cost(config, name) for name in names}
         (prepared, _, cost), data = self.of(config), self.data(config)
         steps = data.total_steps
-        found |= {"steps": steps, "flops_per_token": cost.flops_per_token(config)}
+        costs |= {"steps": steps, "flops_per_token": cost.flops_per_token(config)}
         if self.with_overhead and self.clock:
-            found["overhead"] = self.clock.overhead(config, prepared, steps)
-        found["epochs"] = steps / data.batches.steps_per_epoch
-        return found
+            costs["overhead"] = self.clock.overhead(config, prepared, steps)
+        costs["epochs"] = steps / data.batches.steps_per_epoch
+        return costs
 
     def key(self, config: Config) -> str:
+        """Returns the run key of a config."""
         return run_key(config, self.of(config)[0].fingerprint)
 
 
 def resolve(
     node: dict, compose: Compose, command: list[str], components: tuple[str, ...] = ()
 ) -> StudyPlan:
-    """The plan of a complete node. Raises ConfigError if a variant cannot be composed, or its
-    budget cannot be matched.
+    """Returns the plan of a complete node. Raises ConfigError if a variant cannot be composed, or
+    its budget cannot be matched.
     """
     by_seconds, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
     folder = Path("outputs", "studies", node["name"])
     clock = StepClock(folder, MIN_SECONDS if by_seconds else 0.0) if by_seconds or dry_run else None
-    costs, found = Costs(clock, dry_run), variants(node, compose)
-    if faults := ladder_steps.faults(found, command):
+    costs, unsized = Costs(clock, dry_run), variants(node, compose)
+    if faults := ladder_steps.faults(unsized, command):
         raise ConfigError(faults)
     if by_seconds:
-        clock.measure_all([(variant.config, costs.of(variant.config)[0]) for variant in found])
+        clock.measure_all([(variant.config, costs.of(variant.config)[0]) for variant in unsized])
     sized, size = [], Sizing(node["budget"], costs, compose)
-    for variant in found:
+    for variant in unsized:
         try:
             sized.append(size(variant))
         except ConfigError as error:
@@ -186,8 +189,8 @@ def resolve(
 
 
 def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:
-    """Faults of variants with the same run key: their difference was overridden by the budget, or
-    does not affect training.
+    """Returns the faults of variants with the same run key: their difference was overridden by the
+    budget, or does not affect training.
     """
     first: dict[str, Variant] = {}
     pairs = [(run.variant, first.setdefault(run.key, run.variant)) for run in all_runs]
@@ -211,7 +214,7 @@ class Sizing:
     targets: dict[Rung | None, float] = field(default_factory=dict)
 
     def __call__(self, variant: Variant) -> Variant:
-        """The variant with its costs. Raises ConfigError if its budget cannot be matched."""
+        """Returns the variant with its costs. Raises ConfigError if no budget can be matched."""
         if self.budget["match"] != "none":
             if variant.rung not in self.targets:
                 self.targets[variant.rung] = self._cost(variant.rung, variant.config)
@@ -221,9 +224,11 @@ class Sizing:
         return replace(variant, cost=self.costs.all(variant.config))
 
     def _cost(self, rung: Rung | None, config: Config) -> float:
+        """Returns the cost of a config that the budget matches."""
         return ladder_steps.cost(config, rung, self.budget["match"], self.costs)
 
     def _matched(self, variant: Variant) -> Variant:
+        """Returns the variant with the cost of the baseline. Raises ConfigError if that fails."""
         from xformer_kit.config import check
 
         match = budget.matched(
@@ -236,7 +241,7 @@ class Sizing:
         if not match.words:
             return replace(variant, off=match.off)
         rung = variant.rung.words if variant.rung else ()
-        config, wrong = self.compose([*variant.words, *rung, *variant.tuned, *match.words])
-        if wrong:
-            raise ConfigError(wrong)
+        config, faults = self.compose([*variant.words, *rung, *variant.tuned, *match.words])
+        if faults:
+            raise ConfigError(faults)
         return replace(variant, config=config, knob=match.words, off=match.off)

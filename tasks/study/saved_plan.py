@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tasks.study.resolve import PLAN
 from xformer_kit.registry import ConfigError, Fault, config_error, format_value
@@ -13,14 +13,8 @@ HUGE = 1e300
 FIX = "Start the study again; its runs are kept."
 
 
-class Check(NamedTuple):
-    """A check of a value, and the description of valid values."""
-
-    description: str
-    fits: Callable[[Any], bool]
-
-
 def _is_text(value: Any) -> bool:
+    """Whether the value is a text without a null character."""
     return isinstance(value, str) and "\0" not in value
 
 
@@ -29,23 +23,26 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < HUGE
 
 
-def _is_object_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+def _is_object_of(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns the check of an object whose values all pass another check."""
+    return lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
 
 
-CHECKS = {
-    "null": Check("null", lambda value: value is None),
-    "text": Check("a text without a null character", _is_text),
-    "override": Check(
-        "an override such as model.dim=64", lambda value: _is_text(value) and "=" in value
+# check -> (description of valid values, whether a value is valid)
+CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "null": ("null", lambda value: value is None),
+    "text": ("a text without a null character", _is_text),
+    "override": (
+        "an override such as model.dim=64",
+        lambda value: _is_text(value) and "=" in value,
     ),
-    "number": Check("a number", _is_number),
-    "above 0": Check("a number above 0", lambda value: _is_number(value) and value > 0),
-    "count": Check("a whole number from 0 on", lambda value: type(value) is int and value >= 0),
-    "boolean": Check("true or false", lambda value: isinstance(value, bool)),
-    "object": Check("an object", lambda value: isinstance(value, dict)),
-    "texts": Check("an object of texts", _is_object_of(_is_text)),
-    "lists": Check("an object of lists", _is_object_of(lambda value: isinstance(value, list))),
+    "number": ("a number", _is_number),
+    "above 0": ("a number above 0", lambda value: _is_number(value) and value > 0),
+    "count": ("a whole number from 0 on", lambda value: type(value) is int and value >= 0),
+    "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "object": ("an object", lambda value: isinstance(value, dict)),
+    "texts": ("an object of texts", _is_object_of(_is_text)),
+    "lists": ("an object of lists", _is_object_of(lambda value: isinstance(value, list))),
 }
 # The schema of plan.json. A string names checks, one of which must pass. A key with a question mark
 # can be null or missing.
@@ -92,7 +89,7 @@ SEARCH = {
     "versions?": "texts",
     "points": [POINT],
 }
-SHAPE = {
+PLAN_SCHEMA = {
     "study": STUDY,
     "pool": "text",
     "command": ["text"],
@@ -104,7 +101,7 @@ SHAPE = {
 
 
 def read_plan(folder: Path) -> dict:
-    """plan.json of a study's directory. Raises ConfigError if it is missing or damaged."""
+    """Returns plan.json of a study's directory. Raises ConfigError if it is missing or damaged."""
     path = folder / PLAN
     try:
         plan = read_object(path, {}, way=FIX)
@@ -114,47 +111,44 @@ def read_plan(folder: Path) -> dict:
             f"is no study; it has no {PLAN}",
             fix="Name a study's directory such as outputs/studies/norm_placement.",
         ) from None
-    if found := fault(plan, SHAPE, "") or _index_fault(plan):
-        raise ConfigError(found.under(path).with_fix(FIX))
+    if damage := fault(plan, PLAN_SCHEMA, "") or _index_fault(plan):
+        raise ConfigError(damage.under(path).with_fix(FIX))
     return plan
 
 
 def fault(value: Any, schema: Any, path: str) -> Fault | None:
-    """The fault of the first value that does not match the schema; None if all do."""
+    """Returns the fault of the first value that does not match the schema; None if all do."""
     if isinstance(schema, str):
         checks = [CHECKS[name] for name in schema.split(" or ")]
-        if any(check.fits(value) for check in checks):
+        if any(is_valid(value) for _, is_valid in checks):
             return None
-        description = " or ".join(check.description for check in checks)
-        return Fault(path, f"must be {description}", format_value(value))
+        descriptions = " or ".join(description for description, _ in checks)
+        return Fault(path, f"must be {descriptions}", format_value(value))
     if not isinstance(value, type(schema)):
         kind = "a list" if isinstance(schema, list) else "an object"
         return Fault(path, f"must be {kind}", format_value(value))
     if isinstance(schema, list):
-        each = [(one, schema[0], f"{path}[{i}]") for i, one in enumerate(value)]
+        inner = [(item, schema[0], f"{path}[{i}]") for i, item in enumerate(value)]
     else:
         if missing := [key for key in schema if key not in value and not key.endswith("?")]:
             has = ", ".join(value) or "nothing"
             return Fault(path, f"must have {', '.join(missing)}", has)
-        inner = {key.removesuffix("?"): one for key, one in schema.items()}
-        each = [
-            (value.get(key), one, f"{path}.{key}".lstrip("."))
-            for key, one in inner.items()
+        schemas = {key.removesuffix("?"): inner_schema for key, inner_schema in schema.items()}
+        inner = [
+            (value.get(key), inner_schema, f"{path}.{key}".lstrip("."))
+            for key, inner_schema in schemas.items()
             if key in schema or value.get(key) is not None
         ]
-    return next(filter(None, (fault(*one) for one in each)), None)
+    return next(filter(None, (fault(*arguments) for arguments in inner)), None)
 
 
 def _index_fault(plan: Node) -> Fault | None:
-    """The fault if there is no baseline, or a run has the index of no variant."""
+    """Returns the fault if there is no baseline, or a run has the index of no variant."""
     count = len(plan["variants"])
     if not count:
         return Fault("variants", "must have the baseline", "none")
-    invalid = next((i for i, run in enumerate(plan["runs"]) if run["variant"] >= count), None)
-    if invalid is None:
-        return None
-    return Fault(
-        f"runs[{invalid}].variant",
-        f"must be below {count}, the number of variants",
-        plan["runs"][invalid]["variant"],
-    )
+    for i, run in enumerate(plan["runs"]):
+        if run["variant"] >= count:
+            rule = f"must be below {count}, the number of variants"
+            return Fault(f"runs[{i}].variant", rule, run["variant"])
+    return None

@@ -37,8 +37,9 @@ from xformer_kit.study.settings import seeds
 from xformer_kit.study.study_node import excluded, label, levels_of
 
 POLL_SECONDS = 1.0  # between two checks of trials that other processes run
-# In a run's directory: locked by the process that proposed the trial until its value is reported.
-PROPOSED = ".asked"
+# Lock file in a run's directory: locked by the process that proposed the trial until its value is
+# reported.
+PROPOSAL_LOCK = ".asked"
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,14 @@ class SearchRunner:
         self.node = plan.node
         self.base = plan.variants[0]
         self.factors, _ = levels_of(self.node)
-        self.first, *self.others = seeds(self.node, self.base.config["seed"])
+        # the seed of the search, and the seeds of the confirmation runs
+        self.seed, *self.confirmation_seeds = seeds(self.node, self.base.config["seed"])
         identity = {
             "space": space.described(self.factors, self.node["exclude"]),
             "config": config_hash({**self.base.config, "seed": 0}),
             "data": plan.costs.of(self.base.config)[0].fingerprint,
             "metric": self.node["metric"],
-            "seed": self.first,
+            "seed": self.seed,
         }
         shared = self.node["storage"] is not None
         if not shared:
@@ -87,24 +89,24 @@ class SearchRunner:
         plan.runs.clear()
 
     def trials(self) -> list[Any]:
-        """Optuna's trials that are runs, in order; only the last one of a repeated run."""
-        found = {trial.user_attrs["run"]["key"]: trial for trial in self.proposals.runs()}
-        return sorted(found.values(), key=attrgetter("number"))
+        """Returns Optuna's trials that are runs, in order; only the last one of a repeated run."""
+        by_key = {trial.user_attrs["run"]["key"]: trial for trial in self.proposals.runs()}
+        return sorted(by_key.values(), key=attrgetter("number"))
 
     def own_trials(self) -> list[Any]:
-        """Trials whose runs are in this pool."""
+        """Returns the trials whose runs are in this pool."""
         return [trial for trial in self.trials() if trial.user_attrs["pool"] == self.pool]
 
     def unreported(self) -> list[tuple[Any, Trial]]:
-        """Trials of this pool that are not reported to the sampler yet, with their runs."""
+        """Returns the trials of this pool that are not reported to the sampler, with their runs."""
         return [(trial, self._run(trial)) for trial in _open(self.own_trials())]
 
     def running_elsewhere(self) -> int:
-        """Number of open trials in other pools, on machines that share no directory."""
+        """Returns the number of open trials in other pools, on machines that share no directory."""
         return len(_open(self.trials())) - len(_open(self.own_trials()))
 
     def _run(self, trial: Any) -> Trial:
-        """The run of an Optuna trial."""
+        """Returns the run of an Optuna trial."""
         if trial.number not in self.runs:
             run, variant = trial.user_attrs["run"], self.base
             if run["variant"]["label"] != variant.label:
@@ -113,12 +115,13 @@ class SearchRunner:
                 }
                 # The overrides compose its config; only the logger is read from this one.
                 variant = Variant(**fields, config=variant.config)
-            node = {"storage": address(self.node), "id": trial._trial_id}
-            node |= {key: self.node[key] for key in ("name", "metric", "design")}
-            node["number"] = run["number"]
-            report_to = None if self.node["design"]["pruner"] == "none" else node
+            report_to = None
+            if self.node["design"]["pruner"] != "none":
+                report_to = {"storage": address(self.node), "id": trial._trial_id}
+                report_to |= {key: self.node[key] for key in ("name", "metric", "design")}
+                report_to["number"] = run["number"]
             self.runs[trial.number] = Trial(
-                variant, self.first, run["key"], f"++study.trial={text(report_to)}"
+                variant, self.seed, run["key"], f"++study.trial={text(report_to)}"
             )
         return self.runs[trial.number]
 
@@ -131,9 +134,10 @@ class SearchRunner:
         self.write()
 
     def _tell(self, trial: Any, run: StudyRun, current: state.State) -> None:
+        """Reports a trial that has ended, with its curve."""
         from optuna.trial import TrialState
 
-        name, number = self.node["metric"], trial._trial_id
+        name, trial_id = self.node["metric"], trial._trial_id
         value = current.facts.get(name)
         if current.status == "finished" and not isinstance(value, (int, float)):
             return  # the metric does not exist; `sweep.launch` reports that
@@ -143,37 +147,38 @@ class SearchRunner:
             for step, measured in zip(*curves.get(name, ((), ())), strict=True):
                 # Runs of other studies have not reported their values.
                 if step not in trial.intermediate_values:
-                    storage.set_trial_intermediate_value(number, step, measured)
+                    storage.set_trial_intermediate_value(trial_id, step, measured)
             storage.set_trial_user_attr(
-                number,
+                trial_id,
                 "ended",
                 {"status": current.status, "step": current.step, "why": current.why},
             )
             if current.status == "diverged":
-                storage.set_trial_user_attr(number, "infeasible", 1.0)
-        kinds = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}
-        kind = kinds.get(current.status, TrialState.PRUNED)
-        values = float(value) if kind is TrialState.COMPLETE else None  # type: ignore[arg-type]
+                storage.set_trial_user_attr(trial_id, "infeasible", 1.0)
+        ends = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}
+        end = ends.get(current.status, TrialState.PRUNED)
+        values = float(value) if end is TrialState.COMPLETE else None  # type: ignore[arg-type]
         with suppress(RuntimeError):
-            self.study.tell(trial.number, values, state=kind, skip_if_finished=True)
+            self.study.tell(trial.number, values, state=end, skip_if_finished=True)
 
     def write(self) -> None:
         """Writes the plan with the trials of this pool and the confirmation runs."""
-        own = [self._run(trial) for trial in self.own_trials()]
-        self.plan.variants[1:] = [run.variant for run in own if run.variant is not self.base]
-        self.plan.runs[:] = [*own, *(run for run in self.plan.runs if not isinstance(run, Trial))]
+        own_runs = [self._run(trial) for trial in self.own_trials()]
+        self.plan.variants[1:] = [run.variant for run in own_runs if run.variant is not self.base]
+        others = [run for run in self.plan.runs if not isinstance(run, Trial)]
+        self.plan.runs[:] = own_runs + others
         self.plan.search = self.facts()
         self.plan.write()
 
     def facts(self) -> dict:
-        """The state of the search for the report, as plain data."""
-        known = [t.user_attrs for t in self.proposals.all() if t.state.is_finished()]
+        """Returns the state of the search for the report, as plain data."""
+        ended = [t.user_attrs for t in self.proposals.all() if t.state.is_finished()]
         return {
             "trials": self.node["design"]["trials"],
-            "seed": self.first,
+            "seed": self.seed,
             "end": self.proposals.end,
-            "refused": sum("refused" in attributes for attributes in known),
-            "again": sum("again" in attributes for attributes in known),
+            "refused": sum("refused" in attributes for attributes in ended),
+            "again": sum("again" in attributes for attributes in ended),
             "elsewhere": self.running_elsewhere(),
             "confirmed": [variant.label for variant in self.confirmed],
             "commands": self.commands,
@@ -183,15 +188,15 @@ class SearchRunner:
         }
 
     def _importance(self) -> dict[str, float]:
-        """Parameter importance; recomputed if another trial has finished."""
+        """Returns the parameter importance; recomputed if another trial has finished."""
         done = sum(t.state.name == "COMPLETE" for t in self.trials())
         if done != self.importance[0]:
             self.importance = done, importance(self.study)
         return self.importance[1]
 
     def take(self, locks: ExitStack, count: int) -> list[Trial]:
-        """At most `count` trials to run now: first those of dead processes, then new ones. They are
-        locked until `locks` closes or the process ends.
+        """Returns at most `count` trials to run now: first those of dead processes, then new ones.
+        They are locked until `locks` closes or the process ends.
         """
         with _exclusive(self.plan.folder):
             abandoned = (run for _, run in self.unreported())
@@ -201,11 +206,12 @@ class SearchRunner:
         return runs
 
     def _new(self) -> Iterator[Trial]:
-        """New trials, until there are as many as the design wants."""
+        """Yields new trials, until there are as many as the design has."""
         while self._needs_trials() and (found := self.proposals.next()) is not None:
             yield self._as_run(*found)
 
     def _needs_trials(self) -> bool:
+        """Whether trials are enqueued, or there are fewer than the design has."""
         enqueued = any(t.state.name == "WAITING" for t in self.proposals.all())
         return enqueued or len(self.trials()) < self.node["design"]["trials"]
 
@@ -213,38 +219,37 @@ class SearchRunner:
         """Locks a run that is not running; False if another process has it."""
         directory = self.plan.directory(run)
         return not state.claimed(directory) and locks.enter_context(
-            state.claim(directory, PROPOSED)
+            state.claim(directory, PROPOSAL_LOCK)
         )
 
     def _variant_of(self, levels: Levels) -> tuple[Variant, str] | str:
-        """The variant of a point, composed, checked and with matched budget, and its run key; or
-        why the point is refused.
+        """Returns the variant of a point, composed, checked and with matched budget, and its run
+        key; or why the point is refused.
         """
         if any(pattern.items() <= levels.items() for pattern in excluded(self.node)):
             return "study.exclude leaves it out"
         words = words_of(self.factors, levels)
-        config, wrong = self.plan.compose(words)
-        if wrong:
-            return str(wrong[0])
+        config, faults = self.plan.compose(words)
+        if faults:
+            return str(faults[0])
         name = label(self.factors, levels)
+        variant = Variant(name, name_of(self.node, name), levels, tuple(words), config)
         try:
-            variant = self.plan.size(
-                Variant(name, name_of(self.node, name), levels, tuple(words), config)
-            )
+            variant = self.plan.size(variant)
         except ConfigError as error:
             return error.messages[0]
-        return variant, self.plan.costs.key({**variant.config, "seed": self.first})
+        return variant, self.plan.costs.key({**variant.config, "seed": self.seed})
 
     def _as_run(self, trial: Any, variant: Variant, key: str) -> Trial:
         """Stores the run of a trial and returns it. A run that another search pruned is resumed."""
         trial.set_user_attr(
             "run", {"number": len(self.trials()), "key": key, "variant": variant.plain()}
         )
-        found = self._run(next(t for t in self.proposals.runs() if t.number == trial.number))
-        directory = self.plan.directory(found)
+        run = self._run(next(t for t in self.proposals.runs() if t.number == trial.number))
+        directory = self.plan.directory(run)
         if state.of(directory, pruned=True).status == "pruned":
             (directory / summary.ENDED).unlink(missing_ok=True)
-        return found
+        return run
 
     def retry_failed(self) -> None:
         """Deletes and enqueues trials that failed or diverged."""
@@ -255,35 +260,40 @@ class SearchRunner:
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
     def confirmation_runs(self) -> list[StudyRun]:
-        """Runs of the baseline and the best points at the seeds that the search did not use."""
+        """Returns runs of the baseline and the best points at the seeds that the search did not
+        use.
+        """
         done = [trial for trial in self.trials() if _ended(trial)["status"] == "finished"]
         sign, confirm = metric_of(self.node).sign, self.node["design"]["confirm"]
         done.sort(key=lambda trial: (sign * trial.value, trial.number))
         ranked = [self._run(trial).variant for trial in done]
         best = [variant for variant in ranked if variant is not self.base][: confirm or 1]
-        others = self.others if confirm else []
-        self.confirmed = best if others else []
+        other_seeds = self.confirmation_seeds if confirm else []
+        self.confirmed = best if other_seeds else []
         configs = [(v, self.plan.compose(list(v.overrides))[0]) for v in (self.base, *best)]
         self.commands |= {variant.label: to_overrides(config) for variant, config in configs}
-        found = [  # sorted by seed, so that an interrupted study has all variants at the same seeds
+        runs = [  # sorted by seed, so that an interrupted study has all variants at the same seeds
             StudyRun(variant, seed, self.plan.costs.key({**config, "seed": seed}))
-            for seed in sorted(others if best else [])
+            for seed in sorted(other_seeds if best else [])
             for variant, config in configs
         ]
-        self.plan.runs[:] = [run for run in self.plan.runs if isinstance(run, Trial)] + found
+        self.plan.runs[:] = [run for run in self.plan.runs if isinstance(run, Trial)] + runs
         self.write()
-        return found
+        return runs
 
 
 def _open(trials: list[Any]) -> list[Any]:
+    """Returns the trials whose end is not reported to the storage."""
     return [trial for trial in trials if not trial.state.is_finished()]
 
 
 def _ended(trial: Any) -> dict:
+    """Returns status, step and reason of the end of a trial; `running` until it is reported."""
     return trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""})
 
 
 def _point(trial: Any) -> dict:
+    """Returns a trial as plain data, for the report."""
     run, ended = trial.user_attrs["run"], _ended(trial)
     variant = {key: run["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
@@ -308,7 +318,7 @@ def run_search(
         update()
         with ExitStack() as locks:
             if runs := guarded(search.take, locks, at_once):
-                stopped = launch(list(runs))
+                stopped = launch(runs)
                 guarded(search.tell)
                 if stopped:
                     return stopped
@@ -330,8 +340,8 @@ def _guarded(search: SearchRunner, call: Callable[..., Any], *args: Any) -> Any:
 
 
 def parallel_trials(launcher: Any, design: dict) -> int:
-    """Number of trials that are proposed at once: study.design.together, or the launcher's number
-    of parallel jobs.
+    """Returns the number of trials that are proposed at once: study.design.together, or the
+    launcher's number of parallel jobs.
     """
     jobs = (getattr(launcher, "joblib", None) or {}).get("n_jobs", 1)
     if design["together"] is None and jobs not in (None, 1):
@@ -342,7 +352,7 @@ def parallel_trials(launcher: Any, design: dict) -> int:
 
 
 def _pool_id(pool: Path) -> str:
-    """The id of a directory of runs, equal on all machines that share it."""
+    """Returns the id of a directory of runs, equal on all machines that share it."""
     pool.mkdir(parents=True, exist_ok=True)
     path, temporary = pool / ".pool", pool / f".pool.{uuid.uuid4().hex}"
     if not path.exists():

@@ -33,20 +33,21 @@ class State(NamedTuple):
 
 
 def of(run_dir: Path, pruned: bool = False) -> State:
-    """The state of the run in a directory. pruned: whether a pruned run counts as ended (in a
-    search) or as stopped (elsewhere, where it is resumed).
+    """Returns the state of the run in a directory. pruned: whether a pruned run counts as ended (in
+    a search) or as stopped (elsewhere, where it is resumed).
     """
     if (facts := summary.read(run_dir)) is not None:
         return State("finished", facts["steps"], facts=facts)
-    ended = summary.read(run_dir, summary.ENDED)
+    end = summary.read(run_dir, summary.ENDED)
     if claimed(run_dir):
         return State("running", last_step(run_dir))
-    if ended is not None and ended["code"] == NONFINITE:
-        return State("diverged", ended["step"], ended["text"])
-    if ended is not None and ended["code"] == PRUNED:
-        return State("pruned" if pruned else "stopped", last_step(run_dir), ended["text"])
-    if ended is not None and ended["code"] < 128:
-        return State("failed", why=ended["text"])
+    if end is not None:
+        if end["code"] == NONFINITE:
+            return State("diverged", end["step"], end["text"])
+        if end["code"] == PRUNED:
+            return State("pruned" if pruned else "stopped", last_step(run_dir), end["text"])
+        if end["code"] < 128:  # not by a signal
+            return State("failed", why=end["text"])
     done = last_step(run_dir)
     return State("stopped" if done else "open", done)
 
@@ -55,21 +56,17 @@ def record_failure(run_dir: Path, code: int) -> None:
     """Writes ended.json for a process that could not do so itself, so that the run is not repeated
     forever.
     """
-    stopped = code in [128 + number for number in SIGNALS]
+    stopped = code - 128 in SIGNALS
     if code and not stopped and summary.read(run_dir, summary.ENDED) is None:
-        reason = (
-            f"it was killed by {signal.Signals(code - 128).name}"
-            if code > 128
-            else f"it ended with code {code}"
-        )
-        summary.write(
-            {"code": FAILED, "text": f"{reason}; see train.log", "step": None},
-            run_dir / summary.ENDED,
-        )
+        reason = f"it ended with code {code}"
+        if code > 128:
+            reason = f"it was killed by {signal.Signals(code - 128).name}"
+        end = {"code": FAILED, "text": f"{reason}; see train.log", "step": None}
+        summary.write(end, run_dir / summary.ENDED)
 
 
 def last_step(run_dir: Path) -> int | None:
-    """The last step in metrics.csv; None if there is none."""
+    """Returns the last step in metrics.csv; None if there is none."""
     try:
         columns, rows = read_whole_rows(run_dir / "metrics.csv")
     except OSError:
@@ -101,8 +98,8 @@ def claimed(run_dir: Path, name: str = CLAIM) -> bool:
 
 
 def lock(file: Any, shared: bool = False, wait: bool = False) -> bool:
-    """Locks a file until it is closed; False if another process holds the lock. On file systems
-    without locks always True.
+    """Locks a file until it is closed; returns False if another process holds the lock. On file
+    systems without locks always True.
     """
     if sys.platform == "win32":
         return True

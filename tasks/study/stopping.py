@@ -14,15 +14,16 @@ class StopDecision(NamedTuple):
 
     left_out: frozenset[str] = frozenset()  # keys of runs of stopped variants
     waiting: frozenset[str] = frozenset()  # keys of runs that may still be left out
-    reasons: Mapping[str, str] = {}  # label -> sentence
+    reasons: Mapping[str, str] = {}  # label of a stopped variant -> sentence
 
 
 def decide(plan: Node, states: Mapping[str, State]) -> StopDecision:
-    """plan: content of plan.json. states: key -> state of every run."""
+    """Returns which runs are left out. plan: content of plan.json. states: key -> state of every
+    run.
+    """
     if not plan["study"].get("stop"):
         return StopDecision()
-    found = stop.applied(
-        results_of(plan, [outcome(run, states[run["key"]]) for run in plan["runs"]])
-    )
-    left_out = frozenset(one.key for one in found.outcomes if one.status == "left out")
-    return StopDecision(left_out, frozenset(stop.waiting(found)) - left_out, found.stopped)
+    outcomes = [outcome(run, states[run["key"]]) for run in plan["runs"]]
+    results = stop.applied(results_of(plan, outcomes))
+    left_out = frozenset(found.key for found in results.outcomes if found.status == "left out")
+    return StopDecision(left_out, frozenset(stop.waiting(results)) - left_out, results.stopped)

@@ -42,7 +42,7 @@ def require_optuna() -> None:
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """Exceptions of a storage that cannot be read or written."""
+    """Returns the exceptions of a storage that cannot be read or written."""
     import optuna
 
     try:
@@ -53,7 +53,7 @@ def errors() -> tuple[type[Exception], ...]:
 
 
 def address(node: dict) -> str:
-    """The storage of a study as a URL or an absolute path."""
+    """Returns the storage of a study as a URL or an absolute path."""
     storage = node["storage"] or str(Path("outputs", "studies", node["name"], JOURNAL))
     if storage.startswith("sqlite:///"):
         return f"sqlite:///{os.path.abspath(storage.removeprefix('sqlite:///'))}"
@@ -61,7 +61,7 @@ def address(node: dict) -> str:
 
 
 def open_storage(url: str) -> Any:
-    """Optuna's storage of a URL or path. Raises ConfigError if it cannot be opened."""
+    """Returns Optuna's storage of a URL or path. Raises ConfigError if it cannot be opened."""
     require_optuna()
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -81,7 +81,7 @@ def open_storage(url: str) -> Any:
 
 
 def _database(url: str) -> Any:
-    """The database; repeated if another process creates its tables at the same time."""
+    """Returns the database; tries again while another process creates its tables."""
     from optuna.storages import RDBStorage
 
     for remaining in reversed(range(ATTEMPTS)):
@@ -94,8 +94,8 @@ def _database(url: str) -> Any:
 
 
 def unreachable(url: str, error: BaseException) -> ConfigError:
-    """The error on a storage that cannot be used."""
-    shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)  # without the password
+    """Returns the error of a storage that cannot be used."""
+    printable_url = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)  # without the password
     reason = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
     fix = (
         "Name another file, a database such as sqlite:///search.db, or wait until no other program"
@@ -104,17 +104,17 @@ def unreachable(url: str, error: BaseException) -> ConfigError:
     if missing := re.search(r"No module named '(\w+)'", reason):
         fix = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
     elif url.startswith("postgres://"):
-        fix = f"Write postgresql://{shown.removeprefix('postgres://')}."
+        fix = f"Write postgresql://{printable_url.removeprefix('postgres://')}."
     return config_error(
         "study.storage",
-        f"{shown} cannot be used as a search's storage: {reason.rstrip('.')}",
+        f"{printable_url} cannot be used as a search's storage: {reason.rstrip('.')}",
         fix=fix,
     )
 
 
 def load_or_create(node: dict, identity: dict) -> Any:
-    """Optuna's study of this name, created if there is none. Raises ConfigError if the storage has
-    another search of this name.
+    """Returns Optuna's study of this name, created if there is none. Raises ConfigError if the
+    storage has another search of this name.
 
     identity: plain data that is equal for all trials of one search.
     """
@@ -139,10 +139,9 @@ def load_or_create(node: dict, identity: dict) -> Any:
     except errors() as error:
         raise unreachable(url, error) from None
     if stored not in (None, identity):
-        other = _differences(stored, identity)
         raise config_error(
             "study.storage",
-            f"{url} holds a search '{node['name']}' of {other}",
+            f"{url} holds a search '{node['name']}' of {_differences(stored, identity)}",
             fix="Use another name, study.name=NAME, or continue the other search with its own"
             " command.",
         )
@@ -150,29 +149,29 @@ def load_or_create(node: dict, identity: dict) -> Any:
 
 
 def _differences(stored: dict, identity: dict) -> str:
-    """The differences of two searches of one name."""
+    """Returns the differences of two searches of one name."""
     keys = [key for key in identity | stored if stored.get(key) != identity.get(key)]
     if "another program" in keys:
         return "another program, whose trials are no runs"
     if "space" in keys:
-        one, two = stored.get("space", {}), identity["space"]
+        old, new = stored.get("space", {}), identity["space"]
         changes = [
-            f"{name} was {one.get(name, 'not varied')}, is {two.get(name, 'not varied')}"
-            for name in one | two
-            if one.get(name) != two.get(name)
+            f"{name} was {old.get(name, 'not varied')}, is {new.get(name, 'not varied')}"
+            for name in old | new
+            if old.get(name) != new.get(name)
         ]
         return f"another space: {'; '.join(changes[:3]) or 'its order differs'}"
-    known = {
+    phrases = {
         "config": "another config outside the space",
         "data": "other data",
         "metric": "another metric",
         "seed": "another seed",
     }
-    return f"{' and '.join(known.get(key, key) for key in keys)}"
+    return " and ".join(phrases.get(key, key) for key in keys)
 
 
 def trial_of(trial: dict) -> Any:
-    """Optuna's trial of a run, in the process that trains the run."""
+    """Returns Optuna's trial of a run, in the process that trains the run."""
     import optuna
 
     study = optuna.load_study(
@@ -185,8 +184,8 @@ def trial_of(trial: dict) -> Any:
 
 
 def importance(study: Any) -> dict[str, float]:
-    """Factor -> importance by PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255): how far the
-    distribution of its values in the best tenth of trials differs from that in all. Empty below
+    """Returns factor -> importance by PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255): how far
+    the distribution of its values in the best tenth of trials differs from that in all. Empty below
     MIN_TRIALS finished trials.
     """
     from optuna import importance
@@ -194,14 +193,13 @@ def importance(study: Any) -> dict[str, float]:
 
     if len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) < MIN_TRIALS:
         return {}
-    found = importance.get_param_importances(
-        study, evaluator=importance.PedAnovaImportanceEvaluator()
-    )
-    return {name: round(share, 4) for name, share in found.items()}
+    evaluator = importance.PedAnovaImportanceEvaluator()
+    shares = importance.get_param_importances(study, evaluator=evaluator)
+    return {name: round(share, 4) for name, share in shares.items()}
 
 
 def pruner(design: dict) -> Any:
-    """Optuna's pruner of a design."""
+    """Returns Optuna's pruner of a design."""
     from optuna import pruners
 
     kinds = {
@@ -214,13 +212,14 @@ def pruner(design: dict) -> Any:
 
 
 def infeasible(trial: Any) -> tuple[float]:
-    """Optuna's constraint: above 0 for points that are invalid or diverge."""
+    """Returns Optuna's constraint: above 0 for points that are invalid or diverge."""
     return (trial.user_attrs.get("infeasible", 0.0),)
 
 
 def sampler(design: dict, seed: int) -> Any:
-    """Optuna's sampler of a design. Each trial has its own random seed, from the study's seed and
-    the trial's number, so a resumed search proposes the same points as an uninterrupted one.
+    """Returns Optuna's sampler of a design. Each trial has its own random seed, from the study's
+    seed and the trial's number, so a resumed search proposes the same points as an uninterrupted
+    one.
     """
     from optuna import samplers
 
@@ -241,14 +240,14 @@ def sampler(design: dict, seed: int) -> Any:
     class Seeded:
         """Delegates to a sampler that is created for each trial."""
 
-        inner: Any = None
+        sampler: Any = None
 
         def before_trial(self, study: Any, trial: Any) -> None:
-            self.inner = sampler_of(trial.number)
-            self.inner.before_trial(study, trial)
+            self.sampler = sampler_of(trial.number)
+            self.sampler.before_trial(study, trial)
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(self.inner, name)
+            return getattr(self.sampler, name)
 
         def after_trial(self, study: Any, trial: Any, *ended: Any) -> None:
             sampler_of(trial.number).after_trial(study, trial, *ended)

@@ -21,8 +21,8 @@ from xformer_kit.study.command import command
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import StudyRun
 
-STOPPED = [128 + number for number in SIGNALS]  # exit codes of a run that a signal stopped
-# facts of summary.json that are no metrics
+SIGNAL_CODES = [128 + number for number in SIGNALS]  # exit codes of a run that a signal stopped
+# numbers in summary.json that are no metrics
 NO_METRICS = ("steps", "stopped", "steps_left_out", "epoch_examples_dropped")
 MAX_LAUNCHES = 3  # of one run by one process
 POLL_SECONDS = 1.0  # between two checks of runs that other processes have locked
@@ -52,6 +52,7 @@ def run_study(launcher: Any, words: list[str]) -> None:
 
 
 def _run(launcher: Any, words: list[str]) -> int:
+    """Runs the study and returns its exit code. Raises ConfigError if it cannot be planned."""
     line = _command_lines[-1]
     plan = resolve(line.study, line.compose, line.argv, tuple(line.components))
     if plan.node["dry_run"]:
@@ -78,7 +79,7 @@ def _run(launcher: Any, words: list[str]) -> int:
 
 
 def search_of(plan: StudyPlan) -> Any:
-    """The search runner, if the design is adaptive; else None."""
+    """Returns the search runner, if the design is adaptive; else None."""
     if not DESIGNS[plan.node["design"]["name"]].adaptive:
         return None
     from tasks.study.search import SearchRunner
@@ -112,16 +113,17 @@ def launch(
         table.update()
         if fault := missing_metric(plan, table):
             raise ConfigError(fault)
-        stops = table.stops()
+        stops, states = table.stops(), table.states
         open_runs = [
-            run
-            for run in plan.runs
-            if not table.states[run.key].over and run.key not in stops.left_out
+            run for run in plan.runs if not (states[run.key].over or run.key in stops.left_out)
         ]
-        running = {run.key for run in open_runs if table.states[run.key].status == "running"}
-        free = [run for run in open_runs if run.key not in running | stops.waiting]
         if not open_runs:
             return 0
+        free = [
+            run
+            for run in open_runs
+            if states[run.key].status != "running" and run.key not in stops.waiting
+        ]
         if not free:
             time.sleep(POLL_SECONDS)
             continue
@@ -134,7 +136,7 @@ def launch(
             for run in batch
         ]
         for done in launcher.launch(jobs, initial_job_idx=number):
-            if done.return_value in STOPPED:
+            if done.return_value in SIGNAL_CODES:
                 return int(done.return_value)
         number += len(batch)
         for run in batch:  # a run that does not end after MAX_LAUNCHES has failed
@@ -147,28 +149,27 @@ def launch(
 
 
 def directory_override(key: str) -> str:
-    """The override of a run's directory; quoted, because Hydra parses a key such as 54e53 as a
-    number.
+    """Returns the override of a run's directory; quoted, because Hydra parses a key such as 54e53
+    as a number.
     """
     return f"hydra.sweep.subdir={quoted(key)}"
 
 
 def missing_metric(plan: StudyPlan, table: ProgressTable) -> Fault | None:
-    """The fault of a metric of the study that a finished run lacks; None if there is none."""
-    metrics = {plan.node["metric"]: "metric"} | dict.fromkeys(plan.node["also"] or (), "also")
-    for found in table.states.values():
-        for name, key in metrics.items() if found.facts else ():
-            if name not in found.facts:
-                known = [
-                    k
-                    for k, v in found.facts.items()
-                    if isinstance(v, (int, float)) and k not in NO_METRICS
-                ]
-                fix = f"Finished runs are kept; study.{key} can be {', '.join(known)}."
+    """Returns the fault of a metric of the study that a finished run lacks; None if there is
+    none.
+    """
+    options = {plan.node["metric"]: "metric"} | dict.fromkeys(plan.node["also"] or (), "also")
+    for facts in (found.facts for found in table.states.values() if found.facts):
+        for name, option in options.items():
+            if name not in facts:
+                numbers = [k for k, v in facts.items() if isinstance(v, (int, float))]
+                metrics = [k for k in numbers if k not in NO_METRICS]
                 return Fault(
-                    f"study.{key}",
+                    f"study.{option}",
                     f"no metric of the runs is called '{name}'",
-                    fix=f"{did_you_mean(name, known)}{fix}",
+                    fix=f"{did_you_mean(name, metrics)}Finished runs are kept; study.{option} can"
+                    f" be {', '.join(metrics)}.",
                 )
     return None
 
@@ -192,7 +193,7 @@ def finish(plan: StudyPlan, stopped: int) -> int:
     left_out = stopping.decide(plan.plain(), states).left_out
     statuses = [found.status for key, found in states.items() if key not in left_out]
     try:
-        found, content = write_report(plan.folder)
+        study_results, content = write_report(plan.folder)
     except ConfigError as error:  # such as a metric that no run has
         print(*error.messages, sep="\n", file=sys.stderr)
         return stopped or 2
@@ -200,10 +201,10 @@ def finish(plan: StudyPlan, stopped: int) -> int:
         print(f"Stopped. Go on with: {command(plan.command)}", file=sys.stderr)
         return stopped
     if content is not None:
-        publish(plan.node, plan.variants[0].config["logger"], found, content)
+        publish(plan.node, plan.variants[0].config["logger"], study_results, content)
     if count := statuses.count("failed"):
-        failed = f"{count} run{'s' * (count > 1)} failed"
+        reasons = xformer("status", plan.node["name"])
         retry = command(plan.command, "study.retry=true")
-        print(f"{failed}. Reasons: {xformer('status', plan.node['name'])}", file=sys.stderr)
+        print(f"{count} run{'s' * (count > 1)} failed. Reasons: {reasons}", file=sys.stderr)
         print(f"Repeat failed and diverged runs: {retry}", file=sys.stderr)
-    return int("failed" in statuses)
+    return int(count > 0)

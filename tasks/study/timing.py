@@ -27,7 +27,7 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.nodes import Config
 
-WARM, MEASURED, MAX_STEPS = 2, 5, 500  # steps
+WARMUP_STEPS, MEASURED_STEPS, MAX_STEPS = 2, 5, 500  # steps
 # Rounds in which all variants are measured; seconds per variant and round for a budget of seconds.
 ROUNDS, MIN_SECONDS = 3, 0.4
 VALIDATION_BATCHES = 3
@@ -55,7 +55,7 @@ class StepClock:
         self.paces: dict[str, Pace] = {}
 
     def __call__(self, config: Config, prepared: Any) -> float:
-        """Seconds of a step; measured only if they are not known."""
+        """Returns the seconds of a step; measured only if they are not known."""
         key = self._key(config)
         if key not in self.known:
             self.known[key] = self._pace(config, prepared).step
@@ -68,27 +68,30 @@ class StepClock:
         load affect all of them equally. The result is the median over rounds of the time relative
         to the baseline.
         """
-        first = self._key(configs[0][0])
-        every = {self._key(one[0]): one for one in configs}
-        new = {key: one for key, one in every.items() if key == first or key not in self.known}
-        if new.keys() <= self.known.keys():
+        baseline = self._key(configs[0][0])
+        by_key = {self._key(config): (config, prepared) for config, prepared in configs}
+        new = [key for key in by_key if key == baseline or key not in self.known]
+        if self.known.keys() >= {*new}:
             return
         measure(*configs[0])  # warm-up of the process
         rounds: list[dict[str, float]] = []
         for i in range(ROUNDS):
             order = reversed(new) if i % 2 else new
-            rounds.append({key: measure(*new[key], self.min_seconds).step for key in order})
-        base = self.known.setdefault(first, statistics.median(one[first] for one in rounds))
+            rounds.append({key: measure(*by_key[key], self.min_seconds).step for key in order})
+        base = self.known.setdefault(baseline, statistics.median(r[baseline] for r in rounds))
         for key in new:
-            relative = statistics.median(one[key] / one[first] for one in rounds)
+            relative = statistics.median(seconds[key] / seconds[baseline] for seconds in rounds)
             self.known.setdefault(key, base * relative)
 
     def overhead(self, config: Config, prepared: Any, steps: int) -> float:
-        """Seconds of a run outside of its steps: building the model, and validations."""
-        pace, every = self._pace(config, prepared), config["trainer"].get("val_every")
-        return pace.start + pace.check * (math.ceil(steps / every) if every else 1)
+        """Returns the seconds of a run outside of its steps: building the model, and
+        validations.
+        """
+        pace, interval = self._pace(config, prepared), config["trainer"].get("val_every")
+        return pace.start + pace.check * (math.ceil(steps / interval) if interval else 1)
 
     def _pace(self, config: Config, prepared: Any) -> Pace:
+        """Returns the seconds of the phases of a run; measured once."""
         key = self._key(config)
         if key not in self.paces:
             self.paces[key] = measure(config, prepared, self.min_seconds)
@@ -96,6 +99,7 @@ class StepClock:
 
     @staticmethod
     def _key(config: Config) -> str:
+        """Returns the hash of a config without its seed and number of steps."""
         return config_hash({**config, "seed": 0, "trainer": {**config["trainer"], "max_steps": 1}})
 
     def write(self) -> None:
@@ -106,56 +110,49 @@ class StepClock:
 
 
 def _read(path: Path) -> dict[str, float]:
-    """Config hash -> seconds; empty for a missing or damaged file."""
+    """Returns config hash -> seconds; empty for a missing or damaged file."""
     try:
-        found = read_object(path, {})
+        times = read_object(path, {})
     except (FileNotFoundError, ConfigError):
         return {}
-    return {
-        key: seconds
-        for key, seconds in found.items()
-        if isinstance(seconds, float) and 0 < seconds < math.inf
-    }
+    return {k: v for k, v in times.items() if isinstance(v, float) and 0 < v < math.inf}
 
 
 def measure(config: Config, prepared: Any, min_seconds: float = 0.0) -> Pace:
-    """Median seconds over MEASURED steps (more, until they take `min_seconds`) and a few validation
-    batches, on a GPU if there is one, without compilation.
+    """Returns the median seconds over MEASURED_STEPS steps (more, until they take `min_seconds`)
+    and a few validation batches, on a GPU if there is one, without compilation.
     """
     from xformer_kit.data.training_data import TrainingData, attach_tokenizers
 
     objective = attach_tokenizers(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
     began = time.perf_counter()
-    model = (
-        build(
-            config,
-            config["model"].get("vocab_size") or prepared.tokenizer.size,
-            None if source is objective.tokenizer else source.size,
-        )
-        .to(device)
-        .train()
+    model = build(
+        config,
+        config["model"].get("vocab_size") or prepared.tokenizer.size,
+        None if source is objective.tokenizer else source.size,
     )
+    model.to(device).train()
     optimizer = OPTIMIZERS.create(config["optim"], model=model, fused=None)
     data = TrainingData(config, prepared, objective)
     start = time.perf_counter() - began
     loop = _Loop(config["trainer"], model, objective, optimizer, device)
     steps, examples = data.step_sampler(1, 0, 1), data.examples("train")
     times: list[float] = []
-    while len(times) < WARM + MEASURED or (
-        sum(times[WARM:]) < min_seconds and len(times) < MAX_STEPS
+    while len(times) < WARMUP_STEPS + MEASURED_STEPS or (
+        sum(times[WARMUP_STEPS:]) < min_seconds and len(times) < MAX_STEPS
     ):
         times.append(loop.timed(loop.step, examples, steps.indices(len(times) % data.total_steps)))
-    batches = [batch for _, batch in data.valid_batches(data.rows)]
+    batches = data.valid_batches(data.rows)
     limit = config["trainer"].get("limit_val_batches")
-    share = 1.0 if limit is None else limit
-    batches = batches[: share if isinstance(share, int) else int(share * len(batches))]
+    if limit is not None:
+        batches = batches[: limit if isinstance(limit, int) else int(limit * len(batches))]
     checks = [
         loop.timed(loop.check, data.examples("valid"), batch)
-        for batch in batches[: VALIDATION_BATCHES + 1]
+        for _, batch in batches[: VALIDATION_BATCHES + 1]
     ]
     check = statistics.median(checks[1:] or checks) * len(batches) if checks else 0.0
-    return Pace(start, statistics.median(times[WARM:]), check)
+    return Pace(start, statistics.median(times[WARMUP_STEPS:]), check)
 
 
 @dataclass
@@ -169,7 +166,7 @@ class _Loop:
     device: str
 
     def timed(self, call: Callable[[Any], None], examples: Any, chosen: list[int]) -> float:
-        """Seconds of a call, including reading the examples."""
+        """Returns the seconds of a call, including reading the examples."""
         began = time.perf_counter()
         batch = map_tensors(collate([examples[i] for i in chosen]), lambda x: x.to(self.device))
         with self._precision():
@@ -179,6 +176,7 @@ class _Loop:
         return time.perf_counter() - began
 
     def step(self, batch: Any) -> None:
+        """Trains on a batch."""
         total = 0.0
         for part in self._parts(batch):
             loss, count, report = self.objective.loss(self.model, part)
@@ -191,25 +189,23 @@ class _Loop:
         self.optimizer.zero_grad()
 
     def _parts(self, batch: Any) -> Iterator[Any]:
-        """Micro-batches; one for `auto`."""
-        count = self.trainer.get("accumulate", "auto")
-        parts = count if isinstance(count, int) else 1
-        rows = num_rows(batch) // parts
-        for n in range(parts):
-            part = slice(n * rows, (n + 1) * rows)
-            yield batch if parts == 1 else map_tensors(batch, itemgetter(part))
+        """Yields the micro-batches; one for `auto`."""
+        accumulate = self.trainer.get("accumulate", "auto")
+        count = accumulate if isinstance(accumulate, int) else 1
+        rows = num_rows(batch) // count
+        for start in range(0, count * rows, rows):
+            yield map_tensors(batch, itemgetter(slice(start, start + rows)))
 
     def check(self, batch: Any) -> None:
+        """Computes the loss of a validation batch."""
         self.model.eval()
         with torch.no_grad():
             self.objective.loss(self.model, batch)
         self.model.train()
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """The autocast context of trainer.precision; `auto` is mixed precision on a GPU."""
-        precision = self.trainer.get("precision", "auto")
-        mixed = self.device == "cuda"
-        if isinstance(precision, str) and precision != "auto":
-            mixed = precision.endswith("mixed")
+        """Returns the autocast context of trainer.precision; `auto` is mixed precision on a GPU."""
+        precision = str(self.trainer.get("precision", "auto"))
+        mixed = self.device == "cuda" if precision == "auto" else precision.endswith("mixed")
         half = torch.float16 if precision == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device, half) if mixed else nullcontext()

@@ -23,10 +23,11 @@ from xformer_kit.study.results import Results
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 REPORT = "report"  # job type
 DPI = 150  # of figures
+Table = tuple[list[str], list[list[Any]]]  # columns, rows
 
 
 def logger_overrides(node: Node, run: StudyRun) -> list[str]:
-    """Overrides of a run's logger for group, job type and tags that are not set."""
+    """Returns overrides of a run's logger for group, job type and tags that are not set."""
     logger = run.config["logger"]
     if logger["name"] != "wandb":
         return []
@@ -41,10 +42,10 @@ def logger_overrides(node: Node, run: StudyRun) -> list[str]:
 
 
 def tags(node: Node) -> list[str]:
-    """W&B tags: the design, `claim` if there is one, and arXiv numbers of its paper."""
+    """Returns W&B tags: the design, `claim` if there is one, and arXiv numbers of its paper."""
     claim = node.get("claim") or {}
-    found = [node["design"]["name"], *(["claim"] if claim.get("expect") else [])]
-    return [tag[:TAG] for tag in (*found, *ARXIV.findall(str(claim.get("paper") or "")))]
+    names = [node["design"]["name"], *(["claim"] if claim.get("expect") else [])]
+    return [tag[:TAG] for tag in (*names, *ARXIV.findall(str(claim.get("paper") or "")))]
 
 
 def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
@@ -82,11 +83,9 @@ def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
     print(line, file=sys.stderr)
 
 
-def _tables(
-    results: Results, content: Any
-) -> Iterator[tuple[str, tuple[list[str], list[list[Any]]]]]:
-    """(name, (columns, rows)) of each table: variants and runs with all digits, effects as in the
-    report.
+def _tables(results: Results, content: Any) -> Iterator[tuple[str, Table]]:
+    """Yields (name, (columns, rows)) of each table: variants and runs with all digits, effects as
+    in the report.
     """
     from xformer_kit.study.report import csv_files, tables
 
@@ -101,7 +100,7 @@ def _tables(
 
 
 def _wandb_id(directory: Path) -> str | None:
-    """The id of a run on W&B."""
+    """Returns the id of a run on W&B; None if it has none."""
     try:
         return (directory / "wandb_id.txt").read_text().strip()
     except OSError:
@@ -109,6 +108,7 @@ def _wandb_id(directory: Path) -> str | None:
 
 
 def _cell(value: Any) -> Any:
+    """Returns a value for a cell of a W&B table; as text if its type has no cell."""
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
@@ -118,17 +118,15 @@ def _log(
     folder: Path,
     run_id: str,
     facts: Node,
-    tables: Mapping[str, tuple[list[str], list[list[Any]]]],
+    tables: Mapping[str, Table],
     content: Any,
 ) -> str:
-    own = {
-        "group": logger.get("group") or node["name"][:GROUP],
-        "tags": logger.get("tags") or tags(node),
-    }
+    """Logs the report as a W&B run; returns a sentence with its address."""
     run, line = start_wandb_run(
         logger,
         folder,
-        **own,
+        group=logger.get("group") or node["name"][:GROUP],
+        tags=logger.get("tags") or tags(node),
         name=f"{node['name']} {REPORT}",
         id=run_id,
         job_type=REPORT,
@@ -151,7 +149,7 @@ def _log(
 
 
 def _figures(content: Any) -> Iterator[tuple[str, Any]]:
-    """(name, W&B image) of each figure."""
+    """Yields (name, W&B image) of each figure."""
     import wandb
     from PIL import Image
 

@@ -219,7 +219,7 @@ def test_under_autocast_the_state_is_in_fp32(name):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out, cache = made(IDS), made.cache(2, LENGTH)
         made(IDS, cache=cache)
-    assert cache.caches[0]["attn"].held[0].dtype == torch.float32
+    assert cache.caches[0]["attn"].tensors[0].dtype == torch.float32
     assert (out - exact).abs().max() < 0.1 * exact.abs().max()
     out.float().square().mean().backward()
     assert all(p.grad.isfinite().all() for p in made.parameters())

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from xformer_kit.kernel.reference import spread
+from xformer_kit.model.tokens import expand_heads
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import Fault, at_least
 
@@ -82,7 +82,7 @@ class Disentangled(Position):
             attn.queries_of(self.weight[None]),
             attn.keys_of(self.weight[None]),
         )  # (1, h, 2 span, d)
-        k, far_k = spread(k, heads), spread(far_k, heads)
+        k, far_k = expand_heads(k, heads), expand_heads(far_k, heads)
         apart = (
             context.query.position[:, None, :, None] - context.key.position[:, None, None, :]
         )  # (b, 1, q, k)

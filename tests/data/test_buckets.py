@@ -62,10 +62,10 @@ def test_an_epoch_shows_each_example_at_most_once_within_the_budget(
         assert len(batch_bounds(np.sort(sizes)[::-1], tokens)) == 1  # less than one batch
         return
     for epoch in (0, 3):
-        found = epoch_of(batches, epoch)
-        seen = [i for batch in found for i in batch]
-        assert len(set(seen)) == len(seen) == len(sides) - batches.dropped
-        for batch in found:
+        batches_found = epoch_of(batches, epoch)
+        indices = [i for batch in batches_found for i in batch]
+        assert len(set(indices)) == len(indices) == len(sides) - batches.dropped
+        for batch in batches_found:
             rows = len(batch)
             assert rows * sizes[batch].max() <= tokens
             assert rows % 8 == 0 or rows in (1, 2, 4)
@@ -111,9 +111,11 @@ def test_epochs_and_seeds_have_different_batches_and_dropped_examples():
         map(len, second)
     )
     other = epoch_of(LengthBatches(lengths, 160, seed=1), 0)
-    for one, two in ((first, second), (first, other)):
-        company = {frozenset(batch) for batch in one} & {frozenset(batch) for batch in two}
-        assert len(company) < len(one) / 10
+    for left_batches, right_batches in ((first, second), (first, other)):
+        company = {frozenset(batch) for batch in left_batches} & {
+            frozenset(batch) for batch in right_batches
+        }
+        assert len(company) < len(left_batches) / 10
     left_out = [
         set(range(len(lengths))) - {i for batch in epoch for i in batch}
         for epoch in (first, second, other)
@@ -124,8 +126,8 @@ def test_epochs_and_seeds_have_different_batches_and_dropped_examples():
 
 def test_every_example_occurs_in_some_epoch():
     batches = LengthBatches(some_lengths(100), 300, seed=0)
-    seen = {i for epoch in range(20) for batch in epoch_of(batches, epoch) for i in batch}
-    assert batches.dropped > 0 and seen == set(range(100))
+    indices = {i for epoch in range(20) for batch in epoch_of(batches, epoch) for i in batch}
+    assert batches.dropped > 0 and indices == set(range(100))
 
 
 def test_little_is_padding():
@@ -155,9 +157,11 @@ def test_little_is_padding():
 def test_validation_reads_every_example_once(sides, tokens, one_stream):
     lengths = np.array(sides)
     sizes = lengths.sum(1) if one_stream else lengths.max(1)
-    found = batches_by_length(lengths, tokens, one_stream)
-    assert sorted(i for batch in found for i in batch) == list(range(len(sides)))
-    assert all(len(batch) == 1 or len(batch) * sizes[batch].max() <= tokens for batch in found)
+    batches_found = batches_by_length(lengths, tokens, one_stream)
+    assert sorted(i for batch in batches_found for i in batch) == list(range(len(sides)))
+    assert all(
+        len(batch) == 1 or len(batch) * sizes[batch].max() <= tokens for batch in batches_found
+    )
 
 
 def test_wrong_batch_tokens_are_an_error():

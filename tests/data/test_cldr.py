@@ -60,8 +60,10 @@ def test_languages_and_days_of_the_test_set_are_not_in_training(dates):
     assert dates.locales("valid") == dates.locales("train")
     days = {split: {iso for _, iso in pairs(dates, split)} for split in dates.splits}
     assert not days["train"] & (days["valid"] | days["test"])
-    many = Dates(examples=20_000, first=2000, last=2039)  # nearly every day that is kept is drawn
-    assert 0.095 < len({iso for _, iso in pairs(many, "valid")}) / (40 * 365) < 0.105
+    many_dates = Dates(
+        examples=20_000, first=2000, last=2039
+    )  # nearly every day that is kept is drawn
+    assert 0.095 < len({iso for _, iso in pairs(many_dates, "valid")}) / (40 * 365) < 0.105
     texts = {split: {text for text, _ in pairs(dates, split)} for split in dates.splits}
     assert not texts["train"] & (texts["valid"] | texts["test"])
 

@@ -81,7 +81,7 @@ def test_a_fingerprint_is_of_the_content(folder, tmp_path_factory):
     )
 
 
-def test_faults_by_eye(folder):
+def test_faults_have_the_expected_sentences(folder):
     (folder / "dev.tsv").write_text(LINE + "only two\tfields\n")
     assert (
         faults(folder) == []

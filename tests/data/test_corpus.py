@@ -22,7 +22,7 @@ pytestmark = pytest.mark.extended
 SHARED = Path(os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 
-def whole(corpus, split):
+def full_text(corpus, split):
     return "".join(corpus.texts(split))
 
 
@@ -38,17 +38,17 @@ def pydoc():
 
 
 def test_pydoc_is_english_and_a_tenth_is_for_validation(pydoc):
-    train, valid = whole(pydoc, "train"), whole(pydoc, "valid")
+    train, valid = full_text(pydoc, "train"), full_text(pydoc, "valid")
     assert len(train) > 1_000_000 and 0.05 < len(valid) / len(train + valid) < 0.15
     assert train.count(" the ") > 10_000 and "\0" not in train
 
 
 def test_pydoc_never_shows_a_long_paragraph_of_validation_in_training(pydoc):
     train, valid = (
-        {" ".join(text.split()) for text in whole(pydoc, split).split("\n\n")}
+        {" ".join(text.split()) for text in full_text(pydoc, split).split("\n\n")}
         for split in ("train", "valid")
     )
-    assert not {text for text in train & valid if len(text) >= python_module.LONG}
+    assert not {text for text in train & valid if len(text) >= python_module.MIN_REPEAT}
 
 
 def test_pydoc_is_the_same_each_time(pydoc):
@@ -56,7 +56,7 @@ def test_pydoc_is_the_same_each_time(pydoc):
     assert again.fingerprint() == pydoc.fingerprint() and again.stamp() == pydoc.stamp()
 
 
-def test_pydoc_of_a_library_that_lacks_components(monkeypatch, tmp_path):
+def test_pydoc_of_a_library_that_lacks_files(monkeypatch, tmp_path):
     monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setattr(
         python_module, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name))
@@ -74,13 +74,13 @@ def test_pydoc_of_a_library_that_lacks_components(monkeypatch, tmp_path):
     (tmp_path / "broken.py").write_text("def (")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "t.py").write_text('"""A test."""')
-    text = whole(PyDoc(), "train") + whole(PyDoc(), "valid")
+    text = full_text(PyDoc(), "train") + full_text(PyDoc(), "valid")
     assert text.count("The same.") == 1 and text.count("Module ") == 40 and "A test" not in text
 
 
 def test_stdlib_code_is_python_and_a_tenth_is_for_validation():
     code = StdlibCode()
-    train, valid = whole(code, "train"), whole(code, "valid")
+    train, valid = full_text(code, "train"), full_text(code, "valid")
     assert len(train) > 5_000_000 and 0.03 < len(valid) / len(train + valid) < 0.2
     assert train.count("\ndef ") > 2000 and "class TestCase" in train + valid
     documents = [text.rstrip("\n") for split in ("train", "valid") for text in code.texts(split)]
@@ -102,14 +102,14 @@ def test_stdlib_code_leaves_tests_out_and_reads_what_a_module_declares(monkeypat
     (tmp_path / "empty.py").touch()
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "t.py").write_text("a_test = 1\n")
-    text = whole(StdlibCode(), "train") + whole(StdlibCode(), "valid")
+    text = full_text(StdlibCode(), "train") + full_text(StdlibCode(), "valid")
     assert "name = 'naïve'" in text and text.count("number = 7\n") == 1 and "a_test" not in text
     assert all(
         document.strip() for split in ("train", "valid") for document in StdlibCode().texts(split)
     )
 
 
-def test_stdlib_code_without_a_library(monkeypatch, tmp_path):
+def test_stdlib_code_without_a_library_is_a_fault(monkeypatch, tmp_path):
     monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
     assert messages(CORPORA.faults("stdlib_code", "data", Context())) == [
         "data.name: corpus 'stdlib_code' needs the sources of the standard library; got none in"
@@ -127,18 +127,18 @@ def test_text_is_split_at_a_character_and_nothing_is_lost(tmp_path_factory, text
     file = tmp_path_factory.mktemp("text") / "a.txt"
     file.write_bytes(text.encode())
     corpus = Text(path=str(file), valid=0.25)
-    assert whole(corpus, "train") == text[: int(len(text) * 0.75)]
-    assert whole(corpus, "valid") == text[int(len(text) * 0.75) :]
+    assert full_text(corpus, "train") == text[: int(len(text) * 0.75)]
+    assert full_text(corpus, "valid") == text[int(len(text) * 0.75) :]
 
 
 def test_pieces_cut_anywhere_give_the_same_text(tmp_path, monkeypatch):
     text = "naïve 漢字 🙂\r\n" * 50
     (tmp_path / "a.txt").write_bytes(text.encode())
-    expected = whole(Text(path=str(tmp_path)), "train"), Text(path=str(tmp_path)).fingerprint()
+    expected = full_text(Text(path=str(tmp_path)), "train"), Text(path=str(tmp_path)).fingerprint()
     for size in (1, 2, 3, 7):
-        monkeypatch.setattr(files, "PIECE", size)
+        monkeypatch.setattr(files, "PIECE_BYTES", size)
         assert (
-            whole(Text(path=str(tmp_path)), "train"),
+            full_text(Text(path=str(tmp_path)), "train"),
             Text(path=str(tmp_path)).fingerprint(),
         ) == expected
 
@@ -152,7 +152,7 @@ def test_a_directory_and_a_glob_read_files_in_the_order_of_names(tmp_path):
     (tmp_path / "e.md").write_text("no")
     for path in (tmp_path, f"{tmp_path}/**/*.txt*"):
         corpus = Text(path=str(path), valid=0.01)
-        assert whole(corpus, "train") + whole(corpus, "valid") == "one\ntwo\nthree\n"
+        assert full_text(corpus, "train") + full_text(corpus, "valid") == "one\ntwo\nthree\n"
     assert Text(path=f"{tmp_path}/*.txt").files == [tmp_path / "a.txt"]
 
 
@@ -170,19 +170,19 @@ def test_tinyshakespeare_is_split_as_nanogpt_does():
         pytest.skip("tinyshakespeare is not here")
     text = gzip.decompress(file.read_bytes()).decode()
     corpus = Text(path=str(file))
-    assert whole(corpus, "train") == text[: int(len(text) * 0.9)] and len(text) == 1_115_394
-    assert whole(corpus, "valid") == text[int(len(text) * 0.9) :]
-    assert len(set(whole(corpus, "train"))) == 65
+    assert full_text(corpus, "train") == text[: int(len(text) * 0.9)] and len(text) == 1_115_394
+    assert full_text(corpus, "valid") == text[int(len(text) * 0.9) :]
+    assert len(set(full_text(corpus, "train"))) == 65
 
 
 def test_a_good_path_has_no_fault(tmp_path):
     (tmp_path / "a.txt").write_bytes(
-        ("x" * (files.HEAD - 1) + "é" * 10).encode()
+        ("x" * (files.HEAD_BYTES - 1) + "é" * 10).encode()
     )  # the head ends within a character
     assert faults(tmp_path) == faults(tmp_path / "a.txt") == []
 
 
-def test_faults_of_a_path_by_eye(tmp_path):
+def test_faults_of_a_path_have_the_expected_sentences(tmp_path):
     def sentence(name, content=None, path=None):
         if content is not None:
             (tmp_path / name).write_bytes(content)
@@ -273,7 +273,7 @@ def test_all_faults_come_together_and_a_path_is_needed(tmp_path):
 
 
 def test_a_fault_deep_in_a_large_file_is_found_while_reading(tmp_path):
-    at = 3 * files.PIECE - 1
+    at = 3 * files.PIECE_BYTES - 1
     (tmp_path / "a.txt").write_bytes(b"x" * (at - 1) + "é".encode() + b"\xe2\x82x")
     assert faults(tmp_path) == []
     with pytest.raises(

@@ -55,22 +55,22 @@ def test_each_token_of_a_document_but_its_first_is_predicted_once(config):
             windows.starts.tolist()
             == np.cumsum([0, *(len(text) for text in documents[:-1])]).tolist()
         )
-        asked = [collate([windows[i]])["tokens"].shifted()[1] for i in range(len(windows))]
-        asked = torch.cat([targets[targets >= 0] for targets in asked])
-        assert len(asked) == windows.predicted
+        predicted = [collate([windows[i]])["tokens"].shifted()[1] for i in range(len(windows))]
+        predicted = torch.cat([targets[targets >= 0] for targets in predicted])
+        assert len(predicted) == windows.predicted
     expected = "".join(text[1:] for text in documents)  # of validation, which is whole
-    assert data.tokenizer.decode(asked.tolist()) == expected
+    assert data.tokenizer.decode(predicted.tolist()) == expected
     assert windows.bytes == len(expected)
     assert windows.bytes_per_token == 1.0
 
 
 def test_without_data_documents_the_text_has_another_fingerprint(config):
-    apart = prepare(config)
-    whole = prepare(config | {"data": config["data"] | {"documents": False}})
-    assert "tokens.document" not in whole.train[0]
-    assert whole.fingerprint != apart.fingerprint
+    separate = prepare(config)
+    joined = prepare(config | {"data": config["data"] | {"documents": False}})
+    assert "tokens.document" not in joined.train[0]
+    assert joined.fingerprint != separate.fingerprint
     assert (
-        whole.train.ids.tolist() == apart.train.ids.tolist()
+        joined.train.ids.tolist() == separate.train.ids.tolist()
     )  # of bytes, which no boundary changes
 
 
@@ -85,17 +85,20 @@ def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
     nats, count, _ = objective.loss(
         model, collate([{name: values[:29] for name, values in window.items()}])
     )
-    expected, asked = 0.0, 0
+    expected, predicted = 0.0, 0
     for number in np.unique(window["tokens.document"][:29]):  # by hand, each document alone
         ids = torch.tensor(window["tokens"][:29][window["tokens.document"][:29] == number])[None]
-        said = (
+        log_probabilities = (
             model(ids[:, :-1]).log_softmax(-1).gather(-1, ids[:, 1:, None])
             if ids.shape[1] > 1
             else torch.zeros(0)
         )
-        expected, asked = expected - said.sum(), asked + said.numel()
+        expected, predicted = (
+            expected - log_probabilities.sum(),
+            predicted + log_probabilities.numel(),
+        )
     assert_close(nats, expected)
-    assert count == asked < 28
+    assert count == predicted < 28
 
 
 def test_texts_without_documents_and_tasks_that_do_not_keep_them_are_refused_with_the_way_out():

@@ -41,21 +41,21 @@ def test_labels_are_tokens_or_minus_one_and_every_word_occurs(name):
     probe = make(name)
     words = probe.words()
     assert len(set(words)) == len(words) and all(word.split() == [word] for word in words)
-    seen = set()
+    used_words = set()
     for i in range(300):
         example = probe.dataset("train")[i]
         tokens, labels = example["tokens"], example["labels"]
         assert tokens.dtype == labels.dtype == np.int64 and tokens.shape == labels.shape
-        asked = labels >= 0
+        predicted = labels >= 0
         assert (
-            asked.any()
-            and not asked[0]
-            and (labels[asked] == tokens[asked]).all()
-            and (labels[~asked] == -1).all()
+            predicted.any()
+            and not predicted[0]
+            and (labels[predicted] == tokens[predicted]).all()
+            and (labels[~predicted] == -1).all()
         )
         assert len(tokens) == probe.max_seq_len
-        seen |= set(tokens.tolist())
-    assert seen == set(range(len(words))), "a word never comes, or a token is none"
+        used_words |= set(tokens.tolist())
+    assert used_words == set(range(len(words))), "a word never comes, or a token is none"
 
 
 @pytest.mark.parametrize("name", PROBES)

@@ -10,20 +10,20 @@ from xformer_kit.registry import ConfigError
 TEXT, PAIRS = {"name": "jsonl", "text": "text"}, {"name": "jsonl"}
 
 
-def refused(folder, entries, data, tokenizer="byte"):
+def config_message(folder, entries, data, tokenizer="byte"):
     path = folder / "some.jsonl"
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     node = {"path": str(path), "test": 0.0, "seq_len": 16, "cache": str(folder / "cache")} | data
     with pytest.raises(ConfigError) as error:
         prepare({"data": node, "tokenizer": {"name": tokenizer}})
-    (said,) = error.value.messages
-    return said
+    (message,) = error.value.messages
+    return message
 
 
-def said(split, few, what, own):
+def expected_message(split, repeated, unit, remedy):
     return (
-        f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to the"
-        f" same split, by a hash. Give {what} that differ, or {own}."
+        f"data: the split {split} must hold an example; got none: {repeated}, and equal {unit} go"
+        f" to the same split, by a hash. Give {unit} that differ, or {remedy}."
     )
 
 
@@ -31,16 +31,16 @@ def said(split, few, what, own):
 @pytest.mark.parametrize(("valid", "empty"), [(None, "valid"), (0.99, "train")])
 def test_equal_documents_explain_an_empty_split(tmp_path, tokenizer, valid, empty):
     entries = [{"text": "the same document"}] * 200 + [{"text": " "}]
-    sentence = said(
+    sentence = expected_message(
         empty, "all 200 documents are equal", "documents", "a validation set in data.valid_path"
     )
     for _ in range(2):  # prepared, and from the cache
-        assert refused(tmp_path, entries, TEXT | {"valid": valid}, tokenizer) == sentence
+        assert config_message(tmp_path, entries, TEXT | {"valid": valid}, tokenizer) == sentence
 
 
 def test_few_different_documents_explain_an_empty_split(tmp_path):
     entries = [{"text": f"document {i % 2}"} for i in range(100)]
-    assert refused(tmp_path, entries, TEXT | {"valid": 1e-6}) == said(
+    assert config_message(tmp_path, entries, TEXT | {"valid": 1e-6}) == expected_message(
         "valid",
         "of 100 documents only 2 differ",
         "documents",
@@ -50,12 +50,14 @@ def test_few_different_documents_explain_an_empty_split(tmp_path):
 
 def test_pairs_of_one_source_explain_an_empty_split(tmp_path):
     entries = [{"source": "the same", "target": f"other {i}"} for i in range(100)]
-    given = tmp_path / "valid.jsonl"
-    given.write_text(json.dumps({"source": "a", "target": "b"}) + "\n")
-    assert refused(tmp_path, entries, PAIRS) == said(
+    valid_file = tmp_path / "valid.jsonl"
+    valid_file.write_text(json.dumps({"source": "a", "target": "b"}) + "\n")
+    assert config_message(tmp_path, entries, PAIRS) == expected_message(
         "valid", "all 100 sources are equal", "sources", "a validation set in data.valid_path"
     )
-    assert refused(tmp_path, entries, PAIRS | {"valid_path": str(given), "test": 0.1}) == said(
+    assert config_message(
+        tmp_path, entries, PAIRS | {"valid_path": str(valid_file), "test": 0.1}
+    ) == expected_message(
         "test", "all 100 sources are equal", "sources", "a test set in data.test_path"
     )
 
@@ -63,12 +65,12 @@ def test_pairs_of_one_source_explain_an_empty_split(tmp_path):
 def test_a_short_text_has_no_such_explanation(tmp_path):
     entries = [{"text": f"document {i}"} for i in range(3)]
     assert (
-        refused(tmp_path, entries, TEXT | {"valid": 1e-6})
+        config_message(tmp_path, entries, TEXT | {"valid": 1e-6})
         == "data: the validation text must have at least 2 tokens; got 0. Give a longer text, or a"
         " larger data.valid."
     )
     assert (
-        refused(tmp_path, [{"source": "a", "target": "b"}], PAIRS)
+        config_message(tmp_path, [{"source": "a", "target": "b"}], PAIRS)
         == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
         " them."
     )

@@ -29,17 +29,19 @@ class Numbers:
         return {"tokens": np.array([self.first + i])}
 
 
-def mixed(*sizes, weights=None, temperature=1.0):
+def mix(*sizes, weights=None, temperature=1.0):
     parts = {
         "abcdef"[k]: Numbers(1000 * k, np.arange(size) % 7 + 1) for k, size in enumerate(sizes)
     }
-    named = weights and dict(zip(parts, weights, strict=True))
-    return MixedExamples(parts, named, temperature)
+    by_name = weights and dict(zip(parts, weights, strict=True))
+    return MixedExamples(parts, by_name, temperature)
 
 
-def epoch(data, e, seed=0):
+def numbers(data, epoch, seed=0):
+    """Returns the numbers of an epoch."""
     return [
-        int(data[row]["tokens"][0]) for row in data.example_indices(seed, e, np.arange(len(data)))
+        int(data[row]["tokens"][0])
+        for row in data.example_indices(seed, epoch, np.arange(len(data)))
     ]
 
 
@@ -61,20 +63,17 @@ def test_an_epoch_has_exactly_the_counts_of_each_part(sizes, data):
     quotas = [n * w / sum(weights) for w in weights]
     if min(quotas) < 1:
         return
-    mixture = mixed(*sizes, weights=weights)
-    for e in range(3):
-        found = np.bincount(np.array(epoch(mixture, e)) // 1000, minlength=len(sizes))
-        assert (
-            found.tolist()
-            == list(mixture.counts.values())
-            == mixture.part_counts(np.arange(n)).tolist()
-        )
-        assert found.sum() == n and all(abs(f - q) < 1 for f, q in zip(found, quotas, strict=True))
+    mixture = mix(*sizes, weights=weights)
+    for epoch in range(3):
+        counts = np.bincount(np.array(numbers(mixture, epoch)) // 1000, minlength=len(sizes))
+        assert counts.tolist() == list(mixture.counts.values())
+        assert counts.tolist() == mixture.part_counts(np.arange(n)).tolist()
+        assert counts.sum() == n and (abs(counts - quotas) < 1).all()
 
 
 def test_a_weight_that_gives_no_example_is_refused():
     with pytest.raises(ConfigError) as error:
-        mixed(4, 4, weights=(1e6, 1))
+        mix(4, 4, weights=(1e6, 1))
     assert (
         str(error.value)
         == "data.weights: must give each corpus an example in the 8 of an epoch; b gets none. Give"
@@ -83,32 +82,33 @@ def test_a_weight_that_gives_no_example_is_refused():
 
 
 def test_without_weights_an_epoch_is_every_example_once():
-    mixture = mixed(30, 7, 3)
-    whole = [*range(30), *range(1000, 1007), *range(2000, 2003)]
-    assert sorted(epoch(mixture, 0)) == sorted(epoch(mixture, 5)) == whole
-    assert epoch(mixture, 0) != epoch(mixture, 1) and epoch(mixture, 0) != epoch(mixture, 0, seed=1)
+    mixture = mix(30, 7, 3)
+    every = [*range(30), *range(1000, 1007), *range(2000, 2003)]
+    assert sorted(numbers(mixture, 0)) == sorted(numbers(mixture, 5)) == every
+    others = numbers(mixture, 1), numbers(mixture, 0, seed=1)
+    assert numbers(mixture, 0) not in others
 
 
 def test_no_example_of_a_part_is_repeated_before_all_have_occurred():
-    mixture = mixed(11, 29, weights=[3, 1])  # 30 of 11, and 10 of 29, in each epoch
+    mixture = mix(11, 29, weights=[3, 1])  # 30 of 11, and 10 of 29, in each epoch
     assert list(mixture.counts.values()) == [30, 10]
-    seen = [number for e in range(9) for number in epoch(mixture, e)]
+    drawn = [number for epoch in range(9) for number in numbers(mixture, epoch)]
     for first, size in ((0, 11), (1000, 29)):
-        mine = [number for number in seen if first <= number < first + 1000]
-        turns = [mine[i : i + size] for i in range(0, len(mine) - size, size)]
-        assert all(sorted(turn) == list(range(first, first + size)) for turn in turns)
-        assert len({tuple(turn) for turn in turns}) == len(turns)  # each turn in another order
+        own = [number for number in drawn if first <= number < first + 1000]
+        rounds = [own[i : i + size] for i in range(0, len(own) - size, size)]
+        assert all(sorted(order) == list(range(first, first + size)) for order in rounds)
+        assert len({*map(tuple, rounds)}) == len(rounds)  # each in another order
 
 
 def test_the_order_of_a_part_does_not_depend_on_other_parts():
-    alone, beside = mixed(20, 20), mixed(20, 20, 5)
-    assert [x for x in epoch(alone, 3) if x < 1000] == [x for x in epoch(beside, 3) if x < 1000]
+    alone, three = mix(20, 20), mix(20, 20, 5)
+    assert [x for x in numbers(alone, 3) if x < 1000] == [x for x in numbers(three, 3) if x < 1000]
 
 
 def test_batches_of_a_mixture_are_the_same_on_every_layout():
-    mixture = mixed(33, 9, weights=[1, 2])
+    mixture = mix(33, 9, weights=[1, 2])
     batches, examples = GlobalBatches(42, 12, seed=5), Examples(mixture, None, 5)
-    whole = [
+    every = [
         [key + batches.epoch(step) * 42 for key in batches.micro_batch(step, 0)]
         for step in range(7)
     ]
@@ -120,10 +120,10 @@ def test_batches_of_a_mixture_are_the_same_on_every_layout():
                 for rank in range(world)
             ]
             parts = [batches.micro_batch(step, *place) for place in places]
-            assert [k + batches.epoch(step) * 42 for part in parts for k in part] == whole[step]
-    later = [examples[key]["tokens"][0] for key in whole[6]]  # without those before
+            assert [k + batches.epoch(step) * 42 for part in parts for k in part] == every[step]
+    later = [examples[key]["tokens"][0] for key in every[6]]  # without those before
     assert later == [
-        mixture[mixture.example_indices(5, 2, key % 42)]["tokens"][0] for key in whole[6]
+        mixture[mixture.example_indices(5, 2, key % 42)]["tokens"][0] for key in every[6]
     ]
 
 
@@ -138,10 +138,12 @@ def test_length_batches_of_a_mixture_hold_at_most_their_tokens_in_every_epoch(we
     mixture = MixedExamples(parts, weights and dict(zip(parts, weights, strict=True)), 1.0)
     batches = LengthBatches(mixture.lengths, 512, 3, one_stream, mixture)
     size = mixture.lengths.sum(1) if one_stream else mixture.lengths.max(1)
-    for e in range(6):
-        steps = [batches[step] for step in range(e * batches.count, (e + 1) * batches.count)]
+    for epoch in range(6):
+        steps = [
+            batches[step] for step in range(epoch * batches.count, (epoch + 1) * batches.count)
+        ]
         for places in steps:
-            rows = mixture.example_indices(3, e, places)
+            rows = mixture.example_indices(3, epoch, places)
             assert len(rows) * size[rows].max() <= 512
         places = np.concatenate(steps)
         assert len(np.unique(places)) == len(places) == len(mixture) - batches.dropped
@@ -155,16 +157,16 @@ def test_max_sizes_bounds_the_sizes_of_every_epoch(sizes, seed, data):
     weights = data.draw(st.lists(st.floats(0.5, 4), min_size=len(sizes), max_size=len(sizes)))
     if min(proportional_counts(dict(enumerate(weights)), 1.0, sum(sizes)).values()) == 0:
         return
-    mixture = mixed(*sizes, weights=weights)
+    mixture = mix(*sizes, weights=weights)
     lengths = np.random.default_rng(seed).integers(1, 50, sum(sizes))
-    most = np.sort(mixture.max_sizes(lengths))
-    for e in range(8):
+    bound = np.sort(mixture.max_sizes(lengths))
+    for epoch in range(8):
         assert (
-            np.sort(lengths[mixture.example_indices(seed, e, np.arange(sum(sizes)))]) <= most
+            np.sort(lengths[mixture.example_indices(seed, epoch, np.arange(sum(sizes)))]) <= bound
         ).all()
 
 
-def made(folder, *words):
+def make_config(folder, *words):
     for name, letters in (("prose", "abc "), ("code", "xyz ")):
         (folder / f"{name}.txt").write_text(
             "".join(letters[i % 4] for i in range(4000 if name == "prose" else 1500))
@@ -172,10 +174,10 @@ def made(folder, *words):
         (folder / f"{name}.tsv").write_text(
             "".join(f"{letters[i % 3] * (i % 9 + 1)}{i}\t{name} {i}\n" for i in range(200))
         )
-    return read(folder, words)
+    return composed(folder, words)
 
 
-def read(folder, words):
+def composed(folder, words):
     return compose([*words, f"data.cache={folder}/cache", "logger=none"])
 
 
@@ -192,29 +194,25 @@ def text_words(folder, kind="text", end="txt"):
 
 @pytest.fixture
 def files(tmp_path):
-    made(tmp_path)
+    make_config(tmp_path)
     return tmp_path
 
 
 def test_prepared_parts_are_shared_with_runs_on_one_part(files):
     words = [*text_words(files), "tokenizer=byte"]
-    prepared = prepare(made(files, *words))
-    there = sorted((files / "cache").glob("*/meta.json"))
-    assert len(there) == 2
-    alone = prepare(
-        made(files, "data=text", f"data.path={files}/code.txt", "tokenizer=byte", "data.seq_len=16")
-    )
-    assert sorted((files / "cache").glob("*/meta.json")) == there
+    prepared = prepare(make_config(files, *words))
+    metas = sorted((files / "cache").glob("*/meta.json"))
+    assert len(metas) == 2
+    part = ["data=text", f"data.path={files}/code.txt"]
+    alone = prepare(make_config(files, *part, "tokenizer=byte", "data.seq_len=16"))
+    assert sorted((files / "cache").glob("*/meta.json")) == metas
     assert len(prepared.train) == sum(map(len, prepared.train.parts.values()))
     assert len(prepared.train.parts["code"]) == len(alone.train)
-    weighted = prepare(made(files, *words, "data.weights={prose: 1, code: 3}"))
-    assert sorted((files / "cache").glob("*/meta.json")) == there  # weights prepare nothing anew
+    weighted = prepare(make_config(files, *words, "data.weights={prose: 1, code: 3}"))
+    assert sorted((files / "cache").glob("*/meta.json")) == metas  # weights need no preparation
     assert weighted.train.counts["code"] == round(len(weighted.train) * 3 / 4)
-    swapped = [word.replace("prose: {", "other: {") for word in words]
-    assert (
-        len({prepared.fingerprint, alone.fingerprint, prepare(made(files, *swapped)).fingerprint})
-        == 3
-    )
+    swapped = prepare(make_config(files, *(w.replace("prose: {", "other: {") for w in words)))
+    assert len({prepared.fingerprint, alone.fingerprint, swapped.fingerprint}) == 3
 
 
 def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
@@ -230,14 +228,14 @@ def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
         f" {files}/code.tsv}}}}"
     )
     words = ["data=mixture", of, "data.seq_len=128", "data.too_long=drop", "tokenizer=byte"]
-    prepared = prepare(read(files, [*words, "task=seq2seq", "model=encoder_decoder"]))
+    prepared = prepare(composed(files, [*words, "task=seq2seq", "model=encoder_decoder"]))
     assert {name: len(split) for name, split in prepared.other_splits.items()} == {"gen": 7}
     assert list(prepared.other_splits["gen"].parts) == ["made"]
     assert list(prepared.valid.parts) == ["made", "code"]
 
 
 def test_one_tokenizer_is_fitted_on_all_parts(files):
-    prepared = prepare(made(files, *text_words(files), "tokenizer=char"))
+    prepared = prepare(make_config(files, *text_words(files), "tokenizer=char"))
     assert {prepared.tokenizer.decode([i]) for i in range(prepared.tokenizer.vocab_size)} == set(
         "abcxyz "
     )
@@ -245,7 +243,7 @@ def test_one_tokenizer_is_fitted_on_all_parts(files):
         part = prepared.valid.parts[name]
         assert set(prepared.tokenizer.decode(part[0]["tokens"].tolist())) <= set(letters)
     (files / "code.txt").write_text("xyzXYZ " * 300)
-    assert prepare(read(files, [*text_words(files), "tokenizer=char"])).fingerprint != (
+    assert prepare(composed(files, [*text_words(files), "tokenizer=char"])).fingerprint != (
         prepared.fingerprint
     )
 
@@ -271,69 +269,65 @@ def test_a_mixture_of_pairs_counts_dropped_pairs_per_part(files):
         len(prepared.train) - data.batches.dropped
     )
     assert abs(counts["code"] - 2 * counts["prose"]) <= 3 * 2 * data.batches.dropped + 4
-    judged = data.valid_batches(8)
-    assert {part for part, _ in judged[:2]} == {
-        "prose",
-        "code",
-    }  # a run that looks at few batches sees both
-    assert sorted(i for _, batch in judged for i in batch) == list(range(len(prepared.valid)))
+    batches = data.valid_batches(8)
+    # a few batches cover both parts
+    assert {part for part, _ in batches[:2]} == {"prose", "code"}
+    assert sorted(i for _, batch in batches for i in batch) == list(range(len(prepared.valid)))
     spans = prepared.valid.spans()
-    assert all(set(batch) <= set(spans[part]) for part, batch in judged)
+    assert all(set(batch) <= set(spans[part]) for part, batch in batches)
 
 
 def test_bytes_per_token_are_those_of_all_parts_together(files):
-    prepared = prepare(made(files, *text_words(files), "tokenizer=char"))
+    prepared = prepare(make_config(files, *text_words(files), "tokenizer=char"))
     parts = prepared.valid.parts.values()
     assert prepared.valid.bytes_per_token == pytest.approx(
         sum(p.bytes for p in parts) / sum(p.tokens - 1 for p in parts)
     )
 
 
-def said(*words):
+def faults(*words):
     return refused(["data=mixture", *words])
 
 
 def test_faults_of_a_mixture_have_the_path_of_the_part(files):
-    text, pair = (
-        f"{{name: text, path: {files}/prose.txt}}",
-        f"{{name: tsv, path: {files}/code.tsv}}",
-    )
-    assert said() == [
+    text = f"{{name: text, path: {files}/prose.txt}}"
+    pair = f"{{name: tsv, path: {files}/code.tsv}}"
+    assert faults() == [
         "data.of: corpus 'mixture' needs this option. Give it by name, such as {prose: {name:"
         " pydoc}, code: {name: stdlib_code}}."
     ]
-    assert said("data.of={}") == [
+    assert faults("data.of={}") == [
         "data.of: must name at least one corpus; got {}. Try {prose: {name: pydoc}, code: {name:"
         " stdlib_code}}."
     ]
-    assert said(f"data.of={{a: {text}, b: {pair}}}") == [
+    assert faults(f"data.of={{a: {text}, b: {pair}}}") == [
         "data.of: must be texts or pairs; got text from a, and pairs from b. Leave one of the two"
         " out."
     ]
-    assert said(f"data.of={{a: {text}, b: {{name: recall}}}}") == [
+    assert faults(f"data.of={{a: {text}, b: {{name: recall}}}}") == [
         "data.of.b: corpus 'recall' is a probe with a vocabulary of its own, which no other corpus"
         " shares. Train only on data=recall."
     ]
-    assert said(f"data.of={{a: {{name: mixture, of: {{b: {text}}}}}}}") == [
+    assert faults(f"data.of={{a: {{name: mixture, of: {{b: {text}}}}}}}") == [
         "data.of.a: is a mixture itself. Name its corpora in data.of, each with its weight."
     ]
-    assert said(f"data.of={{a: {{name: text, path: {files}/pose.txt}}}}") == [
+    assert faults(f"data.of={{a: {{name: text, path: {files}/pose.txt}}}}") == [
         f"data.of.a.path: no file or directory has this name; got '{files}/pose.txt'. Did you mean"
         " 'prose.txt'? Give a text file."
     ]
-    assert said(
+    assert faults(
         f"data.of={{a: {{name: tsv, path: {files}/code.tsv, valid_path: {files}/prose.tsv, valid:"
         " 0.1}}",
     ) == [
         "data.of.a.valid: is a share of the training data, and data.of.a.valid_path gives a split."
         " Leave one of them out."
     ]
-    assert said(f"data.of={{a: {text}, b: {{name: pydco}}}}", "data.weights={a: 1, c: 2}") == [
+    assert faults(f"data.of={{a: {text}, b: {{name: pydco}}}}", "data.weights={a: 1, c: 2}") == [
         "data.of.b: no corpus is called 'pydco'. Did you mean 'pydoc'? Known: "
         + ", ".join(sorted(corpora()))
         + "."
     ]
-    assert said(
+    assert faults(
         f"data.of={{a: {text}, b: {text}}}", "data.weights={a: 0, c: 2}", "data.temperature=0"
     ) == [
         "data.temperature: must be above 0; got 0. 1 takes the weights as they are.",
@@ -341,18 +335,18 @@ def test_faults_of_a_mixture_have_the_path_of_the_part(files):
         "data.weights.c: data.of names no such corpus. It has: a, b.",
         "data.weights: must give each corpus a weight; got none for b. null is by size.",
     ]
-    assert said(f"data.of={{a: {text}}}", "data.weights={a: much}") == [
+    assert faults(f"data.of={{a: {text}}}", "data.weights={a: much}") == [
         "data.weights.a: must be a number; got 'much'."
     ]
-    assert said(f"data.of={{a/b: {text}}}") == [
+    assert faults(f"data.of={{a/b: {text}}}") == [
         "data.of: must give each corpus a name of letters, digits and _, which names its figures;"
         " got 'a/b'. Try part_1."
     ]
-    assert said(f"data.of={{a: {pair}}}")[0].startswith(
+    assert faults(f"data.of={{a: {pair}}}")[0].startswith(
         "task: 'language_modeling' learns from text or labelled, and data=mixture gives pairs."
         " Known for it: "
     )
-    assert said(f"data.of={{a: {text}}}", "data.documents=true")[0].startswith(
+    assert faults(f"data.of={{a: {text}}}", "data.documents=true")[0].startswith(
         "data.documents: needs a text of documents, and data=mixture gives none."
     )
     assert compose(
@@ -363,7 +357,7 @@ def test_faults_of_a_mixture_have_the_path_of_the_part(files):
 def test_faults_of_reading_a_part_have_its_path(files):
     (files / "code.txt").write_bytes(b"x" * 100_000 + b"\xff")
     with pytest.raises(ConfigError) as error:
-        prepare(read(files, [*text_words(files), "tokenizer=byte"]))
+        prepare(composed(files, [*text_words(files), "tokenizer=byte"]))
     assert (
         str(error.value)
         == f"data.of.code.path: must be utf-8 text; got '{files}/code.txt' with byte 0xFF at"
@@ -371,7 +365,7 @@ def test_faults_of_reading_a_part_have_its_path(files):
     )
     (files / "code.txt").write_text("xy")
     with pytest.raises(ConfigError) as error:
-        prepare(read(files, [*text_words(files), "tokenizer=byte"]))
+        prepare(composed(files, [*text_words(files), "tokenizer=byte"]))
     assert (
         str(error.value)
         == "data.seq_len: one window, seq_len + 1 = 17 tokens, must fit into the training text; got"
@@ -383,7 +377,7 @@ def test_options_in_messages_of_a_part_have_its_path(files):
     (files / "code.tsv").write_text("the same\tand the same\n" * 50)
     words = [*text_words(files, "tsv", "tsv"), "task=seq2seq", "model=encoder_decoder"]
     with pytest.raises(ConfigError) as error:
-        prepare(read(files, [*words, "tokenizer=byte"]))
+        prepare(composed(files, [*words, "tokenizer=byte"]))
     assert (
         str(error.value)
         == "data.of.code: the split valid must hold an example; got none: all 50 sources are equal,"

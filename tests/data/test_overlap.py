@@ -196,7 +196,7 @@ def test_counts_are_those_of_sets(train, valid, test):
 
 
 def test_many_examples_are_looked_up_in_batches(monkeypatch):
-    monkeypatch.setattr("xformer_kit.data.overlap.AT_ONCE", 7)
+    monkeypatch.setattr("xformer_kit.data.overlap.LOOKUP_BATCH", 7)
     corpus = Some(
         {
             "train": [(f"a {i}", "b") for i in range(100)],

@@ -132,13 +132,13 @@ def test_splits_can_be_separate_files(tmp_path, kind):
 def test_splits_of_a_data_set(tmp_path):
     datasets = pytest.importorskip("datasets")
     entries = [{"translation": {"en": s, "de": t}} for s, t in PAIRS]
-    made = datasets.DatasetDict(
+    dataset = datasets.DatasetDict(
         {
             "train": datasets.Dataset.from_list(entries[:9]),
             "dev": datasets.Dataset.from_list(entries[9:12]),
         }
     )
-    made.save_to_disk(str(tmp_path / "saved"))
+    dataset.save_to_disk(str(tmp_path / "saved"))
     node = {
         "name": "hub",
         "dataset": str(tmp_path / "saved"),
@@ -213,11 +213,11 @@ def test_only_line_ends_end_a_line(tmp_path_factory, text):
     expected = expected if expected[-1] else expected[:-1]
     for size in (1, 3, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(files, "PIECE", size)
+            patch.setattr(files, "PIECE_BYTES", size)
             assert list(files.lines(file)) == [line.removesuffix("\r") for line in expected]
 
 
-def test_packed_files(tmp_path):
+def test_compressed_files_are_read(tmp_path):
     zstandard = pytest.importorskip("zstandard")
     node = write(tmp_path, "tsv")
     data, expected = Path(node["path"]).read_bytes(), list(CORPORA.create(node).pairs("train"))
@@ -243,7 +243,7 @@ def test_packed_files(tmp_path):
         ).startswith("data.path: must be a whole zstandard file; got 'DIR/cut.tsv.zst' (")
 
 
-def test_files_of_different_numbers_of_lines(tmp_path):
+def test_files_with_different_numbers_of_lines_are_an_error(tmp_path):
     node = write(tmp_path, "pairs")
     (tmp_path / "train.de").write_text("".join(f"{t}\n" for _, t in PAIRS[:150]))
     assert (
@@ -259,7 +259,7 @@ def test_files_of_different_numbers_of_lines(tmp_path):
     )
 
 
-def test_faults_of_files_by_eye(tmp_path):
+def test_faults_of_files_have_the_expected_sentences(tmp_path):
     tsv, pairs, lines = (write(tmp_path, kind) for kind in ("tsv", "pairs", "jsonl"))
 
     def bad(name, content):
@@ -350,7 +350,7 @@ def test_a_directory_of_parquet_files_has_no_fault(tmp_path):
     )
 
 
-def test_faults_of_parquet_by_eye(tmp_path):
+def test_faults_of_parquet_files_have_the_expected_sentences(tmp_path):
     node = write(tmp_path, "parquet")
     whole = Path(node["path"]).read_bytes()
     assert (

@@ -129,7 +129,7 @@ def test_a_cache_that_is_removed_during_a_run_is_an_error(config, documents):
         next(iter(DataLoader(pickle.loads(copy), num_workers=1)))
 
 
-def test_texts_too_short(tmp_path):
+def test_a_text_shorter_than_a_window_is_an_error(tmp_path):
     (tmp_path / "text.txt").write_text("x" * 40)
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, seq_len=256))

@@ -94,16 +94,16 @@ def test_empty_pairs_are_left_out_and_counted(tmp_path):
 
 
 def test_pairs_that_are_too_long_are_dropped_cut_or_an_error(tmp_path):
-    whole = prepare(a_config(tmp_path))
-    long = sum(max(len(s.encode()), len(t.encode())) + 1 > 30 for s, t in texts(whole, whole.train))
+    full = prepare(a_config(tmp_path))
+    long = sum(max(len(s.encode()), len(t.encode())) + 1 > 30 for s, t in texts(full, full.train))
     dropped = prepare(a_config(tmp_path, seq_len=30, too_long="drop"))
-    assert 0 < dropped.dropped["train/too_long"] == long == len(whole.train) - len(dropped.train)
+    assert 0 < dropped.dropped["train/too_long"] == long == len(full.train) - len(dropped.train)
     assert dropped.train.lengths.max() <= 30
-    kept = [p for p in texts(whole, whole.train) if max(len(x.encode()) for x in p) < 30]
+    kept = [p for p in texts(full, full.train) if max(len(x.encode()) for x in p) < 30]
     assert texts(dropped, dropped.train) == kept
     cut = prepare(a_config(tmp_path, seq_len=30, too_long="truncate"))
-    assert cut.dropped["train/truncated"] == long and len(cut.train) == len(whole.train)
-    for (s, t), i in zip(texts(whole, whole.train), range(len(cut.train)), strict=True):
+    assert cut.dropped["train/truncated"] == long and len(cut.train) == len(full.train)
+    for (s, t), i in zip(texts(full, full.train), range(len(cut.train)), strict=True):
         example = cut.train[i]
         assert example["source"].tolist() == list(s.encode()[:29]) and example[
             "target"
@@ -113,23 +113,23 @@ def test_pairs_that_are_too_long_are_dropped_cut_or_an_error(tmp_path):
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, seq_len=30))
     first = next(
-        i for i, p in enumerate(texts(whole, whole.train)) if max(len(x.encode()) for x in p) >= 30
+        i for i, p in enumerate(texts(full, full.train)) if max(len(x.encode()) for x in p) >= 30
     )
-    most = whole.train.lengths.max()
+    max_length = full.train.lengths.max()
     assert (
         str(error.value)
         == "data.seq_len: must hold every pair, special tokens included; got 30, and the target of"
         f" pair {first + 1} of train (target 'das Café"
-        f" {texts(whole, whole.train)[first][1][9:11]}'...) has"
-        f" {whole.train.lengths[first].max()} tokens; {long} are longer. Try {most}, or"
+        f" {texts(full, full.train)[first][1][9:11]}'...) has"
+        f" {full.train.lengths[first].max()} tokens; {long} are longer. Try {max_length}, or"
         " data.too_long=drop or truncate."
     )
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, seq_len=5, too_long="drop"))
     assert (
         str(error.value)
-        == f"data.seq_len: must hold a pair, special tokens included; got 5, and {len(whole.train)}"
-        f" of the {len(whole.train)} pairs of train are longer. Raise it."
+        == f"data.seq_len: must hold a pair, special tokens included; got 5, and {len(full.train)}"
+        f" of the {len(full.train)} pairs of train are longer. Raise it."
     )
 
 
@@ -186,17 +186,17 @@ def test_files_of_pairs_hold_what_was_written(
     folder = tmp_path_factory.mktemp("cache") / "fresh"
     folder.mkdir()
     pairs = [("s" * a, "t" * b) for a, b in lengths]
-    said = write_pairs(folder, "train", BYTE, BYTE, pairs)
+    meta = write_pairs(folder, "train", BYTE, BYTE, pairs)
     full = [pair for pair in pairs if all(pair)]
-    assert said["empty"] == len(pairs) - len(full)
-    sides = [Ragged(folder / f"train.{side}", **said[side]) for side in ("source", "target")]
+    assert meta["empty"] == len(pairs) - len(full)
+    sides = [Ragged(folder / f"train.{side}", **meta[side]) for side in ("source", "target")]
     for side, ragged in enumerate(sides):
         assert [bytes(ragged[i]).decode() for i in range(len(ragged))] == [
             pair[side] for pair in full
         ]
         assert ragged.lengths.tolist() == [len(pair[side]) for pair in full]
     try:
-        made = Pairs(sides, "train", seq_len, too_long, BYTE, one_stream)
+        examples = Pairs(sides, "train", seq_len, too_long, BYTE, one_stream)
     except ConfigError:
         check_divisible = [
             len(s) + len(t) + 2 <= seq_len if one_stream else max(len(s), len(t)) < seq_len
@@ -204,16 +204,16 @@ def test_files_of_pairs_hold_what_was_written(
         ]
         assert not any(check_divisible) or (one_stream and seq_len < 4)
         return
-    assert made.lengths.shape == (len(made), 2) and (made.lengths > 1).all()
-    assert ((made.lengths.sum(1) if one_stream else made.lengths.max(1)) <= seq_len).all()
-    assert len(made) + made.dropped.get("too_long", 0) == len(full)
-    copy = pickle.loads(pickle.dumps(made))  # in a loader worker
-    for i in range(len(made)):
+    assert examples.lengths.shape == (len(examples), 2) and (examples.lengths > 1).all()
+    assert ((examples.lengths.sum(1) if one_stream else examples.lengths.max(1)) <= seq_len).all()
+    assert len(examples) + examples.dropped.get("too_long", 0) == len(full)
+    copy = pickle.loads(pickle.dumps(examples))  # in a loader worker
+    for i in range(len(examples)):
         assert {k: v.tolist() for k, v in copy[i].items()} == {
-            k: v.tolist() for k, v in made[i].items()
+            k: v.tolist() for k, v in examples[i].items()
         }
     with pytest.raises(IndexError):
-        made[len(made)]
+        examples[len(examples)]
 
 
 def _prepare_at_once(config, start, results):

@@ -13,9 +13,9 @@ def test_recall():
         values = dict(zip(shown[::2], shown[1::2], strict=True))
         assert len(values) == len(set(values.values())) == 4
         assert all(key.startswith("k") and value.startswith("v") for key, value in values.items())
-        asked = {before: word for before, word in pairwise(rest) if word.startswith("[")}
-        assert asked == {key: f"[{value}]" for key, value in values.items()}
-        assert [word for word in rest if word.startswith("k")] == list(asked), (
+        predicted = {before: word for before, word in pairwise(rest) if word.startswith("[")}
+        assert predicted == {key: f"[{value}]" for key, value in values.items()}
+        assert [word for word in rest if word.startswith("k")] == list(predicted), (
             "a key stands where it is not asked"
         )
 
@@ -64,18 +64,18 @@ def test_copy_reverse_and_sort():
         "sort": lambda given: sorted(given, key=number),
     }.items():
         for words in sample(make(name)):
-            given, bar, asked = words[:5], words[5], words[6:]
-            assert bar == "|" and asked == [f"[{word}]" for word in answer(given)]
+            given, bar, predicted = words[:5], words[5], words[6:]
+            assert bar == "|" and predicted == [f"[{word}]" for word in answer(given)]
 
 
 def test_selective_copy():
     places = set()
     for words in sample(make("selective_copy")):
-        given, bar, asked = words[:12], words[12], words[13:]
+        given, bar, predicted = words[:12], words[12], words[13:]
         assert (
             bar == "|"
-            and asked == [f"[{word}]" for word in given if word != "."]
-            and len(asked) == 3
+            and predicted == [f"[{word}]" for word in given if word != "."]
+            and len(predicted) == 3
         )
         places |= {i for i, word in enumerate(given) if word != "."}
     assert places == set(range(12))
@@ -104,8 +104,10 @@ def test_parity():
         ones = words[:6].count("1")
         assert words[6:] == ["|", "[odd]" if ones % 2 else "[even]"]
     for words in sample(make("parity", steps=True)):
-        bits, asked = words[::2], words[1::2]
-        assert asked == ["[odd]" if bits[: i + 1].count("1") % 2 else "[even]" for i in range(6)]
+        bits, predicted = words[::2], words[1::2]
+        assert predicted == [
+            "[odd]" if bits[: i + 1].count("1") % 2 else "[even]" for i in range(6)
+        ]
 
 
 def test_dyck():

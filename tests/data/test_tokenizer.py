@@ -94,11 +94,11 @@ def test_streamed_text_is_the_decoded_text_of_every_kind(tokenizer):
     stream = tokenizer.stream()
     assert "".join([stream(i) for i in ids]) + stream.end() == tokenizer.decode(ids)
     head, continuation = tokenizer.decode(ids[:7]), tokenizer.stream(continuation=True)
-    said = "".join([continuation(ids[7:9]), continuation(ids[9:])]) + continuation.end()
-    assert head + said == tokenizer.decode(ids)
+    streamed = "".join([continuation(ids[7:9]), continuation(ids[9:])]) + continuation.end()
+    assert head + streamed == tokenizer.decode(ids)
 
 
-def test_pieces_of_a_text_are_encoded_as_the_whole(tokenizer):
+def test_pieces_of_a_text_are_encoded_as_the_full_text(tokenizer):
     cuts = [0, 3, 60, 61, 700, len(PROSE)]
     texts = [PROSE[a:b] for a, b in itertools.pairwise(cuts)]
     if isinstance(tokenizer, Byte | Char):
@@ -238,9 +238,9 @@ def test_bpe_is_the_file_of_its_library(tmp_path):
 
     ours = fitted("bpe")
     ours.save(tmp_path / "tokenizer.json")
-    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert theirs.encode(PROSE).ids == ours.encode(PROSE).tolist()
-    assert theirs.decode(ours.encode(PROSE).tolist()) == ours.decode(ours.encode(PROSE))
+    library_tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert library_tokenizer.encode(PROSE).ids == ours.encode(PROSE).tolist()
+    assert library_tokenizer.decode(ours.encode(PROSE).tolist()) == ours.decode(ours.encode(PROSE))
 
 
 def test_bpe_does_not_depend_on_where_the_text_is_cut():
@@ -259,7 +259,7 @@ def test_bpe_of_a_small_text_has_a_smaller_vocab_size():
 
 @given(text=st.text("ab \n\t'1é.\u00a0"), size=st.integers(1, 8), cuts=st.lists(st.integers(0, 40)))
 @settings(deadline=None)
-def test_pieces_tokenize_as_the_whole(text, size, cuts):
+def test_pieces_tokenize_as_the_full_text(text, size, cuts):
     tokenizer = SEEN.setdefault("bpe", fitted("bpe"))
     ends = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     pieces = list(whole_words((text[a:b] for a, b in itertools.pairwise(ends)), size=size))

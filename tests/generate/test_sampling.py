@@ -47,7 +47,7 @@ def test_one_seed_gives_one_text_and_the_stream_is_the_text(model):
 
 def test_draws_follow_the_distribution():
     p = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    drawn = choose(p.log().expand(20_000, 4), source=torch.Generator().manual_seed(0))
+    drawn = choose(p.log().expand(20_000, 4), generator=torch.Generator().manual_seed(0))
     share = torch.bincount(drawn, minlength=4) / 20_000
     chi2 = (20_000 * (share - p) ** 2 / p).sum().item()
     assert chi2 < 16.27  # 3 degrees of freedom, p = 0.001
@@ -66,7 +66,9 @@ def test_draws_follow_the_distribution():
 )
 def test_filters_keep_the_expected_tokens(options, kept):
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(2_000, 4)
-    assert set(choose(logits, source=torch.Generator().manual_seed(0), **options).tolist()) == kept
+    assert (
+        set(choose(logits, generator=torch.Generator().manual_seed(0), **options).tolist()) == kept
+    )
 
 
 def test_dropout_is_off_during_generation_and_on_again_after_it():
@@ -105,7 +107,7 @@ def test_more_tokens_than_a_learned_position_supports_are_refused():
     assert (
         str(error.value)
         == "max_new_tokens: the model's positions end at 32 tokens (model.max_len), the prompt has"
-        " 3; got 30. Ask for at most 29."
+        " 3; got 30. Give at most 29."
     )
 
 

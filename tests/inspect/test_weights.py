@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, SCORES, Attention
 from xformer_kit.inspect import attention_weights
 from xformer_kit.kernel import KERNELS, Kernel
-from xformer_kit.kernel.reference import spread
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.checking import COMPANIONS
 from xformer_kit.laws.composition import Composition, made
 from xformer_kit.laws.variants import variants
+from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import ConfigError
 
 WITHOUT = {"fourier", "linear", "retention", "gated_delta", "performer"}
@@ -45,7 +45,7 @@ class Listening(Kernel):
 
     def __call__(self, q, k, v, *rest):
         out = self.kernel(q, k, v, *rest)
-        self.heard.append((spread(v, q.shape[1]), out))
+        self.heard.append((expand_heads(v, q.shape[1]), out))
         return out
 
 

@@ -103,7 +103,7 @@ def test_padding_within_a_window_is_refused():
     context(
         KERNELS["varlen"](), Causal(), key
     )  # what came before is the same, with holes or without
-    with pytest.raises(ConfigError, match="padding stands within a text"):
+    with pytest.raises(ConfigError, match="there is padding within a text"):
         context(KERNELS["varlen"](), WINDOW, key)
 
 

@@ -22,7 +22,7 @@ class Unrewound(KeyValueCache):
 
     def rewind(self, n):
         super().rewind(n)
-        for held in self.held:
+        for held in self.tensors:
             held[..., : self.length, :] = 0
 
 

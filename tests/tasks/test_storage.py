@@ -1,4 +1,4 @@
-"""Where a search keeps its trials: what is opened, and what is refused by one sentence."""
+"""The storage of a search is opened, or refused with one sentence."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from tasks.study.storage import open_storage
 from xformer_kit.registry import ConfigError
 
 
-def test_a_storage_that_is_none_is_refused(tmp_path, monkeypatch):
+def test_a_path_or_url_that_is_no_storage_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("no journal\n")
-    for where in (
+    for url in (
         "text",
         "nowhere/at/all",
         "nosuch://host/db",
@@ -24,46 +24,48 @@ def test_a_storage_that_is_none_is_refused(tmp_path, monkeypatch):
         with pytest.raises(
             ConfigError, match=r"^study\.storage: .* cannot be used as a search's storage: "
         ) as error:
-            open_storage(where)
+            open_storage(url)
         assert "\n" not in str(error.value)
 
 
-def test_a_database_that_another_process_is_making_is_opened_behind_it(tmp_path, monkeypatch):
+def test_a_database_that_another_process_creates_is_opened_after_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked, real = [], optuna.storages.RDBStorage
+    urls, real = [], optuna.storages.RDBStorage
 
-    def late(where, **options):
-        asked.append(where)
-        if len(asked) < 3:
+    def fail_twice(url, **options):
+        urls.append(url)
+        if len(urls) < 3:
             raise OperationalError(
                 "CREATE TABLE trials", {}, Exception("table trials already exists")
             )
-        return real(where, **options)
+        return real(url, **options)
 
-    monkeypatch.setattr(optuna.storages, "RDBStorage", late)
+    monkeypatch.setattr(optuna.storages, "RDBStorage", fail_twice)
     monkeypatch.setattr(storage, "ATTEMPT_INTERVAL", 0.0)
-    assert open_storage("sqlite:///new.db").get_all_studies() == [] and len(asked) == 3
+    assert open_storage("sqlite:///new.db").get_all_studies() == [] and len(urls) == 3
 
 
 @pytest.mark.parametrize(
-    ("where", "way"),
+    ("url", "fix"),
     [
         ("postgresql://me:word@host/db", "Install the database's driver: pip install "),
         ("postgres://me:word@host/db", "Write postgresql://me:***@host/db."),
     ],
 )
-def test_a_database_without_its_driver_says_what_to_install(monkeypatch, where, way):
+def test_an_error_without_the_database_driver_has_the_package(monkeypatch, url, fix):
     # SQLAlchemy 2.1 takes the first of them, 2.0 the second
     monkeypatch.setattr("builtins.__import__", _without(("psycopg", "psycopg2"), __import__))
     with pytest.raises(ConfigError) as error:
-        open_storage(where)
-    assert way in str(error.value) and "word" not in str(error.value)
+        open_storage(url)
+    assert fix in str(error.value) and "word" not in str(error.value)
 
 
-def _without(modules, found):
+def _without(modules, real_import):
+    """Returns an import function that does not find some modules."""
+
     def importing(name, globals=None, locals=None, fromlist=(), level=0):
         if not level and name in modules:
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
-        return found(name, globals, locals, fromlist, level)
+        return real_import(name, globals, locals, fromlist, level)
 
     return importing

@@ -44,15 +44,15 @@ def start(home: Path, *more: str) -> warm.Begun:
     return warm.Begun([*TINY, *more], home, environment(home))
 
 
-def ask(home: Path, *more: str, code: int = 0) -> str:
+def run_study(home: Path, *more: str, code: int = 0) -> str:
     process = start(home, *more)
     out, err = process.communicate()
     assert process.returncode == code, out + err
     return out + err
 
 
-def finals(home: Path) -> dict[str, dict[str, float]]:
-    """Key -> what the run measured."""
+def final_metrics(home: Path) -> dict[str, dict[str, float]]:
+    """Returns key -> the final metrics of the run."""
     found = {
         p.parent.name: json.loads(p.read_text())
         for p in (home / "outputs" / "runs").glob("*/summary.json")
@@ -67,28 +67,30 @@ def runs(home: Path) -> list[Path]:
     return [file.parent for file in (home / "outputs" / "runs").glob("*/train.log")]
 
 
-def begun(home: Path) -> dict[str, int]:
-    """Key -> how many processes trained the run."""
+def process_counts(home: Path) -> dict[str, int]:
+    """Returns key -> number of processes that trained the run."""
     return {run.name: (run / "train.log").read_text().count(" INFO process ") for run in runs(home)}
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Path:
+def finished_study(tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("study")
-    said = ask(home)
-    assert "2 variants, 4 runs" in said
+    output = run_study(home)
+    assert "2 variants, 4 runs" in output
     return home
 
 
 @pytest.fixture
-def copy(done, tmp_path) -> Path:
-    return Path(shutil.copytree(done, tmp_path / "home"))
+def copy(finished_study, tmp_path) -> Path:
+    return Path(shutil.copytree(finished_study, tmp_path / "home"))
 
 
-def test_every_run_is_trained_once(done):
-    plan = json.loads((done / STUDY / "plan.json").read_text())
-    assert {run["key"] for run in plan["runs"]} == finals(done).keys() and len(finals(done)) == 4
-    assert set(begun(done).values()) == {1}
+def test_every_run_is_trained_once(finished_study):
+    plan = json.loads((finished_study / STUDY / "plan.json").read_text())
+    assert {run["key"] for run in plan["runs"]} == final_metrics(finished_study).keys() and len(
+        final_metrics(finished_study)
+    ) == 4
+    assert set(process_counts(finished_study).values()) == {1}
 
 
 @pytest.mark.parametrize("key", ["5434927229e53284", "0123456789012345", "7dbab1d544529a5b"])
@@ -98,23 +100,29 @@ def test_a_key_that_reads_as_a_number_names_its_directory(key):
 
 
 def test_finished_runs_are_not_repeated_and_seeds_are_added(copy):
-    before = finals(copy)
-    assert "4 runs, 4 of them done already" in ask(copy)
-    assert "6 runs, 4 of them done already" in ask(copy, "study.seeds=3")
-    after = finals(copy)
-    assert len(after) == 6 and before.items() <= after.items() and set(begun(copy).values()) == {1}
+    before = final_metrics(copy)
+    assert "4 runs, 4 of them done already" in run_study(copy)
+    assert "6 runs, 4 of them done already" in run_study(copy, "study.seeds=3")
+    after = final_metrics(copy)
+    assert (
+        len(after) == 6
+        and before.items() <= after.items()
+        and set(process_counts(copy).values()) == {1}
+    )
 
 
 def test_shared_runs_are_reused_by_another_study(copy):
-    said = ask(copy, "study.name=other", "study.factors={placement:[output]}", "study.seeds=1")
-    assert "2 runs, 1 of them done already" in said
-    assert len(finals(copy)) == 5
+    output = run_study(
+        copy, "study.name=other", "study.factors={placement:[output]}", "study.seeds=1"
+    )
+    assert "2 runs, 1 of them done already" in output
+    assert len(final_metrics(copy)) == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_study_has_the_same_results(done, tmp_path, number):
-    """Killed within a run, it goes on with that run's checkpoint; what it reports is the same to
-    the last digit.
+def test_an_interrupted_study_has_the_same_results(finished_study, tmp_path, number):
+    """A study that is killed within a run continues from that run's checkpoint; its report is the
+    same to the last digit.
     """
     process = start(tmp_path)
     until = time.monotonic() + 300
@@ -124,25 +132,25 @@ def test_an_interrupted_study_has_the_same_results(done, tmp_path, number):
     process.send_signal(number)
     process.communicate(timeout=300)
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    ask(tmp_path)
-    assert finals(tmp_path) == finals(done)
+    run_study(tmp_path)
+    assert final_metrics(tmp_path) == final_metrics(finished_study)
 
 
 def test_a_run_that_was_killed_between_its_last_step_and_its_summary_is_finished(copy):
-    before, (killed, *_) = finals(copy), sorted(runs(copy))
+    before, (killed, *_) = final_metrics(copy), sorted(runs(copy))
     for file in ("summary.json", "ended.json"):
         (killed / file).unlink(missing_ok=True)
-    assert "4 runs, 3 of them done already" in ask(copy)
-    assert finals(copy) == before and begun(copy) == {
+    assert "4 runs, 3 of them done already" in run_study(copy)
+    assert final_metrics(copy) == before and process_counts(copy) == {
         run.name: 1 + (run == killed) for run in runs(copy)
     }
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed(tmp_path):
-    """They are children of joblib's workers, which nobody tells: one would train on, and one wait
-    for runs for ever.
+def test_runs_of_a_launcher_are_saved_and_end_when_the_study_is_killed(tmp_path):
+    """Joblib's workers do not receive the signal: without this one would train on, and one would
+    wait for runs forever.
     """
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     steps = [
@@ -159,7 +167,7 @@ def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed
     words = [word for word in TINY if not word.startswith("trainer.max_steps")]
     process = warm.Begun([*words, *steps, *never], tmp_path, environment(tmp_path))
     until = time.monotonic() + 300
-    while len(finals(tmp_path)) < 1 or max(map(last_step, runs(tmp_path))) < 10:
+    while len(final_metrics(tmp_path)) < 1 or max(map(last_step, runs(tmp_path))) < 10:
         assert time.monotonic() < until and process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
@@ -169,24 +177,26 @@ def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed
     )
 
 
-def test_two_workers_never_do_the_same_run(done, tmp_path):
+def test_two_workers_never_do_the_same_run(finished_study, tmp_path):
     workers = [start(tmp_path), start(tmp_path)]
     for worker in workers:
         out, err = worker.communicate(timeout=600)
         assert worker.returncode == 0, out + err
-    assert finals(tmp_path) == finals(done) and set(begun(tmp_path).values()) == {1}
+    assert final_metrics(tmp_path) == final_metrics(finished_study) and set(
+        process_counts(tmp_path).values()
+    ) == {1}
 
 
 def test_checking_a_lock_does_not_lock_out_others(tmp_path):
-    """Whether a run is held is asked by trying its lock: that must not look like a hold."""
-    with claim(tmp_path) as mine, claim(tmp_path) as second:
-        assert mine and not second and claimed(tmp_path)
-    with open(tmp_path / CLAIM) as one, open(tmp_path / CLAIM) as two:
-        assert lock(one, shared=True) and lock(two, shared=True)
-        threading.Timer(ATTEMPT_INTERVAL, one.close).start()
-        threading.Timer(ATTEMPT_INTERVAL, two.close).start()
-        with claim(tmp_path) as mine:
-            assert mine
+    """`claimed` locks the file for an instant; `claim` waits for that."""
+    with claim(tmp_path) as locked, claim(tmp_path) as locked_twice:
+        assert locked and not locked_twice and claimed(tmp_path)
+    with open(tmp_path / CLAIM) as first, open(tmp_path / CLAIM) as second:
+        assert lock(first, shared=True) and lock(second, shared=True)
+        threading.Timer(ATTEMPT_INTERVAL, first.close).start()
+        threading.Timer(ATTEMPT_INTERVAL, second.close).start()
+        with claim(tmp_path) as locked:
+            assert locked
 
 
 def test_a_diverged_run_is_reported_with_its_step_and_not_repeated(copy):
@@ -196,17 +206,18 @@ def test_a_diverged_run_is_reported_with_its_step_and_not_repeated(copy):
         "study.baseline={optim.lr:1e-3}",
         "study.seeds=1",
     ]
-    said = ask(copy, *wild)
-    assert "optim.lr=1e+18 seed 0: diverged at " in said
+    output = run_study(copy, *wild)
+    assert "optim.lr=1e+18 seed 0: diverged at " in output
     ended = [json.loads(p.read_text()) for p in (copy / "outputs" / "runs").glob("*/ended.json")]
-    assert [one["code"] for one in ended] == [3] and ended[0]["step"] >= 1
-    assert "2 runs, 2 of them done already" in ask(copy, *wild)
+    assert [end["code"] for end in ended] == [3] and ended[0]["step"] >= 1
+    assert "2 runs, 2 of them done already" in run_study(copy, *wild)
 
 
 def test_a_metric_that_runs_do_not_have_is_refused_with_the_known_ones(copy):
-    said = ask(copy, "study.metric=val/bleu", "study.seeds=3", code=2)
+    output = run_study(copy, "study.metric=val/bleu", "study.seeds=3", code=2)
     assert (
-        "study.metric: no metric of the runs is called 'val/bleu'." in said and "val/loss" in said
+        "study.metric: no metric of the runs is called 'val/bleu'." in output
+        and "val/loss" in output
     )
 
 
@@ -247,5 +258,5 @@ def test_a_metric_that_runs_do_not_have_is_refused_with_the_known_ones(copy):
     ],
 )
 def test_refused_studies_write_nothing(tmp_path, words, fault):
-    said = ask(tmp_path, *words, code=2)
-    assert said.startswith(fault) and not (tmp_path / "outputs").exists(), said
+    output = run_study(tmp_path, *words, code=2)
+    assert output.startswith(fault) and not (tmp_path / "outputs").exists(), output

@@ -38,8 +38,8 @@ WORDS = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """Where a study of two variants at two seeds was run."""
+def study_home(tmp_path_factory) -> Path:
+    """The directory in which a study of two variants at two seeds was run."""
     home = tmp_path_factory.mktemp("study")
     (home / "text.txt").write_text(
         "the cat sat on a mat and saw what it had not seen before. " * 60
@@ -50,13 +50,13 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def home(made, tmp_path, monkeypatch) -> Path:
-    """A copy of the study's place, to be changed; the current directory."""
-    place = tmp_path / "home"
-    shutil.copytree(made, place)
-    monkeypatch.chdir(place)
+def home(study_home, tmp_path, monkeypatch) -> Path:
+    """A copy of that directory, to be changed; the current directory."""
+    copy = tmp_path / "home"
+    shutil.copytree(study_home, copy)
+    monkeypatch.chdir(copy)
     monkeypatch.setenv("COLUMNS", "200")
-    return place
+    return copy
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_status_of_unfinished_runs(capsys, home, pool):
         (run / "summary.json").unlink()
     (lost / "ended.json").write_text('{"code": 1, "text": "Out of luck.\\nmore", "step": null}')
     (burst / "ended.json").write_text(f'{{"code": {NONFINITE}, "text": "Not finite.", "step": 3}}')
-    with state.claim(ran) as mine:
-        assert mine
+    with state.claim(ran) as locked:
+        assert locked
         found = data(capsys, "status", "norm_placement")
         _, page, _ = output(capsys, "status", "norm_placement")
     assert found["counts"] == {

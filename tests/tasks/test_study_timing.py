@@ -1,4 +1,4 @@
-"""What a dry run says that a run will take: its steps with the optimizer's work, its validations,
+"""The estimated time of a run in a dry run: its steps with the optimizer's work, its validations,
 and building the model.
 """
 
@@ -18,10 +18,8 @@ def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
     monkeypatch.setattr(
         timing, "measure", lambda config, prepared, min_seconds: Pace(4.0, 0.1, 5.0)
     )
-    clock, config = (
-        StepClock(tmp_path),
-        {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}},
-    )
+    clock = StepClock(tmp_path)
+    config = {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}}
     assert clock.overhead(config, None, steps) == seconds
     assert (
         clock(config, None) == 0.1 == clock({**config, "seed": 9}, None) and len(clock.known) == 1
@@ -29,34 +27,34 @@ def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
 
 
 def test_measured_steps_equal_those_of_a_run(config, monkeypatch):
-    """Each moves the weights, and its gradient is that of the mean over all of its tokens."""
+    """Each changes the weights, and its gradient is that of the mean over all of its tokens."""
     norms, create = [], OPTIMIZERS.create
 
-    def counted(node, **given):
-        made = create(node, **given)
-        step = made.step
+    def create_recording(node, *, model, **options):
+        optimizer = create(node, model=model, **options)
+        step = optimizer.step
 
-        def seen():
-            norms.append(
-                float(torch.nn.utils.get_total_norm([p.grad for p in given["model"].parameters()]))
-            )
+        def record_and_step():
+            gradients = [p.grad for p in model.parameters()]
+            norms.append(float(torch.nn.utils.get_total_norm(gradients)))
             step()
 
-        made.step = seen
-        return made
+        optimizer.step = record_and_step
+        return optimizer
 
-    monkeypatch.setattr(OPTIMIZERS, "create", counted)
+    monkeypatch.setattr(OPTIMIZERS, "create", create_recording)
     for accumulate in (1, 2):
-        made = config(f"trainer.accumulate={accumulate}", "trainer.limit_val_batches=2")
-        assert min(measure(made, prepare(made))) > 0
-    whole, halves = norms[: len(norms) // 2], norms[len(norms) // 2 :]
-    assert len(whole) == timing.WARM + timing.MEASURED and len(set(whole)) == len(whole)
-    assert whole == pytest.approx(halves, rel=1e-4)
+        composed = config(f"trainer.accumulate={accumulate}", "trainer.limit_val_batches=2")
+        assert min(measure(composed, prepare(composed))) > 0
+    full, accumulated = norms[: len(norms) // 2], norms[len(norms) // 2 :]
+    assert len(full) == timing.WARMUP_STEPS + timing.MEASURED_STEPS
+    assert len(set(full)) == len(full)
+    assert full == pytest.approx(accumulated, rel=1e-4)
 
 
 def test_warm_up_and_load_affect_all_variants_equally(tmp_path, monkeypatch):
-    """The first model of a process takes three times as long, and the machine is busier with every
-    one that is measured.
+    """The first model of a process takes three times as long, and the load of the machine grows
+    with every measurement.
     """
     calls = []
 
@@ -67,10 +65,10 @@ def test_warm_up_and_load_affect_all_variants_equally(tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "measure", slower)
     clock = StepClock(tmp_path)
     costs = {"baseline": 1.0, "same": 1.0, "double": 2.0}
-    asked = [({"component": n, "cost": c, "trainer": {}}, None) for n, c in costs.items()]
-    clock.measure_all(asked)
-    base, same, double = (clock(*one) for one in asked)
+    configs = [({"component": n, "cost": c, "trainer": {}}, None) for n, c in costs.items()]
+    clock.measure_all(configs)
+    base, same, double = (clock(*config) for config in configs)
     assert same / base == pytest.approx(1, abs=0.1) and double / base == pytest.approx(2, abs=0.25)
     assert calls[1:4] == calls[4:7][::-1] == calls[7:10] == list(costs)
-    clock.measure_all(asked)
-    assert len(calls) == 10  # what is written down stays
+    clock.measure_all(configs)
+    assert len(calls) == 10  # known times are not measured again

@@ -50,7 +50,7 @@ def a_run(**logger) -> StudyRun:
 
 
 def records(folder: Path):
-    """What an offline run wrote: LevelDB's log format behind a header of 7 bytes."""
+    """Yields the records of an offline run: LevelDB's log format after a header of 7 bytes."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("*.wandb")

@@ -121,15 +121,11 @@ ATTENTIONS = Registry(
 def check_heads(options: Any, context: Context):
     """Yields faults of heads, kv_heads and head_dim that do not fit each other or model.dim."""
     yield from at_least(options, "channel", head_dim=1)
-    heads, kv, head_dim = (
-        1 if options.heads is None else options.heads,
-        options.kv_heads,
-        options.head_dim,
-    )
+    heads, kv = 1 if options.heads is None else options.heads, options.kv_heads
     if heads < 1:
         yield Fault("heads", "must be at least 1", got=heads)
         return
-    if head_dim is None and context.dim and context.dim % heads:
+    if options.head_dim is None and context.dim and context.dim % heads:
         yield Fault(
             "heads",
             "must divide model.dim",
@@ -153,5 +149,6 @@ def channels(width: int, count: int) -> int:
 
 
 def device_and_dtype(module: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Those of a module's first parameter."""
     parameter = next(module.parameters())
     return parameter.device, parameter.dtype

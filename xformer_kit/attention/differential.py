@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
+from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
@@ -111,31 +111,23 @@ class Differential(Attention):
         else:
             q, k, v = self._source_qkv(x, source, context, cache)
         dropout = self.dropout if self.training else 0.0
-        scored = context.position.scores if context.scored else None
-        one, two = (
-            self.kernel(
-                q,
-                k,
-                v,
-                context,
-                self.scale,
-                dropout,
-                scored and scored(HeadHalf(self, half), q, k, context),
-            )
-            for half, (q, k) in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True))
-        )
-        out = one - self._lambda() * two
+        outputs = []
+        for half, halves in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True)):
+            scores = None
+            if context.scored:
+                scores = context.position.scores(HeadHalf(self, half), *halves, context)
+            outputs.append(self.kernel(*halves, v, context, self.scale, dropout, scores))
+        out = self._difference(*outputs)
         out = F.rms_norm(out, out.shape[-1:], self.weight, self.eps) * self.output_scale
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, 2 d) -> (b, t, dim)
 
-    def _lambda(self) -> Tensor:
-        """lambda, the factor on the second attention map."""
+    def _difference(self, first: Tensor, second: Tensor) -> Tensor:
+        """first - lambda second, of two attention maps or of their outputs."""
         a, b = (self.lambda_q * self.lambda_k).sum(-1).exp()
-        return a - b + self.start
+        return first - (a - b + self.start) * second
 
     def attention_weights(self, calls, probe):
-        one, two = calls
-        return one - self._lambda() * two
+        return self._difference(*calls)
 
     def _self_qkv(self, x, context, cache):
         maps = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
@@ -148,21 +140,17 @@ class Differential(Attention):
         q = context.position.rotate(self.split(self.q(x)), context.query)
         if cache is not None and cache.length:
             return q, *cache.kept()
-        k, v = (
-            context.position.rotate_key(self.split(self.k(source)), context.key),
-            self._values(self.v(source)),
-        )
+        k = context.position.rotate_key(self.split(self.k(source)), context.key)
+        v = self._values(self.v(source))
         return q, *((k, v) if cache is None else cache.append(k, v))
 
     def _values(self, x: Tensor) -> Tensor:
+        """(b, t, h * 2 * d) -> (b, h, t, 2 * d)."""
         return x.view(*x.shape[:2], -1, 2 * self.head_dim).transpose(1, 2)
 
     def cache(self, rows, length, context=None):
-        device, dtype = device_and_dtype(self)
         d, kv = self.head_dim, self.kv_heads
-        return KeyValueCache(
-            (rows, 2 * kv, length, d), (rows, kv, length, 2 * d), dtype=dtype, device=device
-        )
+        return KeyValueCache.of(self, (rows, 2 * kv, length, d), (rows, kv, length, 2 * d))
 
 
 class HeadHalf:

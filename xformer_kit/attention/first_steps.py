@@ -14,10 +14,10 @@ from xformer_kit.registry import Fault, in_range
 class Unprojected(Attention):
     """Base of attentions without parameters: one head with the channels of the model.
 
-    held: number of tensors in the cache.
+    num_cached: number of tensors in the cache.
     """
 
-    held = 1
+    num_cached = 1
     device_and_dtype: Tensor
 
     def __init__(self, dim: int, kernel: Kernel, dropout: float):
@@ -33,6 +33,7 @@ class Unprojected(Attention):
         yield from in_range(options, dropout=(0, 1))
 
     def call_kernel(self, q: Tensor, k: Tensor, v: Tensor, context, scale: float) -> Tensor:
+        """The output of the one head, (b, t, dim)."""
         scores = context.position.scores(self, q, k, context) if context.scored else None
         out = self.kernel(q, k, v, context, scale, self.dropout if self.training else 0.0, scores)
         return out[:, 0]  # (b, 1, t, dim) -> (b, t, dim)
@@ -40,7 +41,7 @@ class Unprojected(Attention):
     def cache(self, rows, length, context=None):
         shape = (rows, 1, length, self.dim)
         like = self.device_and_dtype
-        return KeyValueCache(*[shape] * self.held, dtype=like.dtype, device=like.device)
+        return KeyValueCache(*[shape] * self.num_cached, dtype=like.dtype, device=like.device)
 
 
 @ATTENTIONS.register("mean", also_called=("average", "uniform", "bag_of_words"))
@@ -63,7 +64,7 @@ class Mean(Unprojected):
 
     @classmethod
     def cannot(cls, options, context):
-        hooks, name = context.position.enters, context.names["position"]
+        hooks = context.position.enters
         if context.cross:
             yield Fault(
                 "",
@@ -71,14 +72,13 @@ class Mean(Unprojected):
                 " would have no gradient",
                 fix="Name another attention in model.decoder.cross, e.g. {name: multi_head}.",
             )
-            return
-        if "rotate" in hooks or ("scores" in hooks and context.position.channels):
+        elif "rotate" in hooks or ("scores" in hooks and context.position.channels):
             yield Fault(
                 "",
-                f"mean has no queries and keys, with which position '{name}' works",
+                "mean has no queries and keys, with which position"
+                f" '{context.names['position']}' works",
                 fix="Choose position=learned, alibi or none.",
             )
-            return
 
     def forward(self, x, source, context, cache=None):
         v = (x if source is None else source)[:, None]
@@ -95,7 +95,7 @@ class Dot(Unprojected):
     arXiv:1706.03762, eq. 1).
     """
 
-    held = 2
+    num_cached = 2
 
     def __init__(
         self,

@@ -82,6 +82,7 @@ class TokenGate(Gate):
     out: channels of the gate.
     of: which of the two it is computed from.
     bias: initial c; None for no bias.
+    rank_options: rank and middle, of `make_linear`.
     """
 
     def __init__(
@@ -91,11 +92,13 @@ class TokenGate(Gate):
         of: GateInput,
         activation: Activation,
         bias: float | None,
-        **low: Any,
+        **rank_options: Any,
     ):
         super().__init__()
-        self.input = make_linear(sizes["input"], out, **low) if of != "output" else None
-        self.output = make_linear(sizes["output"], out, **low) if of != "input" else None
+        self.input, self.output = (
+            None if of == other else make_linear(sizes[name], out, **rank_options)
+            for name, other in (("input", "output"), ("output", "input"))
+        )
         self.activation = torch.sigmoid if activation == "sigmoid" else F.silu
         self.start = bias
         self.bias = None if bias is None else nn.Parameter(torch.full((out,), float(bias)))
@@ -113,8 +116,7 @@ class TokenGate(Gate):
             yield Fault(
                 "middle",
                 "is applied between the two matrices of a gate of low rank, and without a rank"
-                " there"
-                " is only one",
+                " there is only one",
                 got="'silu'",
                 fix="Try attn.gate.rank=16, or none.",
             )
@@ -123,18 +125,17 @@ class TokenGate(Gate):
         return torch.full(shape, self.start)
 
     def factor(self, x: Tensor, out: Tensor) -> Tensor:
-        """GateInput x (b, t, dim) and out (b, t, h * e)."""
+        """The gate, (b, t, channels), from x (b, t, dim) and out (b, t, h * e)."""
         terms = [m(value) for m, value in ((self.input, x), (self.output, out)) if m is not None]
         total = terms[0] if len(terms) == 1 else terms[0] + terms[1]
         return self.activation(total if self.bias is None else total + self.bias)
 
 
 def make_linear(into: int, out: int, rank: int | None = None, middle: Middle = "none") -> nn.Module:
-    return (
-        nn.Linear(into, out, False)
-        if rank is None
-        else LowRankLinear(into, out, rank, middle == "silu")
-    )
+    """A linear map, as one matrix, or with a rank as two."""
+    if rank is None:
+        return nn.Linear(into, out, False)
+    return LowRankLinear(into, out, rank, middle == "silu")
 
 
 @GATES.register("head", also_called=("headwise",))

@@ -11,7 +11,7 @@ from xformer_kit.attention.recurrent import Recurrent, StateCache, to_fp32
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.kernel.reference import spread
+from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import Fault, above, at_least
 
 
@@ -94,14 +94,12 @@ class GatedDelta(Recurrent):
     def position_reason(cls, context):
         if context.position.isometric:
             return super().position_reason(context)
-        return (
-            (
-                "attn 'gated_delta' replaces the value of a key of length 1 in its state, and"
-                f" position '{context.names['position']}' changes lengths, so that the state may"
-                " grow without bound"
-            ),
-            ["position=rotary", "position=none"],
+        reason = (
+            "attn 'gated_delta' replaces the value of a key of length 1 in its state, and"
+            f" position '{context.names['position']}' changes lengths, so that the state may"
+            " grow without bound"
         )
+        return reason, ["position=rotary", "position=none"]
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
@@ -125,62 +123,48 @@ class GatedDelta(Recurrent):
         )
         projected = dict(zip(self.packs, maps, strict=True))
         segment, real = segments(context), context.query.real
-        state, *before = (None,) * 4 if cache is None else cache.held
+        state, *before = (None,) * 4 if cache is None else cache.tensors
         rows = []
         for i, name in enumerate("qkv"):
             convolution = getattr(self, f"{name}_conv")
-            zeros = projected[name].new_zeros(
-                x.shape[0], convolution.width - 1, projected[name].shape[-1]
-            )
-            out, before[i] = convolution(
-                projected[name], zeros if before[i] is None else before[i], real, segment
-            )
+            if before[i] is None:
+                past = convolution.width - 1, projected[name].shape[-1]
+                before[i] = projected[name].new_zeros(x.shape[0], *past)
+            out, before[i] = convolution(projected[name], before[i], real, segment)
             rows.append(F.silu(to_fp32(out)))
         r = self._recurrence(rows, projected, context, segment)
         out, state = self.run_recurrence(r, state)
         if cache is not None:
             cache.append(state, *before)
             cache.length += x.shape[1]
-        out = (
-            F.rms_norm(out, out.shape[-1:], to_fp32(self.weight), self.eps)
-            .transpose(1, 2)
-            .flatten(2)
-        )
+        out = F.rms_norm(out, out.shape[-1:], to_fp32(self.weight), self.eps)
+        out = out.transpose(1, 2).flatten(2)  # (b, h, t, e) -> (b, t, h * e)
         if self.gate is not None:
             out = out * F.silu(to_fp32(projected["gate"]))
         return self.o(out.to(maps[0].dtype))
 
     def _recurrence(self, rows, projected, context, segment) -> Recurrence:
+        """The recurrence of queries, keys and values `rows`, and of the other projections."""
         q, k = (unit_length(x.unflatten(-1, (self.heads, -1))).transpose(1, 2) for x in rows[:2])
-        q, k = (
-            context.position.rotate(q, context.query),
-            context.position.rotate_key(k, context.query),
-        )
+        q = context.position.rotate(q, context.query)
+        k = context.position.rotate_key(k, context.query)
         v = rows[2].unflatten(-1, (self.v_heads, -1)).transpose(1, 2)
-        beta, decay, real = (
-            to_fp32(projected["beta"]).sigmoid().mT * self.max_beta,
-            None,
-            context.query.real,
-        )  # (b, v_heads, t)
+        beta = to_fp32(projected["beta"]).sigmoid().mT * self.max_beta  # (b, v_heads, t)
+        decay, real = None, context.query.real
         if self.log_rate is not None:
-            decay = (
-                -to_fp32(self.log_rate).exp()[:, None]
-                * F.softplus(to_fp32(projected["alpha"]) + to_fp32(self.step)).mT
-            )
+            rate = F.softplus(to_fp32(projected["alpha"]) + to_fp32(self.step)).mT
+            decay = -to_fp32(self.log_rate).exp()[:, None] * rate
         if real is not None:  # padding leaves the state unchanged
             k = k * real[:, None, :, None]
             decay = None if decay is None else decay * real[:, None]
-        q, k = (spread(x, self.v_heads) for x in (q * self.head_dim**-0.5, k))
+        q, k = (expand_heads(x, self.v_heads) for x in (q * self.head_dim**-0.5, k))
         return Recurrence(q, k, v, decay, beta, segment)
 
     def cache(self, rows, length, context=None):
         back = self.q_conv.width - 1
         states = (rows, self.v_heads, self.head_dim, self.v_head_dim)
-        return StateCache.of(
-            self,
-            states,
-            *((rows, back, len(getattr(self, f"{name}_conv").weight)) for name in "qkv"),
-        )
+        convolutions = self.q_conv, self.k_conv, self.v_conv
+        return StateCache.of(self, states, *((rows, back, len(c.weight)) for c in convolutions))
 
 
 def unit_length(x: Tensor) -> Tensor:

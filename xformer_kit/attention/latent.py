@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
+from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections, is_plain
-from xformer_kit.model.tokens import AttentionContext
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Fault, above, at_least, in_range
 
 
@@ -79,14 +79,12 @@ class Latent(Attention):
         self.o = nn.Linear(heads * self.v_head_dim, dim, bias)
         self.kernel = kernel
         self.dropout = dropout
-        self.packs = ("q_down" if q_rank else "q", "kv_down", "k_rope")[
-            : 3 if self.rope_head_dim else 2
-        ]
+        rope = ("k_rope",) if self.rope_head_dim else ()
+        self.packs = ("q_down" if q_rank else "q", "kv_down", *rope)
 
     packed: FusedProjections | None = None
-    no_gradient = (
-        "k_rope.bias",
-    )  # without rotation it adds the same number to all scores of a row
+    # Without rotation it adds the same number to all scores of a row.
+    no_gradient = ("k_rope.bias",)
 
     @classmethod
     def traits(cls, options, dim):
@@ -116,23 +114,21 @@ class Latent(Attention):
         yield Fault(
             "",
             f"position '{context.names['position']}' acts on the decoupled query and key, which"
-            " have no"
-            " channels with rope_head_dim=0",
+            " have no channels with rope_head_dim=0",
             fix="Leave rope_head_dim out, or choose position=none, learned or alibi.",
         )
 
     def forward(self, x, source, context, cache=None):
         if source is None:
             first, *maps = self._project(x, self.packs) if self.packed is None else self.packed(x)
-            kv = self._self_kv(maps, context, cache)
+            kv = self._latent_kv(maps, context.query, context, cache)
         else:
             (first,), kv = self._project(x, self.packs[:1]), self._source_kv(source, context, cache)
         q, rope_q = self._project_q(first)
         rope_q = context.position.rotate(rope_q, context.query)
         attend = self._attend_absorbed if self._use_absorbed(q, kv) else self._attend
-        return self.o(
-            attend(q, rope_q, kv, context).transpose(1, 2).flatten(2)
-        )  # (b, h, t, e) -> (b, t, dim)
+        out = attend(q, rope_q, kv, context)
+        return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
     def queries_of(self, x: Tensor) -> Tensor:
         return self._project_q(self._project(x, self.packs[:1])[0])[1]
@@ -143,25 +139,29 @@ class Latent(Attention):
     def _project_q(self, first: Tensor) -> tuple[Tensor, ...]:
         """Queries (b, h, t, head_dim) and decoupled ones, (b, h, t, rope_head_dim)."""
         q = self.q(self.q_norm(first)) if self.q_down is not None else first
-        q = q.unflatten(-1, (-1, self.head_dim + self.rope_head_dim)).transpose(
-            1, 2
-        )  # -> (b, h, t, d + r)
-        return q.split([self.head_dim, self.rope_head_dim], -1)
+        sizes = [self.head_dim, self.rope_head_dim]
+        q = q.unflatten(-1, (-1, sum(sizes))).transpose(1, 2)  # -> (b, h, t, d + r)
+        return q.split(sizes, -1)
 
     def _project(self, x: Tensor, names: Sequence[str]) -> list[Tensor]:
         return [getattr(self, name)(x) for name in names]
 
-    def _self_kv(
-        self, maps: Sequence[Tensor], context: AttentionContext, cache: KeyValueCache | None
+    def _latent_kv(
+        self,
+        maps: Sequence[Tensor],
+        tokens: Tokens,
+        context: AttentionContext,
+        cache: KeyValueCache | None,
     ) -> LatentKV:
-        """Latents and keys of x, after the cached ones."""
-        latent, rope_key = self._make_latent(maps)
-        rope_key = context.position.rotate_key(rope_key, context.query)
-        return (
-            LatentKV(latent, rope_key)
-            if cache is None
-            else self._from_cache(cache.append(torch.cat([latent, rope_key], -1)))
-        )
+        """Normalised latents and rotated keys from the maps of `tokens`, after the cached ones. All
+        heads share them.
+        """
+        latent = self.kv_norm(maps[0])[:, None]
+        rope_key = maps[1][:, None] if self.rope_head_dim else latent[..., :0]
+        rope_key = context.position.rotate_key(rope_key, tokens)
+        if cache is None:
+            return LatentKV(latent, rope_key)
+        return self._from_cache(cache.append(torch.cat([latent, rope_key], -1)))
 
     def _source_kv(
         self, source: Tensor, context: AttentionContext, cache: KeyValueCache | None
@@ -169,24 +169,14 @@ class Latent(Attention):
         """Latents and keys of a source, which are computed once per generation."""
         if cache is not None and cache.length:
             return self._from_cache(cache.kept())
-        latent, rope_key = self._make_latent(self._project(source, self.packs[1:]))
-        rope_key = context.position.rotate_key(rope_key, context.key)
-        return (
-            LatentKV(latent, rope_key)
-            if cache is None
-            else self._from_cache(cache.append(torch.cat([latent, rope_key], -1)))
-        )
+        maps = self._project(source, self.packs[1:])
+        return self._latent_kv(maps, context.key, context, cache)
 
-    def _make_latent(self, maps: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Normalised latents (b, 1, s, kv_rank) and decoupled keys (b, 1, s, rope_head_dim), which
-        all heads share.
-        """
-        latent = self.kv_norm(maps[0])[:, None]
-        return latent, maps[1][:, None] if self.rope_head_dim else latent[..., :0]
-
-    def _from_cache(self, held: Sequence[Tensor]) -> LatentKV:
-        latent, rope_key = held[0].split([self.kv_rank, self.rope_head_dim], -1)
-        return LatentKV(latent, rope_key, held[0])
+    def _from_cache(self, tensors: Sequence[Tensor]) -> LatentKV:
+        """Latents and keys of the one tensor that is cached."""
+        (joined,) = tensors
+        latent, rope_key = joined.split([self.kv_rank, self.rope_head_dim], -1)
+        return LatentKV(latent, rope_key, joined)
 
     def _attend(self, q: Tensor, rope_q: Tensor, kv: LatentKV, context: AttentionContext) -> Tensor:
         """Computes keys and values from the latents, and attends: (b, h, t, v_head_dim)."""
@@ -196,28 +186,22 @@ class Latent(Attention):
             .transpose(1, 2)  # (b, s, h * d) -> (b, h, s, d)
             for m, size in ((self.k, self.head_dim), (self.v, self.v_head_dim))
         )
-        if context.scored or not self.rope_head_dim:
-            return self._call_kernel(q, k, v, rope_q, kv, context)
-        k = torch.cat([k, kv.rope_key.expand(-1, k.shape[1], -1, -1)], -1)
-        return self._call_kernel(torch.cat([q, rope_q], -1), k, v, rope_q, kv, context)
+        if self.rope_head_dim and not context.scored:
+            k = torch.cat([k, kv.rope_key.expand(-1, k.shape[1], -1, -1)], -1)
+            q = torch.cat([q, rope_q], -1)
+        return self._call_kernel(q, k, v, rope_q, kv, context)
 
     def _attend_absorbed(
         self, q: Tensor, rope_q: Tensor, kv: LatentKV, context: AttentionContext
     ) -> Tensor:
         """The same in the absorbed form: latents are the keys and values that all heads share."""
-        k, v = (
-            m.weight.unflatten(0, (q.shape[1], -1)) for m in (self.k, self.v)
-        )  # (h, d, kv_rank)
+        # (h, d, kv_rank)
+        k, v = (m.weight.unflatten(0, (q.shape[1], -1)) for m in (self.k, self.v))
         q = torch.einsum("bhtd,hdr->bhtr", q, k.to(q.dtype))
-        keys = kv.latent if context.scored else kv.joined
-        out = self._call_kernel(
-            q if context.scored else torch.cat([q, rope_q], -1),
-            keys,
-            kv.latent,
-            rope_q,
-            kv,
-            context,
-        )
+        keys = kv.latent
+        if not context.scored:
+            q, keys = torch.cat([q, rope_q], -1), kv.joined
+        out = self._call_kernel(q, keys, kv.latent, rope_q, kv, context)
         return torch.einsum("bhtr,hdr->bhtd", out, v.to(out.dtype))
 
     def _call_kernel(
@@ -229,6 +213,9 @@ class Latent(Attention):
         kv: LatentKV,
         context: AttentionContext,
     ) -> Tensor:
+        """Calls the kernel with queries, keys and values, or with a position's scores of the
+        decoupled ones.
+        """
         scale, scores = self.scale * context.gain, None
         if context.scored:
             content = q @ k.mT * scale  # k has one head, or as many as q
@@ -247,14 +234,11 @@ class Latent(Attention):
         return absorbed < plain
 
     def cache(self, rows, length, context=None):
-        device, dtype = device_and_dtype(self)
-        return KeyValueCache(
-            (rows, 1, length, self.kv_rank + self.rope_head_dim), dtype=dtype, device=device
-        )
+        return KeyValueCache.of(self, (rows, 1, length, self.kv_rank + self.rope_head_dim))
 
 
-def rope_dim(head_dim: int, wanted: int | None) -> int:
-    """Channels of the decoupled query and key: `wanted`, or if None half of head_dim, rounded up to
-    an even number.
+def rope_dim(head_dim: int, option: int | None) -> int:
+    """Channels of the decoupled query and key: the option, or if None half of head_dim, rounded up
+    to an even number.
     """
-    return -(-head_dim // 4) * 2 if wanted is None else wanted
+    return -(-head_dim // 4) * 2 if option is None else option

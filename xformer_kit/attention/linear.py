@@ -106,24 +106,20 @@ class Kernelized(Recurrent):
         raise NotImplementedError
 
     def forward(self, x, source, context, cache=None):
-        causal = source is None and context.mask.band()[1] == 0
-        maps = (
-            (self.q(x), *self._project_kv(x, source, cache))
-            if self.packed is None or source is not None
-            else self.packed(x)
-        )
-        q, *kv = (
-            m.unflatten(-1, (self.heads, -1)) for m in map(to_fp32, maps)
-        )  # (b, t, h * d) -> (b, t, h, d)
+        if self.packed is None or source is not None:
+            maps = self.q(x), *self._project_kv(x, source, cache)
+        else:
+            maps = self.packed(x)
+        # (b, t, h * d) -> (b, t, h, d)
+        q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(to_fp32, maps))
         with no_autocast(x):
             if self.rotates_last:
                 features = self.of_query(q).transpose(1, 2)
                 rotated = context.position.rotate(features, context.query)
             else:
-                features = rotated = self.of_query(
-                    context.position.rotate(q.transpose(1, 2), context.query)
-                )
-            if causal:
+                q = context.position.rotate(q.transpose(1, 2), context.query)
+                features = rotated = self.of_query(q)
+            if source is None and context.mask.band()[1] == 0:
                 out = self._causal(features, rotated, *kv, context, cache)
             else:
                 out = self._sum_all(features, rotated, kv, context, cache)
@@ -140,33 +136,27 @@ class Kernelized(Recurrent):
         """Causal attention (b, h, t, e): sums over the past, starting from the cached state, which
         is updated. `rotated`: the features after the position.
         """
-        held = () if cache is None or not cache.length else cache.held
-        state, top = (*held, None, None)[:2]
+        cached = () if cache is None or not cache.length else cache.tensors
+        state, top = (*cached, None, None)[:2]
         segment, v = segments(context), v.transpose(1, 2)
         if not self.rotates_last:
             k = context.position.rotate_key(k.transpose(1, 2), context.query).transpose(1, 2)
         keys, decay, top = self.of_keys(k, context, segment, top)
-        rotated_keys = (
-            context.position.rotate_key(keys, context.query) if self.rotates_last else keys
-        )
-        if not self.normalise:
-            out, state = self.run_recurrence(
-                Recurrence(rotated, rotated_keys, v, decay, None, segment), state
-            )
-        elif rotated is features:
+        rotated_keys = keys
+        if self.rotates_last:
+            rotated_keys = context.position.rotate_key(keys, context.query)
+        if self.normalise and rotated is features:
             v = F.pad(v, (0, 1), value=1.0)  # a channel of ones, whose sum is z
-            out, state = self.run_recurrence(
-                Recurrence(features, keys, v, decay, None, segment), state
-            )
+            rotated_keys = keys
+        numerator = Recurrence(rotated, rotated_keys, v, decay, None, segment)
+        if not self.normalise or rotated is features:
+            out, state = self.run_recurrence(numerator, state)
         else:
             of_v, of_one = (None, None) if state is None else (state[..., :-1], state[..., -1:])
-            out, of_v = self.run_recurrence(
-                Recurrence(rotated, rotated_keys, v, decay, None, segment), of_v
-            )
+            out, of_v = self.run_recurrence(numerator, of_v)
             ones = torch.ones_like(v[..., :1])
-            sums, of_one = self.run_recurrence(
-                Recurrence(features, keys, ones, decay, None, segment), of_one
-            )
+            denominator = Recurrence(features, keys, ones, decay, None, segment)
+            sums, of_one = self.run_recurrence(denominator, of_one)
             out, state = torch.cat([out, sums], -1), torch.cat([of_v, of_one], -1)
         if cache is not None:
             cache.append(state, *(() if top is None else (top,)))
@@ -174,6 +164,7 @@ class Kernelized(Recurrent):
         return self._divide(out)
 
     def _divide(self, out: Tensor) -> Tensor:
+        """The output from the sums (b, h, t, e), or (b, h, t, e + 1) with their denominator."""
         return self.divided(out[..., :-1], out[..., -1:]) if self.normalise else out
 
     def _sum_all(self, features, rotated, kv, context, cache):
@@ -186,21 +177,19 @@ class Kernelized(Recurrent):
                 cache.append(*sums)
                 cache.documents, cache.length = documents, kv[0].shape[1]
         else:
-            sums, documents = cache.held, cache.documents
+            sums, documents = cache.tensors, cache.documents
         out = None
         for i, state in enumerate(sums):
-            top = rotated @ state[..., : self.v_head_dim]
-            term = (
-                torch.cat([top, features @ state[..., self.v_head_dim :]], -1)
-                if self.normalise
-                else top
-            )
+            term = rotated @ state[..., : self.v_head_dim]
+            if self.normalise:
+                term = torch.cat([term, features @ state[..., self.v_head_dim :]], -1)
             if documents is not None:
                 term = term * (context.query.document == documents[i])[:, None, :, None]
             out = term if out is None else out + term
         return self._divide(out)
 
     def _document_sums(self, k, v, context, documents):
+        """Yields the sums over the keys of each document, or over all keys."""
         real, v = real_tokens(context.key), v.transpose(1, 2)
         if not self.rotates_last:
             k = context.position.rotate_key(k.transpose(1, 2), context.key).transpose(1, 2)
@@ -209,17 +198,15 @@ class Kernelized(Recurrent):
             if document is not None:
                 same = (context.key.document == document)[:, None, :, None]
                 seen = same if real is None else same & real
-            keys = self.of_all(k, seen)
-            rotated_keys = (
-                context.position.rotate_key(keys, context.key) if self.rotates_last else keys
-            )
+            keys = rotated_keys = self.of_all(k, seen)
+            if self.rotates_last:
+                rotated_keys = context.position.rotate_key(keys, context.key)
             total = rotated_keys.mT @ v
             yield torch.cat([total, keys.sum(-2)[..., None]], -1) if self.normalise else total
 
     def cache(self, rows, length, context=None):
-        return StateCache.of(
-            self, (rows, self.heads, self.features, self.v_head_dim + self.normalise)
-        )
+        state = rows, self.heads, self.features, self.v_head_dim + self.normalise
+        return StateCache.of(self, state)
 
 
 @ATTENTIONS.register("linear", also_called=("linear_attention", "linear_transformer", "based"))

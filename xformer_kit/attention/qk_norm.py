@@ -191,12 +191,11 @@ class NormedQK(QKNorm):
     def breaks(cls, options):
         if not options.after or (cls.unit and options.groups == 1):
             return {}
-        return {
-            "shift": (
-                "after a rotation the weight of a channel acts on another component of the rotated"
-                " pair at each position"
-            )
-        }
+        reason = (
+            "after a rotation the weight of a channel acts on another component of the rotated"
+            " pair at each position"
+        )
+        return {"shift": reason}
 
     @classmethod
     def cannot(cls, options, context):

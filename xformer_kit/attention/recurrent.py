@@ -24,8 +24,8 @@ class StateCache(Cache):
 
     can_rewind = False
 
-    def __init__(self, *held: Tensor):
-        self.held = list(held)
+    def __init__(self, *tensors: Tensor):
+        self.tensors = list(tensors)
         # of a source with documents: the document of each tensor
         self.documents: Tensor | None = None
 
@@ -38,11 +38,11 @@ class StateCache(Cache):
 
     def append(self, *new: Tensor) -> list[Tensor]:
         """Replaces the cached tensors."""
-        self.held = list(new)
-        return self.held
+        self.tensors = list(new)
+        return self.tensors
 
     def select(self, rows: Tensor) -> None:
-        self.held = [held.index_select(0, rows) for held in self.held]
+        self.tensors = [tensor.index_select(0, rows) for tensor in self.tensors]
 
     def rewind(self, n: int) -> None:
         if n:
@@ -53,10 +53,6 @@ class StateCache(Cache):
                 got=f"{n} tokens",
                 fix="Begin again with the prompt, or choose attn=multi_head.",
             )
-
-    @property
-    def bytes(self) -> int:
-        return sum(held.numel() * held.element_size() for held in self.held)
 
 
 class Recurrent(Attention):
@@ -80,18 +76,14 @@ class Recurrent(Attention):
         if context.cross:
             yield from _cross_faults(cls, context)
             return
-        places, hidden = cls.position_reason(context), _mask_reason(cls, context)
-        if not places or not hidden:
-            reason, fixes = places or hidden or ("", [])
-            if reason:
-                yield Fault("", reason, fix=f"Choose {_list_values(fixes)}.")
-            return
-        (reason, positions), (other, (mask, *_)) = places, hidden
-        yield Fault(
-            "",
-            f"{reason}, and {other}",
-            fix=f"Choose {alternatives(f'{mask} {position}' for position in positions)}.",
-        )
+        found = cls.position_reason(context), _mask_reason(cls, context)
+        reasons = [reason for reason in found if reason]
+        if len(reasons) == 2:
+            (reason, positions), (other, (mask, *_)) = reasons
+            fixes = alternatives(f"{mask} {position}" for position in positions)
+            yield Fault("", f"{reason}, and {other}", fix=f"Choose {fixes}.")
+        for reason, values in reasons if len(reasons) == 1 else ():
+            yield Fault("", reason, fix=f"Choose {_list_values(values)}.")
 
     @classmethod
     def position_reason(cls, context: Context) -> Reason | None:
@@ -99,18 +91,12 @@ class Recurrent(Attention):
         attn, position = context.names["attn"], context.names["position"]
         if not {"bias", "scores"} & set(context.position.enters):
             return None
-        others = ["rotary"] * (context.attn.head_dim % 2 == 0) + [
-            "learned",
-            "sinusoidal",
-            "none",
-        ]
-        return (
-            (
-                f"attn '{attn}' reads a sum over the past and forms no scores, which position"
-                f" '{position}' changes one by one"
-            ),
-            [f"position={other}" for other in others],
+        rotary = ["rotary"] * (context.attn.head_dim % 2 == 0)
+        reason = (
+            f"attn '{attn}' reads a sum over the past and forms no scores, which position"
+            f" '{position}' changes one by one"
         )
+        return reason, [f"position={p}" for p in (*rotary, "learned", "sinusoidal", "none")]
 
     def run_recurrence(self, r: Recurrence, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """Returns what every token reads (b, h, t, e), and the new state, in at least fp32."""
@@ -135,13 +121,13 @@ def no_autocast(x: Tensor) -> Any:
 
 
 def _cross_faults(component: type[Recurrent], context: Context) -> Iterator[Fault]:
+    """Why it cannot attend to another stack."""
     attn, mask = context.names["attn"], context.names["mask"]
     if not component.order_free:
         yield Fault(
             "",
             f"attn '{attn}' passes its state from token to token in their order, and tokens of"
-            " another"
-            " stack have no place in it",
+            " another stack have no place in it",
             fix="Choose model.decoder.cross.name=multi_head.",
         )
         return
@@ -158,30 +144,26 @@ def _cross_faults(component: type[Recurrent], context: Context) -> Iterator[Faul
 
 
 def _mask_reason(component: type[Recurrent], context: Context) -> Reason | None:
+    """Why it cannot be used with its mask, and masks that can be; None if it can."""
     attn, mask, band = context.names["attn"], context.names["mask"], context.mask.band
     everything, past = (math.inf, math.inf), (math.inf, 0)
     if band == past or (component.order_free and band == everything):
         return None
-    where = context.mask_path
-    option = where if where == "mask" else f"{where}.name"
+    option = context.mask_path if context.mask_path == "mask" else f"{context.mask_path}.name"
     fixes = [f"{option}=causal"]
     if band == everything:
-        return (
-            (
-                f"attn '{attn}' passes its state from token to token in their order, and mask"
-                f" '{mask}' shows later ones"
-            ),
-            fixes,
+        reason = (
+            f"attn '{attn}' passes its state from token to token in their order, and mask"
+            f" '{mask}' shows later ones"
         )
+        return reason, fixes
     if component.order_free and context.stack == "encoder":
         fixes.append(f"{option}=full")
-    return (
-        (
-            f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or"
-            " shows more"
-        ),
-        fixes,
+    reason = (
+        f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or"
+        " shows more"
     )
+    return reason, fixes
 
 
 def _list_values(fixes: list[str]) -> str:

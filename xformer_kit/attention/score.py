@@ -26,10 +26,15 @@ class Score(nn.Module):
     cache: type[KeyValueCache] = KeyValueCache
     across = False
 
+    def __init__(self) -> None:
+        super().__init__()
+
     @classmethod
     def describe(cls, options: Mapping[str, Any]) -> str | None:
-        """A short description for messages; None for plain softmax, which every kernel computes."""
-        raise NotImplementedError
+        """A short description for messages, by default its name; None for plain softmax, which
+        every kernel computes.
+        """
+        return options["name"]
 
     @classmethod
     def pointwise(cls, options: Mapping[str, Any]) -> bool:
@@ -142,9 +147,9 @@ class SoftmaxScore(Score):
     def weights(self, scores):
         if self.sink is None and not self.plus_one:
             return scores.softmax(-1)
-        sink = (
-            scores.new_zeros(1) if self.sink is None else self.sink.to(scores.dtype).view(-1, 1, 1)
-        )
+        sink = scores.new_zeros(1)
+        if self.sink is not None:
+            sink = self.sink.to(scores.dtype).view(-1, 1, 1)
         return torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
 
 
@@ -167,14 +172,10 @@ class SigmoidScore(Score):
         super().__init__()
         self.bias = bias
 
-    @classmethod
-    def describe(cls, options):
-        return "sigmoid"
-
     def weights(self, scores):
-        return torch.sigmoid(
-            scores - count_keys(scores).log() if self.bias is None else scores + self.bias
-        )
+        if self.bias is None:
+            return torch.sigmoid(scores - count_keys(scores).log())
+        return torch.sigmoid(scores + self.bias)
 
 
 def count_keys(scores: Tensor) -> Tensor:

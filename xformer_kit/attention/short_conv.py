@@ -64,6 +64,6 @@ def _shifted_sum(padded: Tensor, weight: Tensor, length: int, segment: Tensor | 
     return out
 
 
-def _gather(x: Tensor, at: Tensor) -> Tensor:
+def _gather(x: Tensor, indices: Tensor) -> Tensor:
     """The tokens of x (b, t, c) at indices (b, n), (b, n, c)."""
-    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+    return x.gather(1, indices[..., None].expand(-1, -1, x.shape[-1]))

@@ -7,6 +7,7 @@ Tokens (b, t), labels as a tensor (b, t).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import torch
@@ -21,25 +22,28 @@ Batch = dict[str, Tokens | Tensor]
 
 def collate(examples: Sequence[Example]) -> Batch:
     """Returns a batch of examples. A stream's `real` is None if it has no padding."""
-    names = list(dict.fromkeys(name for example in examples for name in example))
+    keys = dict.fromkeys(chain.from_iterable(examples))
     batch: Batch = {}
-    for name in (name for name in names if "." not in name):
+    for name in (key for key in keys if "." not in key):
+        arrays = [example[name] for example in examples]
         if name == "labels":
-            batch[name] = _pad([e[name] for e in examples], -1)
+            batch[name] = _pad(arrays, -1)
             continue
-        lengths = [len(e[name]) for e in examples]
         fields = {
-            key.partition(".")[2]: _pad([_field(e, key, name) for e in examples], 0)
-            for key in names
+            key.partition(".")[2]: _pad([_field(example, key, name) for example in examples])
+            for key in keys
             if key.startswith(f"{name}.")
         }
-        if "real" not in fields and min(lengths) < max(lengths):
-            fields["real"] = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-        batch[name] = Tokens(ids=_pad([e[name] for e in examples], 0), **fields)
+        ids, lengths = _pad(arrays), torch.tensor([*map(len, arrays)])
+        real = torch.arange(ids.shape[1]) < lengths[:, None]
+        if "real" not in fields and not real.all():
+            fields["real"] = real
+        batch[name] = Tokens(ids=ids, **fields)
     return batch
 
 
 def _field(example: Example, key: str, stream: str) -> np.ndarray:
+    """Returns the field `key` of a stream; a missing `real` is all True."""
     if key in example:
         return example[key]
     if key.endswith(".real"):  # of an example without padding, in a batch with a padded one
@@ -47,7 +51,7 @@ def _field(example: Example, key: str, stream: str) -> np.ndarray:
     raise KeyError(f"an example lacks {key}, which others of its batch have")
 
 
-def _pad(arrays: Sequence[np.ndarray], padding_value: int) -> Tensor:
+def _pad(arrays: Sequence[np.ndarray], padding_value: int = 0) -> Tensor:
     """Pads and stacks arrays to (b, max length), as int64 or bool."""
     dtype = bool if arrays[0].dtype == bool else np.int64
     rows = [torch.from_numpy(array.astype(dtype)) for array in arrays]

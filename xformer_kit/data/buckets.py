@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.mixing import MixedExamples
 from xformer_kit.data.order import StepBatches, example_at
+from xformer_kit.registry import config_error
 
-# the number of rows of a batch is a multiple of ROWS if that many fit, so that it splits evenly
-# over devices and micro-batches
-ROWS = 8
+# the number of rows of a batch is a multiple of ROW_MULTIPLE if that many fit, so that it splits
+# evenly over devices and micro-batches
+ROW_MULTIPLE = 8
 
 
 def max_rows(tokens: int, length: int) -> int:
@@ -24,7 +24,7 @@ def max_rows(tokens: int, length: int) -> int:
     multiple of 8 or, below 8, one of 4, 2, 1; 0 if no row fits.
     """
     rows = tokens // max(length, 1)
-    return rows - rows % ROWS if rows >= ROWS else 1 << rows.bit_length() >> 1
+    return rows - rows % ROW_MULTIPLE if rows >= ROW_MULTIPLE else 1 << rows.bit_length() >> 1
 
 
 def step_rows(data: Mapping[str, Any]) -> int:
@@ -37,13 +37,13 @@ def batch_bounds(lengths: np.ndarray, tokens: int) -> np.ndarray:
     """Returns the bounds of batches in descending lengths: batch k holds bounds[k] to bounds[k +
     1]. The last examples, too few for a batch, are in none.
     """
-    found = [0]
-    while found[-1] < len(lengths):
-        rows = max_rows(tokens, int(lengths[found[-1]]))
-        if found[-1] + rows > len(lengths):
+    bounds = [0]
+    while bounds[-1] < len(lengths):
+        end = bounds[-1] + max_rows(tokens, int(lengths[bounds[-1]]))
+        if end > len(lengths):
             break
-        found.append(found[-1] + rows)
-    return np.array(found, dtype=np.int64)
+        bounds.append(end)
+    return np.array(bounds, dtype=np.int64)
 
 
 @dataclass(eq=False)
@@ -82,7 +82,8 @@ class LengthBatches(StepBatches):
                 "data.batch_tokens",
                 f"must hold the longest example, {max_size:,} tokens",
                 f"{self.batch_tokens:,}",
-                f"Try {ROWS * max_size}, or a smaller data.seq_len with data.too_long=drop.",
+                f"Try {ROW_MULTIPLE * max_size}, or a smaller data.seq_len with"
+                " data.too_long=drop.",
             )
         # one integer for (size, length of each sequence), to sort by
         self._keys = self.sizes
@@ -98,7 +99,7 @@ class LengthBatches(StepBatches):
                 "must be at most what the training data hold",
                 f"{self.batch_tokens:,}, and its {self.n:,} examples have up to {max_size:,}"
                 " tokens",
-                f"Use {self.n // ROWS * ROWS * max_size or max_size:,} or less, or"
+                f"Use {self.n // ROW_MULTIPLE * ROW_MULTIPLE * max_size or max_size:,} or less, or"
                 " data.batch_size.",
             )
         self.dropped = self.n - int(self._bounds[-1])
@@ -108,15 +109,11 @@ class LengthBatches(StepBatches):
         """Returns the indices of a step's examples, the longest first, int64."""
         epoch, at = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
-            chosen = np.asarray(
-                example_at(self.seed, epoch, np.arange(self.n - self.dropped), self.n)
-            )
-            rows = (
-                chosen
-                if self.mixed is None
-                else self.mixed.example_indices(self.seed, epoch, chosen)
-            )
-            self._epoch = epoch, chosen[np.argsort(-self._keys[rows], kind="stable")]
+            chosen = example_at(self.seed, epoch, np.arange(self.n - self.dropped), self.n)
+            examples = chosen
+            if self.mixed is not None:
+                examples = self.mixed.example_indices(self.seed, epoch, chosen)
+            self._epoch = epoch, chosen[np.argsort(-self._keys[examples], kind="stable")]
         # Seeds of runs are not negative, so that this permutation is independent of that of the
         # examples.
         batch = example_at(-1 - self.seed, epoch, at, self.count)
@@ -124,15 +121,17 @@ class LengthBatches(StepBatches):
 
     def check_divisible(self, accumulate: int, world: int) -> None:
         parts, rows = accumulate * world, np.diff(self._bounds)
-        bad = rows[rows % parts > 0]
-        if len(bad):
-            fix = f"Try {self.max_size * ROWS} or more, or fewer micro-batches"
+        indivisible = rows[rows % parts > 0]
+        if len(indivisible):
+            fix = "Use a product of 2, 4 or 8"
+            if ROW_MULTIPLE % parts == 0:
+                fix = f"Try {self.max_size * ROW_MULTIPLE} or more, or fewer micro-batches"
             raise config_error(
                 "data.batch_tokens",
                 "must give every batch rows in a multiple of accumulation times devices,"
                 f" {accumulate} x {world} = {parts}",
-                f"{self.batch_tokens:,}, and a batch of {bad[0]} rows",
-                f"{'Use a product of 2, 4 or 8' if ROWS % parts else fix}, or data.batch_size.",
+                f"{self.batch_tokens:,}, and a batch of {indivisible[0]} rows",
+                f"{fix}, or data.batch_size.",
             )
 
 
@@ -143,12 +142,12 @@ def batches_by_length(
     first; for validation.
     """
     _, sizes = _sizes(lengths, one_stream)
-    order, found = np.argsort(-sizes, kind="stable"), []
+    order, batches = np.argsort(-sizes, kind="stable"), []
     while len(order):
         rows = max(1, tokens // int(sizes[order[0]]))
-        found.append(order[:rows].tolist())
+        batches.append(order[:rows].tolist())
         order = order[rows:]
-    return found
+    return batches
 
 
 def _sizes(lengths: np.ndarray, one_stream: bool) -> tuple[np.ndarray, np.ndarray]:

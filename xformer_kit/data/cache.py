@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.config_error import config_error
+from xformer_kit.data.plain import Plain
+from xformer_kit.registry import config_error
 
 try:
     import fcntl
@@ -30,7 +31,7 @@ except ImportError:  # on Windows two preparations may do the same work twice, w
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger("xformer")
-LEFT_OVER = 24 * 3600  # seconds after which the directory of a killed preparation is removed
+MAX_AGE = 24 * 3600  # seconds after which the directory of a killed preparation is removed
 
 
 class CacheRemovedError(RuntimeError):
@@ -80,7 +81,7 @@ def cached_result(base: Path, stamp: Any, compute: Callable[[], Any]) -> Any:
     return content
 
 
-def read_meta(folder: Path) -> dict[str, Any] | None:
+def read_meta(folder: Path) -> Plain | None:
     """Returns the contents of `meta.json` of a prepared directory; None if there is none or if the
     checksum of a file is wrong. Reads all files.
     """
@@ -103,7 +104,7 @@ def missing_file_errors(file: Path) -> Iterator[None]:
         ) from None
 
 
-def get_or_make(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+def get_or_make(folder: Path, make: Callable[[Path], Plain]) -> Plain:
     """Returns the meta data of a prepared directory; if it does not exist, `make(empty directory)`
     writes its files and returns the meta data.
 
@@ -144,10 +145,10 @@ def get_or_make(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[st
     return meta
 
 
-def _seal(fresh: Path, meta: dict[str, Any]) -> None:
+def _seal(fresh: Path, meta: Plain) -> None:
     """Writes meta.json with the checksum of every file, and flushes all files to the disk."""
     sums = {file.name: _checksum(file) for file in sorted(fresh.iterdir())}
-    write(fresh / "meta.json", json.dumps(meta | {"sums": sums}, indent=1))
+    write(fresh / "meta.json", json.dumps({**meta, "sums": sums}, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
 
@@ -169,6 +170,7 @@ def _publish(fresh: Path, folder: Path) -> None:
 
 
 def error_reason(error: OSError) -> str:
+    """Returns the system's reason, for a message."""
     return (error.strerror or str(error)).lower()
 
 
@@ -229,17 +231,17 @@ def _remove_left_over(base: Path) -> None:
     """Removes the directories of killed preparations."""
     for path in base.glob(".*.tmp"):
         with suppress(OSError):  # another process was faster
-            if time.time() - path.stat().st_mtime > LEFT_OVER:
+            if time.time() - path.stat().st_mtime > MAX_AGE:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _checksum(path: Path) -> str:
     """Returns the CRC-32 of a file in hexadecimal; it is faster than a disk."""
-    found = 0
+    checksum = 0
     with open(path, "rb", buffering=0) as file:
         while block := file.read(2**22):
-            found = zlib.crc32(block, found)
-    return f"{found:08x}"
+            checksum = zlib.crc32(block, checksum)
+    return f"{checksum:08x}"
 
 
 def write(path: Path, text: str) -> None:

@@ -57,5 +57,5 @@ def document_numbers(starts: np.ndarray, start: int, end: int) -> np.ndarray:
     """Returns the number of the document of each of the tokens start .. end - 1, counted from that
     of token `start`: int64.
     """
-    found = np.searchsorted(starts, np.arange(start, end), side="right")
-    return found - found[0]
+    numbers = np.searchsorted(starts, np.arange(start, end), side="right")
+    return numbers - numbers[0]

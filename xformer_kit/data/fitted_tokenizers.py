@@ -7,7 +7,7 @@ from typing import Any
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.plain import Plain
-from xformer_kit.data.progress import ReadingProgress
+from xformer_kit.data.progress import reading_progress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
 
 
@@ -17,7 +17,7 @@ class FittedTokenizers:
     one for the sources.
     """
 
-    node: dict[str, Any]  # config of the tokenizer, with all options
+    node: Plain  # config of the tokenizer, with all options
     files: tuple[str, ...]  # names of their files
 
     @classmethod
@@ -43,7 +43,7 @@ class FittedTokenizers:
                 title = f"Learning the tokens of '{self.node['name']}'{on}"
                 # all splits, or only training
                 splits = corpus.splits if "valid" in tokenizer.fit_splits else tokenizer.fit_splits
-                with ReadingProgress(title, corpus.size() // len(sides)) as progress:
+                with reading_progress(title, corpus.size() // len(sides)) as progress:
                     tokenizer.fit(
                         progress(text for split in splits for text in corpus.texts(split, *side))
                     )

@@ -1,4 +1,4 @@
-"""Prepares corpora of labelled examples, which write no files; their words are the vocabulary."""
+"""Prepares corpora of labelled examples, which write no files. Their words are the vocabulary."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xformer_kit.data.config_error import config_error
+from xformer_kit.registry import config_error
 
 ROUNDS = 8
 # smallest number of values of a half: with fewer, some orders of few examples are too frequent
@@ -22,9 +22,9 @@ MIN_HALF = 8
 BLOCK = 4096  # examples whose order is computed at once
 
 
-def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | np.ndarray":
-    """Returns the index of the example at position i of an epoch, a permutation of range(n) in i,
-    for an int or an array.
+def example_at(seed: int, epoch: int, i: Any, n: int) -> Any:
+    """Returns the index of the example at position i of an epoch, a permutation of range(n) in i.
+    i: an int or an array; the index has its type and shape.
 
     A Feistel network on pairs (left, right) with left < a, right < b, a * b >= n. Each round adds
     to one half, modulo its size, a keyed hash of the other, so that it is invertible. Values of n
@@ -39,24 +39,26 @@ def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | n
     values = _feistel(values, a, b, keys)
     while (outside := values >= n).any():
         values[outside] = _feistel(values[outside], a, b, keys)
-    found = values.astype(np.int64)
-    return int(found[0]) if np.ndim(i) == 0 else found.reshape(np.shape(i))
+    indices = values.astype(np.int64)
+    return int(indices[0]) if np.ndim(i) == 0 else indices.reshape(np.shape(i))
 
 
-def _feistel(values: Any, a: int, b: int, keys: np.ndarray) -> np.ndarray:
-    sizes = np.uint64(a), np.uint64(b)
-    left, right = values // sizes[1], values % sizes[1]
-    for turn in range(0, ROUNDS, 2):
-        left = (left + mix64(right ^ keys[turn]) % sizes[0]) % sizes[0]
-        right = (right + mix64(left ^ keys[turn + 1]) % sizes[1]) % sizes[1]
-    return left * sizes[1] + right
+def _feistel(values: np.ndarray, a: int, b: int, keys: np.ndarray) -> np.ndarray:
+    """Returns the permuted values, uint64 in range(a * b)."""
+    left, right = values // b, values % b
+    for i in range(0, ROUNDS, 2):
+        left = (left + mix64(right ^ keys[i]) % a) % a
+        right = (right + mix64(left ^ keys[i + 1]) % b) % b
+    return left * b + right
 
 
-def mix64(x: Any) -> Any:
-    """splitmix64's finalizer (Steele, Lea & Flood, 2014, figure 17), in integers modulo 2^64."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def mix64(x: np.ndarray) -> np.ndarray:
+    """Returns splitmix64's finalizer of an array of uint64, in integers modulo 2^64 (Steele, Lea &
+    Flood, 2014, figure 17).
+    """
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)
 
 
 @lru_cache(maxsize=16)
@@ -108,6 +110,13 @@ class StepBatches:
         return batch[start : start + size].tolist()
 
 
+@lru_cache(maxsize=16)
+def _block(seed: int, epoch: int, block: int, batch_size: int, n: int) -> np.ndarray:
+    """Returns the indices of the examples of a block: several batches, of about BLOCK examples."""
+    size = max(BLOCK - BLOCK % batch_size, batch_size)
+    return example_at(seed, epoch, np.arange(block * size, min((block + 1) * size, n)), n)
+
+
 @dataclass(eq=False)
 class GlobalBatches(StepBatches):
     """Batches of `batch_size` examples.
@@ -130,19 +139,12 @@ class GlobalBatches(StepBatches):
                 f"Use {self.n} or less, a shorter data.seq_len, or a longer text.",
             )
         self.steps_per_epoch, self.dropped = divmod(self.n, self.batch_size)
-        self._block: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
     def __getitem__(self, step: int) -> np.ndarray:
         epoch, at = divmod(step, self.steps_per_epoch)
-        per_block = max(1, BLOCK // self.batch_size)
-        start = at - at % per_block
-        key = epoch * self.steps_per_epoch + start
-        if self._block[0] != key:
-            end = min(start + per_block, self.steps_per_epoch)
-            positions = np.arange(start * self.batch_size, end * self.batch_size)
-            self._block = key, np.asarray(example_at(self.seed, epoch, positions, self.n))
-        offset = (at - start) * self.batch_size
-        return self._block[1][offset : offset + self.batch_size]
+        block, i = divmod(at, max(1, BLOCK // self.batch_size))
+        indices = _block(self.seed, epoch, block, self.batch_size, self.n)
+        return indices[i * self.batch_size : (i + 1) * self.batch_size]
 
     def check_divisible(self, accumulate: int, world: int) -> None:
         micro_batch_size(self.batch_size, accumulate, world)

@@ -11,8 +11,8 @@ import numpy as np
 from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.order import hash64
 
-AT_ONCE = 4096  # training examples that are looked up at once
-SPLIT = "train"
+LOOKUP_BATCH = 4096  # training examples that are looked up at once
+TRAINING = "train"
 
 
 class Overlap:
@@ -33,54 +33,60 @@ class Overlap:
         """Yields the examples of a split unchanged and hashes them."""
         if not self.enabled:
             return items
-        return self._training(items) if split == SPLIT else self._other(split, items)
+        return self._training(items) if split == TRAINING else self._other(split, items)
 
     def _other(self, split: str, items: Iterable[Any]) -> Iterator[Any]:
+        """Yields the examples of another split than training and stores their hashes."""
         hashes = self.hashes[split] = array("Q")
         for item in items:
             hashes.extend(_hashes(item))
             yield item
 
     def _training(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yields the training examples and sets `in_training`."""
         # with the largest number, so that searchsorted returns a valid index
         arrays = [*self.hashes.values(), array("Q", [2**64 - 1])]
         known = np.unique(np.concatenate([_numbers(hashes) for hashes in arrays]))
-        found = np.zeros(len(known), dtype=bool)
+        occurs = np.zeros(len(known), dtype=bool)
         pending: list[int] = []
 
         def look_up() -> None:
             hashes = np.array(pending, dtype=np.uint64)
             at = np.searchsorted(known, hashes)
-            found[at[known[at] == hashes]] = True
+            occurs[at[known[at] == hashes]] = True
             pending.clear()
 
         for item in items:
             pending += _hashes(item)
-            if len(pending) == AT_ONCE:
+            if len(pending) == LOOKUP_BATCH:
                 look_up()
             yield item
         look_up()
-        self.in_training = known[found]
+        self.in_training = known[occurs]
 
     def counts(self) -> dict[str, list[Any]]:
         """Returns split -> [number of its examples that occur in training too, number of its
         examples, their unit], for splits with such examples.
         """
-        found = {
-            split: np.isin(_numbers(hashes), self.in_training)
+        counts = {
+            split: int(np.isin(_numbers(hashes), self.in_training).sum())
             for split, hashes in self.hashes.items()
         }
         return {
-            k: [int(hits.sum()), len(hits), self.unit] for k, hits in found.items() if hits.any()
+            split: [count, len(self.hashes[split]), self.unit]
+            for split, count in counts.items()
+            if count
         }
 
 
 def _numbers(hashes: "array[int]") -> np.ndarray:
+    """Returns the hashes as (n,) uint64, without a copy."""
     return np.frombuffer(hashes, dtype=np.uint64)
 
 
 def training_last(splits: Iterable[str]) -> list[str]:
-    return sorted(splits, key=lambda split: split == SPLIT)
+    """Returns the splits in order, with training at the end."""
+    return sorted(splits, key=lambda split: split == TRAINING)
 
 
 def _hashes(item: str | tuple[str, str]) -> list[int]:

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from xformer_kit.data.batch import Example
 from xformer_kit.data.cache import MemoryMapped, append_file, memory_map
-from xformer_kit.data.config_error import config_error
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.data.tokenizer.texts import batches
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, config_error
 
 SIDES = ("source", "target")
-AT_ONCE = 1024  # pairs that are tokenized at once
+PAIRS_PER_BATCH = 1024  # pairs that are tokenized at once
 # special tokens that a model reads on each side: `text </s>`, and `<s> text` of a target
-SPECIAL = 1
+NUM_SPECIAL = 1
 
 
 @dataclass(eq=False)
@@ -56,7 +57,7 @@ class Ragged(MemoryMapped):
 
 def write_pairs(
     folder: Path, split: str, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
-) -> dict[str, Any]:
+) -> Plain:
     """Writes the ids of a split's pairs, without pairs that have an empty side.
 
     Returns {"source": the arguments of Ragged, "target": the same, "empty": number of pairs that
@@ -68,10 +69,10 @@ def write_pairs(
             _Writer(stack, folder / f"{split}.{side}", tokenizer)
             for side, tokenizer in zip(SIDES, (source, target), strict=True)
         ]
-        for batch in batches(pairs, AT_ONCE):
-            full = [pair for pair in batch if all(text.strip() for text in pair)]
-            both = zip(writers, zip(*full, strict=True), strict=False)
-            sides = [writer.tokenizer.encode_each(texts) for writer, texts in both]
+        for batch in batches(pairs, PAIRS_PER_BATCH):
+            full = [pair for pair in batch if all(map(str.strip, pair))]
+            texts = zip(writers, zip(*full, strict=True), strict=False)
+            sides = [writer.tokenizer.encode_each(side) for writer, side in texts]
             # a text may have no tokens
             kept = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
             empty += len(batch) - len(kept)
@@ -92,6 +93,7 @@ class _Writer:
         self.append_offsets(np.zeros(1, dtype="<i8"))
 
     def add(self, ids: Sequence[np.ndarray]) -> None:
+        """Appends sequences, at least one."""
         ends = self.written["tokens"] + np.cumsum([len(sequence) for sequence in ids], dtype="<i8")
         self.append_ids(np.concatenate(ids).astype(self.written["dtype"], copy=False))
         self.append_offsets(ends)
@@ -121,7 +123,7 @@ class Pairs:
     config_path: str = "data"  # config path of the corpus
 
     def __post_init__(self) -> None:
-        lengths = np.stack([side.lengths for side in self.sides], axis=1) + SPECIAL
+        lengths = np.stack([side.lengths for side in self.sides], axis=1) + NUM_SPECIAL
         sizes = lengths.sum(1) if self.one_stream else lengths.max(1, initial=0)
         long = sizes > self.seq_len
         count = int(long.sum())
@@ -131,8 +133,8 @@ class Pairs:
         if count and self.too_long == "drop":
             self.kept = np.flatnonzero(~long)
             lengths = lengths[self.kept]
-        lengths = _fit_lengths(lengths, self.seq_len, self.one_stream)
-        self.lengths = lengths  # (n, 2) int32: source, target
+        # (n, 2) int32: source, target
+        self.lengths = lengths = _fit_lengths(lengths, self.seq_len, self.one_stream)
         if not len(long):
             raise config_error(
                 self.config_path,
@@ -140,7 +142,7 @@ class Pairs:
                 "none",
                 "Give more pairs, or a larger share of them.",
             )
-        if not len(lengths) or (lengths <= SPECIAL).any():
+        if not len(lengths) or (lengths <= NUM_SPECIAL).any():
             raise config_error(
                 "data.seq_len",
                 "must hold a pair, special tokens included",
@@ -153,9 +155,10 @@ class Pairs:
         self.dropped = {k: n for k, n in (("empty", self.empty), (reason, count)) if n}
 
     def _too_long_error(self, lengths: np.ndarray, sizes: np.ndarray) -> ConfigError:
+        """Returns the error of the first pair that is too long."""
         long = sizes > self.seq_len
         i = int(long.argmax())
-        side = f"the {SIDES[int(lengths[i].argmax())]}"
+        side = f"the {SIDES[lengths[i].argmax()]}"
         subject, has = ("both sides", "have") if self.one_stream else (side, "has")
         start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
         return config_error(
@@ -182,13 +185,14 @@ class Pairs:
         return int(self.lengths[:, 1].sum(dtype=np.int64))
 
     def _ids(self, side: int, i: int) -> np.ndarray:
-        at = i if self.kept is None else int(self.kept[i])
-        return self.sides[side][at][: int(self.lengths[i, side]) - SPECIAL]
+        """Returns the ids of one side of example i, cut to its length."""
+        pair = i if self.kept is None else self.kept[i]
+        return self.sides[side][pair][: self.lengths[i, side] - NUM_SPECIAL]
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+    def __getitem__(self, i: int) -> Example:
         i = range(len(self))[i]  # IndexError beyond the end; negative from the end
         return {name: self._ids(side, i).astype(np.int64) for side, name in enumerate(SIDES)}
 

@@ -4,6 +4,7 @@ fingerprint of text, tokenizer and format.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from xformer_kit.data.mixing import MixedExamples, concat_splits
 from xformer_kit.data.overlap import Overlap, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.plain import Plain
-from xformer_kit.data.progress import ReadingProgress
+from xformer_kit.data.progress import reading_progress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Fault
@@ -34,14 +35,14 @@ class Prepared:
     """A corpus with its tokenizers and the examples of its splits."""
 
     tokenizer: Tokenizer  # of a text, or of the targets of pairs
+    # of the sources of pairs; the same object as `tokenizer` if it is shared
+    source_tokenizer: Tokenizer
     fingerprint: str  # sha256 of text, split, tokenizer and format, not of paths
     train: Any  # Windows, Pairs, ProbeExamples or MixedExamples
     valid: Any
     folder: Path | None  # in the cache
     test: Any = None  # None if the corpus has no such split
     other_splits: Plain = field(default_factory=dict)  # such as COGS' gen
-    # of the sources of pairs; the same object as `tokenizer` if it is shared
-    source_tokenizer: Tokenizer | None = None
     # "train/too_long", "valid/empty", ... -> number of pairs
     dropped: Mapping[str, int] = field(default_factory=dict)
     # "valid", "train/source", ... -> number of tokens for unknown text
@@ -73,40 +74,37 @@ def prepare(config: Plain) -> Prepared:
     if corpus.form == "labelled":
         content = cache.digest([FORMAT, corpus.fingerprint(), cache.code_hash(type(corpus))])
         return Prepared(fingerprint=content, **prepare_labelled(corpus, data["seq_len"]))
-    return (
-        _prepare_mixture(config, corpus)
-        if isinstance(corpus, Mixture)
-        else _prepare_corpus(config, corpus)
-    )
+    if isinstance(corpus, Mixture):
+        return _prepare_mixture(config, corpus)
+    return _prepare_corpus(config, corpus)
 
 
 def _prepare_corpus(
     config: Plain, corpus: Corpus, shared: SharedTokenizers | None = None
 ) -> Prepared:
-    """Prepares a corpus that is not a mixture, with its own tokenizers or with those of a
+    """Returns a prepared corpus that is not a mixture, with its own tokenizers or with those of a
     mixture.
     """
     tokenizers = FittedTokenizers.of(config, corpus)
     base, stamp, content = _corpus_content(config, corpus)
     by_document = bool(config["data"].get("documents"))
     content = cache.digest([content, "documents"]) if by_document else content
-    fitted_on = [] if shared is None else [shared.fingerprint]
-    fingerprint = cache.digest([FORMAT, content, *tokenizers.fingerprint_values(), *fitted_on])
+    shared_fingerprint = [] if shared is None else [shared.fingerprint]
+    fingerprint = cache.digest(
+        [FORMAT, content, *tokenizers.fingerprint_values(), *shared_fingerprint]
+    )
 
-    def make(folder: Path) -> dict[str, Any]:
+    def make(folder: Path) -> Plain:
         if shared is None:
             fitted = tokenizers.fit(folder, corpus)
         else:
             fitted = tokenizers.save(folder, tokenizers.load(shared.folder))
         meta = _write_splits(folder, corpus, fitted, by_document)
         if corpus.stamp() != stamp[-1]:
-            raise corpus.config_error(
-                "",
-                "the text must stay as it is while it is read; it was changed",
-                fix="Start again.",
-            )
-        names = {"corpus": stamp[1], "tokenizer": tokenizers.node}
-        return meta | {"format": FORMAT, "fingerprint": fingerprint} | names
+            rule = "the text must stay as it is while it is read; it was changed"
+            raise corpus.config_error("", rule, fix="Start again.")
+        origin = {"format": FORMAT, "fingerprint": fingerprint, "corpus": stamp[1]}
+        return {**meta, **origin, "tokenizer": tokenizers.node}
 
     folder = base / fingerprint[:32]
     meta = cache.get_or_make(folder, make)
@@ -117,9 +115,9 @@ def _prepare_corpus(
     )
     return Prepared(
         loaded[0],
+        loaded[-1],
         fingerprint,
         folder=folder,
-        source_tokenizer=loaded[-1],
         dropped={
             f"{split}/{reason}": count
             for split, data in splits.items()
@@ -133,46 +131,44 @@ def _prepare_corpus(
 
 
 def _splits(
-    config: Plain,
-    corpus: Corpus,
-    folder: Path,
-    meta: Plain,
-    tokenizer: Tokenizer,
+    config: Plain, corpus: Corpus, folder: Path, meta: Plain, tokenizer: Tokenizer
 ) -> dict[str, Any]:
     """Returns the examples of each split. Raises ConfigError for a split that is empty or too
     short.
     """
-    data, config_path, found = config["data"], corpus.config_path, dict[str, Any]()
-    valid_len = data.get("valid_len") or data["seq_len"]
-    # without an encoder the decoder reads source and target as one sequence
-    one_stream = "encoder" not in config.get("model", {"encoder": {}})
-    too_long = data.get("too_long") or "error"
+    data, splits = config["data"], dict[str, Any]()
     for split, counts in meta["splits"].items():
-        file = folder / f"{split}.bin"
-        length, pad = (data["seq_len"], False) if split == "train" else (valid_len, True)
         if not counts.get("source", counts)["tokens"] and (fault := corpus.empty_fault(split)):
             raise ConfigError(fault)
-        if corpus.form != "pairs":
-            found[split] = Windows(
-                file, meta["dtype"], **counts, seq_len=length, pad=pad, config_path=config_path
+        if corpus.form == "pairs":
+            splits[split] = Pairs(
+                [Ragged(folder / f"{split}.{side}", **counts[side]) for side in SIDES],
+                split,
+                data["seq_len"],
+                data.get("too_long") or "error",
+                tokenizer,
+                # without an encoder the decoder reads source and target as one sequence
+                "encoder" not in config.get("model", {"encoder": {}}),
+                counts["empty"],
+                corpus.config_path,
             )
-            continue
-        sides = [Ragged(folder / f"{split}.{side}", **counts[side]) for side in SIDES]
-        found[split] = Pairs(
-            sides,
-            split,
-            data["seq_len"],
-            too_long,
-            tokenizer,
-            one_stream,
-            counts["empty"],
-            config_path,
-        )
-    return found
+        else:
+            training = split == "train"
+            splits[split] = Windows(
+                folder / f"{split}.bin",
+                meta["dtype"],
+                **counts,
+                seq_len=(not training and data.get("valid_len")) or data["seq_len"],
+                pad=not training,
+                config_path=corpus.config_path,
+            )
+    return splits
 
 
 def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
-    """Prepares each part of a mixture separately, with one tokenizer fitted on all parts."""
+    """Returns a prepared mixture: each part is prepared separately, with one tokenizer fitted on
+    all parts.
+    """
     shared = _fit_shared(config, corpus)
     parts: dict[str, Prepared] = {}
     for name, part in corpus.of.items():
@@ -185,38 +181,38 @@ def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
     first = next(iter(parts.values()))
     fingerprints = [[name, part.fingerprint] for name, part in parts.items()]
 
-    def of_parts(field: str) -> dict[str, Any]:
-        """Part -> the value of a field."""
+    def by_part(field: str) -> dict[str, Any]:
+        """Returns part -> the value of a field of Prepared."""
         return {name: getattr(part, field) for name, part in parts.items()}
 
-    def counts_of_parts(field: str) -> dict[str, Any]:
-        """The counts of all parts, with the prefix `part/`."""
-        counts = of_parts(field).items()
+    def prefixed_counts(field: str) -> Plain:
+        """Returns the counts of all parts, with the prefix `part/`."""
+        counts = by_part(field).items()
         return {f"{name}/{key}": value for name, part in counts for key, value in part.items()}
 
-    other_splits = of_parts("other_splits")
+    other_splits = by_part("other_splits")
     return Prepared(
         first.tokenizer,
+        first.source_tokenizer,
         cache.digest([FORMAT, "mixture", fingerprints]),
-        train=MixedExamples(of_parts("train"), corpus.weights, corpus.temperature),
-        valid=concat_splits(of_parts("valid")),
-        test=concat_splits(of_parts("test")),
+        train=MixedExamples(by_part("train"), corpus.weights, corpus.temperature),
+        valid=concat_splits(by_part("valid")),
+        test=concat_splits(by_part("test")),
         folder=None if shared is None else shared.folder,
-        source_tokenizer=first.source_tokenizer,
         other_splits={
             split: concat_splits({name: splits.get(split) for name, splits in other_splits.items()})
-            for split in dict.fromkeys(
-                split for splits in other_splits.values() for split in splits
-            )
+            for split in dict.fromkeys(chain.from_iterable(other_splits.values()))
         },
-        dropped=counts_of_parts("dropped"),
-        unknown=counts_of_parts("unknown"),
-        overlap=counts_of_parts("overlap"),
+        dropped=prefixed_counts("dropped"),
+        unknown=prefixed_counts("unknown"),
+        overlap=prefixed_counts("overlap"),
     )
 
 
 def _name_part(config_path: str, fault: Fault) -> Fault:
-    """Adds the part to the fix of a fault at another path, such as the tokenizer."""
+    """Returns the fault; with the part in its fix if it is at another path, such as the
+    tokenizer's.
+    """
     in_part = fault.path == config_path or fault.path.startswith(f"{config_path}.")
     return fault if in_part else fault.with_fix(f"[{config_path}]")
 
@@ -229,11 +225,11 @@ def _fit_shared(config: Plain, corpus: Mixture) -> SharedTokenizers | None:
     if not TOKENIZERS.create(tokenizers.node).fit_splits:
         return None
     contents = [_corpus_content(config, part) for part in corpus.of.values()]
-    texts = [content for _, _, content in contents]
-    fingerprint = cache.digest([FORMAT, "learned", texts, *tokenizers.fingerprint_values()])
+    fingerprints = [content for _, _, content in contents]
+    fingerprint = cache.digest([FORMAT, "learned", fingerprints, *tokenizers.fingerprint_values()])
     folder = contents[0][0] / fingerprint[:32]
 
-    def make(fresh: Path) -> dict[str, Any]:
+    def make(fresh: Path) -> Plain:
         tokenizers.fit(fresh, corpus)
         return {"format": FORMAT, "fingerprint": fingerprint, "tokenizer": tokenizers.node}
 
@@ -250,7 +246,7 @@ def _corpus_content(config: Plain, corpus: Corpus) -> tuple[Path, list[Any], str
 
 def _write_splits(
     folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], by_document: bool
-) -> dict[str, Any]:
+) -> Plain:
     """Writes the ids of every split; returns the meta data.
 
     tokenizers: one, or one for the targets and one for the sources. by_document: whether each
@@ -259,7 +255,7 @@ def _write_splits(
     overlap, tokenizer = Overlap(corpus), tokenizers[0]
     write = write_documents if by_document else write_text
     splits: dict[str, Any] = {}
-    with ReadingProgress("Tokenizing", corpus.size()) as progress:
+    with reading_progress("Tokenizing", corpus.size()) as progress:
         for split in training_last(corpus.splits):
             items = progress(overlap.observe(split, corpus.items(split)))
             if corpus.form == "pairs":
@@ -282,8 +278,7 @@ def _count_unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
         tokenizer = tokenizers[-1] if file.stem.endswith(".source") else tokenizers[0]
         if tokenizer.unknown_id is not None and file.stat().st_size:
             ids = np.memmap(file, dtype=tokenizer.dtype, mode="r")
-            count = sum(
-                tokenizer.count_unknown(ids[i : i + 2**20]) for i in range(0, len(ids), 2**20)
-            )
-            counts |= {file.stem.replace(".", "/"): count} if count else {}
+            pieces = (ids[i : i + 2**20] for i in range(0, len(ids), 2**20))
+            if count := sum(map(tokenizer.count_unknown, pieces)):
+                counts[file.stem.replace(".", "/")] = count
     return counts

@@ -7,7 +7,7 @@ import numpy as np
 
 from xformer_kit.data.order import hash64, mix64
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: the step of splitmix64
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the step of splitmix64
 
 
 class RandomStream:
@@ -20,13 +20,13 @@ class RandomStream:
 
     def bits(self, count: int) -> np.ndarray:
         """Returns (count,) uint64, uniform."""
-        steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN + np.uint64(self.state)
+        steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN + self.state
         self.state = int(steps[-1]) if count else self.state
         return mix64(steps)
 
     def integers(self, bound: int, count: int) -> np.ndarray:
         """Returns (count,) int64, uniform in range(bound) up to an error of bound / 2^64."""
-        return (self.bits(count) % np.uint64(bound)).astype(np.int64)
+        return (self.bits(count) % bound).astype(np.int64)
 
     def integer(self, low: int, high: int) -> int:
         """Returns one integer, uniform in low .. high, both included."""
@@ -34,7 +34,7 @@ class RandomStream:
 
     def uniform(self, count: int) -> np.ndarray:
         """Returns (count,) float64, uniform in (0, 1]."""
-        return ((self.bits(count) >> np.uint64(11)).astype(np.float64) + 1) / 2**53
+        return ((self.bits(count) >> 11).astype(np.float64) + 1) / 2**53
 
     def sample(self, n: int, count: int) -> np.ndarray:
         """Returns `count` different integers of range(n), in random order."""

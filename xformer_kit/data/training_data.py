@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from torch.utils.data import DataLoader
 
 from xformer_kit.data.batch import collate
 from xformer_kit.data.buckets import LengthBatches, batches_by_length, step_rows
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.examples import Examples
 from xformer_kit.data.mixing import MixedExamples
 from xformer_kit.data.order import GlobalBatches, StepBatches
+from xformer_kit.data.plain import Plain
 from xformer_kit.data.prepare import Prepared
+from xformer_kit.registry import config_error
 
 
 @dataclass(eq=False)
@@ -57,19 +59,18 @@ class StepSampler:
     def indices(self, step: int) -> list[int]:
         """Returns the keys of this rank's examples of a step."""
         step = step % self.overfit_batches if self.overfit_batches else step
-        split = (self.accumulate, self.rank, self.world)
         first = self.batches.epoch(step) * self.batches.n
         return [
             first + i
             for micro in range(self.accumulate)
-            for i in self.batches.micro_batch(step, micro, *split)
+            for i in self.batches.micro_batch(step, micro, self.accumulate, self.rank, self.world)
         ]
 
 
 class TrainingData:
     """A prepared corpus with its batches and loaders."""
 
-    def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any):
+    def __init__(self, config: Plain, prepared: Prepared, objective: Any):
         self.config = config
         self.prepared = prepared
         self.objective = objective
@@ -90,13 +91,12 @@ class TrainingData:
                 f"is about examples of several lengths; data={data['name']} has one",
                 fix="Leave it null.",
             )
+        steps = self.batches.steps_per_epoch
         limit = trainer.get("limit_train_batches")
         if limit is not None:
-            steps = limit if isinstance(limit, int) else int(limit * self.batches.steps_per_epoch)
-            self.batches.steps_per_epoch = min(self.batches.steps_per_epoch, max(1, steps))
-        self.overfit_batches = min(
-            trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch
-        )
+            steps = min(steps, max(1, limit if isinstance(limit, int) else int(limit * steps)))
+            self.batches.steps_per_epoch = steps
+        self.overfit_batches = min(trainer.get("overfit_batches") or 0, steps)
 
     @property
     def rows(self) -> int:
@@ -130,7 +130,8 @@ class TrainingData:
     def valid_loader(
         self, rows: int, device: torch.device, rank: int = 0, world: int = 1
     ) -> DataLoader:
-        """Loads every example of the validation split once over all ranks, in batches of `rows`.
+        """Returns the loader of the validation split: every example once over all ranks, in batches
+        of `rows`.
 
         With data.batch_tokens or data.valid_len, a batch has at most the tokens of `rows` rows of
         data.seq_len.
@@ -148,27 +149,29 @@ class TrainingData:
         """
         valid = self.prepared.valid
         if self.overfit_batches:  # validates on the training examples
-            trained = [int(i) for step in range(self.overfit_batches) for i in self.batches[step]]
-            return [(None, batch) for batch in _cut(trained[rank::world], rows)]
+            steps = [self.batches[step] for step in range(self.overfit_batches)]
+            training_indices = np.concatenate(steps).tolist()
+            return [(None, batch) for batch in _cut(training_indices[rank::world], rows)]
         spans = valid.spans() if hasattr(valid, "spans") else {None: range(len(valid))}
-        found = []  # (fraction of the part's batches before it, part, batch)
+        placed = []  # (fraction of the part's batches before it, part, batch)
         for part, span in spans.items():
             batches = self._valid_batches(span, rows, rank, world)
-            found += [(k / len(batches), part, batch) for k, batch in enumerate(batches)]
-        return [(part, batch) for _, part, batch in sorted(found, key=lambda item: item[0])]
+            placed += [(k / len(batches), part, batch) for k, batch in enumerate(batches)]
+        return [(part, batch) for _, part, batch in sorted(placed, key=itemgetter(0))]
 
     def _valid_batches(self, span: range, rows: int, rank: int, world: int) -> list[list[int]]:
+        """Returns the indices of each validation batch in a range of examples."""
         data = self.config["data"]
         if data.get("batch_tokens") is None:
-            longer = (data.get("valid_len") or data["seq_len"]) / data["seq_len"]
-            return _cut(span[rank::world], max(1, int(rows / longer)))
+            length_ratio = (data.get("valid_len") or data["seq_len"]) / data["seq_len"]
+            return _cut(span[rank::world], max(1, int(rows / length_ratio)))
         lengths = self.prepared.valid.lengths[span.start : span.stop]
         batches = batches_by_length(lengths, rows * data["seq_len"], self.one_stream)[rank::world]
         return [[span.start + i for i in batch] for batch in batches]
 
     def part_bytes_per_token(self) -> dict[str, float | None]:
-        """Bytes per token of each part of a mixture, which are validated separately; empty without
-        one.
+        """Returns the bytes per token of each part of a mixture, which are validated separately;
+        empty without a mixture.
         """
         valid = self.prepared.valid
         if self.overfit_batches or not hasattr(valid, "spans"):
@@ -176,25 +179,20 @@ class TrainingData:
         return {name: self._bytes_per_token(part) for name, part in valid.parts.items()}
 
     def part_counts(self, steps: int) -> dict[str, int]:
-        """Number of examples of each part of a mixture in the first `steps` steps; empty if there
-        are no parts.
+        """Returns the number of examples of each part of a mixture in the first `steps` steps;
+        empty without a mixture.
         """
         train = self.prepared.train
         if not hasattr(train, "example_indices"):
             return {}
-        counts = sum(
-            (
-                train.part_counts(
-                    self.batches[step % self.overfit_batches if self.overfit_batches else step]
-                )
-                for step in range(steps)
-            ),
-            start=np.zeros(len(train.parts), dtype=np.int64),
-        )
+        counts = np.zeros(len(train.parts), dtype=np.int64)
+        for step in range(steps):
+            step = step % self.overfit_batches if self.overfit_batches else step
+            counts += train.part_counts(self.batches[step])
         return dict(zip(train.parts, counts.tolist(), strict=True))
 
     def examples(self, split: str) -> Examples:
-        """Examples of a split, transformed by the objective."""
+        """Returns the examples of a split, transformed by the objective."""
         return Examples(getattr(self.prepared, split), self.objective.example, self.seed)
 
     @property
@@ -211,7 +209,7 @@ class TrainingData:
 
     def _loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
         workers = self.config["data"].get("num_workers") or 0
-        options: dict[str, Any] = {}
+        worker_options: dict[str, Any] = {}
         if workers:
             # A worker forked from this process would inherit its threads, signal handlers and
             # perhaps a GPU.
@@ -219,7 +217,7 @@ class TrainingData:
             if sys.platform == "linux":  # on other systems libraries do not survive a fork
                 # Imported once, not in every worker.
                 context.set_forkserver_preload(["__main__", __name__])
-            options = {
+            worker_options = {
                 "persistent_workers": True,
                 "multiprocessing_context": context,
                 "worker_init_fn": partial(exit_with_reader, os.getpid()),
@@ -231,11 +229,12 @@ class TrainingData:
             collate_fn=collate,
             num_workers=workers,
             pin_memory=device.type == "cuda",
-            **options,
+            **worker_options,
         )
 
 
 def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
+    """Returns the indices in lists of `rows`; the last may be shorter."""
     return [list(indices[i : i + rows]) for i in range(0, len(indices), rows)]
 
 
@@ -271,7 +270,7 @@ def attach_tokenizers(objective: Any, prepared: Any) -> Any:
     returns the objective.
     """
     objective.tokenizer = prepared.tokenizer
-    objective.source_tokenizer = prepared.source_tokenizer or prepared.tokenizer
+    objective.source_tokenizer = prepared.source_tokenizer
     for tokenizer in (objective.tokenizer, objective.source_tokenizer):
         tokenizer.specials = objective.specials
     return objective

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from xformer_kit.data.batch import Example
 from xformer_kit.data.cache import MemoryMapped, memory_map, missing_file_errors
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.documents import document_numbers, read_starts
+from xformer_kit.registry import config_error
 
 
 @dataclass(eq=False)
@@ -82,19 +83,18 @@ class Windows(MemoryMapped):
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        """{"tokens": (seq_len + 1,) int64}, for a padded window also {"tokens.real": (seq_len + 1,)
-        bool}, and with documents {"tokens.document": (seq_len + 1,) int64}, counted from the first
-        of the window.
+    def __getitem__(self, i: int) -> Example:
+        """Returns {"tokens": (seq_len + 1,) int64}, for a padded window also {"tokens.real":
+        (seq_len + 1,) bool}, and with documents {"tokens.document": (seq_len + 1,) int64}, counted
+        from the first of the window.
         """
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
         start, end = i * self.seq_len, (i + 1) * self.seq_len + 1
         ids = self.ids[start:end]
         example: dict[str, np.ndarray] = {"tokens": ids.astype(np.int64)}
-        missing = self.seq_len + 1 - len(ids)
-        if missing:
+        if missing := end - start - len(ids):
             example["tokens"] = np.pad(example["tokens"], (0, missing))
-            example["tokens.real"] = np.arange(self.seq_len + 1) < len(ids)
+            example["tokens.real"] = np.arange(end - start) < len(ids)
         if self.documents is not None:
             example["tokens.document"] = document_numbers(self.starts, start, end)
         return example

@@ -19,7 +19,7 @@ Caches = Mapping[str, Any]  # name -> Cache
 
 
 class ExtraInput(NamedTuple):
-    """What a hook receives besides the tensor that it changes."""
+    """The input of a hook in addition to the tensor that it changes."""
 
     tokens: Tokens  # of this call, (b, t)
     key: Tokens  # the same after those that are cached
@@ -142,7 +142,7 @@ EXTRAS = Registry("extra", given=GIVEN, base=Extra, several=True)
 
 def first_calls(calls: Sequence[int]) -> list[int]:
     """The first layer of each block."""
-    return [depth for depth, at in enumerate(calls) if at not in calls[:depth]]
+    return [depth for depth, block in enumerate(calls) if block not in calls[:depth]]
 
 
 def to_memory(state: State, name: str) -> dict[str, Tensor]:

@@ -67,14 +67,10 @@ class DeepEmbed(Extra):
 
     @classmethod
     def cannot(cls, options, context):
-        subs = [
-            sub for stack in context.stacks for block in stack.blocks for sub in block.sublayers
-        ]
-        if any(sub.kind == "ffn" for sub in subs):
-            return
-        yield Fault(
-            "", "multiplies feed-forward networks, and no layer has one", fix="Leave it out."
-        )
+        blocks = [block for stack in context.stacks for block in stack.blocks]
+        if all(sub.kind != "ffn" for block in blocks for sub in block.sublayers):
+            rule = "multiplies feed-forward networks, and no layer has one"
+            yield Fault("", rule, fix="Leave it out.")
 
     def of_layer(self, depth):
         return dict(self.layers.items()).get(str(depth))

@@ -1,12 +1,26 @@
 """The sum of an earlier residual stream and a later one."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.extra.base import Extra
+from xformer_kit.registry import Context, Fault, Options
+
 JoinForm = Literal["factor", "matrix"]
+
+
+class JoiningExtra(Extra):
+    """Base of extras that join the stream before a layer with an earlier one."""
+
+    @classmethod
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        if max(len(stack.blocks) for stack in context.stacks) < 2:
+            fix = "Try model.layers=2, or leave it out."
+            yield Fault("", "needs a layer after the first", fix=fix)
 
 
 class Join(nn.Module):
@@ -14,9 +28,9 @@ class Join(nn.Module):
     dim), 0 at the start, for streams x and y (b, t, dim). At the start the result is x.
     """
 
-    def __init__(self, dim: int, way: JoinForm):
+    def __init__(self, dim: int, form: JoinForm):
         super().__init__()
-        start = torch.tensor([1.0, 0.0]) if way == "factor" else torch.zeros(dim, 2 * dim)
+        start = torch.tensor([1.0, 0.0]) if form == "factor" else torch.zeros(dim, 2 * dim)
         self.weight = nn.Parameter(start)
 
     def initial(

@@ -25,18 +25,19 @@ def previous_places(key: Tokens, queries: int, count: int) -> PreviousPlaces | N
     if key.real is None and key.document is None:
         return None
     fields = [field for field in (key.real, key.document) if field is not None]
-    place = torch.arange(key.length, device=fields[0].device).expand(max(map(len, fields)), -1)
-    real = place if key.real is None else place.masked_fill(~key.real, -1)
+    slots = torch.arange(key.length, device=fields[0].device).expand(max(map(len, fields)), -1)
+    real = slots if key.real is None else slots.masked_fill(~key.real, -1)
     last = F.pad(real.cummax(-1).values[:, :-1], (1, 0), value=-1)  # the last real one before each
-    at = [last]
+    places = [last]
     for _ in range(1, count):
-        at.append(last.gather(1, at[-1].clamp_min(0)).masked_fill(at[-1] < 0, -1))
-    found = torch.stack(at)[..., -queries:]
+        nearer = places[-1]
+        places.append(last.gather(1, nearer.clamp_min(0)).masked_fill(nearer < 0, -1))
+    found = torch.stack(places)[..., -queries:]
     exists, found = found >= 0, found.clamp_min(0)
     if key.document is not None:
-        document = key.document.expand_as(place)
-        of = document.expand(count, -1, -1).gather(-1, found)
-        exists = exists & (of == document[:, -queries:])
+        document = key.document.expand_as(slots)
+        found_document = document.expand(count, -1, -1).gather(-1, found)
+        exists = exists & (found_document == document[:, -queries:])
     return PreviousPlaces(found, exists)
 
 

@@ -2,13 +2,12 @@
 
 from torch import nn
 
-from xformer_kit.extra.base import EXTRAS, Extra, from_memory, to_memory
-from xformer_kit.extra.join import Join, JoinForm
-from xformer_kit.registry import Fault
+from xformer_kit.extra.base import EXTRAS, from_memory, to_memory
+from xformer_kit.extra.join import Join, JoinForm, JoiningExtra
 
 
 @EXTRAS.register("reinject", also_called=("input_injection",))
-class Reinject(Extra):
+class Reinject(JoiningExtra):
     """Before each layer but the first, each residual stream x becomes join(x, y), with y the same
     stream before the first layer (input injection as in DEQ: Bai et al., 2019, arXiv:1909.01377).
     """
@@ -24,12 +23,6 @@ class Reinject(Extra):
     ):
         super().__init__()
         self.joins = nn.ModuleDict({str(depth): Join(dim, way) for depth in range(1, layers)})
-
-    @classmethod
-    def cannot(cls, options, context):
-        if max(len(stack.blocks) for stack in context.stacks) > 1:
-            return
-        yield Fault("", "needs a layer after the first", fix="Try model.layers=2, or leave it out.")
 
     def before_layer(self, state, layer):
         if not layer.depth:

@@ -32,16 +32,16 @@ class StochasticDepth(Extra):
 
     @classmethod
     def cannot(cls, options, context):
-        for stack in context.stacks:
-            for block in stack.variants.values():
-                if block.nodes["placement"].get("residual") is False:
-                    yield Fault(
-                        "",
-                        f"placement '{block.nodes['placement']['name']}' without residual does not"
-                        " add the stream to a sublayer, so a skipped sublayer returns zeros",
-                        fix="Choose placement.residual=true, or leave it out.",
-                    )
-                    return
+        blocks = (block for stack in context.stacks for block in stack.variants.values())
+        placements = (block.nodes["placement"] for block in blocks)
+        placement = next((p for p in placements if p.get("residual") is False), None)
+        if placement is not None:
+            yield Fault(
+                "",
+                f"placement '{placement['name']}' without residual does not add the stream to a"
+                " sublayer, so a skipped sublayer returns zeros",
+                fix="Choose placement.residual=true, or leave it out.",
+            )
 
     def before_layer(self, state, layer):
         return state, {"keep": self.keep[layer.depth]}

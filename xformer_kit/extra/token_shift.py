@@ -57,10 +57,10 @@ class TokenShift(Extra):
         """Shifts x (b, t, dim); stores the channels that later tokens need in the cache."""
         rest = x.shape[-1] - (self.tokens + 1) * self.part
         own, moved, rest = x.split([self.part, self.tokens * self.part, rest], -1)
-        whole = moved if cache is None else cache.append(moved[:, None])[0][:, 0]
-        parts = enumerate(whole.split(self.part, -1), 1)
-        found = [previous(part, n, x.shape[1], places) for n, part in parts]
-        return torch.cat([own, *found, rest], -1)
+        all_moved = moved if cache is None else cache.append(moved[:, None])[0][:, 0]
+        parts = enumerate(all_moved.split(self.part, -1), 1)
+        shifted = [previous(part, n, x.shape[1], places) for n, part in parts]
+        return torch.cat([own, *shifted, rest], -1)
 
     def caches(self, rows, length, like):
         shape = rows, 1, length, self.tokens * self.part

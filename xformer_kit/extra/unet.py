@@ -2,13 +2,12 @@
 
 from torch import nn
 
-from xformer_kit.extra.base import EXTRAS, Extra, from_memory, to_memory
-from xformer_kit.extra.join import Join, JoinForm
-from xformer_kit.registry import Fault
+from xformer_kit.extra.base import EXTRAS, from_memory, to_memory
+from xformer_kit.extra.join import Join, JoinForm, JoiningExtra
 
 
 @EXTRAS.register("unet", also_called=("unet_skips",))
-class UNet(Extra):
+class UNet(JoiningExtra):
     """Before layer n - 1 - i of n in the second half, each residual stream x becomes join(x, y),
     with y the same stream before layer i (U-ViT: Bao et al., 2022, arXiv:2209.12152, section 3.1).
     """
@@ -30,12 +29,6 @@ class UNet(Extra):
         self.last = layers - 1
         late = range(layers - layers // 2, layers)
         self.joins = nn.ModuleDict({str(depth): Join(dim, way) for depth in late})
-
-    @classmethod
-    def cannot(cls, options, context):
-        if max(len(stack.blocks) for stack in context.stacks) > 1:
-            return
-        yield Fault("", "needs a layer after the first", fix="Try model.layers=2, or leave it out.")
 
     def before_layer(self, state, layer):
         if str(layer.depth) not in self.joins:

@@ -32,8 +32,8 @@ class MixedValues(Extra):
             return v
         first = layer.cross_layer_state[name]
         if self.gate is not None:
-            share = self.gate(x).sigmoid().mT[..., None]  # (b, t, kv) -> (b, kv, t, 1)
-            return torch.lerp(first, v, share)
+            own_share = self.gate(x).sigmoid().mT[..., None]  # (b, t, kv) -> (b, kv, t, 1)
+            return torch.lerp(first, v, own_share)
         a, b = self.fixed if self.factors is None else self.factors
         return a * first + b * v
 
@@ -61,15 +61,13 @@ class ValueResidual(Extra):
         mix: Mix = "fixed",  # factors of the two: 1/2, learned numbers, or made from the token
     ):
         super().__init__()
-        attends = {at: own_attentions(sublayers[at]) for at in sublayers}
-        depths = [at for at in first_calls(calls) if attends[at]]
-        once = calls.count(calls[depths[0]]) == 1 and attends[depths[0]] == 1
-        self.layers = nn.ModuleDict(
-            {
-                str(at): MixedValues(None if once and at == depths[0] else mix, dim, kv_heads)
-                for at in depths
-            }
-        )
+        attentions = {depth: own_attentions(names) for depth, names in sublayers.items()}
+        first, *later = (depth for depth in first_calls(calls) if attentions[depth])
+        once = calls.count(calls[first]) == 1 and attentions[first] == 1
+        self.layers = nn.ModuleDict()
+        for depth in (first, *later):
+            layer_mix = None if once and depth == first else mix
+            self.layers[str(depth)] = MixedValues(layer_mix, dim, kv_heads)
 
     @classmethod
     def cannot(cls, options, context):

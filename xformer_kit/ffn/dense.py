@@ -121,6 +121,7 @@ def hidden_width(
 
 @independent_check
 def check_width(options, context):
+    """Yields faults of width, expand, multiple_of and dropout."""
     yield from at_least(options, "channel", width=1, multiple_of=1)
     yield from in_range(options, dropout=(0, 1))
     if options.width is not None and options.expand is not None:
@@ -148,41 +149,43 @@ class Scales(nn.ParameterList):
         super().__init__(torch.ones(width) for _ in range(maps))
 
     def extra_repr(self) -> str:
-        return (
-            f"{len(self)} of {len(self[0])}"  # torch's contains the tensor type, which may change
-        )
+        # torch's contains the tensor type, which may change
+        return f"{len(self)} of {len(self[0])}"
 
 
 class Dense(FFN):
     """Base: projections from `dim` to `width` channels, an activation, and the projection `down`.
 
-    enters: names of the input projections, which are the parameters of `activated_channels`.
+    inputs: names of the input projections, which are the parameters of `activated_channels`.
     `hidden_channels` maps their outputs to the input of `down`, channel by channel. All projections
     are created with `linear(in, out, bias)`, so the same class is a network for all tokens or, with
     another `linear`, the experts of a mixture.
     """
 
-    enters: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     down: Any
     width: int
     inner_norm: nn.Module | None
     scales: Scales | None
     dropout: float
-
-    factors: tuple[float, ...] = ()
+    factors: tuple[float, ...] = ()  # of `scales`, one for each input projection
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.enters = tuple(inspect.signature(cls.activated_channels).parameters)[1:]
+        cls.inputs = tuple(inspect.signature(cls.activated_channels).parameters)[1:]
 
     def __init__(self) -> None:
         super().__init__()
         self.scales = None  # not a class attribute, which would hide a module
 
-    check = classmethod(lambda cls, options, context: check_width(options, context))
-    norms_with = classmethod(
-        lambda cls, options: bool(options.get("inner_norm"))
-    )  # whether it builds a norm with the options of its block's norm
+    @classmethod
+    def check(cls, options, context):
+        return check_width(options, context)
+
+    @classmethod
+    def norms_with(cls, options):
+        """Whether it builds a norm with the options of its block's norm."""
+        return bool(options.get("inner_norm"))
 
     @classmethod
     def cannot(cls, options, context):
@@ -199,8 +202,8 @@ class Dense(FFN):
         activated ones are also multiplied by sqrt(dim), as products of rows and inputs of length 1
         are about dim^-0.5.
         """
-        self.scales = Scales(len(self.enters), self.width)
-        self.factors = tuple(math.sqrt(dim) if name == activated else 1.0 for name in self.enters)
+        self.scales = Scales(len(self.inputs), self.width)
+        self.factors = tuple(math.sqrt(dim) if name == activated else 1.0 for name in self.inputs)
 
     def activated_channels(self, *projected: Tensor) -> Tensor:
         """Combines the outputs of the input projections: each (..., width) -> (..., width)."""
@@ -235,9 +238,8 @@ class MLP(Dense):
         *,
         width: int | None = None,  # channels; null is expand x dim
         expand: float | None = None,  # multiple of dim; null is 4
-        multiple_of: (
-            int | None
-        ) = None,  # channels; the expanded width is rounded up to it; null is 1
+        # channels; the expanded width is rounded up to it; null is 1
+        multiple_of: int | None = None,
         activation: Activation = "gelu",  # element-wise function
         bias: bool = False,  # whether the matrices have biases
         # whether a norm of the block's kind is applied before the last matrix
@@ -283,8 +285,8 @@ class GatedProduct(OptionGroup):
             gate, up = gate.clamp(max=self.clamp), up.clamp(-self.clamp, self.clamp)
         activated = ACTIVATIONS[self.activation](gate)
         if self.soft_clamp is not None:
-            bound, other = self.soft_clamp
-            activated, up = activated * _tanhc(gate / bound), other * torch.tanh(up / other)
+            bound, up_bound = self.soft_clamp
+            activated, up = activated * _tanhc(gate / bound), up_bound * torch.tanh(up / up_bound)
         if self.offset:
             up = up + self.offset
         return activated * up
@@ -320,9 +322,8 @@ class GLU(Dense):
         *,
         width: int | None = None,  # channels; null is expand x dim
         expand: float | None = None,  # multiple of dim; null is 8/3
-        multiple_of: (
-            int | None
-        ) = None,  # channels; the expanded width is rounded up to it; null is 8
+        # channels; the expanded width is rounded up to it; null is 8
+        multiple_of: int | None = None,
         product: GatedProduct = SWIGLU,
         bias: bool = False,  # whether the matrices have biases
         # whether a norm of the block's kind is applied before the last matrix

@@ -64,16 +64,13 @@ class ExpertChoice(LearnedRouter):
         selected = torch.arange(most, device=x.device) < limit[:, None, None]
         weight = torch.where(selected, highest, 0.0)
         token = token + t * torch.arange(b, device=x.device)[:, None, None]
-        rows = [
-            component.transpose(0, 1).flatten() for component in (token, weight)
-        ]  # expert by expert
+        rows = [x.transpose(0, 1).flatten() for x in (token, weight)]  # expert by expert
         expert = torch.arange(self.experts, device=x.device).repeat_interleave(b * most)
         counts = torch.full((self.experts,), b * most, device=x.device)
         routes = Routes(Groups.of(counts), expert, *rows)
         if not self.reports:
             return routes, {}
-        load = selected.sum((0, 2)).expand(self.experts)
-        report = {"load": load}
+        report = {"load": selected.sum((0, 2)).expand(self.experts)}
         if self.z_loss:
             ones = logits.new_ones(b, t) if real is None else real.to(logits)
             report["loss"] = self._z_loss(logits, ones)

@@ -36,13 +36,10 @@ def grouped_linear(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
         and _torch_supports(x)
         and _torch_supports(weight)
     ):
-        out = F.grouped_mm(
-            x, weight.transpose(1, 2), offs=groups.ends.to(torch.int32)
-        )  # in compiled code cumsum returns int64
-        if out.requires_grad:
-            out.register_hook(
-                Tensor.contiguous
-            )  # it does not support expanded gradients, for example of a sum
+        # In compiled code cumsum returns int64.
+        out = F.grouped_mm(x, weight.transpose(1, 2), offs=groups.ends.to(torch.int32))
+        if out.requires_grad:  # it does not support expanded gradients, for example of a sum
+            out.register_hook(Tensor.contiguous)
         return out
     return grouped_product(x, weight, groups.counts)
 
@@ -51,14 +48,11 @@ def _torch_supports(t: Tensor) -> bool:
     """Whether torch's grouped product supports the tensor: not in float64, and rows must start at
     multiples of 16 bytes, forward and backward.
     """
-    supported = (
+    return (
         type(t) in (Tensor, nn.Parameter)
         and not t.is_meta
         and t.dtype != torch.float64
         and hasattr(F, "grouped_mm")
-    )
-    return (
-        supported
         and t.is_contiguous()
         and all(size * t.element_size() % 16 == 0 for size in t.shape[-2 if t.ndim == 3 else -1 :])
         and t.data_ptr() % 16 == 0
@@ -109,11 +103,11 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, counts = ctx.saved_tensors
-    of_x, of_weight, _ = ctx.needs_input_grad
+    x_needs_grad, weight_needs_grad, _ = ctx.needs_input_grad
     grad = grad.contiguous()
     return (
-        grouped_product(grad, weight.transpose(1, 2), counts) if of_x else None,
-        grouped_outer(grad, x, counts) if of_weight else None,
+        grouped_product(grad, weight.transpose(1, 2), counts) if x_needs_grad else None,
+        grouped_outer(grad, x, counts) if weight_needs_grad else None,
         None,
     )
 

@@ -47,15 +47,12 @@ class ExpertLinear(nn.Module):
         """(rows, in) -> (rows, out), sorted by expert."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
-        if rows.device.type != "meta" and torch.is_autocast_enabled(
-            rows.device.type
-        ):  # autocast does not cover grouped products
-            dtype = torch.get_autocast_dtype(rows.device.type)
-            rows, weight, bias = (
-                rows.to(dtype),
-                weight.to(dtype),
-                None if bias is None else bias.to(dtype),
-            )
+        device = rows.device.type
+        # Autocast does not cover grouped products.
+        if device != "meta" and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            rows, weight = rows.to(dtype), weight.to(dtype)
+            bias = None if bias is None else bias.to(dtype)
         rows = grouped_linear(rows, weight, routes.groups)
         return rows if bias is None else rows + bias[routes.expert]
 
@@ -99,9 +96,8 @@ class MixtureOfExperts(FFN):
         top_k: int = 2,  # experts per token; the average, if experts choose tokens
         width: int | None = None,  # channels of an expert; null is expand x dim
         expand: float | None = None,  # multiple of dim; null is the expert's own
-        multiple_of: (
-            int | None
-        ) = None,  # channels; the expanded width is rounded up to it; null is the expert's own
+        # channels; the expanded width is rounded up to it; null is the expert's own
+        multiple_of: int | None = None,
         expert: Callable[..., Dense] = GLU,  # the kind of network
         router: Callable[..., Router] = SoftmaxRouter,  # selects the experts of each token
         # number of experts that compute every token, as one network of that many times the width
@@ -109,8 +105,8 @@ class MixtureOfExperts(FFN):
         shared_gate: bool = False,  # whether the output of the shared experts is gated by the input
     ):
         super().__init__()
-        sizes = {"width": width, "expand": expand, "multiple_of": multiple_of}
-        sizes = {key: size for key, size in sizes.items() if size is not None}
+        options = {"width": width, "expand": expand, "multiple_of": multiple_of}
+        sizes = {key: size for key, size in options.items() if size is not None}
         self.top_k = top_k
         self.router = router(dim=dim, experts=experts, top_k=top_k)
         self.experts = expert(dim=dim, norm=norm, linear=partial(ExpertLinear, experts), **sizes)
@@ -147,16 +143,15 @@ class MixtureOfExperts(FFN):
         routes, report = self.router(x, tokens)
         flat = x.flatten(0, 1)
         rows = flat[routes.token]
-        projected = [getattr(self.experts, name)(rows, routes) for name in self.experts.enters]
+        projected = [getattr(self.experts, name)(rows, routes) for name in self.experts.inputs]
         rows = self.experts.down(self.experts.hidden_channels(*projected), routes)
         out = routes.combine(rows, len(flat)).view_as(x)
         if self.shared is None:
             return out, report
         shared, _ = self.shared(x)
-        return (
-            out + (shared if self.shared_gate is None else self.shared_gate(x).sigmoid() * shared),
-            report,
-        )
+        if self.shared_gate is not None:
+            shared = self.shared_gate(x).sigmoid() * shared
+        return out + shared, report
 
     def after_step(self, report):
         if "load" in report:
@@ -167,25 +162,16 @@ class MixtureOfExperts(FFN):
         / mean load - 1, MaxVio of Wang et al., 2024, section 4.1), and the share of dropped tokens.
         """
         load = report["load"].double()
-        share = (load / load.sum().clamp(min=1)).tolist()
-        shares = {f"load.{expert}": component for expert, component in enumerate(share)}
-        dropped = (
-            {"dropped": float(report["dropped"] / load.sum().clamp(min=1))}
-            if "dropped" in report
-            else {}
-        )
-        return {"load_violation": max(share) * len(share) - 1} | dropped | shares
+        total = load.sum().clamp(min=1)
+        shares = (load / total).tolist()
+        figures = {"load_violation": max(shares) * len(shares) - 1}
+        if "dropped" in report:
+            figures["dropped"] = float(report["dropped"] / total)
+        return figures | {f"load.{expert}": share for expert, share in enumerate(shares)}
 
     def unused(self) -> int:
         """The number of its parameters that a token does not use, on average."""
         experts = self.router.experts
-        parameters = (
-            sum(
-                p.numel()
-                for m in self.experts.modules()
-                if isinstance(m, ExpertLinear)
-                for p in m.parameters()
-            )
-            // experts
-        )
+        maps = [m for m in self.experts.modules() if isinstance(m, ExpertLinear)]
+        parameters = sum(p.numel() for m in maps for p in m.parameters()) // experts
         return parameters * (experts - self.top_k)

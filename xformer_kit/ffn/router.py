@@ -75,12 +75,10 @@ class TokenChoice(LearnedRouter):
         scale: float = 1.0,  # factor on the weights
         grouping: ExpertGroups = ONE_GROUP,
         balance: float = 0.01,  # factor of the loss that balances loads
-        correction: (
-            float | None
-        ) = None,  # change per step of the bias that balances loads; 0: constant; null: none
-        capacity: (
-            float | None
-        ) = None,  # in training, limit of an expert's load in multiples of the mean; null: none
+        # change per step of the bias that balances loads; 0: constant; null: none
+        correction: float | None = None,
+        # in training, limit of an expert's load in multiples of the mean; null: none
+        capacity: float | None = None,
         z_loss: float = 0.0,  # factor of the loss that keeps logits small
     ):
         super().__init__(dim, experts, bias, z_loss)
@@ -160,19 +158,16 @@ class TokenChoice(LearnedRouter):
         experts, top_k = context.outer.experts, context.outer.top_k
         groups, limit, score = options.groups, options.group_limit, options.group_score
         if limit == groups:
-            why = "a token may choose from all groups, as ffn.router.group_limit is their number"
+            rule = "a token may choose from all groups, as ffn.router.group_limit is their number"
             if groups > 1:
-                yield Unused("groups", why, got=groups, fix="Set both to 1.")
+                yield Unused("groups", rule, got=groups, fix="Set both to 1.")
             if score != "max":
-                yield Unused("group_score", why, got=f"'{score}'", fix="Leave it max.")
+                yield Unused("group_score", rule, got=f"'{score}'", fix="Leave it max.")
         elif score == "max" and top_k <= limit:
-            why = (
-                f"the best ffn.top_k={top_k} experts are of the best ffn.router.group_limit={limit}"
-                " groups, whose best they are"
-            )
             yield Unused(
                 "groups",
-                why,
+                f"the best ffn.top_k={top_k} experts are of the best ffn.router.group_limit={limit}"
+                " groups, whose best they are",
                 got=groups,
                 fix="Try ffn.router.group_score=top2, or 1 group and a group_limit of 1.",
             )
@@ -195,12 +190,12 @@ class TokenChoice(LearnedRouter):
     @property
     def logits_unused(self) -> bool:
         """Whether the loss is independent of the logits: one expert per token, of weight 1."""
-        free = not self.renormalise and not (self.experts == 1 and self.scores_sum_to_one)
+        one_expert = self.experts == 1
         return (
             self.top_k == 1
-            and not free
+            and (self.renormalise or (one_expert and self.scores_sum_to_one))
             and not self.z_loss
-            and (not self.balance or self.experts == 1)
+            and (not self.balance or one_expert)
         )
 
     scores_sum_to_one = False  # whether the scores of all experts sum to 1
@@ -243,14 +238,17 @@ class TokenChoice(LearnedRouter):
         scores = self.scores(logits)
         chosen = self.choose(scores.detach(), logits.detach())
         weight = self.weights(scores.gather(-1, chosen), logits.gather(-1, chosen))
+        accepted = None
         if self.capacity is not None and self.training:
             routes, accepted = self._limited(chosen.view(len(x), -1), weight, real)
-            report = self._report(logits, scores, chosen, real) if self.reports else {}
-            return routes, report | {
-                "dropped": report["load"].sum() - accepted.sum()
-            } if report else {}
-        routes = route_all(chosen, weight, self.experts)
-        return routes, self._report(logits, scores, chosen, real) if self.reports else {}
+        else:
+            routes = route_all(chosen, weight, self.experts)
+        if not self.reports:
+            return routes, {}
+        report = self._report(logits, scores, chosen, real)
+        if accepted is not None:
+            report["dropped"] = report["load"].sum() - accepted.sum()
+        return routes, report
 
     def _limited(
         self, chosen: Tensor, weight: Tensor, real: Tensor | None
@@ -267,10 +265,9 @@ class TokenChoice(LearnedRouter):
             accepted = real.expand(b, -1).repeat_interleave(self.top_k, 1)
             share = accepted.sum(-1, keepdim=True) * (self.capacity / self.experts)
             limit = share.ceil().long().clamp(1, most)
-        one = F.one_hot(chosen, self.experts) * accepted[..., None]
-        before = (one.cumsum(1) - one).gather(-1, chosen[..., None])[
-            ..., 0
-        ]  # earlier choices of the same expert
+        one_hot = F.one_hot(chosen, self.experts) * accepted[..., None]
+        # Earlier choices of the same expert.
+        before = (one_hot.cumsum(1) - one_hot).gather(-1, chosen[..., None])[..., 0]
         accepted = accepted & (before < limit)
         rows, places = torch.arange(b, device=chosen.device)[:, None], self.experts * b * most
         place = torch.where(accepted, (chosen * b + rows) * most + before, places).flatten()
@@ -278,26 +275,23 @@ class TokenChoice(LearnedRouter):
         token = tokens.new_zeros(places + 1).scatter(0, place, tokens)[:-1]
         weight = weight.new_zeros(places + 1).scatter(0, place, weight.flatten())[:-1]
         expert = torch.arange(self.experts, device=chosen.device).repeat_interleave(b * most)
-        return (
-            Routes(Groups.of(chosen.new_full((self.experts,), b * most)), expert, token, weight),
-            accepted,
-        )
+        groups = Groups.of(chosen.new_full((self.experts,), b * most))
+        return Routes(groups, expert, token, weight), accepted
 
     def _report(
         self, logits: Tensor, scores: Tensor, chosen: Tensor, real: Tensor | None
     ) -> Report:
+        """The loads of the experts, and the losses of balance and logits."""
         ones = torch.ones_like(chosen[:, 0]) if real is None else real.flatten().to(chosen)
-        load = count_experts(
-            chosen.flatten(), self.experts, ones[:, None].expand_as(chosen).flatten()
-        )
+        choices = ones[:, None].expand_as(chosen).flatten()
+        load = count_experts(chosen.flatten(), self.experts, choices)
         report, counts = {"load": load}, ones.to(scores)
         if self.balance:
             share = scores if self.scores_sum_to_one else scores / scores.sum(-1, keepdim=True)
             mean = (share * counts[:, None]).sum(0) / counts.sum().clamp(min=1)
-            fair = (
-                load / load.sum().clamp(min=1) * self.experts
-            )  # 1 for each expert if all loads are equal
-            report["loss"] = self.balance * (fair.to(mean) * mean).sum()
+            # 1 for each expert if all loads are equal
+            relative_load = load / load.sum().clamp(min=1) * self.experts
+            report["loss"] = self.balance * (relative_load.to(mean) * mean).sum()
         if self.z_loss:
             report["loss"] = report.get("loss", 0) + self._z_loss(logits, counts)
         return report
@@ -323,7 +317,7 @@ class SoftmaxRouter(TokenChoice):
         return logits.softmax(-1)
 
     def weights(self, scores, logits):
-        return logits.softmax(-1) * self.scale if self.renormalise else scores * self.scale
+        return (logits.softmax(-1) if self.renormalise else scores) * self.scale
 
 
 @ROUTERS.register("sigmoid", also_called=("deepseek_v3",))
@@ -337,11 +331,7 @@ class SigmoidRouter(TokenChoice):
 
     def weights(self, scores, logits):
         # s_i / sum_j s_j, also if sigmoids are 0 in float32.
-        return (
-            F.logsigmoid(logits).softmax(-1) * self.scale
-            if self.renormalise
-            else scores * self.scale
-        )
+        return (F.logsigmoid(logits).softmax(-1) if self.renormalise else scores) * self.scale
 
     def highest(self, scores, logits, count):
         # Above 17 a sigmoid is 1 in float32; such ties are broken by the logits.
@@ -361,9 +351,9 @@ def order_of_sums(logits: Tensor) -> Tensor:
     """
     negative = logits < 0
     tails = F.logsigmoid(-logits.abs())
-    has, lacks = (
+    added, subtracted = (
         tails.masked_fill(~side, -math.inf).logsumexp(-1) for side in (negative, ~negative)
     )
-    gap = (has - lacks).nan_to_num(0.0, math.inf, -math.inf)
-    size = torch.maximum(has, lacks) + torch.log1p(-torch.exp(-gap.abs()))  # log |d|
+    gap = (added - subtracted).nan_to_num(0.0, math.inf, -math.inf)
+    size = torch.maximum(added, subtracted) + torch.log1p(-torch.exp(-gap.abs()))  # log |d|
     return gap.sign() / (1 - size)

@@ -27,9 +27,8 @@ class Routes(NamedTuple):
         """Returns the weighted sum of each token's rows: (rows, dim) -> (tokens, dim)."""
         weight = self.weight.to(rows.dtype)
         if self.back is not None:
-            return torch.bmm(weight[:, None], rows[self.back])[
-                :, 0
-            ]  # (n, 1, k) (n, k, dim) -> (n, dim)
+            # (n, 1, k) (n, k, dim) -> (n, dim)
+            return torch.bmm(weight[:, None], rows[self.back])[:, 0]
         # With `accumulate` the sum is deterministic on CUDA too, unlike index_add.
         empty = rows.new_zeros(tokens, rows.shape[-1])
         return empty.index_put((self.token,), rows * weight[:, None], accumulate=True)
@@ -72,20 +71,14 @@ ROUTERS = Registry("router", given=("dim", "experts", "top_k"), base=Router, gro
 def count_experts(experts: Tensor, count: int, ones: Tensor | None = None) -> Tensor:
     """Returns how often each expert occurs in `experts`, (count,), each time weighted by `ones`."""
     ones = torch.ones_like(experts) if ones is None else ones
-    return torch.zeros(count, dtype=experts.dtype, device=experts.device).scatter_add(
-        0, experts, ones
-    )
+    return experts.new_zeros(count).scatter_add(0, experts, ones)
 
 
 def route_all(chosen: Tensor, weight: Tensor, experts: int) -> Routes:
     """Returns the routes of all tokens to all of their experts, chosen and weight (tokens, k)."""
     flat = chosen.flatten()
     expert, order = flat.sort(stable=True)
-    back = (
-        torch.empty_like(order)
-        .scatter(0, order, torch.arange(len(flat), device=flat.device))
-        .view_as(chosen)
-    )
-    return Routes(
-        Groups.of(count_experts(flat, experts)), expert, order // chosen.shape[1], weight, back
-    )
+    rows = torch.arange(len(flat), device=flat.device)
+    back = torch.empty_like(order).scatter(0, order, rows).view_as(chosen)
+    groups = Groups.of(count_experts(flat, experts))
+    return Routes(groups, expert, order // chosen.shape[1], weight, back)

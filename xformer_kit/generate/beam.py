@@ -51,14 +51,14 @@ def beam_search(
     """
     options |= {"max_new_tokens": max_new_tokens, "beam": beam}
     decoding = Decoding.of(model.vocab_size, draft is not None, **options)  # type: ignore[arg-type]
-    inputs = {"source": source, "source_real": source_real, "real": real}
-    return _search(
-        model, prompt_of(model, ids, max_new_tokens, start=decoding.start, **inputs), decoding
-    )
+    inputs: Any = {"source": source, "source_real": source_real, "real": real}
+    prompt = prompt_of(model, ids, max_new_tokens, start=decoding.start, **inputs)
+    return _search(model, prompt, decoding)
 
 
 @torch.inference_mode()
 def _search(model: Any, prompt: Prompt, decoding: Decoding) -> Beams:
+    """Runs the model and a BeamSearch until all prompts are done."""
     with generating(model, decoding.max_new_tokens, prompt.rows * decoding.beam):
         cached_model = CachedModel(model, prompt, decoding.max_new_tokens)
         logits = cached_model.first(decoding.beam)
@@ -66,7 +66,7 @@ def _search(model: Any, prompt: Prompt, decoding: Decoding) -> Beams:
         while True:
             rows = search.step(logits)
             if search.over:
-                return search.found()
+                return search.best_texts()
             cached_model.select(rows) if len(rows) < len(logits) else cached_model.reorder(rows)
             logits = cached_model(search.newest)
 
@@ -96,15 +96,15 @@ class BeamSearch:
         self.decoding = decoding
         self.prompt_ids = prompt.tokens.ids.long()
         # with one beam the first text that ends is the greedy one
-        self.early = True if beam == 1 else decoding.early_stopping
+        self.early_stopping = True if beam == 1 else decoding.early_stopping
         self.fill = 0 if decoding.end is None else decoding.end
         text = prompt.text(logits.shape[-1])[:, None].expand(-1, beam, -1)
-        none = torch.full((rows, beam), NEVER, device=device)
-        first = none.clone()
-        first[:, 0] = 0  # all hypotheses of a prompt are equal at first: only one counts
+        never = torch.full((rows, beam), NEVER, device=device)
+        score = never.clone()
+        score[:, 0] = 0  # all hypotheses of a prompt are equal at first: only one counts
         ended = text.new_full((rows, beam, decoding.max_new_tokens), self.fill)
         length = ended.new_zeros(rows, beam)
-        self.now = Running(torch.arange(rows, device=device), text, first, ended, none, length)
+        self.now = Running(torch.arange(rows, device=device), text, score, ended, never, length)
         self.best = self.now  # the final texts of each prompt
         self.processors = constraints(decoding, prompt.length, range(rows))
         self._update_processors(self.now)
@@ -148,8 +148,8 @@ class BeamSearch:
         for process in self.processors:
             scores = process(scores, self.now.text.flatten(0, 1))
         total = scores.view(-1, self.decoding.beam, vocab) + self.now.score[..., None]
-        score, at = total.flatten(1).topk(2 * self.decoding.beam)
-        return score, at // vocab, at % vocab
+        score, index = total.flatten(1).topk(2 * self.decoding.beam)
+        return score, index // vocab, index % vocab
 
     @staticmethod
     def _texts(text: Tensor, parent: Tensor, token: Tensor) -> Tensor:
@@ -181,19 +181,17 @@ class BeamSearch:
     def _done(self, now: Running, length: int) -> Tensor:
         """Which prompts are done, (p,): no better text is possible, or by `early_stopping`."""
         ended = now.length > 0
-        max_len = (
-            self.decoding.max_new_tokens if self.early == "never" and self._penalty > 0 else length
-        )
-        possible = now.score[:, 0] / max_len**self._penalty
+        if self.early_stopping == "never" and self._penalty > 0:
+            length = self.decoding.max_new_tokens
+        possible = now.score[:, 0] / length**self._penalty
         worst = now.value.amin(1)
         done = ended.all(1) & (possible <= worst) | ~(possible > NEVER)
-        return done | ended.all(1) if self.early is True else done
+        return done | ended.all(1) if self.early_stopping is True else done
 
     def _finish(self, now: Running, done: Tensor) -> Running:
         """Stores the texts of the prompts that are done, and removes these prompts."""
-        out = now.row[done]
         for field in ("ended", "value", "length"):
-            getattr(self.best, field)[out] = getattr(now, field)[done]
+            getattr(self.best, field)[now.row[done]] = getattr(now, field)[done]
         now = Running(*(field[~done] for field in now))
         self._update_processors(now)
         return now
@@ -204,7 +202,7 @@ class BeamSearch:
             if isinstance(process, AllowedNext):
                 process.rows = now.row.repeat_interleave(self.decoding.beam).tolist()
 
-    def found(self) -> Beams:
+    def best_texts(self) -> Beams:
         """The best texts, when every prompt is done."""
         count = self.decoding.num_return
         best = self.best

@@ -35,8 +35,8 @@ def contrast(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tens
         cached_model.select(rows.repeat_interleave(count))
         for remaining in reversed(range(new_tokens)):
             scores = sampler.process(model.head(last), sampler.text)
-            share = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-            p, ids = share.topk(count)  # (b, count)
+            probability = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+            p, ids = probability.topk(count)  # (b, count)
             hidden = cached_model.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0]
             hidden = hidden.unflatten(0, (-1, count))  # (b, count, dim)
             value = (1 - decoding.penalty_alpha) * p - decoding.penalty_alpha * directions.nearest(
@@ -60,17 +60,17 @@ class Directions:
 
     def __init__(self, hidden: Tensor, real: Tensor | None, new: int):
         self.length = hidden.shape[1]
-        self.held = F.pad(F.normalize(hidden, dim=-1), (0, 0, 0, new))
+        self.unit_states = F.pad(F.normalize(hidden, dim=-1), (0, 0, 0, new))
         self.padding = None if real is None else F.pad(~real, (0, new))
 
     def nearest(self, hidden: Tensor) -> Tensor:
         """The largest cosine of each candidate (b, k, dim) with any of them, (b, k)."""
-        cosine = F.normalize(hidden, dim=-1) @ self.held[:, : self.length].mT  # (b, k, t)
+        cosine = F.normalize(hidden, dim=-1) @ self.unit_states[:, : self.length].mT  # (b, k, t)
         if self.padding is not None:
             cosine = cosine.masked_fill(self.padding[:, None, : self.length], NEVER)
         return cosine.amax(-1)
 
     def append(self, hidden: Tensor) -> None:
         """Appends one per row, (b, dim)."""
-        self.held[:, self.length] = F.normalize(hidden, dim=-1)
+        self.unit_states[:, self.length] = F.normalize(hidden, dim=-1)
         self.length += 1

@@ -109,10 +109,9 @@ class Decoding:
                 faults += mismatch(types[key], value, key, Context())
         if not faults:
             decoding = cls(**plain)
-            faults = [
-                *decoding.faults(drafted),
-                *(() if vocab_size is None else decoding.outside(vocab_size)),
-            ]
+            faults = list(decoding.faults(drafted))
+            if vocab_size is not None:
+                faults += decoding.outside(vocab_size)
         if faults:
             raise ConfigError(faults)
         return decoding
@@ -131,6 +130,11 @@ class Decoding:
         """Yields (name, value) of the named options that are not None."""
         values = ((name, getattr(self, name)) for name in names)
         return ((name, value) for name, value in values if value is not None)
+
+    def _excluded(self, *names: str, rule: str) -> Faults:
+        """Yields a fault for each of the named options that is not None."""
+        for name, value in self._set_options(*names):
+            yield Fault(name, rule, got=value, fix="Leave one of them out.")
 
     def faults(self, drafted: bool = False) -> Faults:
         """Yields faults: values out of range, and options that exclude each other."""
@@ -160,6 +164,7 @@ class Decoding:
                 )
 
     def _ranges(self) -> Faults:
+        """Yields faults: values out of range."""
         for name, value in self._set_options(*RANGES):
             contains, rule, fix = RANGES[name]
             if not contains(value):
@@ -176,6 +181,7 @@ class Decoding:
                 yield Fault("seed", "must be at least 0 and below 2^63", got=seed)
 
     def _end(self) -> Faults:
+        """Yields faults of the options about the end of a text, and of `allowed`."""
         if not 0 <= self.min_new_tokens <= max(1, self.max_new_tokens):
             yield Fault(
                 "min_new_tokens",
@@ -194,6 +200,7 @@ class Decoding:
             yield Fault("allowed", "must list at least one id besides end", got=list(self.allowed))
 
     def _beams(self, drafted: bool) -> Faults:
+        """Yields options that exclude beam search, or that need it."""
         if self.beam is None:
             for name, value in self._set_options(*BEAM_OPTIONS):
                 yield Fault(
@@ -203,14 +210,8 @@ class Decoding:
                     fix="Set beam=4, or leave it out.",
                 )
             return
-        for name, value in self._set_options(*SAMPLING_OPTIONS):
-            if name != "temperature" or value > 0:
-                yield Fault(
-                    name,
-                    f"shapes a draw, and beam={self.beam} draws nothing",
-                    got=value,
-                    fix="Leave one of them out.",
-                )
+        names = SAMPLING_OPTIONS[1:] if self.greedy else SAMPLING_OPTIONS
+        yield from self._excluded(*names, rule=f"shapes a draw, and beam={self.beam} draws nothing")
         if self.num_return > self.beam >= 1:
             yield Fault(
                 "num_return",
@@ -232,6 +233,7 @@ class Decoding:
             )
 
     def _contrast(self, drafted: bool) -> Faults:
+        """Yields options that exclude contrastive search."""
         setting = f"penalty_alpha={self.penalty_alpha}"
         if self.top_k is None:
             yield Fault(
@@ -240,21 +242,15 @@ class Decoding:
                 got=f"{self.penalty_alpha} and no top_k",
                 fix="Try top_k=4.",
             )
-        for name, value in self._set_options("beam", *BEAM_OPTIONS):
-            yield Fault(
-                name,
-                f"is for a search, and {setting} takes one token after another",
-                got=value,
-                fix="Leave one of them out.",
-            )
-        for name, value in self._set_options(*SAMPLING_OPTIONS):
-            if name != "top_k":
-                yield Fault(
-                    name,
-                    f"shapes a draw, and {setting} draws nothing",
-                    got=value,
-                    fix="Leave one of them out.",
-                )
+        yield from self._excluded(
+            "beam",
+            *BEAM_OPTIONS,
+            rule=f"is for a search, and {setting} takes one token after another",
+        )
+        yield from self._excluded(
+            *(name for name in SAMPLING_OPTIONS if name != "top_k"),
+            rule=f"shapes a draw, and {setting} draws nothing",
+        )
         if self.num_return > 1:
             yield Fault(
                 "num_return",
@@ -271,21 +267,13 @@ class Decoding:
 
     def outside(self, vocab_size: int) -> Faults:
         """Yields faults: ids outside the vocabulary."""
-        known = range(vocab_size)
+        vocabulary, ids = range(vocab_size), f"of the vocabulary, 0 to {vocab_size - 1}"
         for name, value in self._set_options("end", "start"):
-            if value not in known:
-                yield Fault(
-                    name,
-                    f"must be an id of the vocabulary, 0 to {vocab_size - 1}",
-                    got=value,
-                )
+            if value not in vocabulary:
+                yield Fault(name, f"must be an id {ids}", got=value)
         listed = self.allowed if isinstance(self.allowed, Sequence) else ()
-        if outside := [value for value in listed if value not in known]:
-            yield Fault(
-                "allowed",
-                f"must list ids of the vocabulary, 0 to {vocab_size - 1}",
-                got=outside[0],
-            )
+        if outside := [value for value in listed if value not in vocabulary]:
+            yield Fault("allowed", f"must list ids {ids}", got=outside[0])
 
 
 def _plain(value: Any) -> Any:

@@ -67,8 +67,8 @@ class MinPFilter:
     p: float
 
     def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
-        share = scores.softmax(-1)
-        return scores.masked_fill(share < self.p * share.amax(-1, keepdim=True), NEVER)
+        probability = scores.softmax(-1)
+        return scores.masked_fill(probability < self.p * probability.amax(-1, keepdim=True), NEVER)
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,15 @@ class TypicalPFilter:
 
     def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
         surprise = -scores.log_softmax(-1)
-        share = surprise.neg().exp()
-        entropy = (share * surprise).nansum(-1, keepdim=True)  # 0 times infinity is 0 here
+        probability = surprise.neg().exp()
+        entropy = (probability * surprise).nansum(-1, keepdim=True)  # 0 times infinity is 0 here
         order = (surprise - entropy).abs().argsort(-1)
-        return _until(self.p, scores, order, share.gather(-1, order))
+        return _until(self.p, scores, order, probability.gather(-1, order))
 
 
-def _until(p: float, scores: Tensor, order: Tensor, share: Tensor) -> Tensor:
+def _until(p: float, scores: Tensor, order: Tensor, probability: Tensor) -> Tensor:
     """Keeps the scores of the first tokens in an order whose probabilities (b, vocab) sum to p."""
-    excluded = share.cumsum(-1) - share >= p
+    excluded = probability.cumsum(-1) - probability >= p
     return scores.masked_fill(torch.zeros_like(excluded).scatter(-1, order, excluded), NEVER)
 
 
@@ -121,12 +121,12 @@ class NoRepeatNgram:
             return scores
         windows = ids.unfold(1, self.n, 1)  # (b, t) -> (b, t - n + 1, n)
         latest = ids[:, ids.shape[1] + 1 - self.n :]
-        again = (windows[..., :-1] == latest[:, None]).all(-1)
+        repeated = (windows[..., :-1] == latest[:, None]).all(-1)
         vocab = scores.shape[-1]
-        barred = torch.zeros(len(scores), vocab + 1, dtype=torch.bool, device=scores.device)
-        barred = barred.scatter(-1, windows[..., -1].where(again, vocab), True)[:, :-1]
-        nothing = (barred | (scores == NEVER)).all(-1, keepdim=True)
-        return scores.masked_fill(barred & ~nothing, NEVER)
+        excluded = torch.zeros(len(scores), vocab + 1, dtype=torch.bool, device=scores.device)
+        excluded = excluded.scatter(-1, windows[..., -1].where(repeated, vocab), True)[:, :-1]
+        all_excluded = (excluded | (scores == NEVER)).all(-1, keepdim=True)
+        return scores.masked_fill(excluded & ~all_excluded, NEVER)
 
 
 @dataclass(frozen=True)
@@ -172,54 +172,48 @@ class AllowedNext:
 
     def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
         vocab, kept = scores.shape[-1], torch.full_like(scores, NEVER)
-        for at, (row, text) in enumerate(zip(self.rows, ids, strict=True)):
+        for i, (row, text) in enumerate(zip(self.rows, ids, strict=True)):
             if self.end is not None and (text[self.prompt :] == self.end).any():
-                kept[at] = scores[at]
+                kept[i] = scores[i]
                 continue
-            listed = [int(i) for i in self.allowed(row, text[text < vocab])]
+            listed = list(map(int, self.allowed(row, text[text < vocab])))
             if not listed or min(listed) < 0 or max(listed) >= vocab:
                 raise config_error(
                     "allowed",
                     f"must return at least one id, and ids from 0 to {vocab - 1}",
                     got=f"{listed} for row {row} after {len(text)} tokens",
                 )
-            kept[at, listed] = scores[at, listed]
+            kept[i, listed] = scores[i, listed]
         return kept
 
 
 def constraints(decoding: Decoding, prompt: int, rows: Sequence[int]) -> list[Processor]:
     """Processors that depend on the text after `prompt` tokens; `rows` as in AllowedNext."""
-    found: list[Processor] = []
+    processors: list[Processor] = []
     if decoding.repetition_penalty is not None:
-        found.append(RepetitionPenalty(decoding.repetition_penalty))
+        processors.append(RepetitionPenalty(decoding.repetition_penalty))
     if callable(decoding.allowed):
-        found.append(AllowedNext(decoding.allowed, decoding.end, prompt, rows))
+        processors.append(AllowedNext(decoding.allowed, decoding.end, prompt, rows))
     elif decoding.allowed is not None:
-        found.append(
-            AllowedIds(
-                tuple({*decoding.allowed, *(() if decoding.end is None else (decoding.end,))})
-            )
-        )
+        processors.append(AllowedIds(tuple({*decoding.allowed, decoding.end} - {None})))
     if decoding.min_new_tokens:
-        found.append(MinNewTokens(decoding.min_new_tokens, decoding.end, prompt))
-    if (
-        decoding.no_repeat_ngram is not None
-    ):  # last, because it checks whether all tokens are excluded
-        found.append(NoRepeatNgram(decoding.no_repeat_ngram))
-    return found
+        processors.append(MinNewTokens(decoding.min_new_tokens, decoding.end, prompt))
+    # Last, because it checks whether all tokens are excluded.
+    if decoding.no_repeat_ngram is not None:
+        processors.append(NoRepeatNgram(decoding.no_repeat_ngram))
+    return processors
 
 
 def warpers(decoding: Decoding) -> list[Processor]:
     """Processors that change the distribution; none for temperature 0 and contrastive search."""
     if decoding.greedy or decoding.penalty_alpha is not None:
         return []
-    found: list[Processor] = []
-    if decoding.temperature is not None and decoding.temperature != 1:
-        found.append(Temperature(decoding.temperature))
-    shapes: Any = (
+    temperature = None if decoding.temperature == 1 else decoding.temperature
+    classes: Any = (
+        (temperature, Temperature),
         (decoding.top_k, TopKFilter),
         (decoding.top_p, TopPFilter),
         (decoding.min_p, MinPFilter),
         (decoding.typical_p, TypicalPFilter),
     )
-    return found + [kind(value) for value, kind in shapes if value is not None]
+    return [processor(value) for value, processor in classes if value is not None]

@@ -110,13 +110,8 @@ def prompt_of(
             raise config_error(
                 "real", "must be True at the end of every row", fix="Pad prompts on the left."
             )
-    prefix = (
-        torch.ones_like(ids, dtype=torch.bool)
-        if any(group.mask.sees_prefix for group in model.stack.groups)
-        else None
-    )
-    tokens = Tokens(ids=ids, real=real, prefix=prefix)
-    return Prompt(tokens, None if source is None else Tokens(ids=source, real=source_real))
+    encoder_tokens = None if source is None else Tokens(ids=source, real=source_real)
+    return Prompt(model.prompt(ids, real), encoder_tokens)
 
 
 def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:
@@ -124,11 +119,9 @@ def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:
     is no start.
     """
     if start is None:
-        missing = (
-            "start, the decoder's first token"
-            if source is not None
-            else "a prompt, ids (batch, tokens), or start"
-        )
+        missing = "a prompt, ids (batch, tokens), or start"
+        if source is not None:
+            missing = "start, the decoder's first token"
         raise config_error("prompt", "there is none", fix=f"Give {missing}.")
     device = next(model.parameters()).device if source is None else source.device
     return torch.full((1 if source is None else len(source), 1), start, device=device)
@@ -209,7 +202,5 @@ def _check_length(model: Any, length: int, new: int) -> None:
             "max_new_tokens",
             f"the model's positions end at {limit} tokens (model.max_len), the prompt has {length}",
             got=new,
-            fix=(
-                f"Ask for at most {room}." if room > 0 else f"Shorten the prompt to below {limit}."
-            ),
+            fix=f"Give at most {room}." if room > 0 else f"Shorten the prompt to below {limit}.",
         )

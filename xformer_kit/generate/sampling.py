@@ -36,14 +36,11 @@ def generate(
     inputs: Any = {"source": source, "source_real": source_real, "real": real}
     if options.get("beam") is not None:
         options["draft"] = draft  # beam search rejects it
-        found = beam_search(model, ids, max_new_tokens, **inputs, **options)
-        return found.ids.flatten(0, 1)
+        return beam_search(model, ids, max_new_tokens, **inputs, **options).ids.flatten(0, 1)
     prompt, decoding = _checked(model, ids, max_new_tokens, draft, inputs, options)
-    new = list(_stream(model, prompt, decoding, draft))
-    start = prompt.tokens.ids
-    if decoding.num_return > 1:
-        start = start.repeat_interleave(decoding.num_return, 0)
-    return torch.cat([start, *(token[:, None] for token in new)], 1)
+    columns = [token[:, None] for token in _stream(model, prompt, decoding, draft)]
+    start = prompt.tokens.ids.repeat_interleave(decoding.num_return, 0)
+    return torch.cat([start, *columns], 1)
 
 
 def stream(
@@ -61,7 +58,7 @@ def stream(
 
     ids: prompts; those of different lengths are padded on the left, with real (b, t) False there.
     source: (b, s), for a model of two stacks, with source_real False on padding; `ids` are then the
-    first tokens of the target, or `start` is inputs.
+    first tokens of the target, or None, with `start`.
     draft: a smaller model with the same vocabulary that proposes `ahead` tokens at once (see
     `speculate`).
     options: those of `Decoding`. `penalty_alpha` with `top_k` is contrastive search (see
@@ -97,18 +94,18 @@ def _checked(
 
 
 def _stream(model: Any, prompt: Prompt, decoding: Decoding, draft: Any) -> Iterator[Tensor]:
+    """The next tokens (b * num_return,), one after another, by the method that the options name."""
     sampler = TokenSampler(decoding, prompt, model)
     if decoding.penalty_alpha is not None:
         return contrast(model, prompt, sampler)
-    return (
-        _sample_tokens(model, prompt, sampler)
-        if draft is None
-        else speculate(model, draft, prompt, sampler)
-    )
+    if draft is not None:
+        return speculate(model, draft, prompt, sampler)
+    return _sample_tokens(model, prompt, sampler)
 
 
 @torch.inference_mode()
 def _sample_tokens(model: Any, prompt: Prompt, sampler: TokenSampler) -> Iterator[Tensor]:
+    """The next tokens (b * num_return,), one after another, each step with one token per row."""
     new_tokens = sampler.decoding.max_new_tokens
     with generating(model, new_tokens, prompt.rows * sampler.decoding.num_return):
         cached_model = CachedModel(model, prompt, new_tokens)

@@ -49,13 +49,13 @@ def score(
     with evaluating(model):
         encoded = None if prompt.source is None else model.encode(prompt.source)[0]
         hidden, _ = model.hidden(tokens, source=encoded)
-        found = _log_probability(model.head, hidden, ids[:, 1:], model.vocab_size)
+        scores = _log_probability(model.head, hidden, ids[:, 1:], model.vocab_size)
     predicted = torch.ones_like(ids[:, 1:], dtype=torch.bool)
     if real is not None:
         predicted = real[:, 1:] & real[:, :-1]
     if prefix is not None:
         predicted = predicted & ~prefix[:, 1:]
-    return found.masked_fill(~predicted, 0)
+    return scores.masked_fill(~predicted, 0)
 
 
 def _prepend_start(

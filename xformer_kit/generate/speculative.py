@@ -49,7 +49,7 @@ class Proposal(NamedTuple):
     """
 
     ids: Tensor
-    share: Tensor
+    probs: Tensor
 
 
 class SpeculativeDecoder:
@@ -66,9 +66,9 @@ class SpeculativeDecoder:
     def first(self) -> list[Tensor]:
         """Computes the prompt with both models; returns the first token."""
         copies = self.sampler.decoding.num_return
-        share = self._share(self.model.first(copies)[:, None], self.uncached)
+        probs = self._probs(self.model.first(copies)[:, None], self.uncached)
         self.draft.first(copies)
-        self.uncached = sample(share[:, 0], self.sampler.draws)[:, None]
+        self.uncached = sample(probs[:, 0], self.sampler.draws)[:, None]
         return [self.uncached[:, 0]]
 
     def round(self, count: int) -> list[Tensor]:
@@ -78,10 +78,10 @@ class SpeculativeDecoder:
         newest = self.uncached[:, -1:]
         proposal = self._propose(count)
         read = self.model.hidden(Tokens(ids=torch.cat([newest, proposal.ids], 1)))
-        share = self._share(self.model.model.head(read), proposal.ids)  # (b, count + 1, vocab)
-        accepted = self._accepted(proposal, share)
+        probs = self._probs(self.model.model.head(read), proposal.ids)  # (b, count + 1, vocab)
+        accepted = self._accepted(proposal, probs)
         num_accepted = int(accepted.min())
-        model_token = sample(_residual(proposal, share, num_accepted), self.sampler.draws)
+        model_token = sample(_residual(proposal, probs, num_accepted), self.sampler.draws)
         if num_accepted < count:
             model_token = torch.where(
                 accepted > num_accepted, proposal.ids[:, num_accepted], model_token
@@ -92,16 +92,16 @@ class SpeculativeDecoder:
     def _propose(self, count: int) -> Proposal:
         """Samples `count` tokens of the draft, one after another."""
         rows, vocab = len(self.uncached), self.draft.model.vocab_size
-        ids, shares, uncached = self.uncached[:, :0], [], self.uncached
+        ids, all_probs, uncached = self.uncached[:, :0], [], self.uncached
         for _ in range(count):
             logits = self.draft.model.head(self.draft.hidden(Tokens(ids=uncached))[:, -1:])
-            shares.append(self._share(logits, ids, only_last=True)[:, 0])
-            uncached = sample(shares[-1], self.sampler.draws)[:, None]
+            all_probs.append(self._probs(logits, ids, only_last=True)[:, 0])
+            uncached = sample(all_probs[-1], self.sampler.draws)[:, None]
             ids = torch.cat([ids, uncached], 1)
         none = torch.zeros(rows, 0, vocab, device=ids.device)
-        return Proposal(ids, torch.stack(shares, 1) if shares else none)
+        return Proposal(ids, torch.stack(all_probs, 1) if all_probs else none)
 
-    def _share(self, logits: Tensor, ids: Tensor, only_last: bool = False) -> Tensor:
+    def _probs(self, logits: Tensor, ids: Tensor, only_last: bool = False) -> Tensor:
         """The distributions (b, n, vocab) of logits (b, n, vocab): after the first 0, 1, ... of
         `ids`, or only after all of them.
         """
@@ -116,10 +116,10 @@ class SpeculativeDecoder:
             return F.one_hot(scores.argmax(-1), scores.shape[-1]).float()
         return scores.float().softmax(-1)
 
-    def _accepted(self, proposal: Proposal, share: Tensor) -> Tensor:
+    def _accepted(self, proposal: Proposal, probs: Tensor) -> Tensor:
         """Number of proposed tokens that each row accepts, (b,); all in rows that have ended."""
         ids, count = proposal.ids[..., None], proposal.ids.shape[1]
-        p, q = share[:, :count].gather(-1, ids)[..., 0], proposal.share.gather(-1, ids)[..., 0]
+        p, q = probs[:, :count].gather(-1, ids)[..., 0], proposal.probs.gather(-1, ids)[..., 0]
         accepted = (_uniform(p, self.sampler.draws) * q < p).long().cumprod(-1).sum(-1)
         stop_criteria = self.sampler.stop_criteria
         return (
@@ -140,16 +140,16 @@ class SpeculativeDecoder:
             )
 
 
-def _residual(proposal: Proposal, share: Tensor, at: int) -> Tensor:
+def _residual(proposal: Proposal, probs: Tensor, at: int) -> Tensor:
     """Weights of the token after the accepted ones, (b, vocab), not normalised: the positive part
-    of p - q, with the model's distribution p = `share` and the draft's q = `proposal.share`; p if
+    of p - q, with the model's distribution p = `probs` and the draft's q = `proposal.probs`; p if
     no token was proposed there, or if p equals q.
     """
     if at == proposal.ids.shape[1]:
-        return share[:, at]
-    residual = (share[:, at] - proposal.share[:, at]).clamp(min=0)
+        return probs[:, at]
+    residual = (probs[:, at] - proposal.probs[:, at]).clamp(min=0)
     # the sum is 0 if p is q: such a token is always accepted
-    return residual.where(residual.sum(-1, keepdim=True) > 0, share[:, at])
+    return residual.where(residual.sum(-1, keepdim=True) > 0, probs[:, at])
 
 
 def _uniform(like: Tensor, draws: Draws) -> Tensor:

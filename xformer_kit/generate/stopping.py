@@ -32,19 +32,17 @@ class StopCriteria:
             )
         self.end = decoding.end
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.texts = (
-            [StopTextMatcher(decoding.stops, tokenizer) for _ in range(rows)]
-            if decoding.stops
-            else []
-        )
+        self.matchers = [
+            StopTextMatcher(decoding.stops, tokenizer) for _ in range(rows) if decoding.stops
+        ]
 
     def __call__(self, new: Tensor) -> Tensor:
         if self.end is not None:
             new = new.masked_fill(self.done, self.end)
             self.done = self.done | (new == self.end)
-        if self.texts:
-            found = [text(i) for text, i in zip(self.texts, new.tolist(), strict=True)]
-            self.done = self.done | torch.tensor(found, device=self.done.device)
+        if self.matchers:
+            stopped = [match(i) for match, i in zip(self.matchers, new.tolist(), strict=True)]
+            self.done = self.done | torch.tensor(stopped, device=self.done.device)
         return new
 
     def all(self) -> bool:

@@ -26,8 +26,8 @@ class TokenSampler:
         rows = prompt.rows * decoding.num_return
         device = prompt.tokens.ids.device
         self.draws = generators(decoding, rows, device)
-        owners = [row for row in range(prompt.rows) for _ in range(decoding.num_return)]
-        self.constraints = constraints(decoding, prompt.length, owners)
+        prompt_rows = [row for row in range(prompt.rows) for _ in range(decoding.num_return)]
+        self.constraints = constraints(decoding, prompt.length, prompt_rows)
         self.processors: list[Processor] = self.constraints + warpers(decoding)
         self.text: Tensor | None = (
             prompt.text(model.vocab_size, decoding.num_return) if self.constraints else None
@@ -71,15 +71,15 @@ def pick(scores: Tensor, greedy: bool, draws: Draws = None) -> Tensor:
     return scores.argmax(-1) if greedy else sample(scores.float().softmax(-1), draws)
 
 
-def sample(share: Tensor, draws: Draws = None) -> Tensor:
+def sample(probs: Tensor, draws: Draws = None) -> Tensor:
     """Samples one token per row: probabilities (b, vocab) -> (b,)."""
     if isinstance(draws, list):
         rows = [
             torch.multinomial(row[None], 1, generator=draw)
-            for row, draw in zip(share, draws, strict=True)
+            for row, draw in zip(probs, draws, strict=True)
         ]
         return torch.cat(rows)[:, 0]
-    return torch.multinomial(share, 1, generator=draws)[:, 0]
+    return torch.multinomial(probs, 1, generator=draws)[:, 0]
 
 
 def choose(
@@ -87,7 +87,7 @@ def choose(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    source: torch.Generator | None = None,
+    generator: torch.Generator | None = None,
     **more: Any,
 ) -> Tensor:
     """Samples one token per row: logits (b, vocab) -> (b,). Options as in `Decoding`."""
@@ -95,4 +95,4 @@ def choose(
     logits = logits.float()
     for process in warpers(decoding):
         logits = process(logits, logits)
-    return pick(logits, decoding.greedy, source)
+    return pick(logits, decoding.greedy, generator)

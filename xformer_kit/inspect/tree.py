@@ -10,7 +10,7 @@ from torch import nn
 from xformer_kit.inspect import parameters
 from xformer_kit.inspect.components import written
 from xformer_kit.model.block import Block
-from xformer_kit.model.head import LogitShape
+from xformer_kit.model.head import LogitScaling
 from xformer_kit.model.model import Model
 from xformer_kit.plan import CARRIED, KINDS, BlockPlan, StackPlan, SublayerPlan, has_norms
 from xformer_kit.position import POSITIONS
@@ -88,7 +88,7 @@ class _Tree:
                 children.append(self.leaf(name, embed, what))
         children += map(self.stack, plans)
         tied = ["embed transposed"] if model.head.weight is model.embed.weight else []
-        what = ", ".join([f"{model.vocab_size} logits", *tied, *_shape(model.head.shape)])
+        what = ", ".join([f"{model.vocab_size} logits", *tied, *_shape(model.head.logit_scaling)])
         children.append(self.leaf("head", model.head, what))
         known = None if self.flops is None else sum(child.flops or 0 for child in children)
         return Node("model", "", parameters.count(model), known, tuple(children))
@@ -183,7 +183,7 @@ class _Tree:
         return Node(name, what or _what(module), size, cost, tuple(children))
 
 
-def _shape(shape: LogitShape) -> Iterator[str]:
+def _shape(shape: LogitScaling) -> Iterator[str]:
     """What becomes of the logits."""
     if isinstance(shape.scale, str):
         yield "x a factor of each"

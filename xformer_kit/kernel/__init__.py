@@ -8,14 +8,14 @@ from xformer_kit.kernel.base import (
     cannot_train,
     cannot_train_on,
     choose,
-    visible,
 )
 from xformer_kit.kernel.chunked import ChunkedRecurrence
 from xformer_kit.kernel.flex import Flex, SDPAOrFlex
 from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.kernel.reference import Reference, spread
+from xformer_kit.kernel.reference import Reference
 from xformer_kit.kernel.sdpa import SDPA
 from xformer_kit.kernel.varlen import Varlen
+from xformer_kit.model.tokens import expand_heads
 
 __all__ = [
     "KERNELS",
@@ -32,7 +32,6 @@ __all__ = [
     "cannot_train",
     "cannot_train_on",
     "choose",
+    "expand_heads",
     "segments",
-    "spread",
-    "visible",
 ]

@@ -22,8 +22,8 @@ ScoreFn = Callable[[Tensor, Tensor | None], Tensor]
 class KernelExplanation(NamedTuple):
     """How a kernel runs, for `xformer explain`."""
 
-    how: str = ""  # a short description
-    kept: int = 0  # scores that each layer saves for backward, per head and sequence
+    description: str = ""
+    saved_scores: int = 0  # scores that each layer saves for backward, per head and sequence
 
 
 class Kernel:
@@ -42,7 +42,13 @@ class Kernel:
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         """Yields why the kernel cannot compute a composition."""
-        yield from ()
+        if reason := cls._unsupported(context):
+            yield Fault("", reason)
+
+    @classmethod
+    def _unsupported(cls, context: Context) -> str | None:
+        """The first reason why the kernel cannot compute a composition, or None."""
+        return None
 
     def prepare(
         self, context: AttentionContext, heads: int, biased: bool, dtype: torch.dtype
@@ -115,8 +121,8 @@ def choose(name: str, context: Context) -> str:
     """The name of the kernel that runs: `name` itself, or for auto the fastest that can."""
     if name != "auto":
         return name
-    able = [n for n in KERNELS if n != "auto" and cannot_train(n, context) is None]
-    return max(able, key=lambda n: KERNELS[n].speed)
+    supported = [n for n in KERNELS if n != "auto" and cannot_train(n, context) is None]
+    return max(supported, key=lambda n: KERNELS[n].speed)
 
 
 def cannot_train(name: str, context: Context) -> str | None:
@@ -133,18 +139,6 @@ def cannot_train_on(name: str, device: str) -> str | None:
         f"{name} computes gradients only on {' and '.join(kind.upper() for kind in devices)}, and"
         f" this is a {device.upper()}"
     )
-
-
-def visible(context: AttentionContext, heads: int) -> Tensor | None:
-    """The attention mask: True where the query may attend to the key; broadcasts to (b, h, q, k).
-    None: everywhere.
-    """
-    return context.visible(heads)
-
-
-def covers(context: AttentionContext, band: tuple[float, float] | None) -> bool:
-    """Whether a band lets every query of the context attend to every key."""
-    return context.covers(band)
 
 
 def bias(context: AttentionContext, heads: int) -> Tensor:

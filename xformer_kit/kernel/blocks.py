@@ -52,10 +52,8 @@ def query_blocks(
         stop = min(start + size, queries)
         first = 0 if left == math.inf else max(0, start + ahead - int(left))
         last = keys if right == math.inf else min(keys, stop + ahead + int(right))
-        nearest, farthest = (
-            start + ahead - (last - 1),
-            stop - 1 + ahead - first,
-        )  # distances, query - key
+        # Distances, query - key.
+        nearest, farthest = start + ahead - (last - 1), stop - 1 + ahead - first
         covered = farthest <= left and nearest >= -right
         square = right == 0 and farthest <= left and stop - start == last - first
         if square and uniform and not biased:
@@ -75,18 +73,16 @@ def attention_table(
     """The attention mask, or the position's bias with -inf where it is False; None if neither is
     needed. `covered`: whether `context.mask` allows all pairs.
     """
-    seen = context.visible_pairs(heads, covered)
+    visible = context.visible_pairs(heads, covered)
     if not biased:
-        return seen
+        return visible
     added = bias(context, heads).to(dtype)
-    return added if seen is None else torch.where(seen, added, -math.inf)
+    return added if visible is None else torch.where(visible, added, -math.inf)
 
 
 def _shifts(context: AttentionContext) -> bool:
     """Whether the bias depends only on the distance between two slots."""
-    ordered = (
-        context.query.position is context.query.slot and context.key.position is context.key.slot
-    )
+    ordered = all(tokens.position is tokens.slot for tokens in (context.query, context.key))
     return ordered and "shift" not in getattr(context.position, "breaks", ("shift",))
 
 
@@ -98,13 +94,7 @@ def slices(x: Tensor, blocks: Sequence[QueryBlock]) -> list[Tensor]:
     """
     if all(block.keys == x.shape[2] for block in blocks):
         return [x] * len(blocks)
-    ends = sorted(
-        {0, x.shape[2], *(block.first for block in blocks), *(block.last for block in blocks)}
-    )
-    pieces = x.split([b - a for a, b in pairwise(ends)], 2)
-    at = {end: i for i, end in enumerate(ends)}
-    found = []
-    for block in blocks:
-        parts = pieces[at[block.first] : at[block.last]]
-        found.append(parts[0] if len(parts) == 1 else torch.cat(parts, 2))
-    return found
+    cuts = sorted({0, x.shape[2], *(cut for block in blocks for cut in (block.first, block.last))})
+    pieces = x.split([b - a for a, b in pairwise(cuts)], 2)
+    parts = [pieces[cuts.index(block.first) : cuts.index(block.last)] for block in blocks]
+    return [part[0] if len(part) == 1 else torch.cat(part, 2) for part in parts]

@@ -150,8 +150,8 @@ class DropoutAttention(torch.autograd.Function):
                 _keys(dk, piece).baddbmm_(dscores.mT, _queries(scaled, piece))
                 _write(dq, piece, torch.bmm(dscores, _keys(k, piece)))
                 if (table_grad := dtables[piece.table]) is not None:
-                    into = work.of_heads(table_grad[work.row_of(table_grad, piece)], piece)
-                    into.add_(work.by_group(dscores).sum_to_size(into.shape))
+                    target = work.of_heads(table_grad[work.row_of(table_grad, piece)], piece)
+                    target.add_(work.by_group(dscores).sum_to_size(target.shape))
             dq *= ctx.scale
             dk /= BITS
             table_grads = [
@@ -175,9 +175,8 @@ class Workspace:
         self.blocks = blocks
         self.tables = tables
         self.table_index = table_index
-        self.head_sizes = [
-            self.group * (block.stop - block.start) * block.keys for block in blocks
-        ]  # of one key head
+        # of one key head
+        self.head_sizes = [self.group * (b.stop - b.start) * b.keys for b in blocks]
         times = [-(-self.kv // max(1, min(self.kv, MAX_SCORES // n))) for n in self.head_sizes]
         self.heads_at_once = [-(-self.kv // n) for n in times]  # key heads
         size = max(n * count for n, count in zip(self.head_sizes, self.heads_at_once, strict=True))
@@ -260,17 +259,16 @@ class Workspace:
         return self.cached_mask[1:]
 
     def row_of(self, table: Tensor, piece: Piece) -> int:
+        """The index of the piece's row in a table, which may have one row for all."""
         return piece.row if table.shape[0] > 1 else 0
 
     def of_heads(self, table: Tensor, piece: Piece) -> Tensor:
         """(1 or h, queries, keys) -> those of the piece's heads, (1 or kv, 1 or group, queries,
         keys).
         """
-        return (
-            table[None]
-            if table.shape[0] == 1
-            else table.unflatten(0, (-1, self.group))[piece.heads]
-        )
+        if table.shape[0] == 1:
+            return table[None]
+        return table.unflatten(0, (-1, self.group))[piece.heads]
 
     def by_group(self, scores: Tensor) -> Tensor:
         """(kv, group * queries, keys) -> (kv, group, queries, keys)."""

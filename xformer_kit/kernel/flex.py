@@ -12,7 +12,7 @@ from torch import Tensor
 
 from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation
 from xformer_kit.model.tokens import AttentionContext, Tokens
-from xformer_kit.registry import Fault, config_error
+from xformer_kit.registry import config_error
 
 # (row, head, index of the query, index of the key) -> whether the query may attend to the key
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -40,75 +40,41 @@ class Flex(Kernel):
     trains_on = ("cuda",)
 
     @classmethod
-    def cannot(cls, options, context):
+    def _unsupported(cls, context):
         names, attn, position = context.names, context.attn, context.position
+        options = context.options["attn"]
         if "scores" in position.enters:
-            yield Fault(
-                "",
+            return (
                 f"position '{names['position']}' computes scores of its own, and flex computes them"
-                " itself",
+                " itself"
             )
-            return
         if attn.score is not None and not attn.pointwise:
-            yield Fault(
-                "",
+            return (
                 f"attn.score is {attn.score}, and flex computes softmax of scores that are changed"
-                " one by one",
+                " one by one"
             )
-            return
-        if context.options["attn"].get("dropout"):
-            yield Fault(
-                "",
-                f"attn.dropout is {context.options['attn']['dropout']}, and flex drops no weights",
-            )
-            return
+        if dropout := options.get("dropout"):
+            return f"attn.dropout is {dropout}, and flex drops no weights"
         if "bias" in position.enters and position.learned:
-            yield Fault(
-                "",
+            return (
                 f"position '{names['position']}' learns its bias, whose gradient flex adds up in no"
-                " fixed order, so that a run would not resume bit for bit",
+                " fixed order, so that a run would not resume bit for bit"
             )
-            return
-        width = min(attn.head_dim, context.options["attn"].get("v_head_dim") or attn.head_dim)
+        width = min(attn.head_dim, options.get("v_head_dim") or attn.head_dim)
         if context.device == "cuda" and width < 16:
-            yield Fault("", f"a head has {width} channels, and flex needs 16 on CUDA")
-            return
+            return f"a head has {width} channels, and flex needs 16 on CUDA"
+        return None
 
     def prepare(self, context, heads, biased, dtype):
-        device, bare = (
-            context.query.slot.device,
-            context._replace(prepared=None, position=None, cross_layer_state=None),
-        )
-        lengths = context.query.length, context.key.length
-        if (
-            context.covers(context.mask.band())
-            and context.key.real is None
-            and context.key.document is None
-        ):
+        mask, query, key = context.mask, context.query, context.key
+        if context.covers(mask.band()) and key.real is None and key.document is None:
             return FlexCall(None, biased)
-        per_head = heads if context.mask.per_head else None
+        per_head = heads if mask.per_head else None
+        sizes = per_head, query.length, key.length, str(query.slot.device)
         if is_plain(context):  # the block mask depends only on the mask and the lengths
-            return FlexCall(
-                _cached_block_mask(context.mask, per_head, *lengths, str(device)), biased
-            )
-        rows = max(
-            field.shape[0]
-            for tokens in (context.query, context.key)
-            for field in tokens
-            if field is not None
-        )
-        queries, keys = lengths
-        return FlexCall(
-            _block_mask(
-                mask_function(bare),
-                rows if rows > 1 else None,
-                per_head,
-                queries,
-                keys,
-                str(device),
-            ),
-            biased,
-        )
+            return FlexCall(_cached_block_mask(mask, *sizes), biased)
+        rows = context.rows if context.rows > 1 else None
+        return FlexCall(_block_mask(mask_function(context), rows, *sizes), biased)
 
     def explain(self, prepared, queries, keys, dropout):
         skipped = (
@@ -125,31 +91,28 @@ class Flex(Kernel):
                     fix="Run it under torch.no_grad(), or choose kernel=auto.",
                 )
             q, k, v = q.detach(), k.detach(), v.detach()
-        run, options = (
-            _flex_attention(q.device.type),
-            {"scale": scale, "enable_gqa": k.shape[1] != q.shape[1]},
+        changes_scores = context.prepared.biased or score_fn is not None
+        return _flex_attention(q.device.type)(
+            q,
+            k,
+            v,
+            score_mod=score_mod(context, score_fn) if changes_scores else None,
+            block_mask=context.prepared.blocks,
+            scale=scale,
+            enable_gqa=k.shape[1] != q.shape[1],
         )
-        changed = (
-            score_mod(context, score_fn)
-            if context.prepared.biased or score_fn is not None
-            else None
-        )
-        return run(q, k, v, score_mod=changed, block_mask=context.prepared.blocks, **options)
 
 
 def is_plain(context: AttentionContext) -> bool:
     """Whether the attention mask depends only on `context.mask` and the number of tokens: no
     padding, documents or prefix, as many queries as keys, and positions equal to slots.
     """
-    fields = (context.query.prefix, context.key.prefix, context.key.real, context.key.document)
-    ordered = (
-        context.query.position is context.query.slot and context.key.position is context.key.slot
-    )
+    query, key = context.query, context.key
     return (
-        ordered
+        all(tokens.position is tokens.slot for tokens in (query, key))
         and not context.cross
-        and context.query.length == context.key.length
-        and not any(f is not None for f in fields)
+        and query.length == key.length
+        and all(field is None for field in (query.prefix, key.prefix, key.real, key.document))
     )
 
 
@@ -160,24 +123,20 @@ def mask_function(context: AttentionContext) -> MaskFunction:
 
     def mask_mod(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         query_token, key_token = _token(query, row, i), _token(key, row, j)
-        seen = mask.allows(query_token, key_token, head)
+        allowed = mask.allows(query_token, key_token, head)
         if key_token.real is not None:
-            seen = seen & key_token.real
+            allowed = allowed & key_token.real
         if compare_documents:
-            seen = seen & (query_token.document == key_token.document)
-        return seen
+            allowed = allowed & (query_token.document == key_token.document)
+        return allowed
 
     return mask_mod
 
 
 def score_mod(context: AttentionContext, score_fn: Any) -> Callable[..., Tensor]:
     """Returns FlexAttention's score_mod: adds the position's bias, applies `score_fn.before`."""
-    position, query, key, biased = (
-        context.position,
-        context.query,
-        context.key,
-        context.prepared.biased,
-    )
+    position, query, key = context.position, context.query, context.key
+    biased = context.prepared.biased
 
     def changed(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if biased:
@@ -188,13 +147,14 @@ def score_mod(context: AttentionContext, score_fn: Any) -> Callable[..., Tensor]
     return changed
 
 
-def _token(tokens: Tokens, row: Tensor, place: Tensor) -> Tokens:
+def _token(tokens: Tokens, row: Tensor, index: Tensor) -> Tokens:
     """One token; every field is a scalar."""
-    return tokens.map(lambda field: field[row if field.shape[0] > 1 else 0, place])
+    return tokens.map(lambda field: field[row if field.shape[0] > 1 else 0, index])
 
 
 @lru_cache(BLOCK_MASKS)
 def _cached_block_mask(mask: Any, heads: int | None, queries: int, keys: int, device: str) -> Any:
+    """The block mask of `mask` without padding and documents."""
     slot = torch.arange(keys, device=device)[None]
     tokens = Tokens(slot=slot, position=slot)
     mask_mod = mask_function(AttentionContext(tokens, tokens, mask, None))
@@ -258,8 +218,8 @@ class SDPAOrFlex(Kernel):
     def explain(self, prepared, queries, keys, dropout):
         if not isinstance(prepared, FlexCall):
             return self.sdpa.explain(prepared, queries, keys, dropout)
-        how, kept = self.flex.explain(prepared, queries, keys, dropout)
-        return KernelExplanation(f"by flex, {how}", kept)
+        description, saved_scores = self.flex.explain(prepared, queries, keys, dropout)
+        return KernelExplanation(f"by flex, {description}", saved_scores)
 
     def __call__(self, q, k, v, context, *args, **options):
         kernel = self.flex if isinstance(context.prepared, FlexCall) else self.sdpa

@@ -71,6 +71,7 @@ def steps(r: Recurrence, state: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _each(x: Tensor | None, dim: int) -> Iterable[Tensor | None]:
+    """The slices of x along a dimension; None without end if x is None."""
     return repeat(None) if x is None else x.unbind(dim)
 
 
@@ -137,10 +138,8 @@ def _accumulate_delta(
     """The same under the delta rule; also returns what each token writes, its value minus the value
     that it replaces.
     """
-    rows, shape = (
-        [x.flatten(0, 1).unbind(1) for x in (keys, written, erased)],
-        written.shape[:2],
-    )  # b h products at once
+    # b h products at once
+    rows, shape = [x.flatten(0, 1).unbind(1) for x in (keys, written, erased)], written.shape[:2]
     if keep is not None:
         keep = keep.expand(*shape, -1).flatten(0, 1)[..., None, None]
     state, before, written_rows = state.flatten(0, 1), [], []
@@ -173,6 +172,7 @@ class DecayFactors(NamedTuple):
 
 
 def _decay_factors(r: Recurrence, size: int) -> DecayFactors:
+    """The decay factors of a recurrence in chunks of `size` tokens."""
     if r.decay is None and r.segment is None:
         return DecayFactors(None, None, None, None)
     causal = torch.ones(size, size, dtype=torch.bool, device=r.q.device).tril()
@@ -197,9 +197,8 @@ def _from_logs(
     `write` and `keep` concern one document.
     """
     end = total[..., -1:]
-    logs = (total[..., None] - total[..., None, :]).masked_fill(
-        ~causal, -torch.inf
-    )  # before exp, which may overflow there
+    # Masked before exp, which may overflow there.
+    logs = (total[..., None] - total[..., None, :]).masked_fill(~causal, -torch.inf)
     rest = [total, end - total, end[..., 0]]
     if same_document is not None:
         rest = [
@@ -216,9 +215,8 @@ def segments(context: AttentionContext) -> Tensor | None:
     document, real = context.key.document, context.key.real
     if document is None or context.query.document is None:
         return None
-    if (
-        real is not None
-    ):  # padding has the document of the last token before it, or of the first after it
+    # Padding has the document of the last token before it, or of the first after it.
+    if real is not None:
         rows = max(document.shape[0], real.shape[0])
         document, real = document.expand(rows, -1), real.expand(rows, -1)
         at = torch.arange(real.shape[1], device=real.device).expand_as(real)

@@ -3,8 +3,9 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation, bias, visible
+from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation, bias
 from xformer_kit.kernel.recurrence import steps
+from xformer_kit.model.tokens import expand_heads
 
 
 @KERNELS.register("reference", also_called=("eager", "math", "naive"))
@@ -17,18 +18,19 @@ class Reference(Kernel):
 
     def prepare(self, context, heads, biased, dtype):
         added = bias(context, heads).to(dtype) if biased else None
-        return visible(context, heads), added
+        return context.visible(heads), added
 
     def explain(self, prepared, queries, keys, dropout):
-        copies = (
-            1 if prepared[0] is None else 2
-        )  # weights, and the same after empty rows are set to zero
+        # Weights, and the same after empty rows are set to zero.
+        copies = 1 if prepared[0] is None else 2
         return KernelExplanation(
             "step by step, as the equations are written", copies * queries * keys
         )
 
     def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, score_fn=None):
-        return self.weights(q, k, context, scale, dropout, scores, score_fn) @ spread(v, q.shape[1])
+        return self.weights(q, k, context, scale, dropout, scores, score_fn) @ expand_heads(
+            v, q.shape[1]
+        )
 
     def recur(self, recurrence, state, chunk):
         return steps(recurrence, state)
@@ -39,9 +41,8 @@ class Reference(Kernel):
         """
         seen, added = context.prepared
         if scores is None:
-            scores = (
-                q @ spread(k, q.shape[1]).transpose(-1, -2) * scale
-            )  # (b, h, t, d) x (b, h, d, s) -> (b, h, t, s)
+            # (b, h, t, d) x (b, h, d, s) -> (b, h, t, s)
+            scores = q @ expand_heads(k, q.shape[1]).mT * scale
         if added is not None:
             scores = scores + added
         if score_fn is not None:
@@ -56,8 +57,3 @@ class Reference(Kernel):
                 scores.masked_fill(~(seen | empty), -float("inf")).softmax(-1).masked_fill(empty, 0)
             )
         return F.dropout(weights, dropout) if dropout else weights
-
-
-def spread(x: Tensor, heads: int) -> Tensor:
-    """Repeats each key head for its group of query heads: (b, kv, t, d) -> (b, h, t, d)."""
-    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)

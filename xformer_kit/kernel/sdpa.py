@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from xformer_kit.kernel import dropout as dropping
-from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation, covers
+from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation
 from xformer_kit.kernel.blocks import QueryBlock, attention_table, query_blocks, slices
 from xformer_kit.model.tokens import AttentionContext, Tokens
-from xformer_kit.registry import Context, Fault, at_least
+from xformer_kit.registry import Context, at_least
 
 # Queries per block; each block is one call. On a CPU 64 to 128 are fastest.
 CPU_BLOCK = 128
@@ -59,9 +59,8 @@ class SDPA(Kernel):
         yield from at_least(options, "query", block=1)
 
     @classmethod
-    def cannot(cls, options, context):
-        if reason := not_softmax(context, "sdpa"):
-            yield Fault("", reason)
+    def _unsupported(cls, context):
+        return not_softmax(context, "sdpa")
 
     def prepare(self, context, heads, biased, dtype):
         context = context._replace(key=unpadded(context))
@@ -69,9 +68,8 @@ class SDPA(Kernel):
             return request
         band = context.mask.band()
         if band is None or context.cross or band == (math.inf, math.inf):
-            return SDPACall(
-                dense=attention_table(context, heads, biased, dtype, covers(context, band))
-            )
+            covered = context.covers(band)
+            return SDPACall(dense=attention_table(context, heads, biased, dtype, covered))
         size = self.block or (CUDA_BLOCK if context.query.slot.device.type == "cuda" else CPU_BLOCK)
         blocks = query_blocks(context, heads, biased, dtype, size)
         if len(blocks) > 1:
@@ -84,16 +82,16 @@ class SDPA(Kernel):
         return call_without_table(context, biased) is None
 
     def explain(self, prepared, queries, keys, dropout):
-        how = self._describe(prepared)
+        description = self._describe(prepared)
         if dropping.is_supported(dropout):
             return KernelExplanation(
-                f"{how}; in training on a CPU by blocks that drop weights, and compute them again"
-                " for the gradient"
+                f"{description}; in training on a CPU by blocks that drop weights, and compute"
+                " them again for the gradient"
             )
         if not is_unfused(prepared):
-            return KernelExplanation(how)
+            return KernelExplanation(description)
         scores = sum((b.stop - b.start) * b.keys for b in prepared.blocks)
-        return KernelExplanation(how, scores or queries * keys)
+        return KernelExplanation(description, scores or queries * keys)
 
     def _describe(self, prepared: SDPACall) -> str:
         """Describes how torch's function is called."""
@@ -159,7 +157,7 @@ def call_without_table(context: AttentionContext, biased: bool) -> SDPACall | No
     band = context.mask.band()
     if biased or context.key.real is not None or context.key.document is not None:
         return None
-    if covers(context, band):
+    if context.covers(band):
         return SDPACall()
     square = not context.cross and context.query.length == context.key.length
     if square and band is not None and band[1] == 0 and band[0] >= context.key.length - 1:
@@ -180,9 +178,8 @@ def unpadded(context: AttentionContext) -> Tokens:
     This reads values, and is therefore done only on a CPU, without a synchronisation.
     """
     real = context.key.real
-    if (
-        type(real) is not Tensor or real.device.type != "cpu" or context.cross
-    ):  # also not of tensors without values
+    # Not of tensors without values, either.
+    if type(real) is not Tensor or real.device.type != "cpu" or context.cross:
         return context.key
     if context.mask.sees_future or context.mask.sees_prefix or (real[:, 1:] & ~real[:, :-1]).any():
         return context.key

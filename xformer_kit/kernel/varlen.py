@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from xformer_kit.kernel.base import KERNELS, KernelExplanation
 from xformer_kit.kernel.sdpa import SDPA, not_softmax
 from xformer_kit.model.tokens import AttentionContext, Tokens
-from xformer_kit.registry import Fault, config_error
+from xformer_kit.registry import config_error
 
 # Channels of a head in torch's kernel: at most MAX_HEAD_DIM, a multiple of MULTIPLE.
 MAX_HEAD_DIM = 256
@@ -53,38 +53,24 @@ class Varlen(SDPA):
     speed = 0  # not measured yet, so that `auto` does not choose it
 
     @classmethod
-    def cannot(cls, options, context):
-        names, attn = context.names, context.attn
+    def _unsupported(cls, context):
+        names, attn, band = context.names, context.attn, context.mask.band
+        options = context.options["attn"]
         if "bias" in context.position.enters:
-            yield Fault(
-                "", f"position '{names['position']}' adds a bias to scores, and varlen adds none"
-            )
-            return
-        band = context.mask.band
+            return f"position '{names['position']}' adds a bias to scores, and varlen adds none"
         if band is None:
-            yield Fault(
-                "",
-                f"mask '{names['mask']}' is no band of distances, and varlen computes only those",
-            )
-            return
+            return f"mask '{names['mask']}' is no band of distances, and varlen computes only those"
         if context.cross and band != (math.inf, math.inf):
-            yield Fault(
-                "",
-                f"mask '{names['mask']}' compares places of two stacks, and varlen sees a whole"
-                " text of the other",
+            return (
+                f"mask '{names['mask']}' compares places of two stacks, and varlen reads a whole"
+                " text of the other"
             )
-            return
-        if dropout := context.options["attn"].get("dropout"):
-            yield Fault("", f"attn.dropout is {dropout}, and varlen drops no weights")
-            return
-        widest = max(attn.width, context.options["attn"].get("v_head_dim") or 0)
+        if dropout := options.get("dropout"):
+            return f"attn.dropout is {dropout}, and varlen drops no weights"
+        widest = max(attn.width, options.get("v_head_dim") or 0)
         if widest > MAX_HEAD_DIM:
-            yield Fault(
-                "", f"a head has {widest} channels, and varlen computes {MAX_HEAD_DIM} at most"
-            )
-            return
-        if reason := not_softmax(context, "varlen"):
-            yield Fault("", reason)
+            return f"a head has {widest} channels, and varlen computes {MAX_HEAD_DIM} at most"
+        return not_softmax(context, "varlen")
 
     def prepare(self, context, heads, biased, dtype):
         half = half_dtype(context.query.slot.device, dtype)
@@ -99,10 +85,10 @@ class Varlen(SDPA):
         if isinstance(prepared, VarlenCall):
             return KernelExplanation(
                 f"{len(prepared.keys.starts) - 1} texts of {prepared.keys.max_len} tokens at most,"
-                " each alone"
+                " each separately"
             )
-        how, kept = super().explain(prepared, queries, keys, dropout)
-        return KernelExplanation(f"as sdpa, {how}", kept)
+        description, saved_scores = super().explain(prepared, queries, keys, dropout)
+        return KernelExplanation(f"as sdpa, {description}", saved_scores)
 
     def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, score_fn=None):
         if not isinstance(context.prepared, VarlenCall):
@@ -150,36 +136,32 @@ def varlen_attention() -> Any:
 
 def varlen_call(context: AttentionContext, dtype: torch.dtype) -> VarlenCall:
     """The call for a context. It reads values, once for all layers of an attention group."""
-    rows = max(
-        field.shape[0]
-        for tokens in (context.query, context.key)
-        for field in tokens
-        if field is not None
+    (query_indices, query_texts), (key_indices, key_texts) = (
+        _texts(tokens, context) for tokens in (context.query, context.key)
     )
-    labelled = [_texts(tokens, rows, context) for tokens in (context.query, context.key)]
-    names, text_index = torch.unique(
-        torch.cat([text for _, text in labelled]), dim=0, return_inverse=True
-    )
-    found = []
-    for (indices, _), text in zip(
-        labelled, text_index.split([len(indices) for indices, _ in labelled]), strict=True
-    ):
-        count = torch.bincount(text, minlength=len(names))
-        starts = F.pad(count.cumsum(0), (1, 0)).to(torch.int32)
-        found.append(Texts(indices[text.argsort(stable=True)], starts, int(count.max())))
+    distinct, number = torch.unique(torch.cat([query_texts, key_texts]), dim=0, return_inverse=True)
+    query_number, key_number = number.split([len(query_texts), len(key_texts)])
+    queries = _by_text(query_indices, query_number, len(distinct))
+    keys = _by_text(key_indices, key_number, len(distinct))
     left, right = (-1 if math.isinf(side) else int(side) for side in context.mask.band())
-    queries, keys = found
     if (left, right) != (-1, -1):
         _check_padding(context, keys)
     return VarlenCall(queries, keys, (left, right), dtype)
 
 
-def _texts(tokens: Tokens, rows: int, context: AttentionContext) -> tuple[Tensor, Tensor]:
+def _by_text(indices: Tensor, text: Tensor, count: int) -> Texts:
+    """Sorts the indices of tokens by the number of their text, 0 to count - 1."""
+    lengths = torch.bincount(text, minlength=count)
+    starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+    return Texts(indices[text.argsort(stable=True)], starts, int(lengths.max()))
+
+
+def _texts(tokens: Tokens, context: AttentionContext) -> tuple[Tensor, Tensor]:
     """The indices of the real tokens in the flattened batch, and the text of each: its row and its
     document in the row.
     """
-    slot = tokens.slot.expand(rows, -1)
-    row = torch.arange(rows, device=slot.device)[:, None].expand_as(slot)
+    slot = tokens.slot.expand(context.rows, -1)
+    row = torch.arange(len(slot), device=slot.device)[:, None].expand_as(slot)
     by_document = context.query.document is not None and context.key.document is not None
     document = tokens.document.expand_as(slot) if by_document else torch.zeros_like(slot)
     indices = torch.arange(slot.numel(), device=slot.device)
@@ -199,7 +181,7 @@ def _check_padding(context: AttentionContext, keys: Texts) -> None:
     if math.isfinite(context.mask.band()[0]) and (slot.diff(prepend=slot[:1])[inner] != 1).any():
         raise config_error(
             "real",
-            "padding stands within a text, and kernel 'varlen' counts a window in real tokens",
+            "there is padding within a text, and kernel 'varlen' counts a window in real tokens",
             fix="Put padding at the ends, or use kernel=auto.",
         )
 

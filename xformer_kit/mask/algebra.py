@@ -1,6 +1,8 @@
 """Combinations of masks: `&`, `|`, `~`, and one mask per group of heads."""
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
 
 import torch
 
@@ -40,16 +42,11 @@ class AllOf(CompositeMask):
     """Each token attends to the tokens that all of the masks show."""
 
     def allows(self, query, key, head):
-        seen = self.of[0].allows(query, key, head)
-        for mask in self.of[1:]:
-            seen = seen & mask.allows(query, key, head)
-        return seen
+        return reduce(and_, [mask.allows(query, key, head) for mask in self.of])
 
     def band(self):
         bands = [mask.band() for mask in self.of]
-        if any(band is None for band in bands):
-            return None
-        return min(left for left, _ in bands), min(right for _, right in bands)
+        return None if None in bands else tuple(min(sides) for sides in zip(*bands, strict=True))
 
     @property
     def sees_future(self):
@@ -67,17 +64,14 @@ class AnyOf(CompositeMask):
     """Each token attends to the tokens that at least one of the masks shows."""
 
     def allows(self, query, key, head):
-        seen = self.of[0].allows(query, key, head)
-        for mask in self.of[1:]:
-            seen = seen | mask.allows(query, key, head)
-        return seen
+        return reduce(or_, [mask.allows(query, key, head) for mask in self.of])
 
     def band(self):
         bands = [mask.band() for mask in self.of]
-        if any(band is None for band in bands):
+        if None in bands:
             return None
-        left, right = max(left for left, _ in bands), max(right for _, right in bands)
-        return (left, right) if (left, right) in bands else None  # else the union is not a band
+        widest = tuple(max(sides) for sides in zip(*bands, strict=True))
+        return widest if widest in bands else None  # else the union is not a band
 
 
 @MASKS.register("per_head", also_called=("heads", "mixed_heads"))
@@ -114,23 +108,23 @@ class PerHead(CompositeMask):
                 f" {heads} heads here; a mask needs a head",
                 fix="Give fewer masks, or an attention with more heads.",
             )
-            return
-        if options.groups is not None and sum(options.groups) != heads:
+        elif options.groups is not None and sum(options.groups) != heads:
             yield Fault(
                 "groups",
                 f"must add up to the {heads} heads of attn '{context.names['attn']}'",
                 got=f"{list(options.groups)}, {sum(options.groups)} together",
                 fix="null lets heads take turns.",
             )
-            return
-        yield from super().cannot(options, context)
+        else:
+            yield from super().cannot(options, context)
 
     def allows(self, query, key, head):
         seen = self.of[0].allows(query, key, head)
         for i, mask in enumerate(self.of[1:], 1):
-            own_heads = (
-                head % len(self.of) == i if self.groups is None else head >= sum(self.groups[:i])
-            )
+            if self.groups is None:
+                own_heads = head % len(self.of) == i
+            else:
+                own_heads = head >= sum(self.groups[:i])
             seen = torch.where(own_heads, mask.allows(query, key, head), seen)
         return seen
 

@@ -16,9 +16,8 @@ from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import MaskTraits
 
 INF = math.inf
-Band = tuple[
-    float, float
-]  # how many slots to the left and to the right a query sees; INF is unbounded
+# how many slots to the left and to the right a query sees; INF is unbounded
+Band = tuple[float, float]
 # the reason of a fault; the law `nothing`, of rows that see no token, ignores this fault
 HIDES_ALL = "hides every token of a text"
 
@@ -60,6 +59,7 @@ class Mask:
         return False
 
     def traits(self) -> MaskTraits:
+        """The properties that other components may depend on."""
         return MaskTraits(self.band(), self.sees_future, self.sees_prefix)
 
     @classmethod
@@ -80,14 +80,11 @@ class Mask:
         """
         if self.sees_prefix:
             return False
-        every = torch.arange(length)[None]
-        keys, head = (
-            Tokens(slot=every, position=every).as_key(),
-            torch.arange(heads).view(1, -1, 1, 1),
-        )
+        slots, head = torch.arange(length)[None], torch.arange(heads).view(1, -1, 1, 1)
+        keys = Tokens(slot=slots, position=slots).as_key()
         return not any(
-            self.allows(Tokens(slot=some, position=some).as_query(), keys, head).any()
-            for some in every.split(64, 1)
+            self.allows(Tokens(slot=chunk, position=chunk).as_query(), keys, head).any()
+            for chunk in slots.split(64, 1)
         )
 
     def __and__(self, other: "Mask") -> "Mask":

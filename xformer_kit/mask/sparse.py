@@ -13,6 +13,8 @@ from xformer_kit.mask.base import MASKS, Mask
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Fault, at_least, format_value
 
+LIST_OF_SIZES = "must be a number of tokens, or a list of at least one"
+
 
 @dataclass(frozen=True)
 class Sparse(Mask):
@@ -52,14 +54,9 @@ class ChunkedMask(Sparse):
     @classmethod
     def check(cls, options, context):
         sizes = (options.chunk,) if isinstance(options.chunk, int) else options.chunk
-        if not sizes:
-            yield Fault(
-                "chunk",
-                "must be a number of tokens, or a list of at least one",
-                got=format_value(options.chunk),
-            )
-        elif min(sizes) < 1:
-            yield Fault("chunk", "must be at least 1 token", got=format_value(options.chunk))
+        rule = "must be at least 1 token" if sizes else LIST_OF_SIZES
+        if not sizes or min(sizes) < 1:
+            yield Fault("chunk", rule, got=format_value(options.chunk))
 
     def pattern(self, query, key, head):
         return self._chunk_index(query.position) == self._chunk_index(key.position)

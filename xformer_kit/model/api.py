@@ -41,14 +41,14 @@ def build(
             got=f"one without {', '.join(missing)}",
         )
     ensure(config, data=False)
-    if vocab_size is not None and (own := config["model"].get("vocab_size")) not in (
+    if vocab_size is not None and (model_size := config["model"].get("vocab_size")) not in (
         None,
         vocab_size,
     ):
         raise config_error(
             "model.vocab_size",
             "must equal the vocab_size of build(...)",
-            got=f"{own} and {vocab_size}",
+            got=f"{model_size} and {vocab_size}",
             fix="Give one of them, or the same size twice.",
         )
     return _build_checked(config, vocab_size, source_vocab_size)
@@ -57,24 +57,13 @@ def build(
 def _build_checked(
     config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None
 ) -> Model:
-    """The model of a config without faults."""
+    """Returns the model of a config without faults, with initial weights."""
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
         raise config_error(
             "model.vocab_size",
             "is the tokenizer's, which is not known here",
             fix="Give build(..., vocab_size=...).",
-        )
-    if (
-        source_vocab_size not in (None, size)
-        and "encoder" in config["model"]
-        and config["model"]["share_embeddings"]
-    ):
-        raise config_error(
-            "model.share_embeddings",
-            "source and target must have one vocabulary",
-            got=f"{source_vocab_size} and {size} tokens",
-            fix="Set it to false, or tokenizer.shared to true.",
         )
     return build_model(config, size, source_vocab_size)
 
@@ -143,7 +132,7 @@ def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
 
 def _checkpoint(run: str | Path, components: Iterable[str], name: str) -> Path:
     """The file of a checkpoint, or of `last`. Raises ConfigError if there is neither."""
-    for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
+    for path in (Path(run) / "checkpoints" / f"{stem}.ckpt" for stem in (name, "last")):
         if path.is_file():
             return path
     raise config_error(

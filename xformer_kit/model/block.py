@@ -101,12 +101,12 @@ class Block(nn.Module):
         return branch
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
-        passed = layer.cross_layer_state
+        shared = layer.cross_layer_state
         value_hooks = [
-            partial(extra.values, layer=layer.extras[key]._replace(cross_layer_state=passed))
+            partial(extra.values, layer=layer.extras[key]._replace(cross_layer_state=shared))
             for key, extra in self.extras.items()
         ]
-        context = layer.contexts[name]._replace(cross_layer_state=passed, values=value_hooks)
+        context = layer.contexts[name]._replace(cross_layer_state=shared, values=value_hooks)
         if context.position_reads_input:
             cache = layer.caches.get(POSITION_CACHE.format(name))
             context = context._replace(added_scores=context.position.read(x, context, cache))
@@ -121,10 +121,9 @@ class Block(nn.Module):
 
     def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
         """The sum of a group's outputs, which its placement adds to the residual stream."""
-        scaled = (self._scale(n, layer, h) for n, h in zip(names, outputs, strict=True))
-        return reduce(torch.add, scaled)
+        return reduce(torch.add, map(partial(self._branch_output, layer), names, outputs))
 
-    def _scale(self, name: str, layer: LayerInput, h: Tensor) -> Tensor:
+    def _branch_output(self, layer: LayerInput, name: str, h: Tensor) -> Tensor:
         """Applies dropout, the extras' hook `added` and the multiplier to a sublayer's output."""
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)

@@ -12,7 +12,7 @@ from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.ffn import FFNS
 from xformer_kit.kernel import KERNELS, Flex, Kernel, SDPAOrFlex
 from xformer_kit.model.block import Block
-from xformer_kit.model.head import Head, LogitShape, TiedHead, Transform
+from xformer_kit.model.head import Head, LogitScaling, TiedHead, Transform
 from xformer_kit.model.init import INITS
 from xformer_kit.model.initialise import initialise
 from xformer_kit.model.model import Model
@@ -43,15 +43,15 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
             got=f"{vocab_size} tokens of the target and {source_size} of the source",
             fix="Set model.share_embeddings=false, or tokenizer.shared=true.",
         )
-    rows = partial(_rounded_up, multiple=plan.embedding.vocab_multiple)
-    channels, types = plan.embedding.dim, plan.embedding.token_types
-    separate = two_stacks and not plan.embedding.shared
-    embed = _embedding(rows(vocab_size), channels)
-    source_embed = _embedding(rows(source_size), channels) if separate else None
+    channels, multiple = plan.embedding.dim, plan.embedding.vocab_multiple
+    rows, source_rows = (-(-size // multiple) * multiple for size in (vocab_size, source_size))
+    types, separate = plan.embedding.token_types, two_stacks and not plan.embedding.shared
+    embed = _embedding(rows, channels)
+    source_embed = _embedding(source_rows, channels) if separate else None
     token_type = _embedding(types, channels) if types else None
-    sizes = {stack.name: rows(vocab_size) for stack in plan.stacks}
+    stack_rows = {stack.name: rows for stack in plan.stacks}
     if separate:
-        sizes["encoder"] = rows(source_size)
+        stack_rows["encoder"] = source_rows
     model = Model(
         plan.dim,
         vocab_size,
@@ -59,8 +59,8 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
         embed,
         source_embed,
         token_type,
-        {stack.name: _stack(plan, stack, sizes[stack.name]) for stack in plan.stacks},
-        partial(_head, plan.head, plan.dim, vocab_size, rows(vocab_size)),
+        {stack.name: _stack(plan, stack, stack_rows[stack.name]) for stack in plan.stacks},
+        partial(_head, plan.head, plan.dim, vocab_size, rows),
         plan.embedding.scale,
         plan.embedding.dropout,
     )
@@ -69,10 +69,6 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
         initialise(model, plan.seed, init)
         model.constrain()
     return model
-
-
-def _rounded_up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
 
 
 def _embedding(rows: int, channels: int) -> nn.Embedding:
@@ -85,7 +81,7 @@ def _head(plan: HeadPlan, dim: int, vocab_size: int, rows: int, embed: nn.Embedd
         transform = Transform(dim, plan.dim, partial(_norm, plan.norm, plan.dim))
     elif plan.dim != dim:
         transform = nn.Linear(dim, plan.dim, bias=False)
-    options = vocab_size, plan.bias, transform, LogitShape(plan.scale, plan.softcap)
+    options = vocab_size, plan.bias, transform, LogitScaling(plan.scale, plan.softcap)
     if plan.tied:
         return TiedHead(embed, *options)
     return Head(nn.Parameter(torch.empty(rows, dim)), *options)
@@ -190,7 +186,8 @@ def _block(
 def _placements(model: ModelPlan, plan: StackPlan, block: BlockPlan, depth: int) -> list[Any]:
     """One placement per group of the block; `order` counts the groups of the stack."""
     last = len(plan.calls) - 1 - plan.calls[::-1].index(plan.calls[depth])
-    before, later = _count_groups(plan, 0, depth), _count_groups(plan, depth, last)
+    group_counts = [len(layer.groups) for layer in plan.blocks]
+    before, later = sum(group_counts[:depth]), sum(group_counts[depth:last])
     return [
         PLACEMENTS.create(
             block.nodes["placement"],
@@ -211,8 +208,3 @@ def _placements(model: ModelPlan, plan: StackPlan, block: BlockPlan, depth: int)
 
 def _norm(node: Node, dim: int) -> nn.Module:
     return NORMS.create(node, dim=dim)
-
-
-def _count_groups(plan: StackPlan, start: int, end: int) -> int:
-    """The number of groups of sublayers in the layers from `start` to before `end`."""
-    return sum(len(block.groups) for block in plan.blocks[start:end])

@@ -1,20 +1,23 @@
 """Caches of one attention in generation."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from xformer_kit.registry import config_error
 
 
 class Cache:
-    """Base of all caches: what an attention keeps in generation of the tokens so far, or of a
-    source.
+    """Base of all caches: what an attention keeps of the tokens so far, or of a source, in
+    generation.
 
     can_rewind: whether `rewind` can remove the newest tokens. length: number of cached tokens.
+    tensors: what it keeps, e.g. keys and values.
     """
 
+    tensors: Sequence[Tensor]
     can_rewind = True
     length = 0
 
@@ -33,7 +36,7 @@ class Cache:
     @property
     def bytes(self) -> int:
         """Allocated bytes."""
-        raise NotImplementedError
+        return sum(tensor.nbytes for tensor in self.tensors)
 
 
 class KeyValueCache(Cache):
@@ -44,9 +47,17 @@ class KeyValueCache(Cache):
     """
 
     def __init__(self, *shapes: tuple[int, ...], dtype: torch.dtype, device: torch.device):
-        self.held = [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
+        self.tensors: list[Tensor] = [
+            torch.empty(shape, dtype=dtype, device=device) for shape in shapes
+        ]
         self.spare: list[Tensor | None] = [None] * len(shapes)
         self.length = 0
+
+    @classmethod
+    def of(cls, module: nn.Module, *shapes: tuple[int, ...]) -> Self:
+        """An empty cache with the device and dtype of a module's parameters."""
+        like = next(module.parameters())
+        return cls(*shapes, dtype=like.dtype, device=like.device)
 
     def append(self, *new: Tensor) -> list[Tensor]:
         """Appends (rows, ..., t, d); returns the tensors of all tokens, (rows, ..., length, d)."""
@@ -54,40 +65,38 @@ class KeyValueCache(Cache):
         return self.kept()
 
     def _write(self, new: tuple[Tensor, ...]) -> None:
-        if self.held[0].dtype != new[0].dtype:  # under autocast
-            self.held = [held.to(fresh.dtype) for held, fresh in zip(self.held, new, strict=True)]
+        """Copies tensors of new tokens after the cached ones."""
+        if self.tensors[0].dtype != new[0].dtype:  # under autocast
+            self.tensors = [x.to(y.dtype) for x, y in zip(self.tensors, new, strict=True)]
         start, self.length = self.length, self.length + new[0].shape[-2]
-        for held, fresh in zip(self.held, new, strict=True):
-            held.narrow(-2, start, fresh.shape[-2]).copy_(fresh)
+        for tensor, added in zip(self.tensors, new, strict=True):
+            tensor.narrow(-2, start, added.shape[-2]).copy_(added)
 
     def kept(self) -> list[Tensor]:
         """Returns the tensors of all cached tokens, (rows, ..., length, d)."""
-        return [held.narrow(-2, 0, self.length) for held in self.held]
+        return [tensor.narrow(-2, 0, self.length) for tensor in self.tensors]
 
     def select(self, rows: Tensor) -> None:
         """Copies the cached tokens of these rows into the buffer of the previous copy: beam search
         does so at each step.
         """
-        for at, (held, kept) in enumerate(zip(self.held, self.kept(), strict=True)):
-            fresh = self.spare[at]
-            if fresh is None or fresh.shape[0] != len(rows) or fresh.dtype != held.dtype:
-                fresh = held.new_empty((len(rows), *held.shape[1:]))
-            if held.requires_grad:
-                fresh.narrow(-2, 0, self.length).copy_(kept[rows])
+        for i, (tensor, kept) in enumerate(zip(self.tensors, self.kept(), strict=True)):
+            target = self.spare[i]
+            if target is None or target.shape[0] != len(rows) or target.dtype != tensor.dtype:
+                target = tensor.new_empty((len(rows), *tensor.shape[1:]))
+            selected = target.narrow(-2, 0, self.length)
+            if tensor.requires_grad:
+                selected.copy_(kept[rows])
             else:
-                torch.index_select(kept, 0, rows, out=fresh.narrow(-2, 0, self.length))
-            self.held[at], self.spare[at] = fresh, held
+                torch.index_select(kept, 0, rows, out=selected)
+            self.tensors[i], self.spare[i] = target, tensor
 
     def rewind(self, n: int) -> None:
         self.length -= n
 
     @property
     def bytes(self) -> int:
-        return sum(
-            held.numel() * held.element_size()
-            for held in (*self.held, *self.spare)
-            if held is not None
-        )
+        return super().bytes + sum(spare.nbytes for spare in self.spare if spare is not None)
 
 
 class WindowCache(KeyValueCache):
@@ -100,10 +109,10 @@ class WindowCache(KeyValueCache):
 
     REWIND_MARGIN = 32  # tokens
 
-    def __init__(self, held: list[Tensor], window_left: int):
-        self.held = held
+    def __init__(self, tensors: list[Tensor], window_left: int):
+        self.tensors = tensors
         self.window_left = window_left
-        self.spare = [None] * len(held)
+        self.spare = [None] * len(tensors)
         self.length = 0  # tokens in the buffer
         self.total = 0  # tokens appended so far
 
@@ -118,7 +127,7 @@ class WindowCache(KeyValueCache):
         """Appends tensors (rows, ..., t, d); returns those of the new tokens after the tokens that
         they may attend to, (rows, ..., at most window_left + t, d).
         """
-        count, capacity = new[0].shape[-2], self.held[0].shape[-2]
+        count, capacity = new[0].shape[-2], self.tensors[0].shape[-2]
         self.total += count
         if self.length + count > capacity:
             self._discard_old(self.window_left + self.REWIND_MARGIN)
@@ -126,28 +135,28 @@ class WindowCache(KeyValueCache):
             return self._append_long(new)
         self._write(new)
         visible = min(self.length, self.window_left + count)
-        return [held.narrow(-2, self.length - visible, visible) for held in self.held]
+        return [tensor.narrow(-2, self.length - visible, visible) for tensor in self.tensors]
 
     def _discard_old(self, count: int) -> None:
         """Keeps the newest `count` tokens, at the front of the buffer."""
         count = min(count, self.length)
-        for held in self.held:
-            newest = held.narrow(-2, self.length - count, count)
-            held.narrow(-2, 0, count).copy_(newest.clone())  # the two may overlap
+        for tensor in self.tensors:
+            newest = tensor.narrow(-2, self.length - count, count)
+            tensor.narrow(-2, 0, count).copy_(newest.clone())  # the two may overlap
         self.length = count
 
     def _append_long(self, new: tuple[Tensor, ...]) -> list[Tensor]:
         """Appends more tokens than the buffer holds, e.g. of a long prompt: returns all of them and
         keeps the newest.
         """
-        past = [kept.to(fresh.dtype) for kept, fresh in zip(self.kept(), new, strict=True)]
-        joined = [torch.cat(pair, -2) for pair in zip(past, new, strict=True)]
+        pairs = zip(self.kept(), new, strict=True)
+        joined = [torch.cat([kept.to(added.dtype), added], -2) for kept, added in pairs]
         length = joined[0].shape[-2]
         stored = min(length, self.window_left + self.REWIND_MARGIN)
         visible = min(length, self.window_left + new[0].shape[-2])
         self.length = 0
-        self._write(tuple(field.narrow(-2, length - stored, stored) for field in joined))
-        return [field.narrow(-2, length - visible, visible) for field in joined]
+        self._write(tuple(x.narrow(-2, length - stored, stored) for x in joined))
+        return [x.narrow(-2, length - visible, visible) for x in joined]
 
     def rewind(self, n: int) -> None:
         limit = self.length if self.total == self.length else max(0, self.length - self.window_left)

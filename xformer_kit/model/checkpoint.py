@@ -21,14 +21,14 @@ class DamagedError(Exception):
     """Raised for a file that is not a valid checkpoint; the message is the reason."""
 
 
-def read(path: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> dict[str, Any]:
+def read(path: Path, required: Iterable[str] = ("state_dict", "global_step")) -> dict[str, Any]:
     """Returns the mapping of a checkpoint: tensors and plain values, on the CPU.
 
-    Raises DamagedError for a file that cannot be read, lacks one of the keys `needs`, or has an
+    Raises DamagedError for a file that cannot be read, lacks one of the `required` keys, or has an
     entry that fails its check in ENTRIES.
     """
     state = read_mapping(path)
-    if missing := [key for key in needs if key not in state]:
+    if missing := [key for key in required if key not in state]:
         raise DamagedError(f"it has no {', '.join(missing)}")
     for key, check in ENTRIES.items():
         if key in state and (fault := check(state[key], key)):
@@ -105,6 +105,7 @@ def damage(path: Path) -> str | None:
 
 
 def _size(path: Path) -> str:
+    """The size of a file, at the start of a message; empty if it cannot be read."""
     try:
         return f"{path.stat().st_size:,} bytes, "
     except OSError:
@@ -118,35 +119,41 @@ def describe_value(value: Any) -> str:
     if value is None or isinstance(value, (bool, int, float, str)):
         text = format_value(value[:MAX_SHOWN] if isinstance(value, str) else value)
         return text if len(text) <= MAX_SHOWN + 2 else f"{text[:MAX_SHOWN]}..."
-    return (
-        f"a tensor of the shape {_shape(value)}"
-        if isinstance(value, Tensor)
-        else type(value).__name__
-    )
+    if isinstance(value, Tensor):
+        return f"a tensor of the shape {_shape(value)}"
+    return type(value).__name__
 
 
 def _shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def _of_type(types: Any, what: str) -> Check:
+def _require(valid: bool, value: Any, path: str, rule: str) -> str | None:
+    """The fault of a value that is not valid, or None."""
+    return None if valid else f"{path} must {rule}; got {describe_value(value)}"
+
+
+def _first_fault(checks: Iterable[tuple[Check, Any, str]]) -> str | None:
+    """The first fault that a check finds in its value, or None."""
+    return next((fault for check, *of in checks if (fault := check(*of))), None)
+
+
+def _of_type(types: Any, description: str) -> Check:
     """A check that a value has one of these types; a bool is not a number."""
 
     def check(value: Any, path: str) -> str | None:
         valid = isinstance(value, types) and (isinstance(value, bool) == (types is bool))
-        return None if valid else f"{path} must be {what}; got {describe_value(value)}"
+        return _require(valid, value, path, f"be {description}")
 
     return check
 
 
 def _integer(least: int) -> Check:
+    """A check that a value is an integer from `least` to MAX_INT."""
+
     def check(value: Any, path: str) -> str | None:
         valid = type(value) is int and least <= value <= MAX_INT
-        return (
-            None
-            if valid
-            else f"{path} must be a whole number of at least {least}; got {describe_value(value)}"
-        )
+        return _require(valid, value, path, f"be a whole number of at least {least}")
 
     return check
 
@@ -156,7 +163,7 @@ def number_fault(value: Any, path: str) -> str | None:
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return None
     valid = type(value) is float or (type(value) is int and -MAX_INT <= value <= MAX_INT)
-    return None if valid else f"{path} must be a number; got {describe_value(value)}"
+    return _require(valid, value, path, "be a number")
 
 
 def _number_or_none(value: Any, path: str) -> str | None:
@@ -164,59 +171,58 @@ def _number_or_none(value: Any, path: str) -> str | None:
 
 
 def _mapping(each: Check | None = None, key: Any = str) -> Check:
+    """A check that a value is a mapping whose keys have this type, and that `each` of its values
+    passes a check.
+    """
+
     def check(value: Any, path: str) -> str | None:
         if not isinstance(value, dict):
-            return f"{path} must be a mapping; got {describe_value(value)}"
+            return _require(False, value, path, "be a mapping")
         if bad_keys := [name for name in value if not isinstance(name, key)]:
-            return f"{path} must have names as keys; got {describe_value(bad_keys[0])}"
-        pairs = value.items() if each else ()
-        return next(
-            (fault for name, item in pairs if each and (fault := each(item, f"{path}.{name}"))),
-            None,
-        )
+            return _require(False, bad_keys[0], path, "have names as keys")
+        return _first_fault((each, item, f"{path}.{name}") for name, item in value.items() if each)
 
     return check
 
 
 def _window(value: Any, path: str) -> str | None:
     valid = isinstance(value, Tensor) and value.shape == (4,) and value.is_floating_point()
-    return None if valid else f"{path} must be a tensor of 4 numbers; got {describe_value(value)}"
+    return _require(valid, value, path, "be a tensor of 4 numbers")
 
 
 def _optimizer(value: Any, path: str) -> str | None:
+    """Why a value is not the state of an optimizer, or None."""
     if fault := _mapping()(value, path):
         return fault
     if missing := [key for key in ("param_groups", "state") if key not in value]:
         return f"{path} must have param_groups and state; it has no {' and no '.join(missing)}"
     groups = value["param_groups"]
     if not isinstance(groups, list) or not groups:
-        return f"{path}.param_groups must be a list of mappings; got {describe_value(groups)}"
+        return _require(False, groups, f"{path}.param_groups", "be a list of mappings")
     for number, group in enumerate(groups):
-        if fault := _mapping()(group, here := f"{path}.param_groups[{number}]"):
+        group_path = f"{path}.param_groups[{number}]"
+        if fault := _mapping()(group, group_path):
             return fault
-        if not isinstance(group.get("params"), list):
-            return f"{here}.params must be a list; got {describe_value(group.get('params'))}"
+        parameters = group.get("params")
+        if not isinstance(parameters, list):
+            return _require(False, parameters, f"{group_path}.params", "be a list")
     return _mapping(_mapping(), key=(int, str))(value["state"], f"{path}.state")
 
 
 def _metrics_mark(value: Any, path: str) -> str | None:
-    """The mark of metrics.csv; empty if a process writes none."""
+    """Why a value is not the size and checksum of metrics.csv, or None. It is empty if a process
+    writes none.
+    """
     if (fault := _mapping()(value, path)) or not value:
         return fault
     checks = {"rows": _integer(0), "columns": _integer(0), "sha256": _of_type(str, "a text")}
-    return next(
-        (
-            fault
-            for key, check in checks.items()
-            if (fault := check(value.get(key), f"{path}.{key}"))
-        ),
-        None,
-    )
+    return _first_fault((check, value.get(key), f"{path}.{key}") for key, check in checks.items())
 
 
 def _config(value: Any, path: str) -> str | None:
+    """Why a value is not the text of a config, or None."""
     if not isinstance(value, str):
-        return f"{path} must be a text; got {describe_value(value)}"
+        return _require(False, value, path, "be a text")
     if len(value) > LARGEST:
         return f"{path} must have at most {LARGEST:,} characters; got {len(value):,}"
     try:

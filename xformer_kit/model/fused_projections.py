@@ -101,17 +101,16 @@ def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
     copies could exceed MAX_COPY_BYTES.
     """
     stack: Any = getattr(model, "stack", model)  # not the encoder, which runs only once
-    cross = {
+    of_source = {
         getattr(block, name)
         for block in getattr(stack, "blocks", ())
         for name in block.cross_attentions
     }
-    owners: list[Any] = [m for m in stack.modules() if getattr(m, "packs", ()) and m not in cross]
+    modules: list[Any] = [m for m in stack.modules() if m not in of_source]
+    owners = [m for m in modules if getattr(m, "packs", ())]
     packed_maps = {getattr(owner, name) for owner in owners for name in owner.packs}
-    single_maps: list[Any] = [
-        m
-        for m in stack.modules()
-        if m not in packed_maps and is_plain(m) and m.weight.device.type == "cpu"
+    single_maps = [
+        m for m in modules if m not in packed_maps and is_plain(m) and m.weight.device.type == "cpu"
     ]
     head: Any = getattr(model, "head", None)
     weights = [m.weight for m in (*packed_maps, *single_maps, head) if hasattr(m, "weight")]

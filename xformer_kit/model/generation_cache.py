@@ -1,6 +1,6 @@
 """The cache of a stack in generation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,11 +24,11 @@ class GenerationCache:
         self,
         caches: Sequence[dict[str, Cache]],
         cross_caches: Sequence[Sequence[str]] = (),
-        extra: Mapping[str, Mapping[str, Cache]] | None = None,
+        extra: Mapping[str, dict[str, Cache]] = {},
     ):
         self.caches = caches
         self.cross_caches = cross_caches or [()] * len(caches)
-        self.extra = extra or {}
+        self.extra = extra
         self.tokens: Tokens | None = None
         # newest tokens that are in no cache, because the cached keys were invalid at their length
         self.uncached = 0
@@ -38,11 +38,11 @@ class GenerationCache:
         """Replaces each cache of the stack's own tokens by a WindowCache of `window_left` tokens,
         if all are plain KeyValueCaches. Returns whether they are.
         """
-        if any(type(cache) is not KeyValueCache for cache in self._self_caches()):
+        if any(type(cache) is not KeyValueCache for cache in self._caches(sources=False)):
             return False
         for caches, cross in zip(self.caches, self.cross_caches, strict=True):
             caches |= {
-                n: WindowCache(c.held, window_left)  # type: ignore[attr-defined]
+                n: WindowCache(c.tensors, window_left)  # type: ignore[arg-type]
                 for n, c in caches.items()
                 if n not in cross
             }
@@ -66,7 +66,7 @@ class GenerationCache:
         sources: False if each row replaces one with the same source, whose cached keys and values
         then need no change.
         """
-        for cache in self._all_caches() if sources else self._self_caches():
+        for cache in self._caches(sources):
             cache.select(rows)
         if self.tokens is not None:
             self.tokens = self.tokens.select(rows)
@@ -75,19 +75,17 @@ class GenerationCache:
         """Removes the newest n tokens. Raises ConfigError, without a change, if a cache cannot
         remove them.
         """
-        held = self.length
-        if n > held:
+        if n > self.length:
             raise config_error(
                 "rewind",
-                f"the cache holds {held} tokens",
+                f"the cache holds {self.length} tokens",
                 got=n,
-                fix=f"Rewind by at most {held}.",
+                fix=f"Rewind by at most {self.length}.",
             )
         if n and self.tokens is not None:
             uncached = min(n, self.uncached)
-            for cache in sorted(
-                self._self_caches(), key=lambda cache: cache.can_rewind
-            ):  # those that raise come first
+            # Those that raise come first.
+            for cache in sorted(self._caches(sources=False), key=lambda cache: cache.can_rewind):
                 cache.rewind(n - uncached)
             self.uncached -= uncached
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
@@ -106,24 +104,14 @@ class GenerationCache:
     @property
     def bytes(self) -> int:
         """Allocated bytes of all caches."""
-        return sum(cache.bytes for cache in self._all_caches())
+        return sum(cache.bytes for cache in self._caches())
 
-    def _all_caches(self):
-        return (
-            *(cache for caches in self.caches for cache in caches.values()),
-            *self._extra_caches(),
-        )
-
-    def _self_caches(self):
-        """The caches of the stack's own tokens, not those of a source."""
-        pairs = zip(self.caches, self.cross_caches, strict=True)
-        of_layers = (
-            cache for caches, cross in pairs for n, cache in caches.items() if n not in cross
-        )
-        return (*of_layers, *self._extra_caches())
-
-    def _extra_caches(self):
-        return (cache for caches in self.extra.values() for cache in caches.values())
+    def _caches(self, sources: bool = True) -> Iterator[Cache]:
+        """All caches of layers and extras; without `sources` not those of a source."""
+        for caches, cross in zip(self.caches, self.cross_caches, strict=True):
+            yield from (cache for n, cache in caches.items() if sources or n not in cross)
+        for caches in self.extra.values():
+            yield from caches.values()
 
 
 def _check_order(
@@ -161,9 +149,9 @@ def _attends(group: Any, past: Tokens, new: Tokens) -> bool:
     """Whether a real token of `past` would attend to a real one of `new`."""
     query, key = past.as_query(), new.as_key()
     head = torch.arange(group.heads, device=new.slot.device).view(1, -1, 1, 1)
-    seen = group.mask.allows(query, key, head)
+    allowed = group.mask.allows(query, key, head)
     for real in (query.real, key.real):
-        seen = seen if real is None else seen & real
+        allowed = allowed if real is None else allowed & real
     if query.document is not None and key.document is not None:
-        seen = seen & (query.document == key.document)
-    return bool(seen.any())
+        allowed = allowed & (query.document == key.document)
+    return bool(allowed.any())

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from xformer_kit.model.fused_projections import FusedProjections, fused_projecti
 from xformer_kit.model.loss import cross_entropies, cross_entropy
 
 
-class LogitShape(NamedTuple):
+class LogitScaling(NamedTuple):
     """Scale and bound of logits: softcap tanh(scale (hidden W^T + b) / softcap). The parameter of a
     learned scale belongs to the head.
     """
@@ -26,7 +26,7 @@ class LogitShape(NamedTuple):
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
 
-PLAIN = LogitShape()
+UNSCALED = LogitScaling()
 
 
 class Head(nn.Module):
@@ -34,7 +34,7 @@ class Head(nn.Module):
 
     weight: (vocab_size rounded up to `model.vocab_multiple`, dim). The additional rows have no
     logits. bias: whether there is a bias. transform: applied to hidden states before the
-    projection. shape: scale and bound of the logits.
+    projection. logit_scaling: scale and bound of the logits.
 
     A learned scale has a factor s per token, initially 1, stored as s / sqrt(dim), so that Adam
     changes it sqrt(dim) times as fast as other weights (nGPT: Loshchilov et al., 2024,
@@ -46,27 +46,28 @@ class Head(nn.Module):
 
     def __init__(
         self,
-        weight: nn.Parameter,
+        weight: nn.Parameter | nn.Embedding,
         vocab_size: int,
         bias: bool = False,
         transform: nn.Module | None = None,
-        shape: LogitShape = PLAIN,
+        logit_scaling: LogitScaling = UNSCALED,
     ):
         super().__init__()
-        self.weight = weight  # (vocab_size rounded up, dim)
-        self._set_up(vocab_size, bias, transform, shape)
-
-    def _set_up(
-        self, vocab_size: int, bias: bool, transform: nn.Module | None, shape: LogitShape
-    ) -> None:
-        self.vocab_size, self.shape = vocab_size, shape
+        self._set_weight(weight)
+        self.vocab_size = vocab_size
+        self.logit_scaling = logit_scaling
         self.bias = nn.Parameter(torch.zeros(self.weight.shape[0])) if bias else None
         self.transform = transform
         rows, dim = self.weight.shape
-        self.root = math.sqrt(dim)
+        self.root_dim = math.sqrt(dim)
         self.scales = (
-            nn.Parameter(torch.full((rows,), dim**-0.5)) if shape.scale == "learned" else None
+            nn.Parameter(torch.full((rows,), dim**-0.5))
+            if logit_scaling.scale == "learned"
+            else None
         )
+
+    def _set_weight(self, weight: Any) -> None:
+        self.weight = weight  # (vocab_size rounded up, dim)
 
     def forward(
         self,
@@ -89,8 +90,8 @@ class Head(nn.Module):
         if target is not None:
             return self._loss(hidden, target, scale, label_smoothing, z_loss)
         if self.packed is not None:
-            return self.shape(self.packed(hidden)[0])
-        return self.shape(F.linear(hidden, *self._vocab_rows()))
+            return self.logit_scaling(self.packed(hidden)[0])
+        return self.logit_scaling(F.linear(hidden, *self._vocab_rows()))
 
     def _loss(
         self,
@@ -100,9 +101,8 @@ class Head(nn.Module):
         label_smoothing: float,
         z_loss: float,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        bias: Tensor | None = self.bias
-        factor, softcap = self.shape
-        weight, bias = self._apply_scale(self.weight, bias)
+        factor, softcap = self.logit_scaling
+        weight, bias = self._apply_scale()
         if isinstance(factor, float) and factor != 1.0:  # scales fewer numbers than the logits
             hidden, bias = hidden * factor, None if bias is None else bias * factor
         terms = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}
@@ -112,17 +112,18 @@ class Head(nn.Module):
 
     def _vocab_rows(self) -> tuple[Tensor, Tensor | None]:
         """Weight and bias without the rows after the vocabulary."""
-        weight, bias = self._apply_scale(self.weight, self.bias)
+        weight, bias = self._apply_scale()
         vocab = self.vocab_size
         if weight.shape[0] == vocab:
             return weight, bias
         return weight[:vocab], None if bias is None else bias[:vocab]
 
-    def _apply_scale(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias times the learned scale of the logits."""
+    def _apply_scale(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias, times the learned scale of the logits if there is one."""
+        weight, bias = self.weight, self.bias
         if self.scales is None:
             return weight, bias
-        factor = self.root * self.scales
+        factor = self.root_dim * self.scales
         return weight * factor[:, None], None if bias is None else bias * factor
 
     def fuse(self, rows: int) -> FusedProjections | None:
@@ -135,21 +136,13 @@ class Head(nn.Module):
 
 
 class TiedHead(Head):
-    """A head with the embedding's weight. It reads the weight from the embedding at each access, so
-    that there is one parameter with one name, also after `to`, `fully_shard` or a replacement.
+    """A head with an embedding's weight, for which it takes the embedding in place of `weight`. It
+    reads the weight from the embedding at each access, so that there is one parameter with one
+    name, also after `to`, `fully_shard` or a replacement.
     """
 
-    def __init__(
-        self,
-        embed: nn.Embedding,
-        vocab_size: int,
-        bias: bool = False,
-        transform: nn.Module | None = None,
-        shape: LogitShape = PLAIN,
-    ):
-        nn.Module.__init__(self)
-        self.__dict__["embed"] = embed  # not registered as a submodule
-        self._set_up(vocab_size, bias, transform, shape)
+    def _set_weight(self, weight: nn.Embedding) -> None:
+        self.__dict__["embed"] = weight  # not registered as a submodule
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]

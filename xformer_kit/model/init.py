@@ -22,6 +22,11 @@ class Matrix(NamedTuple):
     gated: bool = False  # whether its output is multiplied by that of a matrix `gate`
 
     @property
+    def stack(self) -> str:
+        """Name of its stack; of a matrix outside of stacks, of its module."""
+        return self.name.split(".")[0]
+
+    @property
     def layer(self) -> int | None:
         """Index of its block in the stack, from 0; None outside of blocks."""
         _, block, *_ = self.name.split(".")
@@ -35,24 +40,28 @@ class Init:
     number in the stack), so that its variance does not grow with depth (Radford et al., 2019,
     section 2.3).
     embedding: standard deviation of matrices whose rows are looked up; None: as of others.
+    constant_std: standard deviation of other matrices, if it does not depend on their shape.
     cut: numbers beyond this many standard deviations are drawn again, which makes the standard
     deviation smaller, with 2 by 12 %; None: no limit. It does not apply to `embedding`.
     """
 
     cut: float | None = None
 
-    def __init__(self, depth_scaled: bool, embedding: float | None = None):
+    def __init__(
+        self, depth_scaled: bool, embedding: float | None = None, constant_std: float = 0.0
+    ):
         self.depth_scaled = depth_scaled
         self.embedding = embedding
+        self.constant_std = constant_std
 
     @classmethod
     def check(cls, options, context):
         yield from above(options, std=0, embedding=0, output=0)
         yield from above(options, "null is no limit.", cut=0)
 
-    def spread(self, out: int, into: int) -> float:
-        """The standard deviation of a matrix with `into` inputs and `out` outputs."""
-        raise NotImplementedError
+    def spread(self, outputs: int, inputs: int) -> float:
+        """The standard deviation of a matrix with these numbers of outputs and inputs."""
+        return self.constant_std
 
     def std(self, matrix: Matrix) -> float:
         """The standard deviation of a matrix."""
@@ -61,14 +70,13 @@ class Init:
         std = self.spread(*matrix.shape[-2:]) * matrix.gain
         return std / math.sqrt(matrix.writes) if matrix.writes and self.depth_scaled else std
 
-    def draw(self, matrix: Matrix, source: torch.Generator) -> Tensor:
+    def draw(self, matrix: Matrix, generator: torch.Generator) -> Tensor:
         """Returns the initial matrix, in fp32."""
         std, drawn = self.std(matrix), torch.empty(matrix.shape)
         if self.cut is None or std == 0 or (matrix.looked_up and self.embedding is not None):
-            return drawn.normal_(0, std, generator=source)
-        return nn.init.trunc_normal_(
-            drawn, 0, std, -self.cut * std, self.cut * std, generator=source
-        )
+            return drawn.normal_(0, std, generator=generator)
+        limit = self.cut * std
+        return nn.init.trunc_normal_(drawn, 0, std, -limit, limit, generator=generator)
 
 
 # dim: channels of the residual stream; stacks: stack -> layers.
@@ -95,13 +103,9 @@ class GPT2(Init):
         # largest magnitude that is drawn, in standard deviations; null is no limit
         cut: float | None = None,
     ):
-        super().__init__(depth_scaled)
-        self.constant_std = std
+        super().__init__(depth_scaled, constant_std=std)
         self.zero_output = zero_output
         self.cut = cut
-
-    def spread(self, out, into):
-        return self.constant_std
 
     def std(self, matrix):
         return 0.0 if self.zero_output and matrix.writes else super().std(matrix)
@@ -133,25 +137,19 @@ class Llama(Init):
         # the number of layers in the divisor: all of the stack, or those up to this one
         depth: Literal["stack", "layer"] = "stack",
     ):
-        super().__init__(False, embedding)
-        self.constant_std = std
+        super().__init__(False, embedding, std)
         self.dim = dim
         self.stacks = stacks
         self.by_layer = depth == "layer"
-
-    def spread(self, out, into):
-        return self.constant_std
 
     def std(self, matrix):
         if matrix.name == "head.weight":
             return self.dim**-0.5
         if matrix.looked_up or not (matrix.writes or matrix.gated):
             return super().std(matrix)
-        layers = (
-            matrix.layer + 1
-            if self.by_layer and matrix.layer is not None
-            else self.stacks[matrix.name.split(".")[0]]
-        )
+        layers = self.stacks[matrix.stack]
+        if self.by_layer and matrix.layer is not None:
+            layers = matrix.layer + 1
         return super().std(matrix) / math.sqrt(2 * layers)
 
 
@@ -176,8 +174,8 @@ class LeCun(ByShape):
     than 0.02.
     """
 
-    def spread(self, out, into):
-        return into**-0.5
+    def spread(self, outputs, inputs):
+        return inputs**-0.5
 
 
 @INITS.register("xavier", also_called=("glorot", "xavier_normal"))
@@ -194,8 +192,8 @@ class Xavier(ByShape):
     ):
         super().__init__(embedding=embedding, depth_scaled=depth_scaled)
 
-    def spread(self, out, into):
-        return math.sqrt(2 / (into + out))
+    def spread(self, outputs, inputs):
+        return math.sqrt(2 / (inputs + outputs))
 
 
 @INITS.register("kaiming", also_called=("he", "kaiming_normal"))
@@ -204,12 +202,12 @@ class Kaiming(ByShape):
     10).
     """
 
-    def spread(self, out, into):
-        return math.sqrt(2 / into)
+    def spread(self, outputs, inputs):
+        return math.sqrt(2 / inputs)
 
 
 @INITS.register("small", also_called=("small_init", "smallinit"))
-class Small(ByShape):
+class Small(Init):
     """N(0, 2 / (5 dim)) for every matrix, with the model's dim: the variance of Xavier for a
     feed-forward network of 4 dim channels (SmallInit: Nguyen and Salazar, 2019, arXiv:1910.05895,
     section 2.2).
@@ -230,9 +228,7 @@ class Small(ByShape):
         # g of residual writes' standard deviation g / (layers sqrt(dim)); null is as of others
         output: float | None = None,
     ):
-        super().__init__(depth_scaled=depth_scaled)
-        self.embedding = embedding
-        self.constant_std = math.sqrt(2 / (5 * dim))
+        super().__init__(depth_scaled, embedding, math.sqrt(2 / (5 * dim)))
         self.stacks = stacks
         self.output = output
         self.inverse_root_dim = dim**-0.5
@@ -247,18 +243,10 @@ class Small(ByShape):
                 fix="Leave it false.",
             )
 
-    def spread(self, out, into):
-        return self.constant_std
-
     def std(self, matrix):
         if self.output is None or not matrix.writes:
             return super().std(matrix)
-        return (
-            self.output
-            * self.inverse_root_dim
-            / self.stacks[matrix.name.split(".")[0]]
-            * matrix.gain
-        )
+        return self.output * self.inverse_root_dim / self.stacks[matrix.stack] * matrix.gain
 
 
 @INITS.register("depth_scaled", also_called=("ds_init", "ds"))

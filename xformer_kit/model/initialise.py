@@ -5,11 +5,12 @@ parameters. Numbers are drawn on the CPU in fp32, for every device and dtype of 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from xformer_kit.model.init import Init, Matrix
 
@@ -19,11 +20,7 @@ WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."
 def canonical(name: str) -> str:
     """A parameter's name without the prefixes of wrappers (torch.compile, checkpointing, FSDP)."""
     for wrapper in WRAPPERS:
-        name = (
-            name.replace(wrapper, "")
-            if not name.startswith(wrapper)
-            else name[len(wrapper) :].replace(wrapper, "")
-        )
+        name = name.replace(wrapper, "")
     return name
 
 
@@ -56,17 +53,17 @@ def initialise(model: Any, seed: int, init: Init) -> None:
     gates = (name for name, _, _ in owned if name.endswith(".gate.weight"))
     gated = {f"{name.removesuffix('.gate.weight')}.up.weight" for name in gates}
     for name, parameter, owner in owned:
-        start = _module_init(owner, name, parameter, seed)
-        if start is None and parameter.ndim >= 2:
+        shape = tuple(parameter.shape)
+        initial = getattr(owner, "initial", None)
+        value = initial and initial(name.rsplit(".", 1)[-1], shape, generator(seed, name))
+        if value is None and parameter.ndim >= 2:
             looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)
             more = writes.get(name, 0), gains.get(name, 1.0), name in gated
-            start = init.draw(
-                Matrix(name, tuple(parameter.shape), looked_up, *more), generator(seed, name)
-            )
-        elif start is None and name.endswith("bias"):
-            start = torch.zeros(parameter.shape)
-        if start is not None:
-            parameter.copy_(start)
+            value = init.draw(Matrix(name, shape, looked_up, *more), generator(seed, name))
+        elif value is None and name.endswith("bias"):
+            value = torch.zeros(shape)
+        if value is not None:
+            parameter.copy_(value)
 
 
 def owned_parameters(
@@ -90,37 +87,26 @@ def _residual_writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
     num_calls: dict[str, Any] = {
         path: module.num_calls for path, module in modules.items() if hasattr(module, "num_calls")
     }
-    times: dict[str, int] = {}
+    stacks: dict[str, str] = {}
+    writes: Counter[str] = Counter()  # by stack
     for name in residual_names(modules.items()):
-        times[name] = next((n for path, n in num_calls.items() if name.startswith(f"{path}.")), 1)
-    sums: dict[str, int] = {}
-    for name, n in times.items():
-        stack = name.split(".", 1)[0]
-        sums[stack] = sums.get(stack, 0) + n
-    return {name: sums[name.split(".", 1)[0]] for name in times}
-
-
-def _module_init(module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor | None:
-    """What the module's method `initial` returns for its parameter; None if it has none."""
-    initial = getattr(module, "initial", None)
-    return (
-        initial(name.rsplit(".", 1)[-1], tuple(parameter.shape), generator(seed, name))
-        if initial
-        else None
-    )
+        stacks[name] = stack = name.split(".", 1)[0]
+        calls = (n for path, n in num_calls.items() if name.startswith(f"{path}."))
+        writes[stack] += next(calls, 1)
+    return {name: writes[stack] for name, stack in stacks.items()}
 
 
 def placement_gains(model: Any) -> dict[str, float]:
     """Parameter name -> factor on its initial standard deviation, from the placements' `gains`."""
-    found: dict[str, float] = {}
-    for name in model.names:
-        for where, block in model.get_submodule(name).named_blocks.items():
+    gains: dict[str, float] = {}
+    for stack in model.names:
+        for path, block in model.get_submodule(stack).named_blocks.items():
             for names, placement in zip(block.groups, block.placement.values(), strict=True):
                 for matrix, gain in placement.gains().items():
-                    found |= {
-                        f"{name}.{where}.{sublayer}.{full}": gain
+                    gains |= {
+                        f"{stack}.{path}.{sublayer}.{parameter}": gain
                         for sublayer in names
-                        for full, _ in getattr(block, sublayer).named_parameters()
-                        if f".{full}".endswith(f".{matrix}.weight")  # also of an expert's
+                        for parameter, _ in getattr(block, sublayer).named_parameters()
+                        if f".{parameter}".endswith(f".{matrix}.weight")  # also of an expert
                     }
-    return found
+    return gains

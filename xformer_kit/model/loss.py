@@ -8,7 +8,7 @@ third matrix product. This file imports only torch, because the head of every mo
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -65,21 +65,19 @@ def cross_entropies(
     scale: Tensor,
     bias: Tensor | None = None,
     vocab_size: int | None = None,
-    *,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
-    softcap: float | None = None,
+    **terms: Any,
 ) -> tuple[Tensor, Tensor]:
-    """For n streams, hidden (n, ..., dim) and target (n, ...): returns the sum of scale[i] times
-    the cross-entropy of stream i, and the n cross-entropies, (n,), without gradient.
+    """Returns the sum of scale[i] times the cross-entropy of stream i, and the n cross-entropies,
+    (n,), without gradient, for n streams: hidden (n, ..., dim) and target (n, ...).
 
     The chunks of all streams are computed one after another and add to one gradient of the weight,
-    so that n streams need no more logits at once than one. Other arguments are as in
+    so that n streams need no more logits at once than one. Other arguments, with `terms`, are as in
     `cross_entropy`.
     """
-    each = scale[:, None].expand(len(scale), target[0].numel()).flatten()
-    terms = Terms(label_smoothing, z_loss, softcap)
-    total, losses = _summed_loss(hidden, weight, target, each, bias, vocab_size, terms)
+    token_scale = scale.repeat_interleave(target[0].numel())
+    total, losses = _summed_loss(
+        hidden, weight, target, token_scale, bias, vocab_size, Terms(**terms)
+    )
     return total, losses.detach().view(len(scale), -1).sum(-1)
 
 
@@ -102,9 +100,9 @@ def _summed_loss(
     )
     if len(target) * vocab <= limit:
         return _unchunked_loss(hidden, weight, target, scale, bias, vocab, terms)
-    parameters = (hidden, weight, bias)
     needs_grad = tuple(
-        torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters
+        torch.is_grad_enabled() and p is not None and p.requires_grad
+        for p in (hidden, weight, bias)
     )
     return _ChunkedLoss.apply(hidden, weight, bias, target, scale, vocab, needs_grad, terms)
 
@@ -171,14 +169,14 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, scale, vocab, needs_grad, terms):
-        loss, each, gradients = _chunked_loss(
+        loss, losses, gradients = _chunked_loss(
             hidden, weight, bias, target, scale, vocab, needs_grad, terms
         )
         ctx.save_for_backward(*gradients)
         ctx.dtypes = [None if p is None else p.dtype for p in (hidden, weight, bias)]
-        if each is not None:
-            ctx.mark_non_differentiable(each)
-        return loss, each
+        if losses is not None:
+            ctx.mark_non_differentiable(losses)
+        return loss, losses
 
     @staticmethod
     @once_differentiable
@@ -207,30 +205,26 @@ def _chunked_loss(
     compute = _compute_dtype(hidden)
     exact = torch.promote_types(compute, torch.float32)
     tokens, loss = len(target), hidden.new_zeros((), dtype=exact)
-    each = None if scale is None else hidden.new_zeros(tokens, dtype=exact)
+    losses = None if scale is None else hidden.new_zeros(tokens, dtype=exact)
     gradients = _Gradients(
         *(
-            torch.zeros_like(p, dtype=exact) if want and p is not None else None
-            for p, want in zip((hidden, weight, bias), needs_grad, strict=True)
+            torch.zeros_like(p, dtype=exact) if needed and p is not None else None
+            for p, needed in zip((hidden, weight, bias), needs_grad, strict=True)
         )
     )
     with torch.autocast(hidden.device.type, enabled=False):
-        x, w, b = (
-            hidden.to(compute),
-            weight[:vocab].to(compute),
-            None if bias is None else bias[:vocab].to(exact),
-        )
+        x, w = hidden.to(compute), weight[:vocab].to(compute)
+        b = None if bias is None else bias[:vocab].to(exact)
         size = max(1, CHUNK // vocab)
-        for start in range(
-            0, min(tokens, FIRST_CHUNKS * size) if _first_chunks_only else tokens, size
-        ):
+        end = min(tokens, FIRST_CHUNKS * size) if _first_chunks_only else tokens
+        for start in range(0, end, size):
             rows = slice(start, start + size)
-            by = None if scale is None else scale[rows, None].to(exact)
-            losses = _chunk_loss(x[rows], w, b, target[rows], by, gradients, rows, terms)
-            loss += losses.sum() if by is None else (losses * by).sum()
-            if each is not None:
-                each[rows] = losses[:, 0]
-    return loss, each, gradients
+            row_scale = None if scale is None else scale[rows, None].to(exact)
+            chunk = _chunk_loss(x[rows], w, b, target[rows], row_scale, gradients, rows, terms)
+            loss += chunk.sum() if row_scale is None else (chunk * row_scale).sum()
+            if losses is not None:
+                losses[rows] = chunk[:, 0]
+    return loss, losses, gradients
 
 
 def _chunk_loss(
@@ -294,11 +288,11 @@ def _accumulate(
     if gradients.hidden is not None:
         gradients.hidden[rows] = (e @ w) * share
     if gradients.weight is not None:
-        side = (x * share).to(x.dtype)
+        scaled_x = (x * share).to(x.dtype)
         if gradients.weight.dtype == x.dtype:
-            gradients.weight[:vocab].addmm_(e.t(), side)
+            gradients.weight[:vocab].addmm_(e.t(), scaled_x)
         else:
-            gradients.weight[:vocab] += e.t() @ side
+            gradients.weight[:vocab] += e.t() @ scaled_x
 
 
 def _compute_dtype(hidden: Tensor) -> torch.dtype:

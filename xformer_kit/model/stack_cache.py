@@ -14,15 +14,16 @@ def empty_cache(stack: Stack, rows: int, length: int, source_length: int = 0) ->
     """Returns an empty cache for `rows` sequences of at most `length` tokens, and a source of
     `source_length` tokens. If every attention is limited to a window, it holds only that window.
     """
-    window_left = _window(stack)
+    window_left = _window_left(stack)
     if window_left is not None and WindowCache.capacity(window_left) < length:
-        past = _caches(stack, rows, WindowCache.capacity(window_left), source_length)
-        if past.use_windows(window_left):
-            return past
+        cache = _caches(stack, rows, WindowCache.capacity(window_left), source_length)
+        if cache.use_windows(window_left):
+            return cache
     return _caches(stack, rows, length, source_length)
 
 
 def _caches(stack: Stack, rows: int, length: int, source_length: int) -> GenerationCache:
+    """Returns an empty cache that holds `length` tokens of each attention."""
     caches = [
         {
             name: attention.cache(rows, source_length if name in block.cross_attentions else length)
@@ -51,7 +52,7 @@ def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict
     return caches
 
 
-def _window(stack: Stack) -> int | None:
+def _window_left(stack: Stack) -> int | None:
     """The largest number of tokens before a token that any attention attends to. None if unlimited,
     if a position computes scores from all tokens, or if an extra has caches.
     """

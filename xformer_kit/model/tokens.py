@@ -161,6 +161,11 @@ class AttentionContext(NamedTuple):
     # the extras' hooks `values`: (values, input of the attention) -> values
     values: Sequence[Callable[[Tensor, Tensor], Tensor]] = ()
 
+    @property
+    def rows(self) -> int:
+        """Number of sequences in the batch; 1 if all are equal."""
+        return max(field.shape[0] for field in (*self.query, *self.key) if field is not None)
+
     def visible(self, heads: int) -> Tensor | None:
         """The attention mask from mask, padding and documents: True where the query may attend to
         the key; broadcasts to (b, h, q, k). None if every query may attend to every key.
@@ -185,11 +190,8 @@ class AttentionContext(NamedTuple):
         """The context of some of the queries and some of the keys. Their slots are kept, so that
         distances are unchanged.
         """
-        query, key = (
-            self.query.map(lambda field: field[:, queries]),
-            self.key.map(lambda field: field[:, keys]),
-        )
-        return self._replace(query=query, key=key)
+        query = self.query.map(lambda field: field[:, queries])
+        return self._replace(query=query, key=self.key.map(lambda field: field[:, keys]))
 
     def covers(self, band: tuple[float, float] | None) -> bool:
         """Whether a band (left, right) of distances lets every query attend to every key. The
@@ -202,6 +204,11 @@ class AttentionContext(NamedTuple):
             return math.isinf(band[0]) and band[1] >= keys - 1
         first = keys - queries  # slot of the first query
         return band[0] >= keys - 1 and band[1] >= keys - 1 - first
+
+
+def expand_heads(x: Tensor, heads: int) -> Tensor:
+    """Repeats each key head for its group of query heads: (b, kv, t, d) -> (b, heads, t, d)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:

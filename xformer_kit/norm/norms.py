@@ -73,9 +73,8 @@ class RMSNorm(nn.Module):
         eps: float = 1e-6,  # added to the mean square
         weight: bool = True,  # whether channels are multiplied by a learned weight
         unit_offset: bool = False,  # whether the gain is 1 + a learned offset
-        cast: Literal[
-            "after", "before"
-        ] = "after",  # back to half precision after or before the weight
+        # back to half precision after or before the weight
+        cast: Literal["after", "before"] = "after",
     ):
         super().__init__()
         self.eps = eps
@@ -95,11 +94,13 @@ class RMSNorm(nn.Module):
                 fix="Leave one out.",
             )
         if options.weight is False and options.cast == "before":
-            why = (
+            yield Fault(
+                "cast",
                 "selects on which side of the weight numbers are rounded, and with weight=false"
-                " there is none"
+                " there is none",
+                got="'before'",
+                fix="Leave it out.",
             )
-            yield Fault("cast", why, got="'before'", fix="Leave it out.")
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Any = self.weight
@@ -108,9 +109,8 @@ class RMSNorm(nn.Module):
         if self.offset is not None:
             weight = 1 + self.offset
         if _uses_own_function(x, weight):
-            return _RMSNormFunction.apply(
-                x, x.new_ones(self.shape) if weight is None else weight, self.eps
-            )[0]
+            weight = x.new_ones(self.shape) if weight is None else weight
+            return _RMSNormFunction.apply(x, weight, self.eps)[0]
         return F.rms_norm(x, self.shape, weight, self.eps)
 
     def _half_precision(self, x: Tensor) -> Tensor:
@@ -126,9 +126,8 @@ class RMSNorm(nn.Module):
     def extra_repr(self) -> str:
         weight = "" if self.weight is not None or self.offset is not None else ", weight=False"
         offset = "" if self.offset is None else ", unit_offset=True"
-        return f"{self.shape[0]}, eps={self.eps}{weight}{offset}" + (
-            ", cast=before" if self.cast == "before" else ""
-        )
+        cast = ", cast=before" if self.cast == "before" else ""
+        return f"{self.shape[0]}, eps={self.eps}{weight}{offset}{cast}"
 
 
 def _uses_own_function(x: Tensor, weight: Tensor | None) -> bool:
@@ -170,11 +169,8 @@ class _RMSNormFunction(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative, which includes that of r
             r = (x.square().mean(-1, keepdim=True) + ctx.eps).rsqrt()
             n, gw = x * r, g * weight
-            return (
-                r * (gw - n * (gw * n).mean(-1, keepdim=True)),
-                (g * n).flatten(0, -2).sum(0),
-                None,
-            )
+            dx = r * (gw - n * (gw * n).mean(-1, keepdim=True))
+            return dx, (g * n).flatten(0, -2).sum(0), None
         dx, dw, _ = torch.ops.aten.native_layer_norm_backward(
             g, x, weight.shape, torch.zeros_like(r), r, weight, None, [True, True, False]
         )
@@ -191,9 +187,9 @@ class NoNorm(nn.Identity):
 
 def scaled_to_unit(x: Tensor, eps: float) -> Tensor:
     """x / max(|x|, eps), with the length in fp32 or better."""
-    length = torch.linalg.vector_norm(
-        x, dim=-1, keepdim=True, dtype=torch.float32 if x.dtype in HALF else None
-    )  # squares of large channels overflow in fp16
+    # Squares of large channels overflow in fp16.
+    dtype = torch.float32 if x.dtype in HALF else None
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
     return x / length.clamp(min=eps)
 
 

@@ -17,6 +17,7 @@ Sums, not means: micro-batches and ranks add up, and the trainer divides by the 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,8 @@ Loss = tuple[Tensor, Tensor, dict[str, Tensor]]  # of a batch, see `Objective.lo
 
 def join_pieces(pieces: Sequence[np.ndarray], holes: Sequence[int]) -> np.ndarray:
     """Joins pieces of a text with one id between each two of them, (t,)."""
-    parts: list[Any] = [np.asarray(pieces[0])]
-    for hole, piece in zip(holes, pieces[1:], strict=True):
-        parts += [[hole], piece]
-    return np.concatenate(parts).astype(np.int64)
+    pairs = zip(([hole] for hole in holes), pieces[1:], strict=True)
+    return np.concatenate([pieces[0], *chain.from_iterable(pairs)]).astype(np.int64)
 
 
 def blank_ids(rows: int, length: int, device: Any = None) -> Tensor:

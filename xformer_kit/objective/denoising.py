@@ -58,8 +58,8 @@ class Denoiser(SourceTarget):
         self, text: np.ndarray, rate: float, span: float, draw: torch.Generator
     ) -> Pair:
         """Replaces random spans by sentinels."""
-        where = spans(len(text), rate, span, self.sentinels, draw)
-        return replace_spans(text, where, self._special(self.holes))
+        ranges = spans(len(text), rate, span, self.sentinels, draw)
+        return replace_spans(text, ranges, self._special(self.holes))
 
     def join_with_blanks(
         self, pieces: Sequence[np.ndarray], opening: str | None = None
@@ -70,6 +70,7 @@ class Denoiser(SourceTarget):
         return join_pieces(pieces, self._special(self.holes[: len(pieces) - 1]))
 
     def _special(self, names: Sequence[str]) -> list[int]:
+        """The ids of special tokens."""
         return [self.tokenizer.special(name) for name in names]
 
     def restore(self, source: np.ndarray, repair: np.ndarray) -> np.ndarray:
@@ -84,8 +85,8 @@ class Denoiser(SourceTarget):
                 span = spans.setdefault(i, [])
             elif i < known:
                 span.append(i)
-        text = [spans.get(i, [i]) for i in source.tolist() if i < known or i in holes]
-        return np.array([i for part in text for i in part], dtype=np.int64)
+        text = (spans.get(i, [i]) for i in source.tolist() if i < known or i in holes)
+        return np.array([*chain.from_iterable(text)], dtype=np.int64)
 
     @classmethod
     def check(cls, options, context):
@@ -105,8 +106,9 @@ def spans(
     """
     noise = min(max(round(n * rate), 1), max(n - 1, 1))
     count = min(max(round(noise / mean), 1), most, noise, max(n - noise, 1))
-    ends = np.cumsum(_parts(noise, count, draw) + (kept := _parts(n - noise, count, draw)))
-    starts = np.concatenate([[0], ends[:-1]]) + kept
+    lengths, kept = _parts(noise, count, draw), _parts(n - noise, count, draw)
+    ends = np.cumsum(lengths + kept)
+    starts = ends - lengths
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
@@ -118,16 +120,16 @@ def _parts(total: int, count: int, draw: torch.Generator) -> np.ndarray:
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
-def replace_spans(text: np.ndarray, where: list[tuple[int, int]], sentinels: list[int]) -> Pair:
+def replace_spans(text: np.ndarray, ranges: list[tuple[int, int]], sentinels: list[int]) -> Pair:
     """Returns the source, with a sentinel per span, and the target: each sentinel and its span."""
     source: list[Any] = []
     target: list[Any] = []
-    at = 0
-    for (start, end), sentinel in zip(where, sentinels, strict=False):
-        source += [text[at:start], [sentinel]]
+    last = 0  # the end of the previous span
+    for (start, end), sentinel in zip(ranges, sentinels, strict=False):
+        source += [text[last:start], [sentinel]]
         target += [[sentinel], text[start:end]]
-        at = end
-    return np.concatenate([*source, text[at:]]), np.concatenate(target)
+        last = end
+    return np.concatenate([*source, text[last:]]), np.concatenate(target)
 
 
 @OBJECTIVES.register("denoising", also_called=("t5", "span_corruption", "span_masking"))
@@ -210,10 +212,10 @@ class TextInfilling(Denoiser):
         return np.array([piece.endswith((b".", b"!", b"?", b"\n")) for piece in pieces])
 
     def _permuted(self, text: np.ndarray, draw: torch.Generator) -> np.ndarray:
+        """The text with its sentences in a random order."""
         sentences = np.split(text, np.flatnonzero(self._ends[text[:-1]]) + 1)
-        return np.concatenate(
-            [sentences[i] for i in torch.randperm(len(sentences), generator=draw).tolist()]
-        )
+        order = torch.randperm(len(sentences), generator=draw).tolist()
+        return np.concatenate([sentences[i] for i in order])
 
 
 class Mode(NamedTuple):

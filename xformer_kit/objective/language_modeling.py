@@ -1,6 +1,6 @@
 """Language modelling: the next token of a text is predicted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,9 @@ class LanguageModeling(NextToken):
             fix = "mask=causal, or task=prefix_language_modeling"
             yield prefix_fault(context, "language_modeling", fix)
         elif mask.sees_future and not context.cross:
-            maskable, other = context.attn.maskable, "task=masked_language_modeling"
-            fix = causal_mask_fixes(context, "causal", "sliding_window") if maskable else other
+            fix = "task=masked_language_modeling"
+            if context.attn.maskable:
+                fix = causal_mask_fixes(context, "causal", "sliding_window")
             yield future_fault(context, "language_modeling", fix)
 
     def add_step_totals(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
@@ -78,7 +79,7 @@ class LanguageModeling(NextToken):
         """
         if not model.predictions:
             return batch
-        counts = total(torch.stack([(t >= 0).sum() for t in _targets(model, batch)]))
+        counts = total(_count(_targets(model, batch)))
         return {**batch, "targets": counts.expand(len(batch["tokens"].ids), -1)}
 
     def loss(self, model: Any, batch: Batch) -> Loss:
@@ -94,25 +95,26 @@ class LanguageModeling(NextToken):
         target, *later = _targets(model, batch)
         hidden, report = model.hidden(batch["tokens"].shifted()[0], further=True)
         nats, count = self.nats(model, hidden[0], target), (target >= 0).sum()
-        counts = (
-            batch["targets"][0]
-            if "targets" in batch
-            else torch.stack([(t >= 0).sum() for t in (target, *later)])
-        )
+        counts = batch["targets"][0] if "targets" in batch else _count([target, *later])
         first, *others = counts.to(nats.dtype).clamp(min=1)
         # The trainer divides by the step's next tokens; the scale makes this a division by the
         # targets of each.
         pairs = zip(model.predictions, others, strict=True)
-        scale = torch.stack([one.weight * first / targets for one, targets in pairs])
+        scale = torch.stack([extra.weight * first / count for extra, count in pairs])
         total, sums = self.nats(model, hidden[1:], torch.stack(later), scale=scale)
         report["loss"] = report.get("loss", 0) + total / count.clamp(min=1)
-        names = [one.name for one in model.predictions]
+        names = [prediction.name for prediction in model.predictions]
         return nats, count, report | dict(zip(names, sums / torch.stack(others), strict=True))
 
 
 def _targets(model: Any, batch: Batch) -> list[Tensor]:
     """The next token, and that of each further prediction: (b, t) each, -1 if there is none."""
-    return [_target(batch, ahead) for ahead in (1, *(one.ahead for one in model.predictions))]
+    return [_target(batch, ahead) for ahead in (1, *(p.ahead for p in model.predictions))]
+
+
+def _count(targets: Sequence[Tensor]) -> Tensor:
+    """The number of targets that are not negative in each tensor."""
+    return torch.stack([(target >= 0).sum() for target in targets])
 
 
 def _target(batch: Batch, ahead: int) -> Tensor:
@@ -122,6 +124,5 @@ def _target(batch: Batch, ahead: int) -> Tensor:
     labels = batch["labels"][:, ahead:]  # of a corpus with labels for some tokens only
     if ahead == 1:
         return labels
-    return torch.where(
-        batch["tokens"].targets(ahead) < 0, -1, F.pad(labels, (0, ahead - 1), value=-1)
-    )
+    labels = F.pad(labels, (0, ahead - 1), value=-1)
+    return labels.masked_fill(batch["tokens"].targets(ahead) < 0, -1)

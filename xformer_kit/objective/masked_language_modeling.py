@@ -83,13 +83,10 @@ class MaskedLanguageModeling(CrossEntropy):
         if not chosen.any():
             one = np.flatnonzero(real)[int(torch.randint(int(real.sum()), (), generator=draw))]
             chosen = (word == word[one]) & real
-        how = torch.rand(n, generator=draw).numpy()
-        others = torch.randint(self.tokenizer.vocab_size, (n,), generator=draw).numpy()
-        read = np.where(
-            how < self.mask,
-            self.tokenizer.special(MASK),
-            np.where(how < self.mask + self.random, others, tokens),
-        )
+        share = torch.rand(n, generator=draw).numpy()
+        random_ids = torch.randint(self.tokenizer.vocab_size, (n,), generator=draw).numpy()
+        read = np.where(share < self.mask + self.random, random_ids, tokens)
+        read = np.where(share < self.mask, self.tokenizer.special(MASK), read)
         return {
             **example,
             "tokens": np.where(chosen, read, tokens),
@@ -107,10 +104,9 @@ class MaskedLanguageModeling(CrossEntropy):
         `<mask>` of ids (t,), in descending order. All masks are predicted at once, as in training.
         """
         hidden, _ = model.hidden(Tokens(ids=ids[None]))
-        here = hidden[:, ids == self.tokenizer.special(MASK)]
-        share = model.head(here)[0].float().softmax(-1)[:, : self.tokenizer.vocab_size]
-        p, found = share.topk(min(count, share.shape[-1]))
-        return p, found
+        masked = hidden[:, ids == self.tokenizer.special(MASK)]
+        probs = model.head(masked)[0].float().softmax(-1)[:, : self.tokenizer.vocab_size]
+        return probs.topk(min(count, probs.shape[-1]))
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         ids = blank_ids(rows, length, device)

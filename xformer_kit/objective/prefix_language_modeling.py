@@ -24,21 +24,16 @@ class PrefixLanguageModeling(NextToken):
     @classmethod
     def cannot(cls, options, context):
         if context.mask.sees_future:
-            yield future_fault(
-                context, "prefix_language_modeling", causal_mask_fixes(context, "prefix")
-            )
+            fixes = causal_mask_fixes(context, "prefix")
+            yield future_fault(context, "prefix_language_modeling", fixes)
 
     def example(self, example: Example, draw: torch.Generator) -> Example:
         tokens = example["tokens"]
-        at = np.arange(len(tokens))
         real = example.get("tokens.real", np.ones(len(tokens), dtype=bool))
         split = int(torch.randint(1, int(real.sum()), (), generator=draw))
-        labelled = (at >= split) & real
-        return {
-            **example,
-            "tokens.prefix": at < split,
-            "labels": np.where(labelled, tokens, -1),
-        }
+        prefix = np.arange(len(tokens)) < split
+        labels = np.where(real & ~prefix, tokens, -1)
+        return {**example, "tokens.prefix": prefix, "labels": labels}
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         ids = blank_ids(rows, length + 1, device)

@@ -38,9 +38,8 @@ class SourceTarget(CrossEntropy):
         encoder = context.stack == "encoder"
         if context.mask.sees_prefix and (encoder or context.has_source):
             reader = "an encoder" if encoder else "a decoder with an encoder"
-            yield prefix_fault(
-                context, reader, f"mask={'full' if encoder else 'causal'}, or only a decoder"
-            )
+            mask = "full" if encoder else "causal"
+            yield prefix_fault(context, reader, f"mask={mask}, or only a decoder")
         elif context.mask.sees_future and not encoder:
             masks = ["causal"] if context.has_source else ["prefix", "causal"]
             yield future_fault(context, "the decoder", causal_mask_fixes(context, *masks))
@@ -66,8 +65,8 @@ class SourceTarget(CrossEntropy):
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         if "source" in batch:
-            seen, target = batch["target"].shifted()
-            hidden, report = model.hidden(seen, source=batch["source"])
+            tokens, target = batch["target"].shifted()
+            hidden, report = model.hidden(tokens, source=batch["source"])
             return self.nats(model, hidden, target), (target >= 0).sum(), report
         hidden, report = model.hidden(batch["tokens"].shifted()[0])
         return *self.labelled_nats(model, hidden, batch["labels"][:, 1:]), report

@@ -28,13 +28,13 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     }
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     decays = {name: p.ndim >= 2 and id(p) not in exempt for name, p in trained}
-    groups = (
+    groups: list[dict[str, Any]] = [
         {
             "params": [(name, p) for name, p in trained if decays[name] is choice],
             "weight_decay": decay,
         }
         for choice, decay in ((True, weight_decay), (False, 0.0))
-    )
+    ]
     return [group for group in groups if group["params"]]
 
 

@@ -20,12 +20,15 @@ from xformer_kit.registry import Context, Fault, Options, Registry, at_least
 class Schedule:
     """Base of all schedules: the warm-up, then the peak up to step `start`, then `decayed` from
     `start` to the last step.
+
+    final: factor at the last step.
     """
 
-    def __init__(self, max_steps: int, warmup: int, start: int | None = None):
+    def __init__(self, max_steps: int, warmup: int, final: float = 1.0, start: int = 0):
         self.warmup = warmup
-        self.start = warmup if start is None else max(warmup, start)
+        self.start = max(warmup, start)
         self.last = max_steps - 1
+        self.final = final
 
     def __call__(self, step: int) -> float:
         if step < self.warmup:
@@ -35,8 +38,8 @@ class Schedule:
         return self.decayed(min(1.0, (step - self.start) / max(1, self.last - self.start)))
 
     def decayed(self, progress: float) -> float:
-        """Returns the factor at `progress` in (0, 1] of the decay."""
-        raise NotImplementedError
+        """Returns the factor at `progress` in (0, 1] of the decay, by default linear."""
+        return 1 - (1 - self.final) * progress
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -65,9 +68,6 @@ class ConstantSchedule(Schedule):
     ):
         super().__init__(max_steps, warmup)
 
-    def decayed(self, progress: float) -> float:
-        return 1.0
-
 
 @SCHEDULES.register("cosine", also_called=("cosine_with_warmup", "cosine_annealing", "cos"))
 class CosineSchedule(Schedule):
@@ -84,8 +84,7 @@ class CosineSchedule(Schedule):
         warmup: int = 100,  # optimizer steps
         final: float = 0.1,  # fraction of the peak at the last step
     ):
-        super().__init__(max_steps, warmup)
-        self.final = final
+        super().__init__(max_steps, warmup, final)
 
     def decayed(self, progress: float) -> float:
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
@@ -106,11 +105,7 @@ class LinearSchedule(Schedule):
         warmup: int = 100,  # optimizer steps
         final: float = 0.0,  # fraction of the peak at the last step
     ):
-        super().__init__(max_steps, warmup)
-        self.final = final
-
-    def decayed(self, progress: float) -> float:
-        return 1 - (1 - self.final) * progress
+        super().__init__(max_steps, warmup, final)
 
 
 @SCHEDULES.register("wsd", also_called=("warmup_stable_decay", "trapezoidal"))
@@ -131,11 +126,8 @@ class WarmupStableDecay(Schedule):
         decay: float = 0.2,  # fraction of the run, at its end
         final: float = 0.0,  # fraction of the peak at the last step
     ):
-        super().__init__(max_steps, warmup, start=max_steps - 1 - max(1, round(decay * max_steps)))
-        self.final = final
-
-    def decayed(self, progress: float) -> float:
-        return 1 - (1 - self.final) * progress
+        start = max_steps - 1 - max(1, round(decay * max_steps))
+        super().__init__(max_steps, warmup, final, start)
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:

@@ -1,7 +1,6 @@
 """The base class of placements, and the norms that several of them use."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
 from typing import Any
 
 import torch
@@ -10,10 +9,10 @@ from torch import Tensor, nn
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry, Unused
 
-State = tuple[Tensor, ...]
-Sublayer = Callable[[Tensor], Tensor]
-Total = Callable[[Sequence[Tensor]], Tensor]
-MakeNorm = Callable[[], nn.Module]
+State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
+Sublayer = Callable[[Tensor], Tensor]  # a sublayer as a function of its input only
+Total = Callable[[Sequence[Tensor]], Tensor]  # outputs of sublayers -> their sum
+MakeNorm = Callable[[], nn.Module]  # creates a norm over the residual stream
 
 
 class Placement(nn.Module):
@@ -29,10 +28,9 @@ class Placement(nn.Module):
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         """Faults of the placement with its block, and options without effect."""
         if options.shared is False and len(context.parallel) == 1:
-            why = "gives each of several parallel sublayers its own norm, and none run in parallel"
             yield Unused(
                 "shared",
-                why,
+                "gives each of several parallel sublayers its own norm, and none run in parallel",
                 got="false",
                 fix="Leave it true, or put two into an inner list of the layout: [[attn, ffn]].",
             )
@@ -83,20 +81,10 @@ class Placement(nn.Module):
 # block.
 # kinds: "attn" or "ffn", for each sublayer of the group.
 # stacks: stack -> layers, including `stack`.
+GIVEN = ("dim", "norm", "depth", "layers", "order", "latest", "parallel", "kinds")
 PLACEMENTS = Registry(
     "placement",
-    given=(
-        "dim",
-        "norm",
-        "depth",
-        "layers",
-        "order",
-        "latest",
-        "parallel",
-        "kinds",
-        "stack",
-        "stacks",
-    ),
+    given=(*GIVEN, "stack", "stacks"),
 )
 
 
@@ -114,16 +102,12 @@ class SublayerNorms(nn.ModuleList):
         else:  # a tensor: compilation would create a separate graph for each number
             self.register_buffer("factor", torch.tensor(factor), persistent=False)
 
-    def pairs(self, sublayers: Sequence[Sublayer]) -> list[tuple[nn.Module, Sublayer]]:
-        return list(zip(self if len(self) > 1 else cycle(self), sublayers, strict=False))
-
     def outputs(self, x: Tensor, sublayers: Sequence[Sublayer]) -> list[Tensor]:
         """f(norm(x)) of each sublayer f."""
-        norm, *each = self
-        if not each:
-            h = self._scaled(norm(x))
+        if len(self) == 1:
+            h = self._scaled(self[0](x))
             return [f(h) for f in sublayers]
-        return [f(self._scaled(norm(x))) for norm, f in self.pairs(sublayers)]
+        return [f(self._scaled(norm(x))) for norm, f in zip(self, sublayers, strict=True)]
 
     def _scaled(self, h: Tensor) -> Tensor:
         return h if self.factor is None else h * self.factor

@@ -10,9 +10,8 @@ from xformer_kit.registry import above
 def unit(x: Tensor) -> Tensor:
     """x / |x| over channels, with the length in fp32 or better; 0 stays 0."""
     dtype = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else None
-    return (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).clamp(min=1e-6)).to(
-        x.dtype
-    )
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
+    return (x / length.clamp(min=1e-6)).to(x.dtype)
 
 
 class Step(nn.Module):
@@ -51,7 +50,7 @@ class NGPT(Placement):
         parallel: int,
         *,
         alpha_init: float = 0.05,  # initial value of alpha
-        alpha_scale: (float | None) = None,  # initial value of the parameter; null is 1 / sqrt(dim)
+        alpha_scale: float | None = None,  # initial value of the parameter; null is 1 / sqrt(dim)
     ):
         super().__init__()
         scale = dim**-0.5 if alpha_scale is None else float(alpha_scale)
@@ -68,6 +67,5 @@ class NGPT(Placement):
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
-        return (
-            unit(x + total([step(x, f(x)) for step, f in zip(self.steps, sublayers, strict=True)])),
-        )
+        steps = [step(x, f(x)) for step, f in zip(self.steps, sublayers, strict=True)]
+        return (unit(x + total(steps)),)

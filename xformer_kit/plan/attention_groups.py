@@ -30,8 +30,10 @@ class AttentionGroup(NamedTuple):
 
 
 class KernelPlan(NamedTuple):
+    """A kernel that sublayers of a stack share."""
+
     node: Node
-    flex_on_cuda: bool
+    flex_on_cuda: bool  # whether flex may replace it on a CUDA device
 
 
 class AttentionGroups(NamedTuple):
@@ -71,6 +73,7 @@ class _Groups:
         return self.groups.index(group)
 
     def kernel(self, sub: SublayerPlan) -> str:
+        """The key of the kernel that an attention uses."""
         node = {**sub.kernel, "name": sub.kernel_name}
         options = "".join(f" {key}={value}" for key, value in node.items() if key != "name")
         key = node["name"] + options + (" or flex" if sub.flex_on_cuda else "")
@@ -84,24 +87,23 @@ class _Groups:
         hooks = POSITIONS[node["name"]].enters
         layer = depth if node.get("per_layer") else None
         dim = self.embed_dim if "embed" in hooks else self.dim
-        wanted = PositionPlan(dict(node), traits.heads, traits.head_dim, dim, layer)
+        plan = PositionPlan(dict(node), traits.heads, traits.head_dim, dim, layer)
         for name, position in self.positions.items():
-            same = position.node == wanted.node and hooks == ("embed",)
-            if same or position == wanted:
+            embedded = position.node == plan.node and hooks == ("embed",)
+            if embedded or position == plan:
                 return name
-        name = self._name(wanted)
-        self.positions[name] = wanted
+        name = self._name(plan)
+        self.positions[name] = plan
         return name
 
-    def _name(self, wanted: PositionPlan) -> str:
-        every = self.positions.values()
-        if wanted.layer is not None:
-            same = sum(position.layer == wanted.layer for position in every)
-            return f"layer_{wanted.layer}" + (f"_{same + 1}" if same else "")
-        if "base" not in self.positions and wanted.node == dict(self.base_position):
+    def _name(self, plan: PositionPlan) -> str:
+        """The name of a new position."""
+        same_layer = sum(position.layer == plan.layer for position in self.positions.values())
+        if plan.layer is not None:
+            return f"layer_{plan.layer}" + (f"_{same_layer + 1}" if same_layer else "")
+        if "base" not in self.positions and plan.node == dict(self.base_position):
             return "base"
-        shared = sum(position.layer is None for position in every)
-        return f"other_{shared + ('base' not in self.positions)}"
+        return f"other_{same_layer + ('base' not in self.positions)}"
 
 
 def attention_groups(
@@ -110,12 +112,13 @@ def attention_groups(
     """The positions, kernels and attention groups of a stack; blocks: those that it owns, each
     with the first layer that calls it.
     """
-    place = base.nodes["position"]
-    found = _Groups(place, dim, embed_dim)
-    if "embed" in POSITIONS[place["name"]].enters:  # also if no attention attends through it
-        found.position(place, base.sublayers[0].context.attn)
+    base_position = base.nodes["position"]
+    collected = _Groups(base_position, dim, embed_dim)
+    if "embed" in POSITIONS[base_position["name"]].enters:  # also if no attention uses it
+        collected.position(base_position, base.sublayers[0].context.attn)
     group_of = tuple(
-        {sub.name: found.group(sub, depth) for sub in block.sublayers if sub.kind == "attn"}
+        {sub.name: collected.group(sub, depth) for sub in block.sublayers if sub.kind == "attn"}
         for depth, block in blocks
     )
-    return AttentionGroups(found.positions, found.kernels, tuple(found.groups), group_of)
+    groups = tuple(collected.groups)
+    return AttentionGroups(collected.positions, collected.kernels, groups, group_of)

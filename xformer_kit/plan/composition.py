@@ -41,7 +41,7 @@ def model_plan(config: Node) -> ModelPlan:
     read["trainer"] = {"precision": _precision(config)}
     key = json.dumps(read), registry_version()
     if key not in _plans:
-        while len(_plans) >= KEPT:
+        if len(_plans) == KEPT:
             del _plans[next(iter(_plans))]
         _plans[key] = new_plan(deepcopy(read))  # a caller may change its config
     return _plans[key]
@@ -80,6 +80,7 @@ def new_plan(config: Node) -> ModelPlan:
 
 
 def stack_names(config: Node) -> list[str]:
+    """The stacks of a model, the encoder first."""
     return [name for name in STACKS if name in config["model"]]
 
 
@@ -101,8 +102,9 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         for variant in dict.fromkeys(["base", *order])
     }
     base = variants["base"].nodes
-    final = PLACEMENTS[base["placement"]["name"]].final_norm
-    final = final if model.get("final_norm") is None else model["final_norm"]
+    final = model.get("final_norm")
+    if final is None:
+        final = PLACEMENTS[base["placement"]["name"]].final_norm
     plan = StackPlan(
         name=name,
         dim=model["dim"],
@@ -145,18 +147,16 @@ def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int
         blocks=blocks,
         precision=_precision(config),
     )
-    groups = tuple(
-        tuple(
-            SublayerPlan(**vars(sub), context=replace(_in(context, sub, block), parallel=kinds))
-            for sub in group
-        )
-        for group in layout
-        for kinds in [tuple(sub.kind for sub in group)]
-    )
-    return replace(block, groups=groups)
+    groups = []
+    for group in layout:
+        group_context = replace(context, parallel=tuple(sub.kind for sub in group))
+        contexts = [_sublayer_context(group_context, sub, block) for sub in group]
+        pairs = zip(group, contexts, strict=True)
+        groups.append(tuple(SublayerPlan(**vars(sub), context=own) for sub, own in pairs))
+    return replace(block, groups=tuple(groups))
 
 
-def _in(context: Context, sub: SublayerNodes, block: BlockPlan) -> Context:
+def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) -> Context:
     """A block's context with the traits of one sublayer."""
     own = {"mask": sub.mask, "position": sub.position, "norm": sub.norm, sub.kind: sub.component}
     nodes = dict(block.nodes) | own
@@ -212,7 +212,7 @@ def _broken(plan: StackPlan, cross: bool = False) -> dict[str, str]:
     """Law -> the component that breaks it and why; with `cross` only of cross attentions."""
     blocks = list({id(block): block for block in plan.blocks}.values())
     nodes = [] if cross else [(kind, block.nodes[kind]) for block in blocks for kind in KINDS]
-    nodes += [pair for block in blocks for pair in _nodes(block, cross)]
+    nodes += [pair for block in blocks for pair in _sublayer_nodes(block, cross)]
     return {
         law: f"{kind} '{node['name']}' breaks the law of {law} ({reason})"
         for kind, node in sorted(nodes, key=lambda pair: (pair[0], pair[1]["name"]))
@@ -220,7 +220,8 @@ def _broken(plan: StackPlan, cross: bool = False) -> dict[str, str]:
     }
 
 
-def _nodes(block: BlockPlan, cross: bool) -> Iterator[tuple[str, Node]]:
+def _sublayer_nodes(block: BlockPlan, cross: bool) -> Iterator[tuple[str, Node]]:
+    """Yields (kind, node) of the components of sublayers; with `cross` only of cross attentions."""
     for sub in block.sublayers:
         if sub.cross or not cross:
             yield sub.kind, sub.component

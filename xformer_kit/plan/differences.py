@@ -6,6 +6,7 @@ only `heads`, `kv_heads` and `head_dim` carry over, if the new one has them; one
 changes options of the shared one. Plain data, nothing is built.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,11 +121,11 @@ def merge_sublayer(kind: str, nodes: Mapping[str, Node], difference: Any) -> dic
     `multiplier`.
     """
     difference = dict(as_node(difference))
-    found = {MULTIPLIER: difference.pop(MULTIPLIER)} if MULTIPLIER in difference else {}
+    merged = {MULTIPLIER: difference.pop(MULTIPLIER)} if MULTIPLIER in difference else {}
     for other in WITH_SUBLAYER[kind]:
         if other in difference:
-            found[other] = merge(other, nodes[other], difference.pop(other))
-    return found | {"component": merge(kind, nodes["component"], difference)}
+            merged[other] = merge(other, nodes[other], difference.pop(other))
+    return merged | {"component": merge(kind, nodes["component"], difference)}
 
 
 def layout_of(stack: Node, variant: Node, has_source: bool) -> list[Any]:
@@ -140,20 +141,22 @@ def sublayers(
 
     cross: differences of cross attentions, in the order in which they apply.
     """
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
 
     def complete(entry: Any) -> SublayerNodes:
         word, difference = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
-        counts[word] = counts.get(word, 0) + 1
+        counts[word] += 1
         name = word if counts[word] == 1 else f"{word}_{counts[word]}"
         kind = "ffn" if word == "ffn" else "attn"
-        shared = {other: nodes[other] for other in ("mask", "position", "kernel", "norm")}
-        found: dict[str, Any] = {"component": nodes[kind]} | shared
+        kinds = "mask", "position", "kernel", "norm"
+        merged: dict[str, Any] = {"component": nodes[kind]} | {k: nodes[k] for k in kinds}
+        differences = [difference]
         if word == "cross":
-            found |= CROSS_DEFAULTS
-        for change in (*cross, difference) if word == "cross" else (difference,):
-            found |= merge_sublayer(kind, found, change)
-        return SublayerNodes(name, kind, cross=word == "cross", **found)
+            merged |= CROSS_DEFAULTS
+            differences = [*cross, difference]
+        for change in differences:
+            merged |= merge_sublayer(kind, merged, change)
+        return SublayerNodes(name, kind, cross=word == "cross", **merged)
 
     groups = [entry if isinstance(entry, list) else [entry] for entry in layout]
     return tuple(tuple(complete(entry) for entry in group) for group in groups)

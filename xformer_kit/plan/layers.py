@@ -15,7 +15,7 @@ def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
     calls = [i % unique for i in range(layers)]
     if sharing == "cycle_rev" and layers > unique:
         last = layers - (layers % unique or unique)
-        calls[last:] = [unique - 1 - at for at in calls[last:]]
+        calls[last:] = [unique - 1 - block for block in calls[last:]]
     return tuple(calls)
 
 

@@ -44,7 +44,7 @@ class StackPlan:
     @property
     def own_blocks(self) -> list[tuple[int, BlockPlan]]:
         """Each block that is owned, with the first layer that calls it."""
-        firsts = [self.calls.index(at) for at in range(max(self.calls) + 1)]
+        firsts = [self.calls.index(block) for block in range(max(self.calls) + 1)]
         return [(depth, self.blocks[depth]) for depth in firsts]
 
 

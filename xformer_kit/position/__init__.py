@@ -1,10 +1,10 @@
 """Position encodings. A position acts at one or several of four places; see `position/base.py`."""
 
+from xformer_kit.model.tokens import expand_heads
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
 from xformer_kit.position.base import (
     POSITIONS,
     Position,
-    expand_heads,
     positions_are_slots,
     rotate_nothing,
 )

@@ -1,13 +1,12 @@
 """Positions that are added to the embeddings."""
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition
+from xformer_kit.registry import at_least
 
 
 @POSITIONS.register("learned", also_called=("absolute", "wpe"))
@@ -48,7 +47,7 @@ class LearnedPosition(Position):
 
 
 @POSITIONS.register("sinusoidal", also_called=("sine", "fourier"))
-class Sinusoidal(Position):
+class Sinusoidal(SinusoidPosition):
     """x + P, with P[p, 2i] = sin(p / theta^(2i / dim)), P[p, 2i + 1] = cos(the same) (Vaswani et
     al., 2017, arXiv:1706.03762, section 3.5). It is computed for the positions of each batch, so
     the length is unlimited.
@@ -64,41 +63,16 @@ class Sinusoidal(Position):
         dim: int,
         *,
         theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
-        layout: Literal[
-            "interleaved", "concatenated"
-        ] = "interleaved",  # sine next to cosine, or all sines first
+        # sine next to cosine, or all sines first
+        layout: Literal["interleaved", "concatenated"] = "interleaved",
     ):
-        super().__init__()
-        self.dim = dim
-        self.theta = theta
+        super().__init__(dim, theta)
         self.layout = layout
 
-    @classmethod
-    def check(cls, options, context):
-        if options.theta <= 0:
-            yield Fault("theta", "must be above 0 tokens", got=options.theta)
-
-    @classmethod
-    def cannot(cls, options, context):
-        if context.dim % 2:
-            yield Fault(
-                "",
-                "sinusoidal pairs sines with cosines, so model.dim must be even",
-                got=context.dim,
-            )
-
     def embed(self, x: Tensor, tokens) -> Tensor:
-        # Angles reach thousands, where fp32 is off by 1e-4: published tables are computed in
-        # float64 and kept in fp32.
-        wide = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
-        rate = torch.arange(0, self.dim, 2, device=x.device, dtype=wide) * (
-            -math.log(self.theta) / self.dim
-        )
-        angle = tokens.position[..., None].to(wide) * rate.exp()  # (b, t) -> (b, t, dim / 2)
-        waves = angle.sin(), angle.cos()
-        table = (
-            torch.cat(waves, -1)
-            if self.layout == "concatenated"
-            else torch.stack(waves, -1).flatten(-2)
-        )
-        return x + table.float().to(x.dtype)
+        waves = self.waves(tokens.position)  # (b, t) -> (b, t, dim / 2) each
+        if self.layout == "concatenated":
+            table = torch.cat(waves, -1)
+        else:
+            table = torch.stack(waves, -1).flatten(-2)
+        return x + table.float().to(x.dtype)  # published tables are in fp32

@@ -7,13 +7,15 @@ scores: replaces the scores, if they depend on content            (shaw, transfo
         disentangled)
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import AttentionContext, Tokens
-from xformer_kit.registry import Registry
+from xformer_kit.model.tokens import AttentionContext, Tokens, expand_heads
+from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import PositionTraits
 
 PLACES = ("embed", "rotate", "rotate_key", "bias", "scores")
@@ -114,6 +116,7 @@ class Position(nn.Module):
 
     @classmethod
     def traits(cls) -> PositionTraits:
+        """The properties that other components may depend on."""
         return PositionTraits(
             enters=tuple(place for place in cls.enters if place != "rotate_key"),
             isometric="rotate_key" not in cls.enters,
@@ -123,14 +126,41 @@ class Position(nn.Module):
         )
 
 
+class SinusoidPosition(Position):
+    """Base of positions with sines and cosines of dim / 2 rates, theta^(-2i / dim) radians per
+    token.
+    """
+
+    def __init__(self, dim: int, theta: float):
+        super().__init__()
+        self.dim = dim
+        self.theta = theta
+
+    @classmethod
+    def check(cls, options: Options, context: Context) -> Iterator[Fault]:
+        if options.theta <= 0:
+            yield Fault("theta", "must be above 0 tokens", got=options.theta)
+
+    @classmethod
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        if context.dim % 2:
+            rule = f"{options.name} pairs sines with cosines, so model.dim must be even"
+            yield Fault("", rule, got=context.dim)
+
+    def waves(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Sines and cosines of positions, (...) -> (..., dim / 2) each. In float64: angles reach
+        thousands, where fp32 is off by 1e-4.
+        """
+        wide = torch.float32 if position.device.type == "mps" else torch.float64  # mps has no fp64
+        pairs = torch.arange(0, self.dim, 2, device=position.device, dtype=wide)
+        rates = (pairs * (-math.log(self.theta) / self.dim)).exp()
+        angle = position[..., None].to(wide) * rates
+        return angle.sin(), angle.cos()
+
+
 def rotate_nothing(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
     """Returns x: the `rotate` and `rotate_key` of tables that do not rotate."""
     return x
-
-
-def expand_heads(x: Tensor, heads: int) -> Tensor:
-    """Repeats keys for every query head: (b, kv, k, d) -> (b, h, k, d)."""
-    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 POSITIONS = Registry(

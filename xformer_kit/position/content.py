@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import AttentionContext
-from xformer_kit.position.base import POSITIONS, Position, expand_heads, positions_are_slots
+from xformer_kit.model.tokens import AttentionContext, expand_heads
+from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition, positions_are_slots
 from xformer_kit.registry import Fault, at_least
 
 
@@ -49,13 +49,12 @@ class Shaw(Position):
 
     def scores(self, attn, q, k, context):
         index = (-token_distances(context)).clamp(-self.span, self.span) + self.span
-        return (
-            q @ expand_heads(k, q.shape[1]).mT + gather_columns(q @ self.weight.T, index)
-        ) * attn.scale
+        content = q @ expand_heads(k, q.shape[1]).mT
+        return (content + gather_columns(q @ self.weight.T, index)) * attn.scale
 
 
 @POSITIONS.register("transformer_xl", also_called=("xl", "xlnet", "relative_sinusoidal"))
-class TransformerXL(Position):
+class TransformerXL(SinusoidPosition):
     """((q_i + u) k_j^T + (q_i + v) (W R[i - j])^T) * scale, with the sinusoid R of the distance
     (Dai et al., 2019, arXiv:1901.02860, section 3.3).
 
@@ -71,50 +70,27 @@ class TransformerXL(Position):
         theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
         per_layer: bool = True,  # W, u and v per layer; false: one of each per stack
     ):
-        super().__init__()
-        self.dim = dim
-        self.theta = theta
+        super().__init__(dim, theta)
         self.r = nn.Linear(dim, heads * head_dim, bias=False)
         self.u = nn.Parameter(torch.zeros(heads, head_dim))
         self.v = nn.Parameter(torch.zeros(heads, head_dim))
 
-    @classmethod
-    def check(cls, options, context):
-        if options.theta <= 0:
-            yield Fault("theta", "must be above 0 tokens", got=options.theta)
-
-    @classmethod
-    def cannot(cls, options, context):
-        if context.dim % 2:
-            yield Fault(
-                "",
-                "transformer_xl pairs sines with cosines, so model.dim must be even",
-                got=context.dim,
-            )
-
     def scores(self, attn, q, k, context):
         u, v = self.u[:, None], self.v[:, None]
         content = (q + u) @ expand_heads(k, q.shape[1]).mT
-        by_slots = (
-            not context.cross
-            and positions_are_slots(context.query)
-            and positions_are_slots(context.key)
-        )
-        return (
-            content
-            + (self._by_table(q + v, context) if by_slots else self._by_angles(q + v, context))
-        ) * attn.scale
+        by_slots = not context.cross and all(map(positions_are_slots, context[:2]))
+        of_distance = self._by_table if by_slots else self._by_angles
+        return (content + of_distance(q + v, context)) * attn.scale
 
     def _by_table(self, q: Tensor, context: AttentionContext) -> Tensor:
         """q_i (W R[i - j])^T with one row of W R per distance; the numbers of tokens bound the
         distances.
         """
         first, last = 1 - context.query.length, context.key.length - 1
-        waves = self._waves(torch.arange(first, last + 1, device=q.device)).to(q.dtype)
-        far = (
-            self.r(waves).unflatten(-1, (q.shape[1], -1)).transpose(0, 1)
-        )  # (n, dim) -> (h, n, head_dim)
-        return gather_columns(q @ far.mT, token_distances(context) - first)
+        distance = torch.arange(first, last + 1, device=q.device)
+        rows = self.r(torch.cat(self.waves(distance), -1).to(q.dtype))
+        rows = rows.unflatten(-1, (q.shape[1], -1)).transpose(0, 1)  # (n, h * d) -> (h, n, d)
+        return gather_columns(q @ rows.mT, token_distances(context) - first)
 
     def _by_angles(self, q: Tensor, context: AttentionContext) -> Tensor:
         """q_i (W R[i - j])^T for any positions, whose bounds are known only on the device: sin(i -
@@ -122,26 +98,14 @@ class TransformerXL(Position):
         product over dim channels.
         """
         query, key = (
-            self._waves(tokens.position).to(q.dtype)[:, None]
+            torch.cat(self.waves(tokens.position), -1).to(q.dtype)[:, None]
             for tokens in (context.query, context.key)
         )
         sin, cos = query.chunk(2, -1)  # (b, 1, t, dim / 2)
-        of_sin, of_cos = (q @ self.r.weight.unflatten(0, (q.shape[1], -1))).chunk(
-            2, -1
-        )  # (b, h, t, dim / 2)
+        projected = q @ self.r.weight.unflatten(0, (q.shape[1], -1))
+        of_sin, of_cos = projected.chunk(2, -1)  # (b, h, t, dim / 2)
         rotated = torch.cat([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], -1)
         return rotated @ key.mT
-
-    def _waves(self, distance: Tensor) -> Tensor:
-        """Sines, then cosines, (...) -> (..., dim)."""
-        wide = (
-            torch.float32 if distance.device.type == "mps" else torch.float64
-        )  # mps has no float64
-        rate = torch.arange(0, self.dim, 2, device=distance.device, dtype=wide) * (
-            -math.log(self.theta) / self.dim
-        )
-        angle = distance[..., None].to(wide) * rate.exp()
-        return torch.cat([angle.sin(), angle.cos()], -1)
 
 
 @POSITIONS.register("disentangled", also_called=("deberta",))
@@ -164,9 +128,8 @@ class Disentangled(Position):
         dim: int,
         *,
         buckets: int = 256,  # rows of the table for each direction
-        longest: (
-            int | None
-        ) = 512,  # tokens: rows grow from buckets / 2 up to it; null: a row per distance
+        # tokens: rows grow from buckets / 2 up to it; null: a row per distance
+        longest: int | None = 512,
         content_to_position: bool = True,  # whether queries are multiplied by the table's keys
         position_to_content: bool = True,  # whether keys are multiplied by the table's queries
         norm: bool = False,  # whether the table is normalised by a LayerNorm, as in DeBERTa v2
@@ -183,9 +146,12 @@ class Disentangled(Position):
     def check(cls, options, context):
         yield from at_least(options, "rows", buckets=2)
         if options.longest is not None and options.longest - 1 <= options.buckets // 2:
-            got = f"{options.longest} and {options.buckets}"
-            way = f"Try {options.buckets // 2 + 2}."
-            yield Fault("longest", "must be above buckets / 2 + 1", got, way)
+            yield Fault(
+                "longest",
+                "must be above buckets / 2 + 1",
+                got=f"{options.longest} and {options.buckets}",
+                fix=f"Try {options.buckets // 2 + 2}.",
+            )
         if not (options.content_to_position or options.position_to_content):
             yield Fault(
                 "position_to_content",
@@ -219,9 +185,8 @@ class Disentangled(Position):
         """Maps query - key, in tokens, to a row of the table, of the same shape."""
         if self.longest is not None:
             middle = self.buckets // 2
-            far = (distance.abs().clamp(min=middle).float() / middle).log() / math.log(
-                (self.longest - 1) / middle
-            )
-            wide = ((far * (middle - 1)).ceil().long() + middle) * distance.sign()
-            distance = torch.where(distance.abs() <= middle, distance, wide)
+            far = (distance.abs().clamp(min=middle).float() / middle).log()
+            far = far / math.log((self.longest - 1) / middle)
+            bucket = ((far * (middle - 1)).ceil().long() + middle) * distance.sign()
+            distance = torch.where(distance.abs() <= middle, distance, bucket)
         return (distance + self.buckets).clamp(0, 2 * self.buckets - 1)

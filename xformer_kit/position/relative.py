@@ -44,11 +44,14 @@ class Alibi(Position):
         p = 2 ** (heads.bit_length() - 1)
         self.symmetric = symmetric
 
-        def of(n: int) -> list[float]:
+        def slopes_of(n: int) -> list[float]:
             return [2 ** (-exponent * (i + 1) / n) for i in range(n)]
 
-        rule = of(heads) if slopes == "geometric" else of(p) + of(2 * p)[: 2 * (heads - p) : 2]
-        self.register_buffer("slope", torch.tensor(rule), persistent=False)  # (heads,)
+        if slopes == "geometric":
+            values = slopes_of(heads)
+        else:
+            values = slopes_of(p) + slopes_of(2 * p)[: 2 * (heads - p) : 2]
+        self.register_buffer("slope", torch.tensor(values), persistent=False)  # (heads,)
 
     @classmethod
     def check(cls, options, context):
@@ -58,13 +61,12 @@ class Alibi(Position):
     def cannot(cls, options, context):
         heads = context.options["attn"].get("heads")
         if options.slopes == "geometric" and heads and heads & (heads - 1) == 0:
-            why = "applies if attn.heads is not a power of two, and it is one"
-            yield Unused("slopes", why, got=f"'geometric' and {heads}", fix="Leave it 'press'.")
+            rule = "applies if attn.heads is not a power of two, and it is one"
+            yield Unused("slopes", rule, got=f"'geometric' and {heads}", fix="Leave it 'press'.")
         if not options.symmetric and not context.mask.sees_future:
-            mask = context.names["mask"]
             yield Unused(
                 "symmetric",
-                f"affects only later tokens, and mask={mask} hides them",
+                f"affects only later tokens, and mask={context.names['mask']} hides them",
                 got="false",
                 fix="Leave it true.",
             )
@@ -93,9 +95,8 @@ class T5(Position):
         *,
         buckets: int = 32,  # distances with a bias of their own
         longest: int = 128,  # tokens; all larger distances share the last bucket
-        bidirectional: (
-            bool | None
-        ) = None,  # half of the buckets for later tokens, else 0; null: in an encoder
+        # half of the buckets for later tokens, else 0; null: in an encoder
+        bidirectional: bool | None = None,
         # one table per layer, as in UMT5, instead of one per stack
         per_layer: bool = False,
     ):
@@ -109,14 +110,16 @@ class T5(Position):
     def check(cls, options, context):
         yield from at_least(options, "buckets", buckets=4)
         if options.longest <= options.buckets // 2:
-            got = f"{options.longest} and {options.buckets}"
-            way = f"Try {options.buckets // 2 + 1}."
-            yield Fault("longest", "must be above half the buckets", got, way)
+            yield Fault(
+                "longest",
+                "must be above half the buckets",
+                got=f"{options.longest} and {options.buckets}",
+                fix=f"Try {options.buckets // 2 + 1}.",
+            )
 
     def bias(self, query, key, head):
-        return self.weight[
-            self.bucket(query.position - key.position), head
-        ]  # (b, 1, q, k), (1, h, 1, 1) -> (b, h, q, k)
+        bucket = self.bucket(query.position - key.position)
+        return self.weight[bucket, head]  # (b, 1, q, k), (1, h, 1, 1) -> (b, h, q, k)
 
     def bucket(self, distance: Tensor) -> Tensor:
         """Maps query - key, in tokens, to a row of the table, of the same shape."""
@@ -126,11 +129,6 @@ class T5(Position):
             first, distance = (distance < 0).long() * count, distance.abs()
         distance = distance.clamp(min=0)
         exact = count // 2
-        far = (
-            (distance.clamp(min=1).float() / exact).log()
-            / math.log(self.longest / exact)
-            * (count - exact)
-        )
-        return first + torch.where(
-            distance < exact, distance, (exact + far.long()).clamp(max=count - 1)
-        )
+        far = (distance.clamp(min=1).float() / exact).log() / math.log(self.longest / exact)
+        bucket = (exact + (far * (count - exact)).long()).clamp(max=count - 1)
+        return first + torch.where(distance < exact, distance, bucket)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import torch
@@ -47,29 +48,22 @@ class RotaryTables(NamedTuple):
 
     def _rotated(self, x: Tensor, tokens: Tokens) -> Tensor:
         table = self.of_query if tokens.slot is self.query.slot else self.of_key
-        if self.rotated_channels is None:
+        r = self.rotated_channels
+        if r is None:
             return self._rotate_pairs(x, table)
-        return torch.cat(
-            [
-                self._rotate_pairs(x[..., : self.rotated_channels], table),
-                x[..., self.rotated_channels :],
-            ],
-            -1,
-        )
+        return torch.cat([self._rotate_pairs(x[..., :r], table), x[..., r:]], -1)
 
     def rotate_key(self, x: Tensor, tokens: Tokens) -> Tensor:
         return self.rotate(x, tokens)
 
     def _rotate_pairs(self, x: Tensor, table: Table) -> Tensor:
-        cos, sin = table
+        """Rotates pairs of channels by the angles of a table: (a, b) cos + (b, a) (-sin, sin)."""
+        cos, sin = (wave.to(x.dtype) for wave in table)
         # (b, h, t, r) -> (b, h, t, 2, r / 2), or (b, h, t, r / 2, 2)
         pair = x.unflatten(-1, (-1, 2)) if self.interleaved else x.unflatten(-1, (2, -1))
-        # (a, b) cos + (b, a) (-sin, sin): two passes over x, instead of eight over halves of it
-        # with one formula per half.
-        rotated = (pair * cos.to(x.dtype)).addcmul_(
-            pair.flip(-1 if self.interleaved else -2), sin.to(x.dtype)
-        )
-        return rotated.flatten(-2)
+        # Two passes over x, instead of eight over halves of it with one formula per half.
+        swapped = pair.flip(-1 if self.interleaved else -2)
+        return (pair * cos).addcmul_(swapped, sin).flatten(-2)
 
 
 @POSITIONS.register("rotary", also_called=("rope",))
@@ -97,13 +91,11 @@ class Rotary(Position):
         heads: int = 1,
         *,
         theta: float = 10_000.0,  # base of the wavelengths, tokens
-        rotated_heads: (
-            int | None
-        ) = None,  # query heads that are rotated with their keys, the last ones; null is all
+        # query heads that are rotated with their keys, the last ones; null is all
+        rotated_heads: int | None = None,
         fraction: float = 1.0,  # share of a head's channels that are rotated, the first ones
-        pairing: Literal[
-            "half", "interleaved"
-        ] = "half",  # channel i with i + r / 2, or 2i with 2i + 1
+        # channel i with i + r / 2, or 2i with 2i + 1
+        pairing: Literal["half", "interleaved"] = "half",
         scaling: Scaling = NO_SCALING,  # how rates change for texts longer than in training
     ):
         super().__init__()
@@ -127,12 +119,11 @@ class Rotary(Position):
         head_dim = context.attn.head_dim
         if not head_dim:
             return  # a fault of the attention
-        wrong = [
-            *odd_channel_fault(context, options.fraction),
-            *cls._head_faults(options, context.attn),
-        ]
-        if wrong:
-            yield wrong[0]
+        faults = chain(
+            odd_channel_fault(context, options.fraction), cls._head_faults(options, context.attn)
+        )
+        if fault := next(faults, None):
+            yield fault
             return
         name, scaling = options.scaling["name"], options.scaling.create()
         pairs = int(head_dim * options.fraction) // 2
@@ -152,25 +143,19 @@ class Rotary(Position):
     @staticmethod
     def _head_faults(options: Options, attn: AttentionTraits) -> Iterator[Fault]:
         """The faults of `rotated_heads`."""
-        some, heads, keys = options.rotated_heads, attn.heads, attn.kv_heads
-        if some is None or (some <= heads and some * keys % heads == 0):
+        rotated, heads, keys = options.rotated_heads, attn.heads, attn.kv_heads
+        if rotated is None or (rotated <= heads and rotated * keys % heads == 0):
             return
-        if heads == keys:
-            yield Fault(
-                "rotated_heads",
-                "must be at most attn.heads",
-                got=f"{some} and {heads}",
-                fix=f"Try {heads // 2 or 1}, or null.",
+        rule, choices = "must be at most attn.heads", str(heads // 2 or 1)
+        if heads != keys:
+            group = heads // keys
+            rule = (
+                f"must be a multiple of the {group} query heads that share a key, which is rotated"
+                " for all of them or for none, and at most attn.heads"
             )
-            return
-        yield Fault(
-            "rotated_heads",
-            f"must be a multiple of the {heads // keys} query heads that share a key, which is"
-            " rotated for all of them or for none, and at most attn.heads",
-            got=f"{some} and {heads}",
-            fix=f"Try {nearest_values(some, [*range(heads // keys, heads + 1, heads // keys)])},"
-            " or null.",
-        )
+            choices = nearest_values(rotated, [*range(group, heads + 1, group)])
+        got = f"{rotated} and {heads}"
+        yield Fault("rotated_heads", rule, got, f"Try {choices}, or null.")
 
     def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> RotaryTables:
         table = self._table(query)
@@ -192,18 +177,21 @@ class Rotary(Position):
         return self.scaling.needs_recompute(cached.length, total, uneven, self.trained_len)
 
     def _table(self, tokens: Tokens) -> Table:
+        """The cosines and signed sines of the tokens' angles."""
         position = tokens.position
-        exponent = (
-            torch.arange(0, self.rotated_channels, 2, device=position.device, dtype=torch.float32)
-            / self.rotated_channels
-        )
+        exponent = self.exponent(position.device)
         length = lengths(tokens)[..., None] if self.scaling.by_length else position
         rates = self.scaling.rates(self.theta, exponent, length, self.trained_len)
         angle = position[..., None].float() * rates  # (b, t) -> (b, t, r / 2)
         gain, pairs = self.scaling.gain(self.trained_len), -1 if self.interleaved else -2
-        cos, sin = (wave[:, None].unsqueeze(pairs) for wave in (angle.cos(), angle.sin()))
-        cos, sin = cos if gain == 1 else cos * gain, sin if gain == 1 else sin * gain
+        waves = [wave[:, None].unsqueeze(pairs) for wave in (angle.cos(), angle.sin())]
+        cos, sin = waves if gain == 1 else (wave * gain for wave in waves)
         return cos, torch.cat([-sin, sin], pairs)
+
+    def exponent(self, device: torch.device) -> Tensor:
+        """2i / r of each pair i, (r / 2,) in fp32."""
+        pairs = torch.arange(0, self.rotated_channels, 2, device=device, dtype=torch.float32)
+        return pairs / self.rotated_channels
 
     def extra_repr(self) -> str:
         return f"{self.rotated_channels}, theta={self.theta:g}, {self.scaling}"
@@ -215,17 +203,14 @@ def odd_channel_fault(context: Context, fraction: float = 1.0) -> Iterator[Fault
     rotated_channels = int(head_dim * fraction)
     if rotated_channels % 2 == 0 and (rotated_channels or not head_dim):
         return
-    width = (
-        f"attn.{option}" if option in context.options["attn"] else "model.dim"
-    )  # one head has all channels
-    why, next_even = (
-        f"{context.names['position']} turns pairs of channels, so",
-        head_dim + head_dim % 2,
-    )
+    # Without the option, one head has all channels.
+    width = f"attn.{option}" if option in context.options["attn"] else "model.dim"
+    reason = f"{context.names['position']} turns pairs of channels, so"
+    next_even = head_dim + head_dim % 2
     if fraction == 1:
         yield Fault(
             "",
-            f"{why} {width} must be even",
+            f"{reason} {width} must be even",
             got=head_dim,
             fix=f"Try {width}={next_even}, or position=none.",
         )
@@ -237,7 +222,7 @@ def odd_channel_fault(context: Context, fraction: float = 1.0) -> Iterator[Fault
     )
     yield Fault(
         "",
-        f"{why} position.fraction * {width} must be an even number of at least 2 channels",
+        f"{reason} position.fraction * {width} must be an even number of at least 2 channels",
         got=f"{fraction} * {head_dim}, which is {rotated_channels}",
         fix=f"Try {fix or f'{width}={next_even} position.fraction=1'}.",
     )
@@ -251,7 +236,6 @@ def lengths(tokens: Tokens) -> Tensor:
     last = torch.ones_like(document, dtype=torch.bool)
     last[:, :-1] = document[:, 1:] != document[:, :-1]
     slots = torch.arange(document.shape[-1], device=document.device).expand_as(document)
-    end = (
-        slots.where(last, document.shape[-1] - 1).flip(-1).cummin(-1).values.flip(-1)
-    )  # the last slot of its document
+    # The last slot of each token's document.
+    end = slots.where(last, document.shape[-1] - 1).flip(-1).cummin(-1).values.flip(-1)
     return position.expand_as(document).gather(-1, end) + 1

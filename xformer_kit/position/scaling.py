@@ -80,10 +80,9 @@ class LinearScaling(Scaling):
 class TrainedLengthScaling(Scaling):
     """Base of the scalings that depend on the length of the training."""
 
-    @property
-    def original_len(self) -> int | None:
-        """Length of the training, in tokens; None is `model.max_len`."""
-        return getattr(self, "original", None)
+    def original_len(self, trained_len: int) -> int:
+        """Length of the training, in tokens: the option `original`, or by default model.max_len."""
+        return getattr(self, "original", None) or trained_len
 
     @classmethod
     def check(cls, options, context):
@@ -109,21 +108,21 @@ class DynamicScaling(TrainedLengthScaling):
     def breaks(cls, options):
         if options.original is None:  # no text is longer
             return {}
-        why = (
+        reason = (
             "above `original` each rotation depends on the length of the text, which a new token"
             " changes for all tokens"
         )
-        return {"cache": why, "shift": why}
+        return dict.fromkeys(("cache", "shift"), reason)
 
     def rates(self, theta, exponent, length, trained_len):
-        original, r = self.original_len or trained_len, 2 * len(exponent)
+        original, r = self.original_len(trained_len), 2 * len(exponent)
         # With one pair the exponent is undefined; the rate of that pair is always 1.
         power = r / (r - 2) if r > 2 else 1.0
         ratio = self.factor * length.clamp(min=original).float() / original - (self.factor - 1)
         return (theta * ratio**power) ** -exponent
 
     def needs_recompute(self, cached, total, uneven, trained_len):
-        return total > (self.original_len or trained_len)
+        return total > self.original_len(trained_len)
 
 
 @SCALINGS.register("yarn")
@@ -164,16 +163,13 @@ class YaRN(TrainedLengthScaling):
                 got=f"{options.beta_fast} and {options.beta_slow}",
             )
         if (options.mscale is None) != (options.mscale_all is None):
-            there = (
-                ("mscale_all", options.mscale_all)
-                if options.mscale is None
-                else ("mscale", options.mscale)
-            )
-            other = "mscale" if options.mscale is None else "mscale_all"
+            name, missing = "mscale", "mscale_all"
+            if options.mscale is None:
+                name, missing = missing, name
             yield Fault(
-                there[0],
-                f"needs {other}, which is null",
-                got=there[1],
+                name,
+                f"needs {missing}, which is null",
+                got=getattr(options, name),
                 fix="Set both, or neither.",
             )
         elif options.mscale is not None and options.attention_factor is not None:
@@ -194,27 +190,23 @@ class YaRN(TrainedLengthScaling):
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, last)
         high = high + 0.001 if high == low else high  # avoids a division by 0
-        ramp = (
-            (torch.arange(pairs, device=exponent.device, dtype=torch.float32) - low) / (high - low)
-        ).clamp(0, 1)
+        index = torch.arange(pairs, device=exponent.device, dtype=torch.float32)
+        ramp = ((index - low) / (high - low)).clamp(0, 1)
         rates = theta**-exponent
         return rates / self.factor * ramp + rates * (1 - ramp)
 
     def _pair_index(self, turns: float, theta: float, pairs: int, trained_len: int) -> float:
         """The index of the pair, as a real number, that makes `turns` turns in the training."""
-        return (
-            pairs
-            * math.log((self.original_len or trained_len) / (turns * 2 * math.pi))
-            / math.log(theta)
-        )
+        length = self.original_len(trained_len) / (turns * 2 * math.pi)
+        return pairs * math.log(length) / math.log(theta)
 
     def gain(self, trained_len):
         if self.attention_factor is not None:
             return self.attention_factor
-        wide = 0.1 * math.log(self.factor)
+        stretch = 0.1 * math.log(self.factor)
         if self.mscale is None or self.mscale_all is None:
-            return wide + 1
-        return (wide * self.mscale + 1) / (wide * self.mscale_all + 1)
+            return stretch + 1
+        return (stretch * self.mscale + 1) / (stretch * self.mscale_all + 1)
 
     def score_gain(self):
         return (0.1 * math.log(self.factor) * (self.mscale_all or 0.0) + 1) ** 2
@@ -242,7 +234,7 @@ class Llama3(TrainedLengthScaling):
 
     def rates(self, theta, exponent, length, trained_len):
         rates = theta**-exponent
-        turns = (self.original_len or trained_len) * rates / (2 * math.pi)
+        turns = self.original_len(trained_len) * rates / (2 * math.pi)
         kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return rates / self.factor * (1 - kept) + rates * kept
 
@@ -258,9 +250,8 @@ class LongRope(TrainedLengthScaling):
     further token; a longer prompt is computed once.
     """
 
-    short: tuple[
-        float, ...
-    ]  # divisors of the rates up to `original` tokens, one for each pair of channels
+    # divisors of the rates up to `original` tokens, one for each pair of channels
+    short: tuple[float, ...]
     long: tuple[float, ...]  # divisors of the rates in longer texts
     # how many times longer texts may be: the gain is sqrt(1 + ln(factor) / ln(original))
     factor: float = 1.0
@@ -292,21 +283,19 @@ class LongRope(TrainedLengthScaling):
         short, long = (
             torch.tensor(factors, device=exponent.device) for factors in (self.short, self.long)
         )
-        longer = length > (self.original_len or trained_len)
+        longer = length > self.original_len(trained_len)
         return theta**-exponent / torch.where(longer, long, short)
 
     def gain(self, trained_len):
         if self.attention_factor is not None:
             return self.attention_factor
-        original = self.original_len or trained_len
-        return (
-            math.sqrt(1 + math.log(self.factor) / math.log(original))
-            if self.factor > 1 and original > 1
-            else 1.0
-        )
+        original = self.original_len(trained_len)
+        if self.factor <= 1 or original <= 1:
+            return 1.0
+        return math.sqrt(1 + math.log(self.factor) / math.log(original))
 
     def needs_recompute(self, cached, total, uneven, trained_len):
-        original = self.original_len or trained_len
+        original = self.original_len(trained_len)
         return total > original and (uneven or cached <= original)
 
     def pairs(self):

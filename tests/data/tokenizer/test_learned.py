@@ -31,11 +31,11 @@ def test_ids_and_text_are_those_of_the_library(kind, tmp_path):
 
     ours = learned(kind)
     ours.save(tmp_path / "tokenizer.json")
-    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library_tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     ids = ours.encode(PROSE).tolist()
-    assert theirs.encode(PROSE).ids == ids
-    assert theirs.decode(ids) == ours.decode(ids)
-    assert ours.vocab_size == theirs.get_vocab_size() <= 400
+    assert library_tokenizer.encode(PROSE).ids == ids
+    assert library_tokenizer.decode(ids) == ours.decode(ids)
+    assert ours.vocab_size == library_tokenizer.get_vocab_size() <= 400
 
 
 @pytest.mark.parametrize("kind", [Unigram, WordPiece])

@@ -25,26 +25,31 @@ def config(tmp_path, text=PROSE, **tokenizer):
     ],
 )
 def test_ids_and_bytes_are_those_of_the_whole_text(tmp_path, node):
-    made = prepare(config(tmp_path, **node))
+    prepared = prepare(config(tmp_path, **node))
     for split, text in (
         ("train", PROSE[: int(len(PROSE) * 0.9)]),
         ("valid", PROSE[int(len(PROSE) * 0.9) :]),
     ):
-        windows, tokenizer = getattr(made, split), made.tokenizer
+        windows, tokenizer = getattr(prepared, split), prepared.tokenizer
         assert windows.ids.tolist() == tokenizer.encode(text).tolist()
-        whole = tokenizer.decode(windows.ids)
-        assert windows.bytes == len(whole.encode()) - len(tokenizer.to_bytes(windows.ids[:1]))
+        decoded = tokenizer.decode(windows.ids)
+        assert windows.bytes == len(decoded.encode()) - len(tokenizer.to_bytes(windows.ids[:1]))
         if node["name"] == "unigram":
-            assert whole == text
-    assert made.unknown == {}
+            assert decoded == text
+    assert prepared.unknown == {}
 
 
 def test_unknown_tokens_are_counted(tmp_path):
     text = "a b c d e " * 90 + "a hen " * 15
-    made = prepare(config(tmp_path, text, name="word"))
-    valid = made.tokenizer.decode(made.valid.ids).split()
-    assert set(made.unknown) == {"valid"} and made.unknown["valid"] == valid.count("<unk>") == 15
-    assert prepare(config(tmp_path, text, name="word")).unknown == made.unknown  # from the cache
+    prepared = prepare(config(tmp_path, text, name="word"))
+    valid = prepared.tokenizer.decode(prepared.valid.ids).split()
+    assert (
+        set(prepared.unknown) == {"valid"}
+        and prepared.unknown["valid"] == valid.count("<unk>") == 15
+    )
+    assert (
+        prepare(config(tmp_path, text, name="word")).unknown == prepared.unknown
+    )  # from the cache
 
 
 def test_another_file_of_the_same_name_is_other_data(tmp_path):
@@ -54,8 +59,8 @@ def test_another_file_of_the_same_name_is_other_data(tmp_path):
         learned = Unigram(vocab_size=400)
         learned.fit([text])
         learned.save(path)
-        made = prepare(config(tmp_path, name="pretrained", path=str(path)))
-        fingerprints.add(made.fingerprint)
-        assert made.tokenizer.vocab_size == learned.vocab_size
-        assert made.valid.bytes > 0
+        prepared = prepare(config(tmp_path, name="pretrained", path=str(path)))
+        fingerprints.add(prepared.fingerprint)
+        assert prepared.tokenizer.vocab_size == learned.vocab_size
+        assert prepared.valid.bytes > 0
     assert len(fingerprints) == 2

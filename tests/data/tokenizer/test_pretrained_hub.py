@@ -99,7 +99,7 @@ def test_an_error_in_the_first_answer_ends_the_attempts(hub, error):
 
 
 @pytest.fixture
-def away(monkeypatch, tmp_path):
+def unreachable_hub(monkeypatch, tmp_path):
     """The real library with an empty cache; the hub is a port of this machine."""
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
@@ -113,10 +113,12 @@ def away(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
-def test_without_a_network_one_sentence_comes_after_one_wait(away, monkeypatch, capfd, how):
+def test_without_a_network_one_sentence_comes_after_one_wait(
+    unreachable_hub, monkeypatch, capfd, how
+):
     monkeypatch.setattr("xformer_kit.data.tokenizer.pretrained.WAIT", 0.5)
     if how == "refused":
-        away.close()
+        unreachable_hub.close()
     with pytest.raises(ConfigError) as raised:
         Pretrained(path="gpt2")
     assert capfd.readouterr() == ("", "")  # the library would write a line for each attempt

@@ -49,36 +49,36 @@ FOREIGN = [
 ]
 
 
-def refused(file):
+def load_error(file):
     with pytest.raises(ConfigError) as error:
         load_tokenizer(file)
-    (said,) = error.value.messages
-    return said
+    (message,) = error.value.messages
+    return message
 
 
 @pytest.mark.parametrize(("data", "said"), FOREIGN)
 def test_a_foreign_or_edited_file(tmp_path, data, said):
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps(data))
-    assert refused(file) == SAVED.format(file=file) + said
+    assert load_error(file) == SAVED.format(file=file) + said
 
 
 def test_an_edited_file_of_the_library(tmp_path):
-    made = TOKENIZERS.create({"name": "bpe", "vocab_size": 260})
-    made.fit(["a text of some words, a text"])
-    made.save(file := tmp_path / "tokenizer.json")
+    tokenizer = TOKENIZERS.create({"name": "bpe", "vocab_size": 260})
+    tokenizer.fit(["a text of some words, a text"])
+    tokenizer.save(file := tmp_path / "tokenizer.json")
     data = json.loads(file.read_text())
     file.write_text(json.dumps(data | {"foo": 1}))
-    assert refused(file).startswith(
+    assert load_error(file).startswith(
         SAVED.format(file=file) + " with the unknown key 'foo'. A run writes: version, "
     )
     file.write_text(json.dumps(data | {"decoder": {"type": "none"}}))
-    assert refused(file).startswith(
+    assert load_error(file).startswith(
         f"tokenizer: must be a tokenizer.json of the library tokenizers; got '{file}' (data did not"
         " match"
     )
     file.write_text(json.dumps(data))
-    assert load_tokenizer(file).encode("a text").tolist() == made.encode("a text").tolist()
+    assert load_tokenizer(file).encode("a text").tolist() == tokenizer.encode("a text").tolist()
 
 
 def test_a_component_of_ones_own_may_read_keys_that_it_does_not_write(tmp_path, monkeypatch):
@@ -101,5 +101,6 @@ def test_a_component_of_ones_own_may_read_keys_that_it_does_not_write(tmp_path, 
     assert load_tokenizer(file).lower is True
     file.write_text(json.dumps({"tokenizer": "own", "state": {"upper": True}}))
     assert (
-        refused(file) == SAVED.format(file=file) + " with the unknown key 'state.upper'." + REMOVE
+        load_error(file)
+        == SAVED.format(file=file) + " with the unknown key 'state.upper'." + REMOVE
     )

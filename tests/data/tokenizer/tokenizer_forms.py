@@ -11,7 +11,7 @@ def built(form):
 
     if form in ("llama", "gemma"):
         return _llama(prefix=form == "llama")
-    made, trainer = {
+    tokenizer, trainer = {
         "gpt2": _bytes,
         "roberta_prefix": lambda: _bytes(space=True),
         "t5": _t5,
@@ -19,23 +19,23 @@ def built(form):
         "suffix": _suffix,
         "words": _words,
     }[form]()
-    made.train_from_iterator([PROSE], trainer)
+    tokenizer.train_from_iterator([PROSE], trainer)
     if form == "gpt2":
-        made.add_tokens([AddedToken("    ", normalized=False)])
-        made.enable_truncation(8)
-        made.enable_padding(length=16)
+        tokenizer.add_tokens([AddedToken("    ", normalized=False)])
+        tokenizer.enable_truncation(8)
+        tokenizer.enable_padding(length=16)
     if form == "bert":
-        made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return made
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
 
 
 def _bytes(space=False):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     level = pre_tokenizers.ByteLevel
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer, made.decoder = level(add_prefix_space=space), decoders.ByteLevel()
-    return made, trainers.BpeTrainer(
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = level(add_prefix_space=space), decoders.ByteLevel()
+    return tokenizer, trainers.BpeTrainer(
         vocab_size=400,
         initial_alphabet=sorted(level.alphabet()),
         special_tokens=["<|endoftext|>"],
@@ -68,24 +68,24 @@ def _llama(prefix=True):
         vocab_size=500, special_tokens=names, show_progress=False, max_token_length=8
     )
     trained.train_from_iterator([PROSE], trainer)
-    made = Tokenizer(models.BPE(trained.get_vocab(), _merges(trained), **rules))
-    made.normalizer = trained.normalizer
+    tokenizer = Tokenizer(models.BPE(trained.get_vocab(), _merges(trained), **rules))
+    tokenizer.normalizer = trained.normalizer
     strip = [decoders.Strip(" ", 1, 0)] * prefix
-    made.decoder = decoders.Sequence(
+    tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(space, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
-    made.add_special_tokens(["<unk>", "<s>"])
-    made.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
-    return made
+    tokenizer.add_special_tokens(["<unk>", "<s>"])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    return tokenizer
 
 
 def _t5():
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    made = Tokenizer(models.Unigram())
-    made.normalizer = normalizers.Replace("  ", " ")
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    return made, trainers.UnigramTrainer(
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Replace("  ", " ")
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return tokenizer, trainers.UnigramTrainer(
         vocab_size=200,
         unk_token="<unk>",
         special_tokens=["<pad>", "</s>", "<unk>"],
@@ -96,13 +96,13 @@ def _t5():
 def _bert():
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = (
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
         normalizers.BertNormalizer(),
         pre_tokenizers.BertPreTokenizer(),
     )
-    made.decoder = decoders.WordPiece()
-    return made, trainers.WordPieceTrainer(
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer, trainers.WordPieceTrainer(
         vocab_size=120,
         special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
         show_progress=False,
@@ -114,9 +114,9 @@ def _suffix():
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     end = {"end_of_word_suffix": "</w>"}
-    made = Tokenizer(models.BPE(unk_token="<unk>", **end))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Whitespace(), decoders.BPEDecoder()
-    return made, trainers.BpeTrainer(
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", **end))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Whitespace(), decoders.BPEDecoder()
+    return tokenizer, trainers.BpeTrainer(
         vocab_size=120, special_tokens=["<unk>", "</s>"], show_progress=False, **end
     )
 
@@ -125,13 +125,13 @@ def _words():
     """Whole words, without a decoder."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    made = Tokenizer(models.WordLevel(unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return made, trainers.WordLevelTrainer(special_tokens=["<unk>"], show_progress=False)
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer, trainers.WordLevelTrainer(special_tokens=["<unk>"], show_progress=False)
 
 
-def _merges(made):
-    return [tuple(merge) for merge in json.loads(made.to_str())["model"]["merges"]]
+def _merges(tokenizer):
+    return [tuple(merge) for merge in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
 FORMS = ["gpt2", "roberta_prefix", "llama", "gemma", "t5", "bert", "suffix", "words"]

@@ -1,4 +1,4 @@
-"""A small config, and a working directory for a played study."""
+"""A small config, and a working directory for a simulated study."""
 
 import os
 

@@ -39,7 +39,7 @@ class SimulatedStudy:
         self.config, self.node = config, complete({**NODE, **changes, "design": design}, "small")
         self.trained: list[str] = []  # keys
         self.configs: dict[str, dict] = {}
-        self.most = math.inf  # runs after which it is stopped
+        self.max_trained = math.inf  # runs after which it is stopped
         self.search = self.begin()
 
     def begin(self) -> SearchRunner:
@@ -88,18 +88,20 @@ class SimulatedStudy:
         for run in runs:
             if state.of(self.search.plan.directory(run)).over:
                 continue
-            if len(self.trained) >= self.most:
+            if len(self.trained) >= self.max_trained:
                 return STOPPED
             self.trained.append(run.key)
-            (where := self.search.plan.directory(run)).mkdir(parents=True, exist_ok=True)
+            (directory := self.search.plan.directory(run)).mkdir(parents=True, exist_ok=True)
             config = self.configs[run.key]
             loss = (
                 (math.log10(config["optim"]["lr"]) + 2) ** 2
                 + 8 / config["model"]["dim"]
                 + 0.01 * run.seed
             )
-            (where / "metrics.csv").write_text(f"step,val/loss\n10,{loss}\n20,{loss}\n30,{loss}\n")
-            summary.write({"val/loss": loss, "steps": 30}, where / "summary.json")
+            (directory / "metrics.csv").write_text(
+                f"step,val/loss\n10,{loss}\n20,{loss}\n30,{loss}\n"
+            )
+            summary.write({"val/loss": loss, "steps": 30}, directory / "summary.json")
         return 0
 
     def go(self, at_once: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""A real search that is killed within its first run, and started again."""
+"""A real search that is killed during its first run, and started again."""
 
 import json
 import signal

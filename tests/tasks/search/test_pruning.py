@@ -15,15 +15,15 @@ from tests.tasks.search.simulated_study import SimulatedStudy
 
 
 def test_a_trial_worse_than_the_median_ends_and_is_marked_as_pruned(home, config):
-    """The others had 1.0 at step 10; the median is 1.0, so 0.9 goes on and 1.1 does not."""
+    """The other trials had 1.0 at step 10; the median is 1.0, so 0.9 continues and 1.1 does not."""
     simulated = SimulatedStudy(config, design={"trials": 6, "confirm": 0, "whole": 2})
-    simulated.train = lambda runs: [play(simulated, run, 1.0) for run in runs] and 0
-    simulated.most = 2
-    with ExitStack() as held:
+    simulated.train = lambda runs: [record_losses(simulated, run, 1.0) for run in runs] and 0
+    simulated.max_trained = 2
+    with ExitStack() as locks:
         for _ in range(2):
-            simulated.train(simulated.search.take(held, 1))
+            simulated.train(simulated.search.take(locks, 1))
             simulated.search.tell()
-        good, bad = simulated.search.take(held, 2)
+        good, bad = simulated.search.take(locks, 2)
         for run, loss, ends in ((good, 0.9, False), (bad, 1.1, True)):
             report_to = report_to_of(run)
             saved = []
@@ -43,9 +43,10 @@ def test_a_trial_worse_than_the_median_ends_and_is_marked_as_pruned(home, config
             assert trial_of(report_to).storage.get_trial(report_to["id"]).intermediate_values == {
                 10: loss
             }
-        where = simulated.search.plan.directory(bad)
+        directory = simulated.search.plan.directory(bad)
         summary.write(
-            {"code": PRUNED, "text": "Ended early at step 10.", "step": 10}, where / summary.ENDED
+            {"code": PRUNED, "text": "Ended early at step 10.", "step": 10},
+            directory / summary.ENDED,
         )
         simulated.search.tell()
     assert [p["status"] for p in simulated.search.facts()["points"]] == [
@@ -54,8 +55,8 @@ def test_a_trial_worse_than_the_median_ends_and_is_marked_as_pruned(home, config
         "running",
         "pruned",
     ]
-    assert state.of(where).status == "stopped"  # another study may continue it
-    assert state.of(where, pruned=True).over
+    assert state.of(directory).status == "stopped"  # another study may continue it
+    assert state.of(directory, pruned=True).over
 
 
 def report_to_of(run):
@@ -64,8 +65,8 @@ def report_to_of(run):
     return OverridesParser.create().parse_override(run.report_to).value()
 
 
-def play(simulated, run, loss):
-    where = simulated.search.plan.directory(run)
-    (where / "metrics.csv").write_text(f"step,val/loss\n10,{loss}\n20,{loss}\n30,{loss}\n")
-    summary.write({"val/loss": loss, "steps": 30}, where / "summary.json")
+def record_losses(simulated, run, loss):
+    directory = simulated.search.plan.directory(run)
+    (directory / "metrics.csv").write_text(f"step,val/loss\n10,{loss}\n20,{loss}\n30,{loss}\n")
+    summary.write({"val/loss": loss, "steps": 30}, directory / "summary.json")
     return True

@@ -38,10 +38,10 @@ def test_a_stopped_search_continues_with_the_same_trials(home, config):
     points = simulated.points
     shutil.rmtree("outputs")
     other = SimulatedStudy(config, design=design)
-    for other.most in (1, 5, 8):
+    for other.max_trained in (1, 5, 8):
         assert other.go() == STOPPED
         other.search = other.begin()
-    other.most = math.inf
+    other.max_trained = math.inf
     assert other.go() == 0
     assert (
         other.points == points

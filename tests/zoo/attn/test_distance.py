@@ -70,8 +70,8 @@ REFUSED = {
         " 0. Choose attn.score=softmax."
     ),
     "attn=distance position=xpos": (
-        "attn: position 'xpos' makes queries and keys longer and shorter, by which their distance"
-        " would tell where they stand. Choose position=rotary."
+        "attn: position 'xpos' makes queries and keys longer and shorter, so that their"
+        " distance would depend on their positions. Choose position=rotary."
     ),
     "attn.heads=8 attn.kv_heads=4 position.rotated_heads=3": (
         "position.rotated_heads: must be a multiple of the 2 query heads that share a key, which"

@@ -51,8 +51,8 @@ test_refused_configs = refusals(
             " model.decoder.cross.name=multi_head."
         ),
         "attn=exclusive placement=output": (
-            "attn: 'exclusive' gives nearly zeros to a token that sees only itself, and placement"
-            " 'output' normalises what a sublayer gives. Choose placement=pre."
+            "attn: 'exclusive' returns nearly zeros for a token that sees only itself, and"
+            " placement 'output' normalises the output of a sublayer. Choose placement=pre."
         ),
         "attn={name:exclusive,over:all} attn.heads=1": (
             "attn.over: with attn.heads=1 the direction of all heads is that of the one; got 'all'."

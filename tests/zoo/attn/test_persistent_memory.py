@@ -7,7 +7,7 @@ from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, state_of, theirs, x
 
 from tests.messages import messages
 from xformer_kit import ConfigError, compose
-from xformer_kit.kernel import Reference, spread
+from xformer_kit.kernel import Reference, expand_heads
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.composition import Composition
 from xformer_kit.mask import Causal
@@ -141,9 +141,9 @@ def test_a_kernel_without_learned_keys_is_refused_and_never_the_composition():
 
 
 def written_out(attn, q, k, v, seen, bias):
-    scores = q @ spread(k, q.shape[1]).mT * attn.factor + (0 if bias is None else bias)
+    scores = q @ expand_heads(k, q.shape[1]).mT * attn.factor + (0 if bias is None else bias)
     hidden = torch.zeros((), dtype=torch.bool) if seen is None else ~seen
-    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ spread(v, q.shape[1])
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ expand_heads(v, q.shape[1])
 
 
 @pytest.mark.parametrize("score", [{}, {"score": {"name": "softmax", "softcap": 1e9}}])

@@ -52,7 +52,7 @@ def test_laws_of_inverted(law):
 REFUSED = {
     (
         "model=encoder_decoder task=seq2seq model.decoder.cross.score.name=inverted"
-    ): "would know of later ones",
+    ): "the output of a token would depend on later ones",
     (
         "model=encoder task=masked_language_modeling attn.score.name=inverted attn.score.eps=0"
     ): "eps: must be above 0; got 0",

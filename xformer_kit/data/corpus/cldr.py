@@ -103,8 +103,8 @@ class Dates(_Babel):
         days = np.arange(
             date(self.first, 1, 1).toordinal(), date(self.last, 12, 31).toordinal() + 1
         )
-        kept = mix64(days.astype(np.uint64)) % np.uint64(10) == 0
-        days = days[kept != (split == "train")]
+        held_out = mix64(days.astype(np.uint64)) % 10 == 0
+        days = days[held_out != (split == "train")]
         locales, count = self.locales(split), self.count if split == "train" else self.examples
         # the first pairs do not depend on their number
         bounds = {"day": len(days), "locale": len(locales), "format": len(self.formats)}
@@ -172,27 +172,29 @@ def _date_languages() -> list[str]:
     """Returns the languages; of those that write all dates in the same way, only the first."""
     from babel.dates import format_date
 
-    days, forms = [date(1987, month, 23) for month in range(1, 13)], ("full", "long", "medium")
-    found: dict[tuple[str, ...], str] = {}
+    days = [date(1987, month, 23) for month in range(1, 13)]
+    first: dict[tuple[str, ...], str] = {}  # the dates as written -> the first language
     # the root is the default of languages without own names
     for name in ["root", *_languages()]:
-        written = tuple(
-            format_date(day, form, locale=_locale(name)) for form in forms for day in days
+        dates = (
+            format_date(day, form, locale=_locale(name))
+            for form in ("full", "long", "medium")
+            for day in days
         )
-        found.setdefault(written, name)
-    return sorted(set(found.values()) - {"root"})
+        first.setdefault(tuple(dates), name)
+    return sorted(set(first.values()) - {"root"})
 
 
 @cache
 def _name_pairs(kinds: tuple[str, ...]) -> list[tuple[str, str]]:
     """Returns the sorted, different pairs of (name, English name)."""
-    english, found = _locale("en"), set()
+    english, pairs = _locale("en"), set()
     for language in _languages():
         for kind in kinds if language != "en" else ():
             names, english_names = getattr(_locale(language), kind), getattr(english, kind)
-            found |= {
+            pairs |= {
                 (name, english_names[code])
                 for code, name in names.items()
                 if code in english_names and name != code
             }
-    return sorted(found)
+    return sorted(pairs)

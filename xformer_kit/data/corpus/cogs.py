@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, config_error
 
 FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
-HOME = "https://github.com/najoungkim/COGS, directory data"
-FIELDS = "a sentence, its logical form and its kind, with tabs between them"
+DOWNLOAD = "https://github.com/najoungkim/COGS, directory data"
 
 
 @CORPORA.register("cogs", also_called=("COGS",))
@@ -34,13 +32,14 @@ class Cogs(PairCorpus):
 
     @cached_property
     def files(self) -> dict[str, Path]:
+        """Split -> its file."""
         return {split: _file(self.path, self.option_path("path"), split) for split in FILES}
 
     @classmethod
     def check(cls, options, context):
         for split in FILES:
             try:
-                next(_rows(_file(options.path, "path", split), "path", files.HEAD))
+                next(_rows(_file(options.path, "path", split), "path", files.HEAD_BYTES))
             except ConfigError as error:
                 yield from error.faults
                 if not Path(options.path).expanduser().is_dir():
@@ -63,42 +62,45 @@ class Cogs(PairCorpus):
         return [kind for _, _, kind in _rows(self.files[split], self.option_path("path"))]
 
 
-def _file(path: str, at: str, split: str) -> Path:
-    """Returns the file of a split. Raises ConfigError, at config path `at`, if there is none."""
+def _file(path: str, config_path: str, split: str) -> Path:
+    """Returns the file of a split. Raises ConfigError, at `config_path`, if there is none."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise config_error(
-            at,
+            config_path,
             "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
             f"'{path}', which is no directory",
-            f"Get them from {HOME}.",
+            f"Get them from {DOWNLOAD}.",
         )
     names = [f"{name}.tsv{suffix}" for name in FILES[split] for suffix in ("", ".gz")]
-    found = [folder / name for name in names if (folder / name).is_file()]
-    if not found:
+    existing = [folder / name for name in names if (folder / name).is_file()]
+    if not existing:
         present = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
         raise config_error(
-            at,
+            config_path,
             f"must hold {' or '.join(names)}",
             f"'{path}' with {present or 'nothing'}",
-            f"Get it from {HOME}.",
+            f"Get it from {DOWNLOAD}.",
         )
-    return found[0]
+    return existing[0]
 
 
-def _rows(file: Path, at: str, max_bytes: int | None = None) -> Iterator[list[str]]:
+def _rows(file: Path, config_path: str, max_bytes: int | None = None) -> Iterator[list[str]]:
     """Yields the three fields of each line. Raises ConfigError for the first line with more or
     fewer.
     """
     number = 0
-    for number, line in enumerate(files.lines(file, at, max_bytes), 1):
+    for number, line in enumerate(files.lines(file, config_path, max_bytes), 1):
         fields = line.split("\t")
         if len(fields) != 3:
             raise config_error(
-                at, f"each line must hold {FIELDS}", f"{len(fields)} in '{file}', line {number:,}"
+                config_path,
+                "each line must hold a sentence, its logical form and its kind, with tabs between"
+                " them",
+                f"{len(fields)} in '{file}', line {number:,}",
             )
         yield fields
     if not number:
         raise config_error(
-            at, "must hold pairs", f"'{file}', which is empty", "Get the file again."
+            config_path, "must hold pairs", f"'{file}', which is empty", "Get the file again."
         )

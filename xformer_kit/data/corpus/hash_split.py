@@ -4,6 +4,7 @@ source.
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,8 +12,8 @@ from xformer_kit.data import files
 from xformer_kit.data.corpus.base import PairCorpus, TextPairs, hash_fraction
 from xformer_kit.registry import Context, Fault, Options
 
-FEW = 1000  # largest number of different sources that explains an empty split
-VALID = 0.05  # share of the sources for validation, by default
+MAX_SOURCES = 1000  # largest number of different sources that explains an empty split
+DEFAULT_VALID = 0.05  # share of the sources for validation, by default
 
 
 class HashSplitCorpus(PairCorpus):
@@ -23,9 +24,8 @@ class HashSplitCorpus(PairCorpus):
     `split_options`.
     """
 
-    split_options: ClassVar[
-        Mapping[str, tuple[str, ...]]
-    ]  # split -> the options that name its data
+    # split -> the options that name its data
+    split_options: ClassVar[Mapping[str, tuple[str, ...]]]
     valid: float | None
     test: float
 
@@ -41,29 +41,28 @@ class HashSplitCorpus(PairCorpus):
 
     @cached_property
     def fractions(self) -> dict[str, float]:
-        valid = (
-            (0.0 if "valid" in self.given_splits else VALID) if self.valid is None else self.valid
-        )
-        return {"test": self.test, "valid": valid}
+        """The shares of the training data that are cut off, in order."""
+        default = 0.0 if "valid" in self.given_splits else DEFAULT_VALID
+        return {"test": self.test, "valid": default if self.valid is None else self.valid}
 
     @classmethod
     def check(cls, options, context):
         """Yields the faults of the fractions `valid` and `test`."""
         for name, least in (("valid", "above 0"), ("test", "at least 0")):
-            size, other = getattr(options, name), cls.split_options[name][0]
-            given = getattr(options, other) is not None
-            if size and given:
+            share, option = getattr(options, name), cls.split_options[name][0]
+            given = getattr(options, option) is not None
+            if share and given:
                 yield Fault(
                     name,
-                    f"is a share of the training data, and {context.path}.{other} gives a split",
+                    f"is a share of the training data, and {context.path}.{option} gives a split",
                     fix="Leave one of them out.",
                 )
-            elif size is None or 0 < size < 1 or (size == 0 and (name == "test" or given)):
-                continue
-            else:
-                yield Fault(name, f"must be {least} and below 1", f"{size}", f"Try {VALID}.")
-        sizes = options.valid or 0, options.test or 0
-        if all(0 < size < 1 for size in sizes) and sum(sizes) >= 1:
+            elif not (share is None or 0 < share < 1 or (share == 0 and (name == "test" or given))):
+                yield Fault(
+                    name, f"must be {least} and below 1", f"{share}", f"Try {DEFAULT_VALID}."
+                )
+        shares = options.valid or 0, options.test or 0
+        if all(0 < share < 1 for share in shares) and sum(shares) >= 1:
             yield Fault(
                 "valid",
                 f"must leave something for training, with {context.path}.test",
@@ -96,31 +95,27 @@ class HashSplitCorpus(PairCorpus):
         """
         if split in self.given_splits:
             return None
-        found: set[int] = set()
+        hashes: set[int] = set()
         count = 0
         for row in self.rows("train"):
-            if all(text.strip() for text in row):
+            if all(map(str.strip, row)):
                 count += 1
-                found.add(hash(row[0]))
-                if len(found) > FEW:
+                hashes.add(hash(row[0]))
+                if len(hashes) > MAX_SOURCES:
                     return None
-        if 2 * len(found) > count:
+        if 2 * len(hashes) > count:
             return None
         unit = "sources" if self.form == "pairs" else "documents"
-        few = (
-            f"all {count:,} {unit} are equal"
-            if len(found) == 1
-            else f"of {count:,} {unit} only {len(found):,} differ"
-        )
+        repeated = f"of {count:,} {unit} only {len(hashes):,} differ"
+        if len(hashes) == 1:
+            repeated = f"all {count:,} {unit} are equal"
         option, kind = ("test", "test") if split == "test" else ("valid", "validation")
-        other_data = (
-            f"a {kind} set in {' and '.join(map(self.option_path, self.split_options[option]))}"
-        )
+        options = " and ".join(map(self.option_path, self.split_options[option]))
         return Fault(
             self.config_path,
             f"the split {split} must hold an example",
-            got=f"none: {few}, and equal {unit} go to the same split, by a hash",
-            fix=f"Give {unit} that differ, or {other_data}.",
+            got=f"none: {repeated}, and equal {unit} go to the same split, by a hash",
+            fix=f"Give {unit} that differ, or a {kind} set in {options}.",
         )
 
 
@@ -138,23 +133,20 @@ class HashSplitFiles(HashSplitCorpus):
         }
 
     def find(self, option: str) -> list[Path]:
+        """Returns the files that an option names."""
         return files.find(getattr(self, option), self.option_path(option), self.suffixes)
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         yield from super().check(options, context)
-        given = {
-            name: path
-            for names in cls.split_options.values()
-            for name in names
-            if (path := getattr(options, name)) is not None
-        }
-        complete = [names for names in cls.split_options.values() if given.keys() >= {*names}]
+        names = chain.from_iterable(cls.split_options.values())
+        paths = {name: path for name in names if (path := getattr(options, name)) is not None}
+        complete = [names for names in cls.split_options.values() if paths.keys() >= {*names}]
         for side in zip(*complete, strict=True):
             yield from files.repeated_file_faults(
-                {name: given[name] for name in side}, context.path
+                {name: paths[name] for name in side}, context.path
             )
-        for name, path in given.items():
+        for name, path in paths.items():
             yield from cls.file_faults(path, name)
 
     @classmethod

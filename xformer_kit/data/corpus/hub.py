@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, missing_package
-from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records
+from xformer_kit.data.corpus.records import ENTRIES_PER_BATCH, Entry, Records
 from xformer_kit.registry import Fault, suggestion
 from xformer_kit.registry.messages import one_line
 
@@ -60,7 +60,11 @@ class Hub(Records):
     def entries(self, split: str) -> Iterator[Entry]:
         data = self._splits[split]
         data = data.select_columns(self.columns(data.column_names))
-        rows = (row for batch in data.iter(AT_ONCE) for row in zip(*batch.values(), strict=True))
+        rows = (
+            row
+            for batch in data.iter(ENTRIES_PER_BATCH)
+            for row in zip(*batch.values(), strict=True)
+        )
         for number, row in enumerate(rows, 1):
             entry = dict(zip(data.column_names, row, strict=True))
             yield entry, f"example {number:,} of '{self.dataset}'"
@@ -68,7 +72,7 @@ class Hub(Records):
     @cached_property
     def _splits(self) -> dict[str, Any]:
         """Given split -> the library's Dataset."""
-        loaded, found = self._load(), {}
+        loaded, splits = self._load(), {}
         for split in ("train", *self.given_splits):
             (option,) = self.split_options[split]
             if (name := getattr(self, option)) not in loaded:
@@ -77,8 +81,8 @@ class Hub(Records):
                     f"the data set '{self.dataset}' has no split '{name}'",
                     fix=suggestion(name, loaded, "It has"),
                 )
-            found[split] = loaded[name]
-        return found
+            splits[split] = loaded[name]
+        return splits
 
     def _load(self) -> Mapping[str, Any]:
         """Returns name of a split -> the library's Dataset. Raises ConfigError with the library's
@@ -86,13 +90,13 @@ class Hub(Records):
         """
         import datasets
 
-        where = Path(self.dataset).expanduser()
+        folder = Path(self.dataset).expanduser()
         try:
-            if any((where / name).is_file() for name in ("dataset_dict.json", "state.json")):
-                found = datasets.load_from_disk(str(where))
+            if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+                loaded = datasets.load_from_disk(str(folder))
             else:
-                name = str(where) if where.is_dir() else self.dataset
-                found = datasets.load_dataset(name, self.subset)
+                name = str(folder) if folder.is_dir() else self.dataset
+                loaded = datasets.load_dataset(name, self.subset)
         except Exception as error:  # of the library, the network or the file system
             raise self.config_error(
                 "dataset",
@@ -100,4 +104,4 @@ class Hub(Records):
                 f"'{self.dataset}' ({one_line(error, 300)})",
                 "Name another, or a directory.",
             ) from None
-        return found if isinstance(found, Mapping) else {"train": found}
+        return loaded if isinstance(loaded, Mapping) else {"train": loaded}

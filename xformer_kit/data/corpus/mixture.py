@@ -85,30 +85,31 @@ class Mixture(Corpus):
     def stamp(self) -> list[Any]:
         return [[name, part.stamp()] for name, part in self.of.items()]
 
-    def texts(self, split: str, side: str | None = None) -> Iterator[str]:
+    def texts(self, split: str, *side: str) -> Iterator[str]:
         """Yields the texts of the parts, one part after the other. side: as in PairCorpus."""
-        part: Any
         for part in self.of.values():
             if split in part.splits:
-                yield from part.texts(split) if side is None else part.texts(split, side)
+                yield from part.texts(split, *side)
 
     def size(self) -> int:
         return sum(part.size() for part in self.of.values())
 
 
-def _nodes(of: Any) -> dict[str, Any]:
+def _nodes(of: Any) -> Plain:
     """Returns the config nodes of the parts; a name is a node without options."""
-    found = of if isinstance(of, Mapping) else {}
-    return {name: CORPORA.as_node(node) or {} for name, node in found.items()}
+    if not isinstance(of, Mapping):
+        return {}
+    return {name: CORPORA.as_node(node) or {} for name, node in of.items()}
 
 
 def _form(node: Any) -> str | None:
     """Returns the form of a part's node; None if it names no corpus."""
-    known = isinstance(node, Mapping) and node.get("name") in CORPORA
-    return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if known else None
+    is_corpus = isinstance(node, Mapping) and node.get("name") in CORPORA
+    return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if is_corpus else None
 
 
 def _form_faults(of: Plain) -> Iterator[Fault]:
+    """Yields the faults of parts that cannot be mixed."""
     nodes = _nodes(of)
     forms = {name: _form(node) for name, node in nodes.items()}
     for name, node in nodes.items():
@@ -125,19 +126,19 @@ def _form_faults(of: Plain) -> Iterator[Fault]:
                 " corpus shares",
                 fix=f"Train only on data={node['name']}.",
             )
-    found = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
-    if all(found.values()):
+    by_form = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
+    if all(by_form.values()):
+        groups = (f"{form} from {' and '.join(names)}" for form, names in by_form.items())
         yield Fault(
             "of",
             "must be texts or pairs",
-            got=", and ".join(
-                f"{form} from {' and '.join(names)}" for form, names in found.items()
-            ),
+            got=", and ".join(groups),
             fix="Leave one of the two out.",
         )
 
 
 def _weight_faults(of: Plain, weights: Plain) -> Iterator[Fault]:
+    """Yields the faults of weights of unknown parts, of missing weights and of those up to 0."""
     for name, weight in weights.items():
         if name not in of:
             yield Fault(

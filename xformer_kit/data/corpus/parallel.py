@@ -38,9 +38,7 @@ class Parallel(HashSplitFiles):
     test_target: str | None = None  # file of targets for the test
 
     def find(self, *options: str) -> list[Path]:
-        return [
-            files.find_one(getattr(self, option), self.option_path(option)) for option in options
-        ]
+        return [files.find_one(getattr(self, name), self.option_path(name)) for name in options]
 
     @classmethod
     def check(cls, options, context):
@@ -138,6 +136,7 @@ class TabSeparated(HashSplitFiles):
                     )
 
     def _column_indices(self, file: Path, names: list[str]) -> Iterator[int]:
+        """Yields the indices of the named columns. Raises ConfigError if the file lacks one."""
         for column in self.columns:
             if column not in names:
                 raise self.config_error(

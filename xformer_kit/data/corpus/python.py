@@ -17,7 +17,7 @@ from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus, name_hash
 from xformer_kit.registry import ConfigError, Fault
 
-LONG = 80  # characters; a repeated paragraph of at least this length is left out
+MIN_REPEAT = 80  # characters; a repeated paragraph of at least this length is left out
 
 
 class _StandardLibrary(Corpus):
@@ -36,10 +36,11 @@ class _StandardLibrary(Corpus):
     @classmethod
     def check(cls, options, context):
         if not any(Path(sysconfig.get_path("stdlib")).glob("*.py")):
-            yield cls._absent()
+            yield cls._missing_sources()
 
     @classmethod
-    def _absent(cls) -> Fault:
+    def _missing_sources(cls) -> Fault:
+        """Returns the fault of a Python without the sources of its library."""
         return Fault(
             "name",
             f"corpus '{cls.name}' needs the sources of the standard library",
@@ -62,28 +63,29 @@ class _StandardLibrary(Corpus):
     @cached_property
     def _documents(self) -> dict[str, str]:
         """Name -> text."""
-        found = self._read()
-        if {_for_validation(name) for name in found} != {False, True}:
-            raise ConfigError(self._absent().at(self.config_path))
-        return found
+        documents = self._read()
+        if {*map(_for_validation, documents)} != {False, True}:
+            raise ConfigError(self._missing_sources().at(self.config_path))
+        return documents
 
     def _read(self) -> dict[str, str]:
+        """Returns the documents: name -> text."""
         raise NotImplementedError
 
     def _modules(self) -> list[str]:
         """Returns the paths of the modules, relative to the library, sorted, without tests and
         installed packages.
         """
-        left_out = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
-        found = []
-        for at, folders, names in os.walk(self.library):
-            folders[:] = [f for f in folders if f not in left_out]
-            found += [
-                Path(at, name).relative_to(self.library).as_posix()
+        skipped = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
+        modules = []
+        for folder, subfolders, names in os.walk(self.library):
+            subfolders[:] = [name for name in subfolders if name not in skipped]
+            modules += [
+                Path(folder, name).relative_to(self.library).as_posix()
                 for name in names
                 if name.endswith(".py") and not name.startswith(("test_", "_sysconfigdata"))
             ]
-        return sorted(found)
+        return sorted(modules)
 
 
 @CORPORA.register("pydoc", also_called=("stdlib", "python"))
@@ -105,14 +107,14 @@ class PyDoc(_StandardLibrary):
         documents: dict[str, str] = {}
         seen: set[str] = set()
         for name, texts in self._sources():
-            new_texts = [text for text in (_without_repeats(text, seen) for text in texts) if text]
-            if new_texts:
+            if new_texts := [*filter(None, (_without_repeats(text, seen) for text in texts))]:
                 documents[name] = "\n\n".join(new_texts)
         return documents
 
     def _sources(self) -> Iterator[tuple[str, Iterable[str]]]:
+        """Yields the name and the texts of each document."""
         try:
-            topics = dict(import_module("pydoc_data.topics").topics)
+            topics = import_module("pydoc_data.topics").topics
         except ImportError:  # a distribution without it
             topics = {}
         for topic in sorted(topics):
@@ -156,9 +158,9 @@ def _without_repeats(text: str, seen: set[str]) -> str:
     kept = []
     for paragraph in text.split("\n\n"):
         key = " ".join(paragraph.split())
-        if len(key) < LONG or key not in seen or key == text_key:
+        if len(key) < MIN_REPEAT or key not in seen or key == text_key:
             kept.append(paragraph)
-        if len(key) >= LONG:
+        if len(key) >= MIN_REPEAT:
             seen.add(key)
     return "\n\n".join(kept)
 
@@ -184,6 +186,7 @@ def _source(file: Path) -> str:
 
 
 def _iterate_docstrings(node: ast.AST) -> Iterator[str | None]:
+    """Yields the docstring of a module, a class or a function, and of those inside it."""
     if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
         yield ast.get_docstring(node, clean=False)
     for child in ast.iter_child_nodes(node):

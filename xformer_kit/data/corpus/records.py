@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.corpus.base import CORPORA, TextPairs, missing_package
 from xformer_kit.data.corpus.hash_split import HashSplitCorpus, HashSplitFiles
 from xformer_kit.data.plain import Plain
-from xformer_kit.registry import ConfigError, Fault, suggestion
+from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.registry.messages import one_line
 
-AT_ONCE = 1024  # entries that are read at once
+ENTRIES_PER_BATCH = 1024  # entries that are read at once
 Entry = tuple[Any, str]  # a mapping of fields, and its position, for messages
 
 
@@ -54,27 +53,27 @@ class Records(HashSplitCorpus):
     def check(cls, options, context):
         """Yields the faults of `source`, `target` and `text`."""
         if options.text is not None and (options.source, options.target) != ("source", "target"):
-            source, target = f"{context.path}.source", f"{context.path}.target"
+            path = context.path
             yield Fault(
                 "text",
-                f"is the field of a text, and {source} and {target} are those of a pair",
+                f"is the field of a text, and {path}.source and {path}.target are those of a pair",
                 fix="Leave one of them out.",
             )
         elif options.source == options.target:
-            rule, got = f"must be another field than {context.path}.source", options.target
-            yield Fault("target", rule, f"'{got}' for both")
+            rule = f"must be another field than {context.path}.source"
+            yield Fault("target", rule, f"'{options.target}' for both")
         yield from super().check(options, context)
 
     def entries(self, split: str) -> Iterator[Entry]:
         """Yields the entries of a given split, with at least those of `fields` that exist."""
         raise NotImplementedError
 
-    def columns(self, known: list[str]) -> list[str]:
+    def columns(self, available: list[str]) -> list[str]:
         """Returns the columns of a table that hold the fields. If one is missing, all columns,
         which a message then lists.
         """
-        names = [name if name in known else name.partition(".")[0] for _, name in self.fields]
-        return list(dict.fromkeys(names)) if set(names) <= set(known) else known
+        names = [name if name in available else name.partition(".")[0] for _, name in self.fields]
+        return list(dict.fromkeys(names)) if set(names) <= set(available) else available
 
     def rows(self, split: str) -> TextPairs:
         for entry, where in self.entries(split):
@@ -91,17 +90,18 @@ class Records(HashSplitCorpus):
                 yield text + "\n\n"
 
     def _field(self, entry: Any, option: str, name: str, where: str) -> str:
+        """Returns the text of a field; "" for null. Raises ConfigError if it is no text."""
         value = entry
         for key in [name] if name in entry else name.split("."):
-            has = value if isinstance(value, Mapping) else {}
-            if key not in has:
-                fix = f"Name one with {self.option_path(option)}=FIELD."
+            fields = value if isinstance(value, Mapping) else {}
+            if key not in fields:
                 raise self.config_error(
                     option,
                     f"no field is called '{name}' in {where}",
-                    fix=f"{suggestion(key, has, 'It has')} {fix}",
+                    fix=f"{suggestion(key, fields, 'It has')} Name one with"
+                    f" {self.option_path(option)}=FIELD.",
                 )
-            value = has[key]
+            value = fields[key]
         if value is None:
             return ""  # counted as empty
         if not isinstance(value, str):
@@ -145,19 +145,20 @@ class JSONLines(RecordFiles):
                 empty = dict.fromkeys(name for _, name in self.fields)
                 yield self._object(line, option, where) if line.strip() else empty, where
 
-    def _object(self, line: str, option: str, where: str) -> dict[str, Any]:
+    def _object(self, line: str, option: str, where: str) -> Plain:
+        """Returns the object of a line. Raises ConfigError for another line."""
         rule = "must hold one JSON object in each line"
         try:
-            found = json.loads(line)
+            entry = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self.config_error(
                 option,
                 f"{rule}; {where} cannot be read ({' '.join(str(error).split())})",
                 fix="A file that was cut off ends so; write it again.",
             ) from None
-        if not isinstance(found, dict):
+        if not isinstance(entry, dict):
             raise self.config_error(option, rule, f"{line[:40]} in {where}", "Use {...}.")
-        return found
+        return entry
 
 
 @CORPORA.register("parquet", also_called=("arrow", "pyarrow"))
@@ -192,14 +193,14 @@ class Parquet(RecordFiles):
             number = 0
             with _table(file, self.option_path(*self.split_options[split]), position) as table:
                 columns = self.columns(table.schema_arrow.names)
-                batches = table.iter_batches(AT_ONCE, columns=columns)
+                batches = table.iter_batches(ENTRIES_PER_BATCH, columns=columns)
                 rows = (row for batch in batches for row in batch.to_pylist())
                 for number, row in enumerate(rows, 1):
                     yield row, f"row {number:,} of '{file}'"
 
 
 @contextmanager
-def _table(file: Path, at: str, position: Callable[[], str] = str) -> Iterator[Any]:
+def _table(file: Path, config_path: str, position: Callable[[], str] = str) -> Iterator[Any]:
     """Opens a parquet file. Raises ConfigError if it cannot be read. position: returns the position
     of the error, for the message.
     """
@@ -211,7 +212,7 @@ def _table(file: Path, at: str, position: Callable[[], str] = str) -> Iterator[A
             yield table
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise config_error(
-            at,
+            config_path,
             "must be a whole parquet file",
             f"'{file}'{position()} ({one_line(error, 120)})",
             "Write it again.",

@@ -54,19 +54,14 @@ class Scan(PairCorpus):
         tested = self._tested(commands)
         for (command, actions), test in zip(commands.items(), tested, strict=True):
             pair = command, " ".join(actions)
+            valid = hash_fraction(f"scan {command}") < self.valid
             if command == primitive:  # all copies are for training
                 yield from [pair] * copies * (split == "train")
-            elif split == (
-                "test"
-                if test
-                else "valid"
-                if hash_fraction(f"scan {command}") < self.valid
-                else "train"
-            ):
+            elif split == ("test" if test else "valid" if valid else "train"):
                 yield pair
 
     def _tested(self, commands: dict[str, list[str]]) -> list[bool]:
-        """Whether each command, in the order of the grammar, is in the published test set."""
+        """Returns whether each command, in the grammar's order, is in the published test set."""
         if self.split == "simple":
             packed = zlib.decompress(Path(__file__).with_name("scan_simple.bin").read_bytes())
             bits = np.frombuffer(packed, dtype=np.uint8)

@@ -74,16 +74,13 @@ class Text(Corpus):
             return {}
         ends = list(accumulate(sum(map(len, files.read(file))) for file in self.files))
         cut = int(ends[-1] * (1 - self.valid))
-        valid = [file for file, end in zip(self.files, ends, strict=True) if end > cut]
+        valid = {file for file, end in zip(self.files, ends, strict=True) if end > cut}
         starts = zip(self.files, [0, *ends], strict=False)
         training = {file for file, start in starts if start < cut}
-        copied = [
-            file
-            for group in groups
-            for file in group
-            if file in valid and {*group} & training - {file}
-        ]
-        return {"valid": [len(copied), len(valid), "files"]} if copied else {}
+        count = sum(
+            bool({*group} & training - {file}) for group in groups for file in valid & {*group}
+        )
+        return {"valid": [count, len(valid), "files"]} if count else {}
 
     def _full_text(self) -> Iterator[str]:
         """Yields all files as one text, and counts its characters."""

@@ -52,7 +52,7 @@ class Tokenizer:
         """Returns the bytes of each token, in the order of ids."""
         raise NotImplementedError
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Plain:
         """Returns plain values from which `restore` rebuilds a fitted tokenizer."""
         return {}
 
@@ -75,8 +75,8 @@ class Tokenizer:
 
     def join(self, ids: Ids) -> bytes:
         """Returns the joined bytes of tokens. Special tokens have none."""
-        pieces, known = self._pieces, self.vocab_size
-        return b"".join([pieces[i] for i in flat(ids).tolist() if i < known])
+        pieces, size = self._pieces, self.vocab_size
+        return b"".join([pieces[i] for i in flat(ids).tolist() if i < size])
 
     def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         """Returns the bytes of a text.
@@ -98,10 +98,10 @@ class Tokenizer:
 
     def count_bytes(self, ids: Ids, continuation: bool = False) -> int:
         """Returns the number of bytes of a text: the length of `to_bytes`, without joining them."""
-        known = flat(ids)
-        known = known[known < self.vocab_size]
-        lengths = self._lengths[known]
-        first = self._pieces[known[np.flatnonzero(lengths)[0]]] if lengths.any() else b""
+        text_ids = flat(ids)
+        text_ids = text_ids[text_ids < self.vocab_size]
+        lengths = self._lengths[text_ids]
+        first = self._pieces[text_ids[(lengths > 0).argmax()]] if len(text_ids) else b""
         return int(lengths.sum()) - int(self.spaced and not continuation and first.startswith(b" "))
 
     def count_unknown(self, ids: Ids) -> int:
@@ -115,15 +115,14 @@ class Tokenizer:
         its first byte. Tokens of only white space begin no word. A special token is a separate
         word.
         """
-        ids, known = flat(ids), self.vocab_size
-        pieces = [self._pieces[i] if i < known else b"\n" for i in ids.tolist()]
+        ids = flat(ids)
+        starts = ids >= self.vocab_size  # the special tokens
+        pieces = [self._pieces[i] if i < self.vocab_size else b"\n" for i in ids.tolist()]
         text = b"".join(pieces)
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         # after each run of white space, and at the start, due to the added line end
-        begins = [match.end() - 1 for match in _SPACES.finditer(b"\n" + text)]
-        holds = np.searchsorted(ends, [at for at in begins if at < len(text)], side="right")
-        starts = ids >= known
-        starts[holds] = True
+        words = [match.end() - 1 for match in _SPACES.finditer(b"\n" + text)]
+        starts[np.searchsorted(ends, [at for at in words if at < len(text)], side="right")] = True
         return starts
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:

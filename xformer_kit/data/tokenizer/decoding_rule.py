@@ -7,21 +7,20 @@ from typing import Any, NamedTuple
 
 from xformer_kit.data.plain import Plain
 
-Spell = Callable[[str], bytes]
+TokenBytes = Callable[[str], bytes]  # the name of a token -> its bytes
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class DecodingRule(NamedTuple):
     """The rule by which tokens are decoded."""
 
-    spell: Spell  # returns the bytes of a token from its name
+    token_bytes: TokenBytes  # returns the bytes of a token from its name
     # whether tokens of words include the space before them, which decoding omits at the start
     spaced: bool = False
-    byte: Callable[[int], str] | None = (
-        None  # returns the name of a byte's token; None without such tokens
-    )
+    # returns the name of a byte's token; None without such tokens
+    byte_name: Callable[[int], str] | None = None
     # prefix of the names of tokens inside a word; "" if words are separated by white space
-    continues: str = ""
+    inner_prefix: str = ""
 
 
 def decoding_rule(data: Plain, decoder: Any) -> DecodingRule | None:
@@ -31,23 +30,21 @@ def decoding_rule(data: Plain, decoder: Any) -> DecodingRule | None:
     """
     steps = _steps(data.get("decoder"))
     kinds = [step["type"] for step in steps]
-    if not steps:
-        return DecodingRule(
-            lambda name: b" " + name.encode(), spaced=True
-        )  # the library joins tokens by spaces
+    if not steps:  # the library joins tokens by spaces
+        return DecodingRule(lambda name: b" " + name.encode(), spaced=True)
     if kinds == ["ByteLevel"]:
-        characters = byte_characters()
-        return DecodingRule(_byte_level, _prefixed(data), characters.__getitem__)
+        spaced = '"add_prefix_space": true' in json.dumps(data.get("pre_tokenizer"))
+        return DecodingRule(_byte_level, spaced, byte_characters().__getitem__)
     if kinds == ["WordPiece"]:
-        return DecodingRule(_following(decoder), True, continues=steps[0]["prefix"])
+        return DecodingRule(_after_another(decoder), True, inner_prefix=steps[0]["prefix"])
     if kinds == ["Metaspace"]:
-        return DecodingRule(
-            _following(decoder), steps[0].get("prepend_scheme", "always") != "never"
-        )
+        spaced = steps[0].get("prepend_scheme", "always") != "never"
+        return DecodingRule(_after_another(decoder), spaced)
     return _byte_fallback(steps)
 
 
 def _steps(node: Plain | None) -> list[Plain]:
+    """Returns the decoders of a decoder's node, those of a sequence one by one."""
     if node is None:
         return []
     if node["type"] == "Sequence":
@@ -56,8 +53,8 @@ def _steps(node: Plain | None) -> list[Plain]:
 
 
 def _byte_fallback(steps: list[Plain]) -> DecodingRule | None:
-    """The rule of decoders with replaced characters, tokens of bytes, and a space that is stripped
-    from the start, as in Llama, Gemma and `unigram`.
+    """Returns the rule of decoders with replaced characters, tokens of bytes, and a space that is
+    stripped from the start, as in Llama, Gemma and `unigram`; None for other decoders.
     """
     replaced: list[tuple[str, str]] = []
     spaced = False
@@ -68,36 +65,35 @@ def _byte_fallback(steps: list[Plain]) -> DecodingRule | None:
             spaced = True
         elif step["type"] not in ("ByteFallback", "Fuse"):
             return None
-    if not any(step["type"] == "ByteFallback" for step in steps):
+    if {"type": "ByteFallback"} not in steps:
         return None
 
-    def spell(name: str) -> bytes:
+    def token_bytes(name: str) -> bytes:
         if byte := BYTE_TOKEN.fullmatch(name):
             return bytes([int(byte[1], 16)])
         for pattern, content in replaced:
             name = name.replace(pattern, content)
         return name.encode()
 
-    return DecodingRule(spell, spaced, "<0x{:02X}>".format)
+    return DecodingRule(token_bytes, spaced, "<0x{:02X}>".format)
 
 
-def _following(decoder: Any) -> Spell:
+def _after_another(decoder: Any) -> TokenBytes:
     """Returns a function that decodes a token after another one, with the library's decoder."""
     return lambda name: decoder.decode(["x", name]).encode()[1:]
 
 
 def _byte_level(name: str) -> bytes:
+    """Returns the bytes of a token of a byte-level vocabulary; utf-8 for a name with other
+    characters.
+    """
     try:
         return bytes(_BYTE_OF[character] for character in name)
     except KeyError:
         return name.encode()
 
 
-def _prefixed(data: Plain) -> bool:
-    return '"add_prefix_space": true' in json.dumps(data.get("pre_tokenizer"))
-
-
-def without_prefix(data: Plain, has_bytes: bool) -> tuple[dict[str, Any], bool]:
+def without_prefix(data: Plain, has_bytes: bool) -> tuple[Plain, bool]:
     """Returns a tokenizer.json that adds no space before a text, and whether the original adds one
     only to texts that do not begin with a space.
 
@@ -109,13 +105,11 @@ def without_prefix(data: Plain, has_bytes: bool) -> tuple[dict[str, Any], bool]:
     def edited(node: Any) -> Any:
         nonlocal conditional
         if isinstance(node, list):
-            return [
-                edited(inner)
-                for inner in node
-                if not (isinstance(inner, dict) and inner.get("type") == "Prepend")
-            ]
-        if not isinstance(node, dict) or node.get("type") == "Prepend":
-            return None if isinstance(node, dict) else node
+            return [edited(inner) for inner in node if not _is_prepend(inner)]
+        if _is_prepend(node):
+            return None
+        if not isinstance(node, dict):
+            return node
         node = {key: edited(value) for key, value in node.items()}
         if has_bytes and node.get("add_prefix_space"):
             conditional, node["add_prefix_space"] = True, False
@@ -127,13 +121,17 @@ def without_prefix(data: Plain, has_bytes: bool) -> tuple[dict[str, Any], bool]:
     return {**data, **changed}, conditional
 
 
+def _is_prepend(node: Any) -> bool:
+    return isinstance(node, dict) and node.get("type") == "Prepend"
+
+
 def byte_characters() -> list[str]:
     """Returns the character for each byte in a byte-level vocabulary: itself if it is printable,
     else one from U+0100 on.
     """
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+    substitutes = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(substitutes)) for byte in range(256)]
 
 
 _BYTE_OF = {char: byte for byte, char in enumerate(byte_characters())}

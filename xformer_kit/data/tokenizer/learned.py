@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Literal
 
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS
-from xformer_kit.data.tokenizer.library import LibraryTokenizer, tokenizers_library
+from xformer_kit.data.tokenizer.library import LibraryTokenizer, from_data, tokenizers_library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
-from xformer_kit.registry import Fault, at_least, at_most
+from xformer_kit.registry import Fault, Faults, Options, at_least, at_most, config_error
 from xformer_kit.registry.messages import inside
 
-MOST = 2**31 - 1  # tokens
+MAX_VOCAB_SIZE = 2**31 - 1
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
 
@@ -39,14 +38,7 @@ class BPE(LibraryTokenizer):
 
     @classmethod
     def check(cls, options, context):
-        yield from at_most(options, "tokens", vocab_size=MOST)
-        if options.vocab_size < 257:
-            yield Fault(
-                "vocab_size",
-                "must be at least 257, the 256 bytes and one merge",
-                got=options.vocab_size,
-                fix="Try 4096, or tokenizer=byte.",
-            )
+        yield from _vocab_size_faults(options, 257, "the 256 bytes and one merge")
 
     def fit(self, texts: Iterable[str]) -> None:
         tokenizers = tokenizers_library()
@@ -64,10 +56,9 @@ class BPE(LibraryTokenizer):
 
     @classmethod
     def recognises(cls, data: Plain) -> bool:
-        if not super().recognises(data):
-            return False
-        level = data["pre_tokenizer"]
-        return (level.get("add_prefix_space"), level.get("use_regex")) == (False, True)
+        step = data.get("pre_tokenizer") or {}
+        options = step.get("add_prefix_space"), step.get("use_regex")
+        return super().recognises(data) and options == (False, True)
 
 
 @TOKENIZERS.register("unigram", also_called=("sentencepiece", "spm"))
@@ -95,15 +86,8 @@ class Unigram(LibraryTokenizer):
 
     @classmethod
     def check(cls, options, context):
-        yield from at_most(options, "tokens", vocab_size=MOST)
-        if options.vocab_size < 300:
-            yield Fault(
-                "vocab_size",
-                "must be at least 300, for the 256 bytes and some characters",
-                got=options.vocab_size,
-                fix="Try 4096, or tokenizer=byte.",
-            )
-        yield from _sampling(options)
+        yield from _vocab_size_faults(options, 300, "for the 256 bytes and some characters")
+        yield from _sample_faults(options)
 
     def fit(self, texts: Iterable[str]) -> None:
         tokenizers = tokenizers_library()
@@ -140,9 +124,9 @@ class Unigram(LibraryTokenizer):
         # the trainer does not support an empty text
         tokenizer.train_from_iterator(covered if any(covered) else [" \n"], trainer)
         words = _deterministic(json.loads(tokenizer.to_str())["model"]["vocab"])
-        spelled = [(f"<0x{byte:02X}>", words[-1][1]) for byte in range(256)]
+        byte_tokens = [(f"<0x{byte:02X}>", words[-1][1]) for byte in range(256)]
         tokenizer.model = tokenizers.models.Unigram(
-            [("<unk>", 0.0), *spelled, *words], unk_id=0, byte_fallback=True
+            [("<unk>", 0.0), *byte_tokens, *words], unk_id=0, byte_fallback=True
         )
         self.adopt(_without_added(tokenizer))
 
@@ -179,8 +163,8 @@ class WordPiece(LibraryTokenizer):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "tokens", vocab_size=2)
-        yield from at_most(options, "tokens", vocab_size=MOST)
-        yield from _sampling(options)
+        yield from at_most(options, "tokens", vocab_size=MAX_VOCAB_SIZE)
+        yield from _sample_faults(options)
 
     def fit(self, texts: Iterable[str]) -> None:
         tokenizers = tokenizers_library()
@@ -201,7 +185,7 @@ class WordPiece(LibraryTokenizer):
             vocab_size=self.vocab_size,
             # Sorted: otherwise the order of a hash table decides between equally frequent merges.
             special_tokens=["[UNK]", *sorted("##" + letter for letter in inside)],
-            limit_alphabet=2**31 - 1,
+            limit_alphabet=MAX_VOCAB_SIZE,
             show_progress=False,
         )
         tokenizer.train_from_iterator(covered, trainer)
@@ -229,12 +213,26 @@ class WordPiece(LibraryTokenizer):
             return False
 
 
-def _sampling(options: Any) -> Any:
+def _vocab_size_faults(options: Options, least: int, contents: str) -> Faults:
+    """Yields the faults of `vocab_size` of a tokenizer with tokens of bytes."""
+    yield from at_most(options, "tokens", vocab_size=MAX_VOCAB_SIZE)
+    if options.vocab_size < least:
+        yield Fault(
+            "vocab_size",
+            f"must be at least {least}, {contents}",
+            options.vocab_size,
+            "Try 4096, or tokenizer=byte.",
+        )
+
+
+def _sample_faults(options: Options) -> Faults:
+    """Yields the faults of `coverage` and `sample`."""
     yield from inside(options, "Try 0.9995.", closed=True, coverage=(0, 1))
     yield from at_least(options, "characters", sample=1000)
 
 
 def _check_vocab_size(vocab_size: int, needed: int, contents: str) -> None:
+    """Raises ConfigError if the vocabulary is too small for the characters of the text."""
     if vocab_size < needed:
         raise config_error(
             "tokenizer.vocab_size",
@@ -272,14 +270,9 @@ def _words(tokenizer: Any, text: str) -> list[str]:
 
 def _letters(tokenizer: Any, texts: list[str]) -> tuple[set[str], set[str]]:
     """Returns the characters that begin words, and those inside words, after the normalizer."""
-    pairs = {pair for text in texts for pair in pairwise(f" {text}")}
-    first: set[str] = set()
-    inside: set[str] = set()
-    for pair in pairs:
-        for word in _words(tokenizer, "".join(pair)):
-            first.add(word[0])
-            inside.update(word[1:])
-    return first, inside
+    pairs = {"".join(pair) for text in texts for pair in pairwise(f" {text}")}
+    words = {word for pair in pairs for word in _words(tokenizer, pair)}
+    return {word[0] for word in words}, {letter for word in words for letter in word[1:]}
 
 
 def _deterministic(vocabulary: list[list[Any]]) -> list[tuple[str, float]]:
@@ -288,21 +281,14 @@ def _deterministic(vocabulary: list[list[Any]]) -> list[tuple[str, float]]:
     """
     scores = {name: score for name, score in vocabulary if name != "<unk>"}
     least = min(scores.values())
-    near = least + 1e-4 * sum(len(name) == 1 for name in scores)
-    level = {
-        name: least if len(name) == 1 and score <= near else score for name, score in scores.items()
-    }
-    return sorted(
-        ((name, round(score, 6)) for name, score in level.items()),
-        key=lambda item: (-item[1], item[0]),
-    )
+    unused = least + 1e-4 * sum(len(name) == 1 for name in scores)  # largest score of one
+    for name, score in scores.items():
+        scores[name] = round(least if len(name) == 1 and score <= unused else score, 6)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _without_added(tokenizer: Any) -> Any:
     """Returns the tokenizer without added tokens, so that texts are not searched for the trainer's
     special tokens.
     """
-    plain = tokenizers_library().Tokenizer(tokenizer.model)
-    for component in ("normalizer", "pre_tokenizer", "decoder"):
-        setattr(plain, component, getattr(tokenizer, component))
-    return plain
+    return from_data({**json.loads(tokenizer.to_str()), "added_tokens": []})

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data import cache
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import Ids, Stream, Tokenizer, flat
 from xformer_kit.data.tokenizer.decoding_rule import DecodingRule, decoding_rule, without_prefix
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
+from xformer_kit.registry import config_error
 
 
 class LibraryTokenizer(Tokenizer):
@@ -57,13 +57,13 @@ class LibraryTokenizer(Tokenizer):
         # whether " a" and "a" have the same tokens
         self.hides_space = conditional and self.spaced
         # the tokenizer of pieces of a text after the first
-        self._continuing = library if continuing == data else _from_data(continuing)
+        self._continuing = library if continuing == data else from_data(continuing)
 
     def _byte_ids(self, vocabulary: Mapping[str, int]) -> list[int] | None:
         """Returns the id of each byte's token; None if one is missing."""
-        if self.rule is None or self.rule.byte is None:
+        if self.rule is None or self.rule.byte_name is None:
             return None
-        names = [self.rule.byte(byte) for byte in range(256)]
+        names = [*map(self.rule.byte_name, range(256))]
         return [vocabulary[name] for name in names] if vocabulary.keys() >= set(names) else None
 
     def encode(self, text: str | bytes) -> np.ndarray:
@@ -79,17 +79,18 @@ class LibraryTokenizer(Tokenizer):
     def _ids(self, text: str, tokenizer: Any) -> list[int]:
         """Returns the ids of a text, with the library's tokenizer of first or of later pieces."""
         ids: list[int] = []
-        at = 0
+        start = 0
         if self.hides_space and tokenizer is self.library and text[:1] == " ":
             text = " " + text
         if self.bytes is not None:
             for match in self.byte_encoded.finditer(text):
-                ids += self._encode_run(text[at : match.start()], tokenizer)
+                ids += self._encode_run(text[start : match.start()], tokenizer)
                 ids += [self.bytes[byte] for byte in match[0].encode("utf-8", "surrogateescape")]
-                at, tokenizer = match.end(), self._continuing
-        return ids + self._encode_run(text[at:], tokenizer)
+                start, tokenizer = match.end(), self._continuing
+        return ids + self._encode_run(text[start:], tokenizer)
 
     def _encode_run(self, text: str, tokenizer: Any) -> list[int]:
+        """Returns the ids of a run of text without bytes that are encoded separately."""
         if not text:
             return []
         try:
@@ -125,14 +126,15 @@ class LibraryTokenizer(Tokenizer):
                 encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
             except Exception as error:
                 raise self._encoding_error(texts, error) from None
-            both = zip(texts, encodings, strict=True)
-            lists = (encoding.ids if text else [] for text, encoding in both)
+            pairs = zip(texts, encodings, strict=True)
+            lists = (encoding.ids if text else [] for text, encoding in pairs)
         return (np.array(ids, dtype=self.dtype) for ids in lists)
 
     def pieces(self) -> list[bytes]:
         return [self._token_bytes(i) for i in range(self.vocab_size)]
 
     def _token_bytes(self, i: int) -> bytes:
+        """Returns the bytes of token i; none for a special token."""
         name, added = self.library.id_to_token(i), self.added.get(i)
         if name is None:
             return b""
@@ -141,10 +143,10 @@ class LibraryTokenizer(Tokenizer):
         if self.rule is None:
             suffix = self.model.get("end_of_word_suffix")
             return (name.replace(suffix, " ") if suffix else self.library.decode([i])).encode()
-        return self.rule.spell(name)
+        return self.rule.token_bytes(name)
 
     def word_starts(self, ids: Ids) -> np.ndarray:
-        if self.rule is None or not self.rule.continues:
+        if self.rule is None or not self.rule.inner_prefix:
             return super().word_starts(ids)
         return self._begins_word[np.minimum(flat(ids), self.vocab_size)]
 
@@ -152,26 +154,26 @@ class LibraryTokenizer(Tokenizer):
     def _begins_word(self) -> np.ndarray:
         """Whether each token begins a word, by its name; punctuation marks do."""
         names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
-        return np.array([not name.startswith(self.rule.continues) for name in names] + [True])
+        return np.array([not name.startswith(self.rule.inner_prefix) for name in names] + [True])
 
     def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         if self.rule is not None:
             return super().to_bytes(ids, continuation)
         special = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
-        shown = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in special]
-        return self.library.decode(shown, skip_special_tokens=False).encode()
+        text_ids = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in special]
+        return self.library.decode(text_ids, skip_special_tokens=False).encode()
 
     def count_bytes(self, ids: Ids, continuation: bool = False) -> int:
-        return (
-            len(self.to_bytes(ids)) if self.rule is None else super().count_bytes(ids, continuation)
-        )
+        if self.rule is not None:
+            return super().count_bytes(ids, continuation)
+        return len(self.to_bytes(ids))
 
     def stream(self, continuation: bool = False) -> Stream:
         return Stream(self, continuation) if self.rule is not None else RedecodingStream(self)
 
     def __reduce__(self) -> Any:
         """Pickles the library's tokenizer as text, for another process."""
-        return _unpickled, (type(self), self.library.to_str(), self.specials)
+        return _unpickle, (type(self), self.library.to_str(), self.specials)
 
     def save(self, path: Path) -> None:
         cache.write(path, self.library.to_str(pretty=True) + "\n")
@@ -190,9 +192,10 @@ class LibraryTokenizer(Tokenizer):
         return tokenizer
 
 
-def _unpickled(
+def _unpickle(
     component: type[LibraryTokenizer], text: str, specials: tuple[str, ...]
 ) -> LibraryTokenizer:
+    """Returns the tokenizer from what `__reduce__` pickled."""
     tokenizer = component.read(text, Path())
     tokenizer.specials = specials
     return tokenizer
@@ -207,7 +210,7 @@ class RedecodingStream(Stream):
         super().__init__(tokenizer)
         self.ids: list[int] = []
         self.text = ""
-        self.returned = 0
+        self.returned = 0  # characters of the text that were returned
 
     def __call__(self, ids: Ids) -> str:
         self.ids += flat(ids).tolist()
@@ -233,22 +236,23 @@ def tokenizers_library() -> Any:
     return tokenizers
 
 
-def parse_tokenizer(text: str, at: str, file: object) -> Any:
+def parse_tokenizer(text: str, config_path: str, file: object) -> Any:
     """Returns the library's tokenizer from the text of a JSON file. Raises ConfigError, at the
-    config path `at`, for another file.
+    path `config_path`, for another file.
     """
     try:
         return tokenizers_library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific
         raise config_error(
-            at,
+            config_path,
             "must be a tokenizer.json of the library tokenizers",
             f"'{file}' ({error})",
             "Save it again with a current version.",
         ) from None
 
 
-def _from_data(data: Plain) -> Any:
+def from_data(data: Plain) -> Any:
+    """Returns the library's tokenizer from the plain values of a JSON file."""
     tokenizer = tokenizers_library().Tokenizer.from_str(json.dumps(data))
     tokenizer.encode_special_tokens = True
     return tokenizer

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer, parse_tokenizer
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.messages import one_line
 
 FILE = "tokenizer.json"
@@ -53,7 +52,7 @@ class Pretrained(LibraryTokenizer):
 
     @classmethod
     def check(cls, options, context):
-        if fault := _fault(options.path):
+        if fault := _path_fault(options.path):
             yield fault
 
 
@@ -68,7 +67,7 @@ TOKENIZERS.refused_names |= {
 }
 
 
-def _fault(path: str) -> Fault | None:
+def _path_fault(path: str) -> Fault | None:
     """Returns the fault of a path that cannot be a tokenizer, without network access."""
     file_path = Path(path).expanduser()
     if file_path.is_dir() and not (file_path / FILE).is_file():
@@ -99,13 +98,11 @@ def _read(path: str) -> str:
     """Returns the text of the file that a path names. Raises ConfigError if there is none or it
     cannot be downloaded.
     """
-    if fault := _fault(path):
+    if fault := _path_fault(path):
         raise ConfigError(fault.at("tokenizer"))
     file_path = Path(path).expanduser()
-    if file_path.is_dir():
-        file = file_path / FILE
-    else:
-        file = file_path if file_path.exists() else Path(_download(path))
+    file = file_path / FILE if file_path.is_dir() else file_path
+    file = file if file.exists() else Path(_download(path))
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -124,7 +121,7 @@ def _download(name: str) -> str:
     try:
         with suppress(errors.LocalEntryNotFoundError):
             return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
-        with _quiet():
+        with _without_log_lines():
             if failure := _unreachable(name):
                 raise errors.LocalEntryNotFoundError(failure)
             return huggingface_hub.hf_hub_download(name, FILE)
@@ -186,7 +183,7 @@ def _unreachable(name: str) -> str | None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _without_log_lines() -> Iterator[None]:
     """Suppresses the library's log lines on each attempt; the message has the reason."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level

@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
-from xformer_kit.registry import ConfigError, did_you_mean
+from xformer_kit.registry import ConfigError, config_error, did_you_mean
 from xformer_kit.registry.messages import one_line
 
 KEYS = ("tokenizer", "state")
@@ -50,13 +49,10 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 def _load_library(file: Path, text: str, data: Plain) -> Tokenizer:
     """Loads a file of the library `tokenizers`."""
     try:
-        component = next(
-            (p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"]
-        )
-        return component.read(text, file)
+        recognised = (kind for kind in TOKENIZERS.values() if kind.recognises(data))
+        return next(recognised, TOKENIZERS["pretrained"]).read(text, file)
     except (ConfigError, *RESTORE_ERRORS) as error:
-        if unknown := [key for key in data if key not in LIBRARY_KEYS]:
-            raise _unknown_keys(file, unknown, LIBRARY_KEYS) from None
+        _check_keys(file, data, LIBRARY_KEYS)
         if isinstance(error, ConfigError):
             raise
         raise _other_values(file, error) from None
@@ -64,8 +60,7 @@ def _load_library(file: Path, text: str, data: Plain) -> Tokenizer:
 
 def _load_own(file: Path, data: Plain) -> Tokenizer:
     """Loads a file with the name of a component and its state."""
-    if unknown := [key for key in data if key not in KEYS]:
-        raise _unknown_keys(file, unknown, KEYS)
+    _check_keys(file, data, KEYS)
     if missing := [key for key in KEYS if key not in data]:
         raise _missing_key(file, missing[0])
     name, state = str(data["tokenizer"]), data["state"]
@@ -82,14 +77,19 @@ def _load_own(file: Path, data: Plain) -> Tokenizer:
     try:
         tokenizer = component.restore(state)
         _ = tokenizer._pieces  # computes the bytes of all tokens, which fails for wrong values
-        known = tokenizer.state() if component.__module__.startswith("xformer_kit.") else state
+        known_state = (
+            tokenizer.state() if component.__module__.startswith("xformer_kit.") else state
+        )
     except RESTORE_ERRORS as error:
         raise _not_restored(file, name, state, error) from None
-    if unknown := [key for key in state if key not in known]:
-        raise _unknown_keys(
-            file, [f"state.{key}" for key in unknown], [f"state.{key}" for key in known]
-        )
+    _check_keys(file, state, known_state, "state.")
     return tokenizer
+
+
+def _check_keys(file: Path, keys: Plain, known: Iterable[str], prefix: str = "") -> None:
+    """Raises ConfigError for keys that no run writes. prefix: of the keys in the message."""
+    if unknown := [key for key in keys if key not in known]:
+        raise _unknown_keys(file, unknown, known, prefix)
 
 
 def _not_restored(file: Path, name: str, state: Plain, error: Exception) -> ConfigError:
@@ -98,27 +98,33 @@ def _not_restored(file: Path, name: str, state: Plain, error: Exception) -> Conf
     if isinstance(error, TypeError) and (
         unknown := [key for key in state if f"unexpected keyword argument '{key}'" in text]
     ):
-        return _unknown_keys(file, [f"state.{key}" for key in unknown])
+        return _unknown_keys(file, unknown, (), "state.")
     if isinstance(error, KeyError) and error.args and error.args[0] not in state:
         keys = ", ".join(f"state.{key}" for key in state) or "nothing"
         return _missing_key(file, f"state.{error.args[0]}", f". It has: {keys}")
     return _other_values(file, error, f" of tokenizer '{name}'")
 
 
-def _unknown_keys(file: Path, unknown: Iterable[str], known: Iterable[str] = ()) -> ConfigError:
-    written = f". A run writes: {', '.join(known)}" if known else ""
-    keys = ", ".join(f"'{key}'" for key in unknown)
+def _unknown_keys(
+    file: Path, unknown: Iterable[str], known: Iterable[str], prefix: str
+) -> ConfigError:
+    """Returns the error of unknown keys; it lists the known keys, if there are any."""
+    written = f". A run writes: {', '.join(prefix + key for key in known)}" if known else ""
+    keys = ", ".join(f"'{prefix}{key}'" for key in unknown)
     fix = "Remove the key, or bring a copy of the file back"
     return _file_error(f"{file}' with the unknown key {keys}{written}", fix)
 
 
 def _missing_key(file: Path, key: str, note: str = "") -> ConfigError:
+    """Returns the error of a missing key."""
     return _file_error(f"{file}' without the key '{key}'{note}")
 
 
 def _other_values(file: Path, error: Exception, owner: str = "") -> ConfigError:
+    """Returns the error of values that no run writes."""
     return _file_error(f"{file}'{owner} with other values ({one_line(error)})")
 
 
 def _file_error(got: str, fix: str = "Bring a copy of the file back") -> ConfigError:
+    """Returns the error of a file; `got` follows an opening quotation mark."""
     return config_error("tokenizer", "must be a file that a run saved", f"'{got}", f"{fix}.")

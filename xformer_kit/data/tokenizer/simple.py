@@ -3,15 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from xformer_kit.data.config_error import config_error
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
-from xformer_kit.registry import Fault, at_least
+from xformer_kit.registry import Fault, at_least, config_error
 
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
@@ -52,21 +51,20 @@ class Char(Tokenizer):
     def _set_alphabet(self, alphabet: str) -> None:
         self.alphabet = alphabet
         self.vocab_size = len(alphabet)
-        points = _points(alphabet)
+        points = _code_points(alphabet)
         # -1 is unknown; the last entry is for all code points after those of the alphabet
         self._id_of = np.full(int(points.max(initial=0)) + 2, -1, dtype=np.int64)
         self._id_of[points] = np.arange(len(alphabet))
 
     def encode(self, text: str | bytes) -> np.ndarray:
         text = as_text(text)
-        ids = self._id_of[np.minimum(_points(text), len(self._id_of) - 1)]
+        ids = self._id_of[np.minimum(_code_points(text), len(self._id_of) - 1)]
         if (ids < 0).any():
             unknown = {text[i] for i in np.flatnonzero(ids < 0).tolist()}
-            names = first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown))
             raise config_error(
                 "tokenizer",
                 f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
-                names,
+                first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown)),
                 "Leave them out of the text, or train with tokenizer=byte.",
             )
         return ids.astype(self.dtype)
@@ -74,7 +72,7 @@ class Char(Tokenizer):
     def pieces(self) -> list[bytes]:
         return [c.encode() for c in self.alphabet]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Plain:
         return {"alphabet": self.alphabet}
 
     @classmethod
@@ -148,13 +146,11 @@ class Word(Tokenizer):
             del counts[word]
         frequent = (word for word, count in counts.items() if count >= self.min_count)
         words = sorted(frequent, key=lambda word: (-counts[word], word))
-        self._set_words(
-            words
-            if self.max_vocab_size is None
-            else words[: self.max_vocab_size - len(self.reserved)]
-        )
+        if self.max_vocab_size is not None:
+            words = words[: self.max_vocab_size - len(self.reserved)]
+        self._set_words(words)
 
-    def _set_words(self, words: list[str]) -> None:
+    def _set_words(self, words: Sequence[str]) -> None:
         self.words = [*self.reserved, *words]
         self.vocab_size = len(self.words)
         self._id_of = {word: i for i, word in enumerate(self.words)}
@@ -169,11 +165,10 @@ class Word(Tokenizer):
         default = -1 if self.unknown_id is None else self.unknown_id
         ids = np.array([self._id_of.get(word, default) for word in words], dtype=np.int64)
         if (ids < 0).any():
-            names = first_few(map(repr, sorted({*words} - self._id_of.keys())))
             raise config_error(
                 "tokenizer",
                 f"the words of 'word' are the {self.vocab_size} of its list",
-                names,
+                first_few(map(repr, sorted({*words} - self._id_of.keys()))),
                 "Leave them out of the text, or train with tokenizer.unknown=token.",
             )
         return ids.astype(self.dtype)
@@ -181,13 +176,13 @@ class Word(Tokenizer):
     def pieces(self) -> list[bytes]:
         return [b" " + word.encode() for word in self.words]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Plain:
         return {"words": self.words[len(self.reserved) :], "unknown": self.unknown}
 
     @classmethod
     def restore(cls, state: Plain) -> "Word":
         tokenizer = cls(unknown=state["unknown"])
-        tokenizer._set_words(list(state["words"]))
+        tokenizer._set_words(state["words"])
         return tokenizer
 
 
@@ -202,5 +197,6 @@ def _words(texts: Iterable[str]) -> Iterator[list[str]]:
         yield [partial]
 
 
-def _points(text: str) -> np.ndarray:
+def _code_points(text: str) -> np.ndarray:
+    """Returns the code points of a text, uint32."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

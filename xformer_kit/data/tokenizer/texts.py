@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from xformer_kit.data.config_error import config_error
+from xformer_kit.registry import config_error
 
 Item = TypeVar("Item")
 
@@ -24,6 +24,7 @@ def utf8(text: str) -> bytes:
 
 
 def as_text(data: str | bytes) -> str:
+    """Returns a text, decoded if it is bytes. Raises ConfigError for bytes that are not utf-8."""
     if isinstance(data, str):
         return data
     try:
@@ -68,8 +69,8 @@ _MAX_WORD = 1 << 22  # characters; bounds the memory for a text without spaces
 
 def first_few(names: Iterable[str]) -> str:
     """Returns the first eight names, for a message."""
-    few = list(islice(names, 9))
-    return ", ".join([*few[:8], "..."] if len(few) > 8 else few)
+    first = list(islice(names, 9))
+    return ", ".join([*first[:8], "..."] if len(first) > 8 else first)
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -44,33 +44,29 @@ class LandmarkAttention(WholeTextAttention):
     @classmethod
     def cannot(cls, options, context):
         yield from super().cannot(options, context)
-        landmarks, longest = options.landmarks, context.max_len
-        if landmarks > longest and context.position.bounded:
+        landmarks, max_len = options.landmarks, context.max_len
+        if landmarks > max_len and context.position.bounded:
             yield Unused(
                 "landmarks",
-                f"position '{context.names['position']}' ends at model.max_len={longest} tokens,"
+                f"position '{context.names['position']}' ends at model.max_len={max_len} tokens,"
                 " and a text has no more landmarks than tokens",
                 got=landmarks,
-                fix=f"Try {max(1, longest // 4)}, or model.max_len={landmarks}.",
+                fix=f"Try {max(1, max_len // 4)}, or model.max_len={landmarks}.",
             )
 
     def forward(self, x, source, context, cache=None):
-        heads = (
-            m(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for m in (self.q, self.k, self.v)
-        )
-        q, k, v = heads  # (b, h, t, d)
+        q, k, v = (self.split(m(x)) for m in (self.q, self.k, self.v))  # (b, h, t, d)
         q = context.position.rotate(q, context.query)
         k = context.position.rotate_key(k, context.query)
         texts = text_rows(context.query, len(x))
-        q, k, v = (
-            texts.to_rows(component.transpose(1, 2).flatten(2))
-            .unflatten(-1, (-1, self.head_dim))
-            .transpose(1, 2)
-            for component in (q, k, v)
-        )
+        rows = (texts.to_rows(heads.transpose(1, 2).flatten(2)) for heads in (q, k, v))
+        q, k, v = map(self.split, rows)
         out = self.attend_landmarks(q, k, v, context, texts.length, texts.real)
         return self.o(texts.from_rows(out.transpose(1, 2).flatten(2), len(x)))
+
+    def split(self, x: Tensor) -> Tensor:
+        """(b, t, h * d) -> (b, h, t, d)."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def attend_landmarks(
         self, q, k, v, context, length: Tensor | None, real: Tensor | None

@@ -22,13 +22,11 @@ from xformer_kit.registry import Context, Fault, alternatives
 class TextRows(NamedTuple):
     """Where the texts of a batch go if each has its own row, starting at slot 0."""
 
-    length: (
-        Tensor | None
-    )  # (rows,): tokens of each; None: the rows are those of the batch, without padding
+    # (rows,): tokens of each; None: the rows are those of the batch, without padding
+    length: Tensor | None
     real: Tensor | None  # (rows, n)
-    place: (
-        Tensor | None
-    )  # (b * t,): row * n + slot of every token; padding goes to one place after all rows
+    # (b * t,): row * n + slot of every token; padding goes to one place after all rows
+    place: Tensor | None
     texts: int  # rows for each row of the batch
     n: int  # slots of a row
     documents: Tensor | None  # (b, texts): the number of each text's document
@@ -37,18 +35,15 @@ class TextRows(NamedTuple):
         """(b, t, c) -> (rows, n, c), zero after the end of a text."""
         if self.place is None:
             return x
-        held = x.new_zeros(len(x) * self.texts * self.n + 1, x.shape[-1])
-        return held.index_copy(0, self.place, x.flatten(0, 1))[:-1].unflatten(0, (-1, self.n))
+        empty = x.new_zeros(len(x) * self.texts * self.n + 1, x.shape[-1])
+        return empty.index_copy(0, self.place, x.flatten(0, 1))[:-1].unflatten(0, (-1, self.n))
 
     def from_rows(self, y: Tensor, batch: int) -> Tensor:
         """(rows, n, c) -> (b, t, c), zero on padding."""
         if self.place is None:
             return y
-        return (
-            F.pad(y.flatten(0, 1), (0, 0, 0, 1))
-            .index_select(0, self.place)
-            .unflatten(0, (batch, -1))
-        )
+        padded = F.pad(y.flatten(0, 1), (0, 0, 0, 1))
+        return padded.index_select(0, self.place).unflatten(0, (batch, -1))
 
 
 def text_rows(tokens: Tokens, batch: int) -> TextRows:
@@ -57,22 +52,17 @@ def text_rows(tokens: Tokens, batch: int) -> TextRows:
     if real is None and document is None:
         return TextRows(None, None, None, 1, t, None)
     real = torch.ones_like(document, dtype=torch.bool) if real is None else real
-    real, text, texts = (
-        real.expand(batch, -1),
-        torch.zeros_like(real, dtype=torch.long).expand(batch, -1),
-        1,
-    )
+    real, texts = real.expand(batch, -1), 1
+    text = torch.zeros_like(real, dtype=torch.long)
     if document is not None:
         document = document.expand(batch, -1)
         text = F.pad(document[:, 1:] != document[:, :-1], (1, 0)).cumsum(-1)
         texts = int(text.max()) + 1
-    own = (text[:, None] == torch.arange(texts, device=text.device)[:, None]) & real[
-        :, None
-    ]  # (b, texts, t)
+    own = text[:, None] == torch.arange(texts, device=text.device)[:, None]
+    own = own & real[:, None]  # (b, texts, t)
     length, slot = own.sum(-1), (own.cumsum(-1) - 1).gather(1, text[:, None])[:, 0]
-    n = (
-        t if document is None else max(1, int(length.max()))
-    )  # read from the device only for packed texts
+    # Read from the device only for packed texts.
+    n = t if document is None else max(1, int(length.max()))
     row = torch.arange(batch, device=text.device)[:, None] * texts + text
     place = torch.where(real, row * n + slot, batch * texts * n)
     numbers = None
@@ -94,13 +84,10 @@ def all_pairs_context(
     that are not `real` or of another `document`, (b, s).
     """
     queries, slot = (torch.arange(x.shape[2], device=q.device)[None] for x in (q, k))
-    queries_tokens = Tokens(
-        slot=queries,
-        position=queries,
-        document=None if document is None else context.query.document,
-    )
-    seen = Tokens(slot=slot, position=slot, document=document, real=real)
-    pair_context = context._replace(query=queries_tokens, key=seen, cross=True)
+    query_document = None if document is None else context.query.document
+    query = Tokens(slot=queries, position=queries, document=query_document)
+    key = Tokens(slot=slot, position=slot, document=document, real=real)
+    pair_context = context._replace(query=query, key=key, cross=True)
     return pair_context._replace(prepared=kernel.prepare(pair_context, q.shape[1], False, q.dtype))
 
 
@@ -115,6 +102,8 @@ BREAKS = {
 class EmptyCache(Cache):
     """A cache that stores nothing: with a mask that sees the future there is only one call."""
 
+    tensors = ()
+
     def append(self, *new):
         return new
 
@@ -123,10 +112,6 @@ class EmptyCache(Cache):
 
     def rewind(self, n):
         pass
-
-    @property
-    def bytes(self):
-        return 0
 
 
 class WholeTextAttention(Attention):
@@ -152,24 +137,22 @@ class WholeTextAttention(Attention):
                 "", f"{name} {cls.cross_reason}", fix="Choose model.decoder.cross.name=multi_head."
             )
             return
-        why, ways = [], []
+        reasons, fixes = [], []
         if context.mask.band != (math.inf, math.inf):
-            why.append(f"{name} mixes all tokens of a text, and mask '{mask}' hides some")
-            ways = _full_mask_fixes(context)
+            reasons.append(f"{name} mixes all tokens of a text, and mask '{mask}' hides some")
+            fixes = _full_mask_fixes(context)
         if set(context.position.enters) - set(cls.enters):
-            why.append(
+            reasons.append(
                 f"{name} has no score of two tokens, into which position '{position}' enters"
             )
-            others = (
-                ("rotary", "learned", "none")
-                if "rotate" in cls.enters
-                else ("learned", "sinusoidal", "none")
-            )
-            ways = [f"{way} position=learned" for way in ways] or [
-                f"position={other}" for other in others
+            positions = ["learned", "sinusoidal", "none"]
+            if "rotate" in cls.enters:
+                positions = ["rotary", "learned", "none"]
+            fixes = [f"{fix} position=learned" for fix in fixes] or [
+                f"position={other}" for other in positions
             ]
-        if why:
-            yield Fault("", "; ".join(why), fix=f"Choose {alternatives(ways)}.")
+        if reasons:
+            yield Fault("", "; ".join(reasons), fix=f"Choose {alternatives(fixes)}.")
 
     def attention_weights(self, calls, probe):
         return probe(self.head_dim)

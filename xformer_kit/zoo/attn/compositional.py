@@ -12,7 +12,6 @@ from xformer_kit.attention import (
     KeyValueCache,
     MultiHead,
     Projections,
-    device_and_dtype,
 )
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, at_least
@@ -55,7 +54,7 @@ class Compositional(MultiHead):
         kv_heads: int | None = None,  # keys per token; null is heads
         head_dim: int | None = None,  # channels of a query and a key; null is dim / heads
         v_head_dim: int | None = None,  # channels of a value; null is head_dim
-        choice_dim: (int | None) = None,  # channels of a and B; null is v_head_dim
+        choice_dim: int | None = None,  # channels of a and B; null is v_head_dim
         bias: bool = False,  # whether the projections have biases
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
         dropout: float = 0.0,  # probability, on the weights of a search
@@ -69,14 +68,13 @@ class Compositional(MultiHead):
             shape=HeadShape(heads, kv_heads, head_dim, v_head_dim),
         )
         self.retrievals = retrievals
-        each = self.v_head_dim
-        self.v = nn.Linear(dim, retrievals * each, bias)
-        self.v_head_dim = retrievals * each
-        channels = choice_dim or each
+        value_dim = self.v_head_dim
+        self.v = nn.Linear(dim, retrievals * value_dim, bias)
+        self.v_head_dim = retrievals * value_dim
+        channels = choice_dim or value_dim
         self.choice_q = nn.Linear(dim, heads * channels, bias) if retrievals > 1 else None
-        self.choice_k = (
-            nn.Linear(each, channels, False) if retrievals > 1 else None
-        )  # a bias would add the same to each retrieval
+        # A bias would add the same to each retrieval.
+        self.choice_k = nn.Linear(value_dim, channels, False) if retrievals > 1 else None
 
     @classmethod
     def traits(cls, options, dim):
@@ -104,25 +102,17 @@ class Compositional(MultiHead):
         scores = context.position.scores(self, q, k, context) if context.scored else None
         dropout = self.dropout if self.training else 0.0
         v = v.expand(-1, k.shape[1], -1, -1)  # (b, 1, s, r * e), the same for all heads
-        found = self.kernel(q, k, v, context, self.scale, dropout, scores).unflatten(
-            -1, (self.retrievals, -1)
-        )
+        found = self.kernel(q, k, v, context, self.scale, dropout, scores)
+        found = found.unflatten(-1, (self.retrievals, -1))  # (b, h, t, r, e)
         if self.choice_q is None:
             out = found[..., 0, :]
         else:
-            choice = (
-                self.choice_q(x).unflatten(-1, (found.shape[1], -1)).transpose(1, 2)[..., None]
-            )  # (b, h, t, c, 1)
-            chosen = (self.choice_k(found) @ choice * choice.shape[-2] ** -0.5).softmax(
-                -2
-            )  # (b, h, t, r, 1)
-            out = (chosen * found).sum(-2)
+            choice = self.choice_q(x).unflatten(-1, (found.shape[1], -1))
+            choice = choice.transpose(1, 2)[..., None]  # (b, h, t, c, 1)
+            scores = self.choice_k(found) @ choice * choice.shape[-2] ** -0.5
+            out = (scores.softmax(-2) * found).sum(-2)  # (b, h, t, r, 1) * (b, h, t, r, e)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
     def cache(self, rows, length, context=None):
-        device, dtype = device_and_dtype(self)
-        of_keys, of_values = (
-            (rows, self.kv_heads, length, self.head_dim),
-            (rows, 1, length, self.v_head_dim),
-        )
-        return KeyValueCache(of_keys, of_values, dtype=dtype, device=device)
+        keys = rows, self.kv_heads, length, self.head_dim
+        return KeyValueCache.of(self, keys, (rows, 1, length, self.v_head_dim))

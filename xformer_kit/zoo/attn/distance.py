@@ -17,7 +17,7 @@ from xformer_kit.attention import (
     SoftmaxScore,
     channels,
 )
-from xformer_kit.kernel import Kernel, spread
+from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault
 
 
@@ -47,9 +47,8 @@ class Distance(MultiHead):
         head_dim: int | None = None,  # channels of a head; null is dim / heads
         bias: bool = False,  # whether the four projections have biases
         scale: float | None = None,  # factor on squared distances; null is head_dim^-0.5
-        score: Callable[
-            ..., Score
-        ] = SoftmaxScore,  # how scores, minus squared distances, become weights
+        # how scores, minus squared distances, become weights
+        score: Callable[..., Score] = SoftmaxScore,
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__(
@@ -70,31 +69,29 @@ class Distance(MultiHead):
     @classmethod
     def cannot(cls, options, context):
         if (score := context.attn.score) in ("relu2", "selective"):
-            why = (
+            yield Fault(
+                "",
                 f"scores are minus squared distances, and attn.score '{score}' works with what is"
-                " above 0"
+                " above 0",
+                fix="Choose attn.score=softmax.",
             )
-            yield Fault("", why, fix="Choose attn.score=softmax.")
-            return
-        if not context.position.isometric:
+        elif not context.position.isometric:
             yield Fault(
                 "",
                 f"position '{context.names['position']}' makes queries and keys longer and shorter,"
-                " by which their distance would tell where they stand",
+                " so that their distance would depend on their positions",
                 fix="Choose position=rotary.",
             )
-            return
-        yield from super().cannot(options, context)
+        else:
+            yield from super().cannot(options, context)
 
     def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         of_q, of_k = q.square().sum(-1, keepdim=True), k.square().sum(-1, keepdim=True)
         if scores is not None:
-            return q, k, 2 * scores - (of_q + spread(of_k, q.shape[1]).mT) * self.scale
-        q, k = (
-            torch.cat([2 * q, -of_q, torch.ones_like(of_q)], -1),
-            torch.cat([k, torch.ones_like(of_k), -of_k], -1),
-        )
+            return q, k, 2 * scores - (of_q + expand_heads(of_k, q.shape[1]).mT) * self.scale
+        q = torch.cat([2 * q, -of_q, torch.ones_like(of_q)], -1)
+        k = torch.cat([k, torch.ones_like(of_k), -of_k], -1)
         zeros = 0, channels(self.head_dim, 2) - 2
         return F.pad(q, zeros), F.pad(k, zeros), None

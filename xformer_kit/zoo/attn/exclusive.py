@@ -17,7 +17,7 @@ from xformer_kit.attention import (
     NoGate,
     Projections,
 )
-from xformer_kit.kernel import Kernel, spread
+from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault, Unused
 
 NORMED = ("output", "sandwich", "normformer", "ngpt")  # placements with a norm after a sublayer
@@ -74,8 +74,8 @@ class Exclusive(MultiHead):
         if (placement := context.names["placement"]) in NORMED:
             yield Fault(
                 "",
-                "'exclusive' gives nearly zeros to a token that sees only itself, and placement"
-                f" '{placement}' normalises what a sublayer gives",
+                "'exclusive' returns nearly zeros for a token that sees only itself, and placement"
+                f" '{placement}' normalises the output of a sublayer",
                 fix="Choose placement=pre.",
             )
         yield from super().cannot(options, context)
@@ -89,7 +89,7 @@ class Exclusive(MultiHead):
 
     def attend(self, q, k, v, context, scores, *score_fn):
         out = super().attend(q, k, v, context, scores, *score_fn)
-        own = spread(v[:, :, -q.shape[2] :], out.shape[1])  # values of the queries' tokens
+        own = expand_heads(v[:, :, -q.shape[2] :], out.shape[1])  # values of the queries' tokens
         # Not by a unit vector: for a token that sees only itself the share is exactly 1, and the
         # output zero, which a norm after it would not make of rounding errors.
         share = (out * own).sum(self.axes, keepdim=True)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from xformer_kit.attention import ATTENTIONS
+from xformer_kit.attention import ATTENTIONS, to_fp32
 from xformer_kit.zoo.attn._whole_text import BREAKS, WholeTextAttention, text_rows
 
 
@@ -26,16 +26,13 @@ class Fourier(WholeTextAttention):
 
     def forward(self, x, source, context, cache=None):
         texts = text_rows(context.query, len(x))
-        exact = (
-            x if x.dtype == torch.float64 else x.float()
-        )  # not all devices support transforms in half precision
+        exact = to_fp32(x)  # not all devices support transforms in half precision
         if texts.length is None:
             return torch.fft.fft2(exact).real.to(x.dtype)
         waves, slot = torch.fft.fft(texts.to_rows(exact)), torch.arange(texts.n, device=x.device)
         length = texts.length.clamp(min=1)[:, None, None]
-        angle = (
-            (slot[:, None] * slot % length).to(exact.dtype) * (2 * math.pi) / length
-        )  # (rows, n, n)
+        turns = (slot[:, None] * slot % length).to(exact.dtype)
+        angle = turns * (2 * math.pi) / length  # (rows, n, n)
         mixed = angle.cos() @ waves.real + angle.sin() @ waves.imag  # tokens after the end are zero
         return texts.from_rows(mixed, len(x)).to(x.dtype)
 

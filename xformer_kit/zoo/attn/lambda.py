@@ -10,7 +10,6 @@ from xformer_kit.attention import (
     Attention,
     KeyValueCache,
     check_heads,
-    device_and_dtype,
     no_autocast,
     to_fp32,
 )
@@ -45,7 +44,7 @@ class Lambda(Attention):
     variants = [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}]
     breaks = {
         "symmetry": "a row of E belongs to a distance in the text",
-        "source order": "a row of E belongs to a distance from the token that asks",
+        "source order": "a row of E belongs to a distance from the query's token",
     }
     computes = "mixture"
     bounded = True
@@ -58,10 +57,9 @@ class Lambda(Attention):
         *,
         heads: int = 8,  # queries per token
         head_dim: int | None = None,  # channels of queries and keys; null is dim / heads
-        v_head_dim: (
-            int | None
-        ) = None,  # channels of the value, which all heads share; null is head_dim
-        scope: (int | None) = None,  # largest distance with a row of E, in tokens; null is all
+        # channels of the value, which all heads share; null is head_dim
+        v_head_dim: int | None = None,
+        scope: int | None = None,  # largest distance with a row of E, in tokens; null is all
         bias: bool = False,  # whether the four projections have biases
         scale: float = 1.0,  # factor on queries
     ):
@@ -94,15 +92,14 @@ class Lambda(Attention):
                 " places of its own",
                 fix="Choose position=none, learned or sinusoidal.",
             )
-            return
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
         """N(0, 1 / rows) for E, so that the sum over a text is about as large as a value."""
-        return (
-            torch.randn(shape, generator=generator) * shape[0] ** -0.5 if name == "places" else None
-        )
+        if name != "places":
+            return None
+        return torch.randn(shape, generator=generator) * shape[0] ** -0.5
 
     def forward(self, x, source, context, cache=None):
         q = self.q(x) * self.scale
@@ -131,20 +128,20 @@ class Lambda(Attention):
 
         The largest key that a query sees may be far below the largest of all, so s is the middle of
         a channel's keys, and both factors span the whole exponent: keys that differ by less than
-        about 145 in fp32 are told apart, whoever sees them.
+        about 145 in fp32 keep their differences for every query.
         """
         with no_autocast(q):
             q, k = to_fp32(q), to_fp32(k)
             room = math.log(torch.finfo(k.dtype).max) - math.log(k.shape[-2]) - MARGIN
-            high = (
-                (k - _middle(k.detach(), real, room)).clamp(max=room).exp()
-            )  # (b, 1, s, d); padding may be larger than any
+            # (b, 1, s, d); clamped, since padding may be larger than any real key
+            high = (k - _middle(k.detach(), real, room)).clamp(max=room).exp()
             total = high.sum(-2, keepdim=True) if seen is None else seen.to(high.dtype) @ high
             # A logarithm, for the derivative of q / total would square what is near the end of the
             # exponent.
             return (q * (-total.clamp(min=math.exp(-room - MARGIN / 2)).log()).exp()) @ high.mT
 
     def _of_places(self, q: Tensor, context: AttentionContext) -> Tensor:
+        """q_n E_{n-m}^T, (b, h, t, s)."""
         distance = context.query.position[:, :, None] - context.key.position[:, None]
         row = (distance + self.scope).clamp(0, 2 * self.scope)[:, None]  # (b or 1, 1, t, s)
         weights = q @ self.places.to(q.dtype).T
@@ -154,9 +151,8 @@ class Lambda(Attention):
         return weights.masked_fill((distance.abs() > self.scope)[:, None], 0)
 
     def cache(self, rows, length, context=None):
-        device, dtype = device_and_dtype(self)
         shapes = ((rows, 1, length, channels) for channels in (self.head_dim, self.v_head_dim))
-        return KeyValueCache(*shapes, dtype=dtype, device=device)
+        return KeyValueCache.of(self, *shapes)
 
 
 def _middle(k: Tensor, real: Tensor | None, room: float) -> Tensor:

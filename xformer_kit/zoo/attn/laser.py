@@ -17,7 +17,7 @@ from xformer_kit.attention import (
     NoGate,
     Projections,
 )
-from xformer_kit.kernel import Kernel, spread
+from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault, above, config_error
 
 MAX_CAP, MAX_CAP_FP16 = 40.0, 8.0  # exp(-2 cap) is a number above 0
@@ -93,6 +93,6 @@ class Laser(MultiHead):
         v = self.cap * (v / self.cap).tanh()
         top = v.detach().amax(2, keepdim=True)  # (b, kv, 1, e)
         out = super().attend(q, k, (v - top).exp().to(v.dtype), context, scores, *score_fn)
-        nothing = out <= 0
-        found = out.masked_fill(nothing, 1).log() + spread(top, out.shape[1])
-        return found.masked_fill(nothing, 0).to(out.dtype)
+        empty = out <= 0
+        logs = out.masked_fill(empty, 1).log() + expand_heads(top, out.shape[1])
+        return logs.masked_fill(empty, 0).to(out.dtype)

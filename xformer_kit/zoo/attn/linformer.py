@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads, device_and_dtype
+from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.tokens import AttentionContext
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import above, at_least, in_range
 from xformer_kit.zoo.attn._whole_text import (
     BREAKS,
@@ -22,7 +22,7 @@ class ProjectedCache(KeyValueCache):
     """Projected keys and values of a source, stored in one call."""
 
     def append(self, *new):
-        self.held, self.length = list(new), new[0].shape[-2]
+        self.tensors, self.length = list(new), new[0].shape[-2]
         return self.kept()
 
 
@@ -84,65 +84,52 @@ class Linformer(WholeTextAttention):
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
         """N(0, 1 / rank) for E and F, which preserves products on average (theorem 1)."""
-        return (
-            torch.randn(shape, generator=generator) * self.rank**-0.5
-            if name in ("e", "f")
-            else None
-        )
+        if name not in ("e", "f"):
+            return None
+        return torch.randn(shape, generator=generator) * self.rank**-0.5
 
     def split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, t, h * d) -> (b, h, t, d)
+        """(b, t, h * d) -> (b, h, t, d)."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def forward(self, x, source, context, cache=None):
-        q, kept = self.split(self.q(x)), cache is not None and source is not None and cache.length
-        q = context.position.rotate(q, context.query)
-        seen, tokens = (x, context.query) if source is None else (source, context.key)
-        texts = text_rows(tokens, len(seen))
-        k, v = cache.kept() if kept else self._projected(seen, texts, context, source is not None)
-        if cache is not None and not kept:
-            k, v = cache.append(k, v)
-        pair_context = all_pairs_context(
-            context, self.kernel, q, k, *self._documents(texts, context)
-        )
+        q = context.position.rotate(self.split(self.q(x)), context.query)
+        read, tokens = (x, context.query) if source is None else (source, context.key)
+        texts = text_rows(tokens, len(read))
+        if cache is not None and source is not None and cache.length:
+            k, v = cache.kept()
+        else:
+            k, v = self._projected(read, texts, context, tokens)
+            k, v = (k, v) if cache is None else cache.append(k, v)
+        pair_context = all_pairs_context(context, self.kernel, q, k, *self._documents(texts))
         out = self.kernel(q, k, v, pair_context, self.scale, self.dropout if self.training else 0.0)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, d) -> (b, t, dim)
 
     def _projected(
-        self, seen: Tensor, texts: TextRows, context: AttentionContext, across: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and values of every text, (b, h, texts * rank, d)."""
-        k = context.position.rotate_key(
-            self.split(self.k(seen)), context.key if across else context.query
-        )
-        pairs = (k, self.e), (self.split(self.v(seen)), self.e if self.f is None else self.f)
-        made = []
-        for x, projection in pairs:
-            row = texts.to_rows(x.transpose(1, 2).flatten(2)).unflatten(
-                -1, (-1, self.head_dim)
-            )  # (rows, n, h, d)
-            e = projection[..., : texts.n].expand(row.shape[2], -1, -1).to(row.dtype)
-            mixed = torch.einsum("hkn,rnhd->rhkd", e, row).unflatten(0, (len(seen), -1))
-            made.append(
-                mixed.transpose(1, 2).flatten(2, 3)
-            )  # (b, texts, h, rank, d) -> (b, h, texts * rank, d)
-        return made[0], made[1]
+        self, x: Tensor, texts: TextRows, context: AttentionContext, tokens: Tokens
+    ) -> list[Tensor]:
+        """Keys and values of every text of x, (b, h, texts * rank, d)."""
+        k = context.position.rotate_key(self.split(self.k(x)), tokens)
+        pairs = (k, self.e), (self.split(self.v(x)), self.e if self.f is None else self.f)
+        projected = []
+        for heads, projection in pairs:
+            rows = texts.to_rows(heads.transpose(1, 2).flatten(2))
+            rows = rows.unflatten(-1, (-1, self.head_dim))  # (rows, n, h, d)
+            e = projection[..., : texts.n].expand(rows.shape[2], -1, -1).to(rows.dtype)
+            mixed = torch.einsum("hkn,rnhd->rhkd", e, rows).unflatten(0, (len(x), -1))
+            # (b, texts, h, rank, d) -> (b, h, texts * rank, d)
+            projected.append(mixed.transpose(1, 2).flatten(2, 3))
+        return projected
 
-    def _documents(
-        self, texts: TextRows, context: AttentionContext
-    ) -> tuple[Tensor | None, Tensor | None]:
+    def _documents(self, texts: TextRows) -> tuple[Tensor | None, ...]:
         """The document of each projected key of packed texts, and whether it has a token, (b, texts
         * rank).
         """
         if texts.documents is None:
             return None, None
         has_token = (texts.length > 0).view(texts.documents.shape)  # type: ignore[operator]
-        return (
-            texts.documents.repeat_interleave(self.rank, 1),
-            has_token.repeat_interleave(self.rank, 1),
-        )
+        return tuple(x.repeat_interleave(self.rank, 1) for x in (texts.documents, has_token))
 
     def cache(self, rows, length, context=None):
-        device, dtype = device_and_dtype(self)
-        return ProjectedCache(
-            *[(rows, self.heads, self.rank, self.head_dim)] * 2, dtype=dtype, device=device
-        )
+        shape = rows, self.heads, self.rank, self.head_dim
+        return ProjectedCache.of(self, shape, shape)

@@ -1,12 +1,10 @@
 """Nyström attention: through landmarks that are means of segments."""
 
-from contextlib import nullcontext
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS
+from xformer_kit.attention import ATTENTIONS, no_autocast, to_fp32
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.zoo.attn._landmarks import LandmarkAttention
@@ -33,7 +31,7 @@ class Nystrom(LandmarkAttention):
     # variant, so that a row does not depend on other rows.
 
     variants = [{"landmarks": 4, "conv": 3, "bias": True, "scale": 0.2}]
-    breaks = BREAKS | {"symmetry": "segments are told by the order of the tokens"}
+    breaks = BREAKS | {"symmetry": "segments depend on the order of the tokens"}
 
     def __init__(
         self,
@@ -68,23 +66,21 @@ class Nystrom(LandmarkAttention):
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
         """Of a filter: uniform in +- 1 / sqrt(tokens), as torch draws convolutions."""
-        return (
-            (2 * torch.rand(shape, generator=generator) - 1) * shape[-1] ** -0.5
-            if name == "filter"
-            else None
-        )
+        if name != "filter":
+            return None
+        return (2 * torch.rand(shape, generator=generator) - 1) * shape[-1] ** -0.5
 
     def attend_landmarks(self, q, k, v, context, length, real):
         q_marks, k_marks, has_token = self._means(q, k, length)
         pair_context = all_pairs_context(context, self.kernel, q_marks, k, None, real)
         read = self.kernel(q_marks, k, v, pair_context, self.scale)  # (rows, h, landmarks, d)
         scores = q_marks @ k_marks.mT * self.scale
-        if has_token is not None:
+        if has_token is None:
+            between = scores.softmax(-1)
+        else:
             pair = has_token[:, None, :, None] & has_token[:, None, None, :]
             scores = scores.masked_fill(~pair, -torch.finfo(scores.dtype).max)
             between = scores.softmax(-1) * pair
-        else:
-            between = scores.softmax(-1)
         solved = inverse(between, self.iterations)
         read = (solved @ read.to(solved.dtype)).to(v.dtype)
         pair_context = all_pairs_context(context, self.kernel, q, k_marks, None, has_token)
@@ -109,9 +105,8 @@ class Nystrom(LandmarkAttention):
         whole = slot.new_full((1, 1), n) if length is None else length[:, None]
         count = whole.clamp(min=1, max=most)
         segment = torch.where(slot < whole, slot * count // whole.clamp(min=1), most)
-        own = (segment[:, None] == torch.arange(most, device=q.device)[:, None]).to(
-            q.dtype
-        )  # (rows or 1, m, n)
+        own = segment[:, None] == torch.arange(most, device=q.device)[:, None]
+        own = own.to(q.dtype)  # (rows or 1, m, n)
         size = own.sum(-1, keepdim=True)
         own = (own / size.clamp(min=1))[:, None]
         return own @ q, own @ k, None if length is None else size[..., 0] > 0
@@ -119,10 +114,8 @@ class Nystrom(LandmarkAttention):
 
 def inverse(a: Tensor, iterations: int) -> Tensor:
     """The pseudo-inverse of matrices whose rows are weights, (..., m, m), in at least fp32."""
-    with (
-        nullcontext() if a.is_meta else torch.autocast(a.device.type, enabled=False)
-    ):  # the meta device has no autocast
-        a = a if a.dtype == torch.float64 else a.float()
+    with no_autocast(a):
+        a = to_fp32(a)
         one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         z = a.mT / a.sum(-2).amax(-1).clamp(min=torch.finfo(a.dtype).tiny)[..., None, None]
         for _ in range(iterations):

@@ -51,8 +51,8 @@ class Orthoformer(LandmarkAttention):
             yield Fault(
                 "",
                 f"position '{context.names['position']}' makes queries longer and shorter, so that"
-                " their angles, by which orthoformer chooses landmarks, would tell where a text"
-                " begins",
+                " their angles, by which orthoformer chooses landmarks, would depend on where a"
+                " text begins",
                 fix="Choose position=rotary.",
             )
             return
@@ -60,36 +60,30 @@ class Orthoformer(LandmarkAttention):
 
     def attend_landmarks(self, q, k, v, context, length, real):
         chosen, has_token = self._chosen(q.detach(), real)
-        marks = q.gather(
-            2, chosen[..., None].expand(-1, -1, -1, q.shape[-1])
-        )  # (rows, h, landmarks, d)
-        read = self.kernel(
-            marks, k, v, all_pairs_context(context, self.kernel, marks, k, None, real), self.scale
-        )
-        return self.kernel(
-            q,
-            marks,
-            read,
-            all_pairs_context(context, self.kernel, q, marks, None, has_token),
-            self.scale,
-        )
+        # (rows, h, landmarks, d)
+        marks = q.gather(2, chosen[..., None].expand(-1, -1, -1, q.shape[-1]))
+        pair_context = all_pairs_context(context, self.kernel, marks, k, None, real)
+        read = self.kernel(marks, k, v, pair_context, self.scale)
+        pair_context = all_pairs_context(context, self.kernel, q, marks, None, has_token)
+        return self.kernel(q, marks, read, pair_context, self.scale)
 
     def _chosen(self, q: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The tokens whose queries are prototypes, (rows, h, m), and where rows differ, how many of
         them a text has: which of the m there are, (rows, m).
         """
-        unit, none = F.normalize(q, dim=-1), None if real is None else ~real[:, None]
+        unit, padding = F.normalize(q, dim=-1), None if real is None else ~real[:, None]
         length = q.norm(dim=-1)
-        nearest = torch.zeros_like(length)  # of each query to those that are chosen
-        best = (length if none is None else length.masked_fill(none, -1.0)).argmax(-1, keepdim=True)
+        nearest = torch.zeros_like(length)  # largest |cos| of each query with those chosen
+        if padding is not None:
+            length = length.masked_fill(padding, -1.0)
+        best = length.argmax(-1, keepdim=True)
         found = [best]
         for _ in range(1, min(self.landmarks, q.shape[2])):
             mark = unit.gather(2, best[..., None].expand(-1, -1, -1, q.shape[-1]))
             nearest = torch.maximum(nearest, (unit @ mark.mT)[..., 0].abs())
-            nearest = nearest.scatter(-1, best, 2.0)  # never again
-            best = (nearest if none is None else nearest.masked_fill(none, 3.0)).argmin(
-                -1, keepdim=True
-            )
+            nearest = nearest.scatter(-1, best, 2.0)  # so that it is not chosen again
+            candidates = nearest if padding is None else nearest.masked_fill(padding, 3.0)
+            best = candidates.argmin(-1, keepdim=True)
             found.append(best)
         chosen = torch.cat(found, -1)
         if real is None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -13,21 +14,17 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.registry import at_least
 
 
-def orthogonal(rows: int, channels: int, source: torch.Generator) -> Tensor:
+def orthogonal(rows: int, channels: int, generator: torch.Generator) -> Tensor:
     """Rows (rows, channels) that are each a draw of N(0, I), and orthogonal within each group of as
     many as channels.
     """
+    draw = partial(torch.randn, generator=generator, dtype=torch.float64, device="cpu")
     groups = []
     for _ in range(-(-rows // channels)):
-        drawn = torch.randn(channels, channels, generator=source, dtype=torch.float64, device="cpu")
-        q, r = torch.linalg.qr(drawn)
-        groups.append(
-            (q * r.diag().sign()).mT
-        )  # else LAPACK's signs of r make some directions rarer
-    length = torch.randn(rows, channels, generator=source, dtype=torch.float64, device="cpu").norm(
-        dim=-1
-    )
-    return torch.cat(groups)[:rows] * length[:, None]
+        q, r = torch.linalg.qr(draw(channels, channels))
+        # With LAPACK's signs of r some directions would be rarer.
+        groups.append((q * r.diag().sign()).mT)
+    return torch.cat(groups)[:rows] * draw(rows, channels).norm(dim=-1)[:, None]
 
 
 @ATTENTIONS.register("performer", also_called=("favor", "favor_plus", "favor+", "random_features"))
@@ -38,8 +35,8 @@ class Performer(Kernelized):
     phi(x) = exp(W y - |y|^2 / 2), y = x / head_dim^(1/4): products are exp(q k / sqrt(head_dim)) on
     average. W is drawn once, with rows that are orthogonal, from `seed` and the number of the
     layer; heads share it. `relu` has phi(x) = max(W y, 0) + 0.001 in its place, the generalized
-    attention of section 2.2. Keys are held relative to the largest feature so far, which cancels,
-    so that nothing overflows. A rotation turns features, and only in S (Su et al., 2021,
+    attention of section 2.2. Keys are stored relative to the largest feature so far, which cancels,
+    so that nothing overflows. A rotation is applied to features, and only in S (Su et al., 2021,
     arXiv:2104.09864, eq. 19).
     """
 
@@ -56,9 +53,8 @@ class Performer(Kernelized):
         heads: int = 8,  # heads, each with queries, keys and values
         head_dim: int | None = None,  # channels of a head's queries and keys; null is dim / heads
         v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
-        features: (
-            int | None
-        ) = None,  # random features of a head; null is head_dim ln(head_dim), and even
+        # random features of a head; null is head_dim ln(head_dim), and even
+        features: int | None = None,
         estimates: Literal["softmax", "relu"] = "softmax",  # what products of features are
         seed: int = 0,  # of the random features
         bias: bool = False,  # whether the four projections have biases
@@ -78,11 +74,8 @@ class Performer(Kernelized):
         device = self.q.weight.device
         if device.type == "meta":
             return torch.empty(self.features, channels, device=device)
-        random = (
-            orthogonal(self.features, channels, torch.Generator().manual_seed(seed))
-            * channels**-0.25
-        )
-        return random.to(torch.get_default_dtype()).to(device)
+        random = orthogonal(self.features, channels, torch.Generator().manual_seed(seed))
+        return (random * channels**-0.25).to(torch.get_default_dtype()).to(device)
 
     @classmethod
     def check(cls, options, context):
@@ -98,11 +91,11 @@ class Performer(Kernelized):
 
     def logs(self, x: Tensor) -> Tensor:
         """The logarithms of the features, (..., d) -> (..., m)."""
-        return x @ self.random.to(x.dtype).mT - x.square().sum(-1, keepdim=True) * (
-            0.5 * self.head_dim**-0.5
-        )
+        products = x @ self.random.to(x.dtype).mT
+        return products - x.square().sum(-1, keepdim=True) * (0.5 * self.head_dim**-0.5)
 
     def relus(self, x: Tensor) -> Tensor:
+        """The features of estimates=relu, (..., d) -> (..., m)."""
         return F.relu(x @ self.random.to(x.dtype).mT) + 1e-3
 
     def of_query(self, q):
@@ -120,15 +113,11 @@ class Performer(Kernelized):
             logs = logs.masked_fill(~real, -math.inf)
         with torch.no_grad():
             high = logs.amax(-1)  # (b, h, t)
-            high = torch.cat(
-                [torch.full_like(high[..., :1], -math.inf) if top is None else top.to(high), high],
-                -1,
-            )
-            high = running_max(high, segment)
+            past = torch.full_like(high[..., :1], -math.inf) if top is None else top.to(high)
+            high = running_max(torch.cat([past, high], -1), segment)
             decay = high[..., :-1] - high[..., 1:]
-            decay = decay.masked_fill(
-                ~(high[..., :-1] > -math.inf), 0
-            )  # before the first key the state is 0
+            # Before the first key the state is 0.
+            decay = decay.masked_fill(~(high[..., :-1] > -math.inf), 0)
             if segment is not None:
                 begins = segment != F.pad(segment[:, :-1], (1, 0))
                 decay = decay.masked_fill(begins[:, None], 0)
@@ -151,7 +140,9 @@ class Performer(Kernelized):
     def cache(self, rows, length, context=None):
         cache = super().cache(rows, length, context)
         if self.positive:
-            cache.append(cache.held[0], cache.held[0].new_full((rows, self.heads, 1), -math.inf))
+            cache.append(
+                cache.tensors[0], cache.tensors[0].new_full((rows, self.heads, 1), -math.inf)
+            )
         return cache
 
 

@@ -20,7 +20,7 @@ from xformer_kit.attention import (
     Projections,
     channels,
 )
-from xformer_kit.kernel import Kernel, Reference, spread
+from xformer_kit.kernel import Kernel, Reference, expand_heads
 from xformer_kit.registry import Fault, at_least
 
 BETWEEN_TOKENS = ("inverted", "selective")  # scores that are undefined for keys without a token
@@ -115,7 +115,7 @@ class PersistentMemory(MultiHead):
             plain, rotated = self.q_norm(q), rotated if rotated is q else self.q_norm(rotated)
         if rotated is q:
             return plain
-        products = plain @ spread(self.keys(q.dtype)[None], q.shape[1]).mT
+        products = plain @ expand_heads(self.keys(q.dtype)[None], q.shape[1]).mT
         return torch.cat([rotated, F.pad(products, (0, self.wide - products.shape[-1]))], -1)
 
     def keys(self, dtype: torch.dtype) -> Tensor:
@@ -127,7 +127,7 @@ class PersistentMemory(MultiHead):
         keys = self.keys(k.dtype)
         count = keys.shape[1]
         if scores is not None:
-            products = q @ spread(keys[None], q.shape[1]).mT * self.factor
+            products = q @ expand_heads(keys[None], q.shape[1]).mT * self.factor
             scores = torch.cat([products, scores], -1)
         elif q.shape[-1] > k.shape[-1]:  # learned key j reads channel d + j of a query
             eye = torch.eye(count, self.wide, dtype=k.dtype, device=k.device)

@@ -69,27 +69,21 @@ class Retention(Recurrent):
         q, k, v = (
             m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(to_fp32, maps[:3])
         )
-        q, k = (
-            context.position.rotate(q, context.query),
-            context.position.rotate_key(k, context.query),
-        )
+        q = context.position.rotate(q, context.query)
+        k = context.position.rotate_key(k, context.query)
         real, decay = context.query.real, torch.tensor(self.decay, dtype=q.dtype, device=q.device)
         decay = decay.view(1, -1, 1).expand(1, -1, q.shape[2])  # (1, h, t)
-        if real is not None:  # padding writes nothing, and no time goes by
+        if real is not None:  # padding leaves the state unchanged
             k, decay = k * real[:, None, :, None], decay * real[:, None]
         out, state = self.run_recurrence(
             Recurrence(q * self.head_dim**-0.5, k, v, decay, None, segments(context)),
-            None if cache is None else cache.held[0],
+            None if cache is None else cache.tensors[0],
         )
         if cache is not None:
             cache.append(state)
             cache.length += x.shape[1]
-        out = (
-            F.layer_norm(out, out.shape[-1:], eps=self.eps)
-            .transpose(1, 2)
-            .flatten(2)
-            .to(maps[0].dtype)
-        )
+        out = F.layer_norm(out, out.shape[-1:], eps=self.eps)
+        out = out.transpose(1, 2).flatten(2).to(maps[0].dtype)
         return self.o(out if self.gate is None else out * F.silu(maps[3]))
 
     def cache(self, rows, length, context=None):
@@ -98,6 +92,5 @@ class Retention(Recurrent):
 
 def forget_rates(heads: int, decay: str) -> list[float]:
     """The share of its state that each head forgets per token, 1 - gamma."""
-    if decay == "powers":
-        return [2.0 ** (-5 - h) for h in range(heads)]
-    return [2.0 ** (-5 - 4 * h / max(1, heads - 1)) for h in range(heads)]
+    span, ratios = (1, 1) if decay == "powers" else (4, max(1, heads - 1))
+    return [2.0 ** (-5 - span * h / ratios) for h in range(heads)]

@@ -24,6 +24,7 @@ class Factorized(Sparse):
         yield from at_least(options, "token", stride=1, summary=1)
 
     def combined(self, near: Tensor, far: Tensor, head: Tensor) -> Tensor:
+        """Both patterns, merged, or one of them in each head."""
         return near | far if self.merged else torch.where(head % 2 == 0, near, far)
 
     @property

@@ -24,32 +24,20 @@ class RandomKeys(RandomMask):
     # hash of both positions and the seed, so that the draw does not depend on the length and does
     # not change as a text grows.
 
-    probabilities: tuple[float, ...] = (
-        1.0,
-        0.5,
-        0.25,
-        0.1,
-    )  # of distance 0, 1, ...; the last is repeated
+    # of distance 0, 1, ...; the last is repeated
+    probabilities: tuple[float, ...] = (1.0, 0.5, 0.25, 0.1)
     seed: int = 0  # of the draw
     alike: bool = True  # whether all heads see the same tokens
 
     @classmethod
     def check(cls, options, context):
-        given = options.probabilities
-        if not given or min(given) < 0 or max(given) > 1:
-            yield Fault(
-                "probabilities",
-                "must list at least one number from 0 to 1",
-                got=format_value(given),
-                fix="Try [1.0, 0.5].",
-            )
-        elif not any(given):
-            yield Fault(
-                "probabilities",
-                "must not all be 0, or no token sees any",
-                got=format_value(given),
-                fix="Try [1.0, 0.5].",
-            )
+        values = options.probabilities
+        rule = "must not all be 0, or no token sees any"
+        if not values or min(values) < 0 or max(values) > 1:
+            rule = "must list at least one number from 0 to 1"
+        elif any(values):
+            return
+        yield Fault("probabilities", rule, format_value(values), "Try [1.0, 0.5].")
 
     def pattern(self, query, key, head):
         bits = hashed(self.hash_of(query.position, head) + key.position.long() * 0xC2B2AE35)
@@ -61,5 +49,5 @@ class RandomKeys(RandomMask):
 
 
 def _threshold(probability: float) -> int:
-    """The bound below which a 32-bit hash lies with this probability."""
+    """The number below which a 32-bit hash is with this probability."""
     return round(probability * 2**32)

@@ -72,12 +72,9 @@ class GatedStreams(Placement):
         n = len(state)
         normed = [norm(x) for norm, x in zip(self.norm, state, strict=True)]
         hidden = self.scale * F.silu(self.bottleneck(torch.cat(normed, -1) / n))  # (b, t, rank)
-        read = torch.sigmoid(
-            F.linear(hidden, self.to_read).unflatten(-1, (n, -1)) + self.read
-        ).unbind(-2)
-        write = 2 * torch.sigmoid(F.linear(hidden, self.to_write) + self.write).unsqueeze(
-            -1
-        )  # (b, t, n, 1)
+        read = F.linear(hidden, self.to_read).unflatten(-1, (n, -1)) + self.read
+        read = torch.sigmoid(read).unbind(-2)
+        write = 2 * torch.sigmoid(F.linear(hidden, self.to_write) + self.write)[..., None]
         h = torch.stack([gate * x for gate, x in zip(read, normed, strict=True)]).sum(0) / n
         added = total([f(h) for f in sublayers])
         return tuple(

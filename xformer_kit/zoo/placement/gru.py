@@ -21,9 +21,8 @@ class GRUGate(nn.Module):
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
-        return (
-            torch.full(shape, float(self.start)) if name == "bias" else None
-        )  # by default biases start at 0
+        # By default biases start at 0.
+        return torch.full(shape, float(self.start)) if name == "bias" else None
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Returns the stream after a sublayer, from the stream x and its output y, (b, t, dim)."""

@@ -67,12 +67,10 @@ class HyperConnections(Placement):
         streams: int = 4,  # n, the paper's expansion rate
         # whether weights depend on the token (DHC), or not (SHC)
         dynamic: bool = True,
-        mixing: Literal[
-            "free", "doubly_stochastic"
-        ] = "free",  # any numbers, or rows and columns of sum 1 (mHC)
-        iterations: (
-            int | None
-        ) = None,  # of Sinkhorn's, where mixing is doubly stochastic; null is 20
+        # any numbers, or rows and columns of sum 1 (mHC)
+        mixing: Literal["free", "doubly_stochastic"] = "free",
+        # of Sinkhorn's, where mixing is doubly stochastic; null is 20
+        iterations: int | None = None,
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
@@ -80,16 +78,14 @@ class HyperConnections(Placement):
         self.read_stream = order % streams
         self.free = mixing == "free"
         self.iterations = iterations or 20
-        equal_streams = (
-            streams == 1 or not order
-        )  # then mixing has no effect, and the norm removes the factor of what is read
+        # Then mixing has no effect, and the norm removes the factor of what is read.
+        equal_streams = streams == 1 or not order
         self.no_gradient = ("alpha",) if equal_streams and not self.free else ()
         self.norm = SublayerNorms(norm, parallel, shared)
         self.alpha = nn.Parameter(self._initial_alpha())
         self.beta = nn.Parameter(torch.full((streams,), float(self.free)))
-        self.each = (
-            norm() if dynamic and self.free else None
-        )  # applied to each stream before its dynamic weights are computed
+        # Applied to each stream before its dynamic weights are computed.
+        self.each = norm() if dynamic and self.free else None
         logits = (streams + 2, dim) if self.free else (streams * (streams + 2), streams * dim)
         self.dynamic = nn.Parameter(torch.zeros(logits)) if dynamic else None
         self.scale = nn.Parameter(torch.full((2 if self.free else 3,), 0.01)) if dynamic else None
@@ -135,28 +131,18 @@ class HyperConnections(Placement):
             return self.alpha[..., None], self.beta[:, None]
         n, scale = self.num_streams, self.scale
         if self.free:
-            logits = torch.stack(
-                [torch.tanh(F.linear(self.each(x), self.dynamic)) for x in state]
-            )  # (n, b, t, n + 2)
-            logits, of_alpha = (
-                logits.movedim(-1, 1),
-                scale[0],
-            )  # (n, b, t, n + 2) -> (n, n + 2, b, t)
+            rows = [torch.tanh(F.linear(self.each(x), self.dynamic)) for x in state]
+            logits = torch.stack(rows).movedim(-1, 1)  # (n, b, t, n + 2) -> (n, n + 2, b, t)
+            alpha_scale = scale[0]
         else:
             x = torch.cat(tuple(state), -1)
-            logits = F.linear(
-                F.rms_norm(x, x.shape[-1:], eps=1e-6), self.dynamic
-            )  # (b, t, n * (n + 2))
-            logits = logits.unflatten(-1, (n, n + 2)).movedim(
-                (-2, -1), (0, 1)
-            )  # -> (n, n + 2, b, t)
-            of_alpha = torch.cat([scale[:1], scale[1:2].expand(n)])[:, None, None, None]
-        alpha = torch.addcmul(
-            self.alpha[..., None, None, None], of_alpha, logits[:, :-1, ..., None]
-        )
-        return alpha, torch.addcmul(
-            self.beta[:, None, None, None], scale[-1], logits[:, -1, ..., None]
-        )
+            logits = F.linear(F.rms_norm(x, x.shape[-1:], eps=1e-6), self.dynamic)
+            # (b, t, n * (n + 2)) -> (n, n + 2, b, t)
+            logits = logits.unflatten(-1, (n, n + 2)).movedim((-2, -1), (0, 1))
+            alpha_scale = torch.cat([scale[:1], scale[1:2].expand(n)])[:, None, None, None]
+        of_alpha, of_beta = logits[:, :-1, ..., None], logits[:, -1, ..., None]
+        alpha = torch.addcmul(self.alpha[..., None, None, None], alpha_scale, of_alpha)
+        return alpha, torch.addcmul(self.beta[:, None, None, None], scale[-1], of_beta)
 
     def forward(self, state, sublayers, total, tokens):
         alpha, beta = self.weights(state)

@@ -34,7 +34,7 @@ class LIMe(Placement):
     ):
         super().__init__()
         self.norm = SublayerNorms(norm, parallel, shared)
-        self.before = norm() if latest else None  # the first has nothing to mix
+        self.before = norm() if latest else None  # the first group reads only one stream
         self.route = nn.Linear(dim, latest + 1) if latest else None  # the newest first
 
     @classmethod
@@ -46,6 +46,7 @@ class LIMe(Placement):
         return *state, x + total(self.norm.outputs(self._mixed(state), sublayers))
 
     def _mixed(self, state: State) -> Tensor:
+        """The mixture of all streams that a sublayer reads."""
         if self.route is None or self.before is None:
             return state[-1]
         newest = state[::-1]

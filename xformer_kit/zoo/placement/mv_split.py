@@ -12,11 +12,9 @@ def text_mean(x: Tensor, real: Tensor | None, document: Tensor | None) -> Tensor
     """
     weight = None if real is None else real.to(x.dtype)[..., None]  # (b, t, 1)
     if document is None:
-        return (
-            x.mean(1, keepdim=True)
-            if weight is None
-            else (weight * x).sum(1, keepdim=True) / _at_least_one(weight.sum(1, True))
-        )
+        if weight is None:
+            return x.mean(1, keepdim=True)
+        return (weight * x).sum(1, keepdim=True) / _at_least_one(weight.sum(1, True))
     starts = torch.zeros_like(document)
     starts[:, 1:] = document[:, 1:] != document[:, :-1]
     weight = x.new_ones(*document.shape, 1) if weight is None else weight
@@ -82,12 +80,5 @@ class MVSplit(Placement):
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
         outputs = self.norm.outputs(x, sublayers)
-        return (
-            x
-            + total(
-                [
-                    split(x, y, tokens.real, tokens.document)
-                    for split, y in zip(self.split, outputs, strict=True)
-                ]
-            ),
-        )
+        pairs = zip(self.split, outputs, strict=True)
+        return (x + total([split(x, y, tokens.real, tokens.document) for split, y in pairs]),)

@@ -35,12 +35,11 @@ class CoPE(Position):
         yield from at_least(options, "counts", longest=2)
 
     def scores(self, attn, q, k, context):
-        content, seen = q @ expand_heads(k, q.shape[1]).mT * attn.scale, context.visible(q.shape[1])
-        gates = content.sigmoid() if seen is None else content.sigmoid().masked_fill(~seen, 0)
+        content = q @ expand_heads(k, q.shape[1]).mT * attn.scale
+        gates, visible = content.sigmoid(), context.visible(q.shape[1])
+        gates = gates if visible is None else gates.masked_fill(~visible, 0)
         place = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.longest - 1)
         products, floor = q @ self.weight.T * attn.scale, place.detach().floor()
-        low, high = (
-            products.gather(-1, at.long())
-            for at in (floor, (floor + 1).clamp(max=self.longest - 1))
-        )
+        ceiling = (floor + 1).clamp(max=self.longest - 1)
+        low, high = (products.gather(-1, count.long()) for count in (floor, ceiling))
         return content + low + (high - low) * (place - floor)

@@ -32,13 +32,10 @@ class Curves(Position):
         stack: str,
         *,
         curves: int = 16,  # number of curves
-        longest: (
-            int | None
-            # tokens: nothing is added at this distance and above; null is max_len
-        ) = None,
-        bidirectional: (
-            bool | None
-        ) = None,  # whether later tokens have curves too; null: in an encoder
+        # tokens: nothing is added at this distance and above; null is max_len
+        longest: int | None = None,
+        # whether later tokens have curves too; null: in an encoder
+        bidirectional: bool | None = None,
         per_layer: bool = True,  # weights and curves per layer; false: one set per stack
     ):
         super().__init__()
@@ -47,9 +44,8 @@ class Curves(Position):
         self.longest = longest or max_len
         self.weight = nn.Parameter(torch.zeros(heads * curves, dim))
         self.offset = nn.Parameter(torch.zeros(heads * curves))
-        self.curve = nn.Parameter(
-            torch.zeros(curves, self.longest * (2 if self.bidirectional else 1))
-        )  # those for earlier tokens first
+        # those for earlier tokens first
+        self.curve = nn.Parameter(torch.zeros(curves, self.longest * (1 + self.bidirectional)))
 
     @classmethod
     def check(cls, options, context):
@@ -59,14 +55,12 @@ class Curves(Position):
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator
     ) -> Tensor | None:
-        return (
-            0.02 * torch.randn(shape, generator=generator) if name == "curve" else None
-        )  # as in x-transformers
+        # As in x-transformers.
+        return 0.02 * torch.randn(shape, generator=generator) if name == "curve" else None
 
     def read(self, x, context, cache):
-        weights = (
-            F.linear(x, self.weight, self.offset).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        )  # (b, h, t, curves)
+        weights = F.linear(x, self.weight, self.offset)
+        weights = weights.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (b, h, t, curves)
         distance = token_distances(context)
         far = distance.abs() >= self.longest
         later = distance < 0

@@ -1,12 +1,12 @@
 """A bias that a small network computes from the distance."""
 
-from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.attention import no_autocast
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import (
     POSITIONS,
@@ -81,9 +81,7 @@ class DynamicBias(Position):
             return self
         first = 1 - query.length
         x = torch.arange(first, query.length, device=query.position.device)
-        with (
-            nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
-        ):  # the meta device has no autocast
+        with no_autocast(x):
             return Curve(F.linear(self._hidden(x), at_least_fp32(self.down.weight)), first)
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:

@@ -19,9 +19,8 @@ class Fire(Position):
 
     # The last layer has no bias: the same number added to all scores of a row changes no weight.
 
-    no_gradient = (
-        "up.bias",
-    )  # shifts all scores of a row equally unless a hidden channel changes its sign within the row
+    # Shifts all scores of a row equally unless a hidden channel changes its sign within the row.
+    no_gradient = ("up.bias",)
     learned = True
     breaks = {"shift": "above L the distance is measured against the query's position"}
 
@@ -54,18 +53,9 @@ class Fire(Position):
         return {"c": torch.full(shape, self.rate), "reach": torch.ones(shape)}.get(name)
 
     def bias(self, query, key, head):
-        c = at_least_fp32(self.c)[0]
+        c, reach = at_least_fp32(self.c)[0], at_least_fp32(self.reach)[0]
         far = (c * (query.position - key.position)).abs().log1p()
-        longest = (
-            (
-                c
-                * torch.maximum(
-                    (at_least_fp32(self.reach)[0] * self.threshold).abs(), query.position
-                )
-            )
-            .abs()
-            .log1p()
-        )
-        share = (far / (longest + 1e-6))[..., None]  # (b, 1, q, k, 1)
+        scale = torch.maximum((reach * self.threshold).abs(), query.position)
+        share = (far / ((c * scale).abs().log1p() + 1e-6))[..., None]  # (b, 1, q, k, 1)
         hidden = F.linear(share, at_least_fp32(self.up.weight), at_least_fp32(self.up.bias)).relu()
         return of_heads(hidden, self.down.weight, head)

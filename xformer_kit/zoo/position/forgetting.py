@@ -36,14 +36,12 @@ class Forgetting(Position):
         heads: int,
         stack: str,
         *,
-        gates: Literal[
-            "token", "pair"
-        ] = "token",  # whether each token has a gate, or each pair of tokens
+        # whether each token has a gate, or each pair of tokens
+        gates: Literal["token", "pair"] = "token",
         gate_dim: int = 8,  # channels of the queries and keys of gates=pair
         start: float = 5.0,  # b at the start, of gates=token; sigmoid(5) = 0.993
-        bidirectional: (
-            bool | None
-        ) = None,  # whether later tokens have gates too; null: in an encoder
+        # whether later tokens have gates too; null: in an encoder
+        bidirectional: bool | None = None,
         per_layer: bool = True,  # gates per layer; false: one set per stack
     ):
         super().__init__()
@@ -52,9 +50,8 @@ class Forgetting(Position):
         self.start = start
         self.gates = heads * (1 + self.bidirectional)  # those for earlier tokens first
         self.gate_dim = gate_dim if gates == "pair" else None
-        self.weight = nn.Parameter(
-            torch.zeros(2 * self.gates * gate_dim if self.gate_dim else self.gates, dim)
-        )
+        rows = 2 * self.gates * gate_dim if self.gate_dim else self.gates
+        self.weight = nn.Parameter(torch.zeros(rows, dim))
         self.offset = None if self.gate_dim else nn.Parameter(torch.full((self.gates,), start))
 
     @classmethod
@@ -96,21 +93,14 @@ class Forgetting(Position):
 
     def read(self, x, context, cache):
         projected = F.linear(x, self.weight, self.offset)
-        if self.gate_dim:
-            queries, keys = projected.unflatten(-1, (2, self.gates, -1)).permute(
-                2, 0, 3, 1, 4
-            )  # -> (b, gates, t, gate_dim)
-        else:
-            queries, keys = (
-                None,
-                at_least_fp32(projected).mT[..., None],
-            )  # (b, t, gates) -> (b, gates, t, 1)
+        if self.gate_dim:  # -> (b, gates, t, gate_dim)
+            queries, keys = projected.unflatten(-1, (2, self.gates, -1)).permute(2, 0, 3, 1, 4)
+        else:  # (b, t, gates) -> (b, gates, t, 1)
+            queries, keys = None, at_least_fp32(projected).mT[..., None]
         keys = keys if cache is None else cache.append(keys)[0]
-        gates = (
-            keys.mT
-            if queries is None
-            else at_least_fp32(queries @ keys.mT) * keys.shape[-1] ** -0.5
-        )  # (b, gates, 1 or t, s)
+        gates = keys.mT  # (b, gates, 1 or t, s)
+        if queries is not None:
+            gates = at_least_fp32(queries @ gates) * keys.shape[-1] ** -0.5
         logs = F.logsigmoid(gates)
         if context.key.real is not None:
             logs = logs.masked_fill(~context.key.real[:, None, None], 0)
@@ -126,11 +116,8 @@ class Forgetting(Position):
         if self.gate_dim:
             back = earlier.masked_fill(later >= 0, 0).flip(-1).cumsum(-1).flip(-1)
         else:  # without the gate of the key itself
-            back = F.pad(
-                earlier.masked_fill(later > 0, 0)[..., 1:].flip(-1).cumsum(-1).flip(-1), (0, 1)
-            )
-        return (
-            back + logs[:, self.heads :].masked_fill(later <= 0, 0).cumsum(-1)
-            if self.bidirectional
-            else back
-        )
+            back = earlier.masked_fill(later > 0, 0)[..., 1:].flip(-1).cumsum(-1).flip(-1)
+            back = F.pad(back, (0, 1))
+        if not self.bidirectional:
+            return back
+        return back + logs[:, self.heads :].masked_fill(later <= 0, 0).cumsum(-1)

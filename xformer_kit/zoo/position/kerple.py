@@ -45,7 +45,6 @@ class Kerple(Position):
         r1, r2 = at_least_fp32(self.r1)[head].exp(), at_least_fp32(self.r2)[head]
         if not self.power:
             return -r1 * (r2.exp() * distance).log1p()
-        raised = distance.clamp(min=1) ** (
-            2 * r2.sigmoid()
-        )  # 0^r2 has no gradient, so it is left out of the power
+        # 0^r2 has no gradient, so it is left out of the power.
+        raised = distance.clamp(min=1) ** (2 * r2.sigmoid())
         return -r1 * raised * (distance > 0)

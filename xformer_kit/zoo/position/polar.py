@@ -29,9 +29,8 @@ class Polar(Position):
         head_dim: int,
         *,
         theta: float = 10_000.0,  # base of the wavelengths, tokens
-        start: Literal[
-            "zero", "uniform"
-        ] = "zero",  # where d starts: at 0, or drawn from -2 pi to 0
+        # where d starts: at 0, or drawn from -2 pi to 0
+        start: Literal["zero", "uniform"] = "zero",
         per_layer: bool = False,  # one d per layer, instead of one per stack
     ):
         super().__init__()
@@ -48,10 +47,8 @@ class Polar(Position):
 
     def scores(self, attn, q, k, context):
         d = at_least_fp32(self.angle).clamp(-2 * math.pi, 0)[:, None]
-        queries, keys = (
-            self._rotated(q, context.query.position, -d),
-            self._rotated(k, context.key.position),
-        )
+        queries = self._rotated(q, context.query.position, -d)
+        keys = self._rotated(k, context.key.position)
         return queries @ expand_heads(keys, q.shape[1]).mT * attn.scale
 
     def _rotated(self, x: Tensor, position: Tensor, offset: Tensor | float = 0.0) -> Tensor:

@@ -2,7 +2,6 @@
 
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
@@ -50,9 +49,8 @@ class XPos(Rotary):
         max_len: int,
         *,
         theta: float = 10_000.0,  # base of the wavelengths, tokens
-        pairing: Literal[
-            "half", "interleaved"
-        ] = "half",  # channel i with i + head_dim / 2, or 2i with 2i + 1
+        # channel i with i + head_dim / 2, or 2i with 2i + 1
+        pairing: Literal["half", "interleaved"] = "half",
         span: float = 512.0,  # tokens over which pair i decays by z_i
         gamma: float = 0.4,  # sets the decay of the fastest pair: z_0 = gamma / (1 + gamma)
     ):
@@ -76,12 +74,8 @@ class XPos(Rotary):
         return XPosTables(super().begin(query, key), factors, of_key)
 
     def _factors(self, tokens: Tokens) -> Tensor:
-        exponent = (
-            torch.arange(
-                0, self.rotated_channels, 2, device=tokens.position.device, dtype=torch.float32
-            )
-            / self.rotated_channels
-        )
+        """z^(position / span) for each channel."""
+        exponent = self.exponent(tokens.position.device)
         power = (tokens.position.float() - self.trained_len / 2)[:, None, :, None] / self.span
         factors = ((exponent + self.gamma) / (1 + self.gamma)) ** power  # (b, 1, t, head_dim / 2)
         return factors.repeat_interleave(2, -1) if self.interleaved else factors.repeat(1, 1, 1, 2)

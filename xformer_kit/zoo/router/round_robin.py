@@ -19,11 +19,10 @@ class RoundRobin(Router):
     # on each other.
 
     variants: list[dict[str, Any]] = [{}]
-    breaks = {
-        "shift": "which experts take a token follows from its place in the text",
-        "symmetry": "which experts take a token follows from its place in the text",
-        "source order": "which experts take a token follows from its place in the text",
-    }
+    breaks = dict.fromkeys(
+        ("shift", "symmetry", "source order"),
+        "which experts take a token follows from its place in the text",
+    )
 
     def __init__(self, dim: int, experts: int, top_k: int):
         super().__init__(experts)
@@ -31,20 +30,17 @@ class RoundRobin(Router):
 
     def forward(self, x, tokens):
         (b, t, _), real = x.shape, tokens.real
-        position = (
-            torch.arange(t, device=x.device)[None] if tokens.position is None else tokens.position
-        )
+        position = tokens.position
+        if position is None:
+            position = torch.arange(t, device=x.device)[None]
         first = position.long().expand(b, -1).flatten()[:, None] * self.top_k
         chosen = (first + torch.arange(self.top_k, device=x.device)) % self.experts  # (tokens, k)
-        weight = x.new_full(
-            chosen.shape, 1 / self.top_k, dtype=torch.promote_types(x.dtype, torch.float32)
-        )
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        weight = x.new_full(chosen.shape, 1 / self.top_k, dtype=dtype)
         routes = route_all(chosen, weight, self.experts)
         if not self.reports:
             return routes, {}
-        ones = (
-            None
-            if real is None
-            else real.expand(b, -1).flatten()[:, None].expand_as(chosen).flatten().to(chosen)
-        )
+        ones = None
+        if real is not None:
+            ones = real.expand(b, -1).flatten()[:, None].expand_as(chosen).flatten().to(chosen)
         return routes, {"load": count_experts(chosen.flatten(), self.experts, ones)}

@@ -6,9 +6,8 @@ from torch import Tensor
 def straight_through(scores: Tensor, soft: Tensor) -> Tensor:
     """1 / m for each of the m largest scores of a row, with the gradient of `soft`."""
     first = largest(scores, 1).to(soft.dtype)
-    return first / first.sum(-1, keepdim=True) + (
-        soft - soft.detach()
-    )  # the bracket is 0, and has a gradient
+    # The bracket is 0, and has a gradient.
+    return first / first.sum(-1, keepdim=True) + (soft - soft.detach())
 
 
 def largest(scores: Tensor, k: int) -> Tensor:

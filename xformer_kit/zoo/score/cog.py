@@ -11,15 +11,8 @@ class Cog(Score):
     """
 
     @classmethod
-    def describe(cls, options):
-        return "cog"
-
-    @classmethod
     def signed(cls, options):
         return True
-
-    def __init__(self):
-        super().__init__()
 
     def weights(self, scores):
         hidden = scores == -float("inf")

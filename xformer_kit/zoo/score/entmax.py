@@ -13,10 +13,8 @@ from torch import Tensor
 from xformer_kit.attention import SCORES, Score
 from xformer_kit.registry import above
 
-HALVINGS = {
-    torch.float64: 60,
-    torch.float32: 30,
-}  # tau is then exact to the precision of the dtype
+# tau is then exact to the precision of the dtype
+HALVINGS = {torch.float64: 60, torch.float32: 30}
 
 
 @SCORES.register("entmax", also_called=("sparsemax", "entmax15", "alpha_entmax"))
@@ -41,10 +39,6 @@ class Entmax(Score):
     def check(cls, options, context):
         yield from above(options, "At 1 it is softmax: attn.score.name=softmax.", alpha=1)
 
-    @classmethod
-    def describe(cls, options):
-        return "entmax"
-
     def weights(self, scores):
         return entmax(scores, self.alpha)
 
@@ -67,9 +61,8 @@ class _Entmax(torch.autograd.Function):
         if exact is None:
             p = _entmax_by_bisection(x, alpha)
         else:
-            x = x.clamp(
-                min=-2
-            )  # tau is at least -1: what lies below has no weight, and -inf could not be summed
+            # tau is at least -1: lower scores have no weight, and -inf could not be summed
+            x = x.clamp(min=-2)
             p = (x - exact(x)).clamp(min=0) ** (1 / (alpha - 1))
         ctx.save_for_backward(p)
         ctx.alpha = alpha
@@ -104,9 +97,9 @@ def _tau_entmax15(x: Tensor) -> Tensor:
 
 
 def _sorted(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x.sort(-1, descending=True).values, torch.arange(
-        1, x.shape[-1] + 1, device=x.device, dtype=x.dtype
-    )
+    """x in descending order, and the ranks 1, 2, ..."""
+    rank = torch.arange(1, x.shape[-1] + 1, device=x.device, dtype=x.dtype)
+    return x.sort(-1, descending=True).values, rank
 
 
 def _select_tau(tau: Tensor, high: Tensor) -> Tensor:
@@ -116,7 +109,7 @@ def _select_tau(tau: Tensor, high: Tensor) -> Tensor:
 
 
 def _entmax_by_bisection(x: Tensor, alpha: float) -> Tensor:
-    """Weights for any alpha: tau lies between -1, where only the largest score has weight 1, and 0
+    """Weights for any alpha: tau is between -1, where only the largest score has weight 1, and 0
     (algorithm 1).
     """
     power = 1 / (alpha - 1)

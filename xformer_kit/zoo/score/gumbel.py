@@ -2,7 +2,7 @@
 
 import torch
 
-from xformer_kit.attention import SCORES, Score
+from xformer_kit.attention import SCORES, Score, to_fp32
 from xformer_kit.registry import above
 from xformer_kit.zoo.score._largest import straight_through
 
@@ -33,13 +33,9 @@ class Gumbel(Score):
     def check(cls, options, context):
         yield from above(options, temperature=0)
 
-    @classmethod
-    def describe(cls, options):
-        return "gumbel"
-
     def weights(self, scores):
         if self.training:
-            exact = scores if scores.dtype == torch.float64 else scores.float()
-            scores = scores - torch.empty_like(exact).exponential_().log().to(scores.dtype)
+            noise = torch.empty_like(to_fp32(scores)).exponential_().log()
+            scores = scores - noise.to(scores.dtype)
         soft = (scores / self.temperature).softmax(-1)
         return straight_through(scores, soft) if self.hard else soft

@@ -20,7 +20,7 @@ class Inverted(Score):
 
     breaks = {
         "causality": "queries compete for keys, those of later tokens too",
-        "cache": "a new token competes for keys with those before it, which have been answered",
+        "cache": "a new token changes the weights of all tokens before it",
     }
 
     def __init__(
@@ -36,17 +36,12 @@ class Inverted(Score):
         yield from above(options, eps=0)
 
     @classmethod
-    def describe(cls, options):
-        return "inverted"
-
-    @classmethod
     def cannot(cls, options, context):
         if context.cross:
             yield Fault(
                 "",
-                "'inverted' lets queries compete for keys, so that across two stacks tokens"
-                " would know of later ones, and of other documents, through what is left of the"
-                " source",
+                "'inverted' lets queries compete for keys, so that across two stacks the output of"
+                " a token would depend on later ones, and on other documents",
                 fix="Choose another score in model.decoder.cross.",
             )
 
@@ -59,11 +54,11 @@ class Inverted(Score):
             seen = real_queries if seen is None else seen & real_queries
         if seen is None:
             return self.normalised(scores.softmax(-2))
-        unseen = ~seen.any(
-            -2, keepdim=True
-        )  # a key that no query sees is not masked, to keep weights finite
-        won = scores.masked_fill(~(seen | unseen), -float("inf")).softmax(-2)
-        return self.normalised(won.masked_fill(~seen, 0))
+        # A key that no query sees is not masked, to keep weights finite.
+        unseen = ~seen.any(-2, keepdim=True)
+        shares = scores.masked_fill(~(seen | unseen), -float("inf")).softmax(-2)
+        return self.normalised(shares.masked_fill(~seen, 0))
 
-    def normalised(self, won: Tensor) -> Tensor:
-        return won / (won.sum(-1, keepdim=True) + self.eps)
+    def normalised(self, shares: Tensor) -> Tensor:
+        """Weights that sum to 1 for each query, from the shares that it has of each key."""
+        return shares / (shares.sum(-1, keepdim=True) + self.eps)

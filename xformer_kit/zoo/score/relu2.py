@@ -10,12 +10,5 @@ class ReLU2(Score):
     3).
     """
 
-    @classmethod
-    def describe(cls, options):
-        return "relu2"
-
-    def __init__(self):
-        super().__init__()
-
     def weights(self, scores):
         return scores.relu().square() / count_keys(scores)

@@ -26,22 +26,13 @@ class Residual(Score):
     @classmethod
     def cannot(cls, options, context):
         if "score" not in context.paired:
-            ways = (
-                "Try model.layers=2, or softmax." if context.layers == 1 else "Set it to softmax."
-            )
+            one_layer = context.layers == 1
             yield Unused(
                 "name",
                 "'residual' adds the scores of an earlier attention with as many heads and keys,"
                 " and there is none, nor a later one that takes these",
-                fix=ways,
+                fix="Try model.layers=2, or softmax." if one_layer else "Set it to softmax.",
             )
-
-    @classmethod
-    def describe(cls, options):
-        return "residual"
-
-    def __init__(self):
-        super().__init__()
 
     def of(self, context, cache):
         return partial(self, context=context)

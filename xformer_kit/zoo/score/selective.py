@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention import SCORES, KeyValueCache, Score
+from xformer_kit.attention import SCORES, KeyValueCache, Score, to_fp32
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.registry import Fault, config_error
 
@@ -35,11 +35,7 @@ class SelectiveCache(KeyValueCache):
 
     @property
     def bytes(self) -> int:
-        return super().bytes + (
-            0
-            if self.subtracted is None
-            else self.subtracted.numel() * self.subtracted.element_size()
-        )
+        return super().bytes + (0 if self.subtracted is None else self.subtracted.nbytes)
 
 
 @SCORES.register("selective", also_called=("selective_attention",))
@@ -64,10 +60,6 @@ class Selective(Score):
         self.keep_first = keep_first
 
     @classmethod
-    def describe(cls, options):
-        return "selective"
-
-    @classmethod
     def cannot(cls, options, context):
         if context.cross:
             yield Fault(
@@ -89,7 +81,7 @@ class Selective(Score):
     ) -> Tensor:
         t, s = scores.shape[-2:]
         first = scores[:, 0]
-        subtracted = (first if first.dtype == torch.float64 else first.float()).relu()  # (b, t, s)
+        subtracted = to_fp32(first).relu()  # (b, t, s)
         slot = torch.arange(s, device=scores.device)
         hidden = slot == slot[s - t :, None]
         if seen is not None:
@@ -97,15 +89,14 @@ class Selective(Score):
         if context is not None and context.query.real is not None:
             hidden = hidden | ~context.query.real[..., None]
         if self.keep_first:
-            hidden = hidden | (
-                slot == 0 if context is None else is_first_token(context.key)[:, None]
-            )
+            first_token = slot == 0 if context is None else is_first_token(context.key)[:, None]
+            hidden = hidden | first_token
         total = subtracted.masked_fill(hidden, 0).cumsum(-2)
         before = F.pad(total[:, :-1], (0, 0, 1, 0))
         if cache is not None:
-            past = (
-                total.new_zeros(total[:, 0].shape) if cache.subtracted is None else cache.subtracted
-            )
+            past = cache.subtracted
+            if past is None:
+                past = torch.zeros_like(total[:, 0])
             past = F.pad(past, (0, s - past.shape[-1]))
             cache.subtracted, before = total[:, -1] + past, before + past[:, None]
         return super().forward(scores - before[:, None].to(scores.dtype), seen)

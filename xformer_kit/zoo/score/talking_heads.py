@@ -40,10 +40,6 @@ class TalkingHeads(Score):
             )
 
     @classmethod
-    def describe(cls, options):
-        return "talking_heads"
-
-    @classmethod
     def signed(cls, options):
         return bool(options["probabilities"] or options["scaled"])
 

@@ -32,9 +32,5 @@ class TopKScore(Score):
                 ),
             )
 
-    @classmethod
-    def describe(cls, options):
-        return "top_k"
-
     def weights(self, scores):
         return scores.masked_fill(~largest(scores, self.k), -float("inf")).softmax(-1)

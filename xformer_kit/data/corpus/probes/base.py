@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from xformer_kit.data.batch import Example
 from xformer_kit.data.corpus.base import Corpus
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault, at_least
@@ -100,7 +101,7 @@ class ProbeExamples:
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+    def __getitem__(self, i: int) -> Example:
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
         draw = RandomStream(self.probe.examples_seed, self.split, i)
         tokens, predicted = self.probe.make_example(draw, self.split)

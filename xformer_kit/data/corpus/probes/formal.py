@@ -110,8 +110,8 @@ class Dyck(SizedProbe):
 
     def words(self) -> list[str]:
         """The opening brackets, then the closing ones."""
-        named = [(f"({k}", f"{k})") for k in range(len(BRACKETS), self.types)]
-        opening, closing = zip(*[*BRACKETS[: self.types], *named], strict=True)
+        numbered = [(f"({k}", f"{k})") for k in range(len(BRACKETS), self.types)]
+        opening, closing = zip(*BRACKETS[: self.types], *numbered, strict=True)
         return [*opening, *closing]
 
     def draw_length(self, draw: RandomStream, split: str) -> int:

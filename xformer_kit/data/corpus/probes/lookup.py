@@ -55,11 +55,11 @@ class Recall(Probe):
 
     @classmethod
     def check(cls, options, context):
-        found = list(super().check(options, context))
-        yield from found
+        faults = list(super().check(options, context))
+        yield from faults
         # above 50, weights of many slots overflow
         yield from inside(options, "Try 0.01.", closed=True, power=(0, 50))
-        if found:
+        if faults:
             return
         if options.length < 4 * options.pairs:
             yield Fault(
