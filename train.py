@@ -1,4 +1,4 @@
-"""Check, compose, run.
+"""Checks a command line, composes its config with Hydra, and trains.
 
 python train.py model=decoder attn.heads=8
 python train.py -m position=rotary,alibi
@@ -17,7 +17,7 @@ from xformer_kit.registry import ConfigError
 
 def main() -> int:
     end_at_signals()
-    os.environ.update(import_environment())  # of whatever this process starts
+    os.environ.update(import_environment())  # for the processes that this one starts
     startup.show("Checking the config", plain=False)
     from xformer_kit.config import preflight
 
@@ -33,11 +33,13 @@ def main() -> int:
 
         print(train_help(), end="")
         return 0
-    from tasks.run import hydra_app
-
     if line.resume is not None:
-        return hydra_app.resume(Path(line.resume), line.components)
-    return hydra_app.compose_and_run(line)
+        from tasks.run.resume import resume_run
+
+        return resume_run(Path(line.resume), line.components)
+    from tasks.run.hydra_app import compose_and_run
+
+    return compose_and_run(line)
 
 
 if __name__ == "__main__":

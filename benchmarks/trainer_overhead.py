@@ -91,8 +91,8 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
             if batch_idx == steps - 2:  # the last step ends in a validation
                 self.ended = clock()
 
-    watch, make = Watch(), training_process.trainers.make
-    training_process.trainers.make = lambda config, callbacks, *rest: make(
+    watch, make = Watch(), training_process.trainers.make_trainer
+    training_process.trainers.make_trainer = lambda config, callbacks, *rest: make(
         config, [*callbacks, watch], *rest
     )
     training_process.Bar = lambda total, done, _live: Bar(total, done, live)
@@ -100,7 +100,7 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
         with tempfile.TemporaryDirectory() as folder:
             assert start_run(tiny(steps, logger), Path(folder) / "run") == 0
     finally:
-        training_process.trainers.make = make
+        training_process.trainers.make_trainer = make
     return (watch.ended - watch.begun) / (steps - 1 - WARM)
 
 

@@ -200,8 +200,8 @@ def trained(config: Config, data: TrainingData, weights: Path) -> tuple[nn.Modul
 def marian_answers(
     model: nn.Module, data: TrainingData, examples: Sequence[Any], most: int, beam: int
 ) -> list[np.ndarray]:
-    """As `tasks.run.generation.decoding.answers`: as many rows at once, by length, and as many
-    tokens at most; the search is theirs.
+    """The answers of Marian's search, in the batches and with the token limit of
+    `tasks.run.generation.decoding.generate_answers`.
     """
     order = sorted(range(len(examples)), key=lambda i: len(examples[i]["source"]))
     found: list[np.ndarray] = [np.empty(0, np.int64)] * len(examples)

@@ -13,7 +13,7 @@ from tasks import Config, Metrics, State
 from tasks.metrics import SplitLikelihood
 from tasks.module import Task
 from tasks.run.exit_codes import SignalBox
-from tasks.run.seeds import aside, key
+from tasks.run.seeds import derive_seed, temporary_seed
 from xformer_kit.data import Batch
 from xformer_kit.data.training_data import TrainingData
 
@@ -64,11 +64,13 @@ class EvaluatedTask(Task):
         )
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Adds a batch to the likelihood of the split and of the batch's part of a mixture."""
         nats, count, _ = self.objective.loss(self.model, batch)
         part = self.trainer.datamodule.valid_parts[batch_idx]  # type: ignore[attr-defined]
         self.likelihood.update(part, nats, count)
 
     def on_validation_epoch_end(self) -> None:
+        """Sets `validation` and trainer.callback_metrics."""
         self.validation = self.likelihood.compute() | self.validation_metrics()
         self.likelihood.reset()
         # trainer.callback_metrics, for users' callbacks; Recorder passes metrics to the loggers
@@ -84,7 +86,9 @@ class EvaluatedTask(Task):
         return {}
 
     def sample(self) -> Sample | None:
-        """A text that the model generates; a function of the weights, the seed and the step."""
+        """A text that the model generates, None if the task has none; a function of the weights,
+        the seed and the step.
+        """
         return None
 
     @contextmanager
@@ -95,7 +99,10 @@ class EvaluatedTask(Task):
         training = self.model.training
         self.model.eval()
         try:
-            with torch.no_grad(), aside(self.device, key("sample", self.config["seed"], self.step)):
+            with (
+                torch.no_grad(),
+                temporary_seed(self.device, derive_seed("sample", self.config["seed"], self.step)),
+            ):
                 yield
         finally:
             self.model.train(training)

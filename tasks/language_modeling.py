@@ -32,6 +32,9 @@ class LanguageModelingTask(EvaluatedTask):
         return self._accuracy("test", 0, 1) if self.data.prepared.test is not None else {}
 
     def _accuracy(self, split: str, rank: int, world: int) -> Metrics:
+        """Returns accuracy and sequence_accuracy of a split, each rank computing its share of the
+        batches; {} if the examples have no labels.
+        """
         examples = self.data.examples(split)
         if not len(examples) or "labels" not in examples[0]:
             return {}

@@ -83,9 +83,8 @@ class SplitLikelihood:
         """Returns loss, ..., and prose/loss, ... for each part with a batch on any rank."""
         metrics = self.total.compute()
         for part, likelihood in self.parts.items():
-            likelihood.update(
-                likelihood.nats.new_zeros(()), 0
-            )  # marks it as updated: another rank may have batches
+            # Marks it as updated: another rank may have batches.
+            likelihood.update(likelihood.nats.new_zeros(()), 0)
             part_metrics = likelihood.compute()
             if not math.isnan(part_metrics["loss"]):
                 metrics |= {f"{part}/{name}": value for name, value in part_metrics.items()}
@@ -111,6 +110,7 @@ def format_validation(metrics: Metrics) -> str:
 
 
 def metric_title(name: str) -> str:
+    """Returns the name of a metric in text: rougeL -> ROUGE-L, exact_match -> exact match."""
     return TITLES.get(name) or name.replace("_", " ")
 
 
@@ -126,7 +126,7 @@ def format_metric(name: str, value: float | str) -> str:
     return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 
 
-def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> Metrics:
+def text_metrics(predictions: list[str], references: list[str]) -> Metrics:
     """Returns exact_match, the fraction of predictions that equal their reference. If a reference
     has at least four words, also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
     """
@@ -136,14 +136,14 @@ def text_metrics(predictions: Sequence[str], references: Sequence[str]) -> Metri
     if importlib.util.find_spec("sacrebleu"):
         import sacrebleu
 
-        metrics["bleu"] = sacrebleu.corpus_bleu(list(predictions), [list(references)]).score
-        metrics["chrf"] = sacrebleu.corpus_chrf(list(predictions), [list(references)]).score
+        metrics["bleu"] = sacrebleu.corpus_bleu(predictions, [references]).score
+        metrics["chrf"] = sacrebleu.corpus_chrf(predictions, [references]).score
     return metrics | rouge(predictions, references, ("rougeL",))
 
 
 def rouge(
-    predictions: Sequence[str],
-    references: Sequence[str],
+    predictions: list[str],
+    references: list[str],
     names: Sequence[str] = ("rouge1", "rouge2", "rougeL"),
 ) -> Metrics:
     """F1 of shared n-grams (rouge1, rouge2) and of the longest common subsequence of words
@@ -156,8 +156,8 @@ def rouge(
     from torchmetrics.functional.text.rouge import rouge_score
 
     scores = rouge_score(
-        list(predictions),
-        list(references),
+        predictions,
+        references,
         # rougeLsum is not supported: torchmetrics downloads nltk's data to split sentences
         rouge_keys=tuple(names),
         normalizer=lambda text: re.sub(r"[\W_]+", " ", text.lower()),
@@ -166,9 +166,7 @@ def rouge(
     return {name: 100 * scores[f"{name}_fmeasure"].item() for name in names}
 
 
-def translation_metrics(
-    predictions: Sequence[str], references: Sequence[str]
-) -> dict[str, float | str]:
+def translation_metrics(predictions: list[str], references: list[str]) -> dict[str, float | str]:
     """Returns exact_match; BLEU (with sacrebleu's signature), chrF, TER and ROUGE in percent.
     Raises ConfigError if sacrebleu is not installed.
     """
@@ -182,11 +180,12 @@ def translation_metrics(
         ) from None
     metrics: dict[str, float | str] = {"exact_match": _exact_match(predictions, references)}
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
-        metrics[name] = metric.corpus_score(list(predictions), [list(references)]).score
+        metrics[name] = metric.corpus_score(predictions, [references]).score
         if name == "bleu":
             metrics["signature"] = str(metric.get_signature())
     return metrics | rouge(predictions, references)
 
 
-def _exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
+def _exact_match(predictions: list[str], references: list[str]) -> float:
+    """The fraction of predictions that equal their reference."""
     return sum(a == b for a, b in zip(predictions, references, strict=True)) / len(references)

@@ -21,9 +21,9 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from tasks import Config, Metrics, State
-from tasks.run.auto_accumulate import fewest
-from tasks.run.exit_codes import SignalBox, ballot
-from tasks.run.seeds import key, set_generators
+from tasks.run.auto_accumulate import fewest_micro_batches
+from tasks.run.exit_codes import SignalBox, encode_signal
+from tasks.run.seeds import derive_seed, seed_generators
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES
@@ -36,8 +36,8 @@ class StepState:
     A separate object, since setting an attribute of an nn.Module is slow.
     """
 
-    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss, encoded signals of ranks,
-    # see tasks/run/exit_codes.py].
+    # Sums over micro-batches and ranks: [nats, tokens, auxiliary loss, encoded signals]; see
+    # `encode_signal` in tasks/run/exit_codes.py.
     sums: Tensor = field(default_factory=lambda: torch.zeros(4))
     # Tensors that the model's components report, summed over micro-batches and ranks.
     report: dict[str, Tensor] = field(default_factory=dict)
@@ -84,10 +84,13 @@ class Task(pl.LightningModule):
         # On the device: the first step that was skipped, -1 if there is none; how many were.
         self.first_nonfinite = torch.tensor(-1)
         self.skipped_steps = torch.tensor(0)
-        self.checkpoint: State = {}  # to resume from, until the optimizer's state is loaded
+        self.checkpoint: State = {}  # checkpoint to resume from, until the optimizer has loaded it
         self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
 
     def configure_optimizers(self) -> Optimizer:
+        """Creates the config's optimizer; initial_lr of a group is its learning rate before the
+        schedule.
+        """
         # A fused step would unscale the gradients of fp16, which Lightning does before clipping.
         scaled = self.config["trainer"].get("precision") == "16-mixed"
         optimizer = OPTIMIZERS.create(
@@ -98,6 +101,9 @@ class Task(pl.LightningModule):
         return optimizer
 
     def on_fit_start(self) -> None:
+        """Prepares training on the trainer's device: the optimizer's state of the checkpoint, the
+        sums over steps, and the number of micro-batches.
+        """
         trainer = self.trainer
         self._optimizer: Optimizer = trainer.optimizers[0]
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
@@ -119,7 +125,7 @@ class Task(pl.LightningModule):
             self._restore_optimizer(self.checkpoint)
         # After the optimizer's state has been loaded, which needs memory.
         self.accumulate = self._accumulate_steps()
-        self.signals.patient = True  # from here a signal waits for the end of the step
+        self.signals.waits_for_step = True  # from here a signal waits for the end of the step
         self._set_global_step()
         # Lightning counts batches from here to the next validation.
         trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step
@@ -197,6 +203,7 @@ class Task(pl.LightningModule):
         self.skipped_steps = torch.zeros_like(self.skipped_steps)
 
     def _restore_optimizer(self, state: State) -> None:
+        """Loads the states of the optimizer, the metrics' sums and the fp16 scaler."""
         self._optimizer.load_state_dict(state["optimizer"])
         self.metric_sums += state["window"].to(self.device)
         if self._scaler is not None and "scaler" in state:
@@ -212,7 +219,7 @@ class Task(pl.LightningModule):
             return wanted
         if self.step or self.device.type != "cuda":
             return self.accumulate
-        return fewest(self.model, self.objective, self.config, self.trainer, self.device)
+        return fewest_micro_batches(self)
 
     def register_gradient_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Calls `hook(scale)` in each step, before clipping. The gradient of the mean loss is
@@ -229,6 +236,14 @@ class Task(pl.LightningModule):
         steps = self.step - self.start_step
         return float(self.tokens_read) * self.trainer.world_size / max(1, steps)
 
+    def loss_sum(self, batch: Batch) -> Tensor:
+        """Returns a batch's loss as a sum over its tokens, with auxiliary losses, in
+        trainer.precision; for attempts and replays of a step.
+        """
+        with self.trainer.precision_plugin.train_step_context():
+            nats, count, report = self.objective.loss(self.model, batch)
+        return nats + report["loss"] * count if "loss" in report else nats
+
     def micro_batch(self, batch: Batch, micro: int) -> Batch:
         """Returns micro-batch `micro`: one of `accumulate` equal parts of the batch's rows."""
         if self.accumulate == 1:
@@ -238,13 +253,16 @@ class Task(pl.LightningModule):
 
     def seed_micro_batch(self, step: int, micro: int) -> None:
         """Seeds dropout by (seed, step, micro-batch, rank)."""
-        set_generators(key("dropout", self._seed, step, micro, self.global_rank), self.device)
+        seed_generators(
+            derive_seed("dropout", self._seed, step, micro, self.global_rank), self.device
+        )
 
     def _start_step(self) -> None:
+        """Resets the report and sets the learning rates of the step."""
         self.step_state.report = {}
-        rate = self.schedule(self.step)
+        lr_factor = self.schedule(self.step)
         for group in self._optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * rate
+            group["lr"] = group["initial_lr"] * lr_factor
 
     def _micro_batch_loss(self, batch: Batch, micro: int) -> Tensor:
         """Returns a micro-batch's loss as a sum over its tokens, and adds it to the step's sums."""
@@ -273,13 +291,11 @@ class Task(pl.LightningModule):
         return counts
 
     def _reduce_sums(self) -> None:
-        """Sums over ranks, in one message: the step's sums, the ballots of ranks that received a
-        signal, and the report.
-        """
+        """Sums over ranks, in one message: the step's sums, the encoded signals and the report."""
         state = self.step_state
         if self._world_size == 1:
             return
-        state.sums[3] = ballot(self.signals.number, self.signals.late)
+        state.sums[3] = encode_signal(self.signals.number, self.signals.time_is_up)
         reported = [value.to(self._sum_dtype).flatten() for value in state.report.values()]
         flat = torch.cat([state.sums, *reported])
         all_reduce(flat)

@@ -11,7 +11,7 @@ from tasks import Metrics
 from tasks.evaluation import EvaluatedTask, Sample
 from tasks.metrics import text_metrics
 from tasks.run.generation.decoding import first_answers
-from tasks.run.ranks import gathered
+from tasks.run.ranks import all_gather
 
 
 class Seq2SeqTask(EvaluatedTask):
@@ -27,21 +27,22 @@ class Seq2SeqTask(EvaluatedTask):
         trainer = self.trainer
         indices = range(0, len(split), max(1, len(split) // max(1, count)))[:count]
         pairs = self._pairs(split, indices[trainer.global_rank :: trainer.world_size])
-        per_rank = gathered(pairs, trainer.world_size)
+        per_rank = all_gather(pairs, trainer.world_size)
         return self._metrics([pair for pairs in per_rank for pair in pairs])
 
     def test_metrics(self) -> Metrics:
+        """Metrics of all examples of the test split and of other splits, such as other_bleu; {} if
+        `task.test` is false.
+        """
         if not self.config["task"]["test"]:
             return {}
         prepared = self.data.prepared
         metrics: Metrics = {}
         for name, split in {"test": prepared.test, **prepared.other_splits}.items():
+            prefix = "" if name == "test" else f"{name}_"
             if split is not None:
                 split_metrics = self._metrics(self._pairs(split, range(len(split))))
-                metrics |= {
-                    key if name == "test" else f"{name}_{key}": value
-                    for key, value in split_metrics.items()
-                }
+                metrics |= {f"{prefix}{key}": value for key, value in split_metrics.items()}
         return metrics
 
     def sample(self) -> Sample | None:
@@ -51,14 +52,18 @@ class Seq2SeqTask(EvaluatedTask):
         return Sample(source, generated, expected)
 
     def _metrics(self, pairs: list[tuple[str, str]]) -> Metrics:
-        return text_metrics([a for a, _ in pairs], [b for _, b in pairs]) if pairs else {}
+        """Metrics of (answer, target) pairs; {} without pairs."""
+        return text_metrics(*map(list, zip(*pairs, strict=True))) if pairs else {}
 
     def _pairs(self, split: Any, indices: Sequence[int]) -> list[tuple[str, str]]:
         """Returns (answer, target) of each example, as text."""
         examples = [split[i] for i in indices]
         decode, beam = self.data.prepared.tokenizer.decode, self.config["task"]["beam"]
         max_new_tokens = self.config["data"]["seq_len"]
+        options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
         with self.sampling(), torch.inference_mode():
-            options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
-            generated = first_answers(self, examples, max_new_tokens=max_new_tokens, **options)
-        return [(decode(a), decode(e["target"])) for a, e in zip(generated, examples, strict=True)]
+            answers = first_answers(self, examples, max_new_tokens=max_new_tokens, **options)
+        return [
+            (decode(answer), decode(example["target"]))
+            for answer, example in zip(answers, examples, strict=True)
+        ]

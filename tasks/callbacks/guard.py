@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.callbacks.cadence import Cadence
 from tasks.evaluation import EvaluatedTask as Task
-from tasks.run.exit_codes import SignalBox, StoppedBySignal, elected, overtime
+from tasks.run.exit_codes import SignalBox, StoppedBySignal, decode_signal, decode_time_is_up
 
 
 @dataclass(eq=False)
@@ -52,8 +52,10 @@ class Deadline:
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
-        late = self.signals.late = time.monotonic() >= self.until
-        return late if trainer.world_size == 1 else overtime(ballots(self.cadence, task))
+        time_is_up = self.signals.time_is_up = time.monotonic() >= self.until
+        if trainer.world_size == 1:
+            return time_is_up
+        return decode_time_is_up(sum_of_signals(self.cadence, task))
 
 
 @dataclass(eq=False)
@@ -104,7 +106,7 @@ class SignalStop:
 
     def _signal_number(self, trainer: Any, task: Task) -> int:
         own = trainer.world_size == 1
-        return self.signals.number if own else elected(ballots(self.cadence, task))
+        return self.signals.number if own else decode_signal(sum_of_signals(self.cadence, task))
 
     def _stop(self, task: Task, number: int) -> None:
         if task.stops_at_nonfinite:
@@ -113,9 +115,9 @@ class SignalStop:
         raise StoppedBySignal(number, task.step)
 
 
-def ballots(cadence: Cadence, task: Task) -> int:
-    """The sum of the ballots of all ranks, so that all stop at the same step. On a GPU it is read
-    where the run waits for the device anyway, and is 0 elsewhere.
+def sum_of_signals(cadence: Cadence, task: Task) -> int:
+    """The sum over ranks of `encode_signal`, so that all stop at the same step. On a GPU it is read
+    at the steps at which the run waits for the device anyway, and is 0 at others.
     """
     read = task.device.type == "cpu" or cadence.due(task.step)
     return int(task.step_state.sums[3]) if read else 0

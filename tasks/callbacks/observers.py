@@ -28,19 +28,19 @@ def observers(run: Any, saver: CheckpointSaver, averages: Averages | None) -> li
     """Of a TrainingProcess with its recorder, its log, and on the first rank its bar."""
     config, cadence, bar = run.config, run.cadence, run.bar
     node, save = config["trainer"], lambda: saver.keep(run.trainer, run.task)
-    guard = NonFiniteGuard(cadence, run.explain)
+    guard = NonFiniteGuard(cadence, run.nonfinite_error)
     found: list[Any] = [guard]
     if saver.users:
         found.append(RequestedStop(cadence, config["checkpoints"]["average"] > 1))
     if (limit := seconds(node.get("max_time"))) is not None:
         found.append(Deadline(cadence, limit, run.signals))
-    found += [run.recorder, *watchers(config, cadence, run.run_dir, run.log, run.first)]
+    found += [run.recorder, *watchers(config, cadence, run.run_dir, run.logger, run.is_rank_zero)]
     if bar is not None:
-        found += [ProgressBar(bar, run.recorder.clock), Samples(run.run_dir, run.log)]
+        found += [ProgressBar(bar, run.recorder.clock), Samples(run.run_dir, run.logger)]
     if averages is not None:
         found.append(averages)
     found.append(saver)
-    if node.get("profile") and run.first:
+    if node.get("profile") and run.is_rank_zero:
         found.append(Profile(run.run_dir, node["profile"]))
     if run.job.trial:
         found.append(Pruning(cadence, run.job.trial, save))

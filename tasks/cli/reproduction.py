@@ -11,7 +11,7 @@ from tasks import Config, Facts, Metrics
 from tasks.logging import summary
 from tasks.logging.files import numbered
 from tasks.run.processes import import_environment
-from tasks.run.to_overrides import to_overrides, value
+from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
 from xformer_kit.registry import ConfigError, config_error
@@ -24,10 +24,10 @@ def words(config: Facts, components: list[str], directory: Path) -> list[str]:
     """Arguments of `python train.py` that train a config again in a directory. Raises ConfigError
     if no command line of this version composes it, or if this version rejects it.
     """
-    own = [f"components={value(components)}"] if components else []
+    own = [f"components={override_value(components)}"] if components else []
     given = to_overrides(config)
     compose(given, data=False)
-    return [*own, *given, f"hydra.run.dir={value(str(directory))}"]
+    return [*own, *given, f"hydra.run.dir={override_value(str(directory))}"]
 
 
 def free(run: Path) -> Path:

@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 
 from tasks import Config, Facts, State
 from tasks.run.faults import faults_at, refuse
-from tasks.run.to_overrides import to_overrides, value
+from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.overrides import expand
@@ -58,7 +58,7 @@ def export_sweep(
 
     Raises ConfigError if nothing varies, if W&B cannot vary it, or if a combination is invalid.
     """
-    own = [f"components={value(files)}"] if files else []
+    own = [f"components={override_value(files)}"] if files else []
     parser = OverridesParser.create()
     try:
         overrides = [parser.parse_override(word) for word in expand(words)]
@@ -287,7 +287,7 @@ def _between(between: FactorRange) -> State:
 
 def _plain(item: Any) -> Any:
     """A value for the YAML, from which it goes into `key=value` as Python prints it."""
-    return item if isinstance(item, (int, float)) else value(item)
+    return item if isinstance(item, (int, float)) else override_value(item)
 
 
 def _method(method: str | None, parameters: Mapping[str, Facts]) -> str:

@@ -1,67 +1,66 @@
-"""The fewest micro-batches per step that fit into the device's memory."""
+"""trainer.accumulate=auto: the fewest micro-batches per step that fit into the device's memory."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 
-from tasks import Config
 from xformer_kit.data.buckets import ROW_MULTIPLE, step_rows
 from xformer_kit.registry import config_error
 
 
-def fewest(
-    model: nn.Module, objective: Any, config: Config, trainer: Any, device: torch.device
-) -> int:
-    """Try forward and backward with 1, 2, ... micro-batches; all ranks use the largest result.
+def fewest_micro_batches(task: Any) -> int:
+    """Runs forward and backward with 1, 2, ... micro-batches per step until one does not run out of
+    memory; returns their number, the largest of all ranks.
 
-    Memory for the optimizer's two values per parameter is allocated during the attempts. Raises
-    ConfigError if not even one sequence fits.
+    During each attempt, the memory of the optimizer's two values per parameter is allocated.
+    Raises ConfigError if not even one sequence fits. task: a Task in `on_fit_start`.
     """
-    world = trainer.world_size
-    length = config["data"]["seq_len"]
+    model, device, data = task.model, task.device, task.config["data"]
+    world_size = task.trainer.world_size
+    rows = step_rows(data)
+    # A divisor of the number of rows of every batch.
+    unit = max(world_size, min(rows, ROW_MULTIPLE)) if data.get("batch_tokens") else rows
 
-    def attempt(rows: int) -> None:
-        kept = [torch.empty(2, *p.shape, dtype=p.dtype, device=device) for p in model.parameters()]
-        with trainer.precision_plugin.train_step_context():
-            loss, count, report = objective.loss(model, objective.blank(rows, length, device))
-        (loss + report["loss"] * count if "loss" in report else loss).backward()
-        del kept
+    def attempt(units: int) -> None:
+        """Forward and backward on `units` units of rows."""
+        states = [
+            torch.empty(2, *p.shape, dtype=p.dtype, device=device) for p in model.parameters()
+        ]
+        blank = task.objective.blank(max(1, units * rows // unit), data["seq_len"], device)
+        task.loss_sum(blank).backward()
+        del states
 
-    def clean() -> None:
+    def clean_up() -> None:
         model.zero_grad()
         torch.cuda.empty_cache()
 
-    rows = step_rows(config["data"])
-    # Divides the rows of all batches.
-    unit = max(world, min(rows, ROW_MULTIPLE)) if config["data"].get("batch_tokens") else rows
-    found = search(unit, world, lambda some: attempt(max(1, some * rows // unit)), clean)
-    if world > 1:
-        most = torch.tensor(found, device=device)
-        torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-        found = int(most)
-    return found
+    count = fewest_parts(unit, world_size, attempt, clean_up)
+    if world_size > 1:
+        largest = torch.tensor(count, device=device)
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        count = int(largest)
+    return count
 
 
-def search(
-    batch: int, world: int, attempt: Callable[[int], None], clean: Callable[[], None]
+def fewest_parts(
+    batch: int, world_size: int, attempt: Callable[[int], None], clean_up: Callable[[], None]
 ) -> int:
-    """The fewest equal parts of a global batch at which `attempt(rows)` does not run out of
-    memory.
+    """Returns the smallest divisor n of a rank's share of a batch for which `attempt(share / n)`
+    does not run out of memory. `clean_up` is called after each attempt.
     """
-    each = batch // world
-    for parts in (n for n in range(1, each + 1) if each % n == 0):
+    share = batch // world_size
+    for parts in (n for n in range(1, share + 1) if share % n == 0):
         try:
-            attempt(each // parts)
+            attempt(share // parts)
             return parts
         except torch.OutOfMemoryError:
             continue
         finally:
-            clean()
+            clean_up()
     raise config_error(
         "trainer.accumulate",
         "not even one sequence of data.seq_len fits into the device's memory",
-        got=f"auto, and {batch} sequences on {world} devices",
+        got=f"auto, and {batch} sequences on {world_size} devices",
         fix="Lower data.seq_len or model.dim, or take a larger device.",
     )

@@ -1,35 +1,37 @@
-"""Checks of a run against its data, its plan and its other ranks; all raise ConfigError."""
+"""Checks of a run's config against its data, the plan of its study and the other ranks. All raise
+ConfigError.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tasks import Config
-from tasks.run.ranks import gathered
+from tasks.run.ranks import all_gather
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
 
 
-def check_vocabulary(wanted: int | None, needed: int) -> None:
-    """model.vocab_size must be at least the tokenizer's size."""
-    if wanted is not None and wanted < needed:
+def check_vocabulary(vocab_size: int | None, tokenizer_size: int) -> None:
+    """Raises if model.vocab_size is smaller than the tokenizer's size."""
+    if vocab_size is not None and vocab_size < tokenizer_size:
         raise config_error(
             "model.vocab_size",
-            f"must be at least the tokenizer's {needed}",
-            wanted,
+            f"must be at least the tokenizer's {tokenizer_size}",
+            vocab_size,
             "Set it to null.",
         )
 
 
-def check_planned(planned: str | None, config: Config, fingerprint: str) -> None:
-    """A run of a study must be the one that its plan has: the plan composes the config by itself,
-    and Hydra and its launcher compose it again.
+def check_planned(planned_key: str | None, config: Config, fingerprint: str) -> None:
+    """Raises if the key of a run of a study is not the planned one. The plan composes the config
+    without Hydra's launcher, which composes it again.
     """
-    if planned is not None and planned != (key := run_key(config, fingerprint)):
+    if planned_key is not None and planned_key != (key := run_key(config, fingerprint)):
         raise config_error(
             "study",
-            f"this run was planned as {planned} and is {key}: its config, its data or its"
+            f"this run was planned as {planned_key} and is {key}: its config, its data or its"
             " components are not those of the plan",
             fix="Start the study again; the run's config.yaml has what was composed.",
         )
@@ -37,14 +39,14 @@ def check_planned(planned: str | None, config: Config, fingerprint: str) -> None
 
 @dataclass(eq=False)
 class SameConfig:
-    """Raises ConfigError before the first step if ranks do not hold the same config and data."""
+    """Raises before the first step if ranks have different configs or data."""
 
     digest: str
     fingerprint: str
 
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        found = gathered((self.digest, self.fingerprint), trainer.world_size)
-        digests, fingerprints = zip(*found, strict=True)
+        per_rank = all_gather((self.digest, self.fingerprint), trainer.world_size)
+        digests, fingerprints = zip(*per_rank, strict=True)
         if len(set(digests)) > 1:
             raise config_error(
                 "config",
@@ -60,18 +62,20 @@ class SameConfig:
             )
 
 
-def notes(config: Config, prepared: Any) -> Iterator[str]:
-    """Notes on the data that do not prevent training."""
-    node = config["tokenizer"]
+def data_notes(config: Config, prepared: Any) -> Iterator[str]:
+    """Yields messages on the prepared data that do not prevent training."""
+    tokenizer_class = TOKENIZERS[config["tokenizer"]["name"]]
+    requested = config["tokenizer"].get("vocab_size")
     for tokenizer in dict.fromkeys((prepared.source_tokenizer, prepared.tokenizer)):
-        asked, has = node.get("vocab_size"), getattr(tokenizer, "vocab_size", 0)
-        own = isinstance(tokenizer, TOKENIZERS[node["name"]])
-        if own and isinstance(asked, int) and has < asked:
+        if not isinstance(requested, int) or not isinstance(tokenizer, tokenizer_class):
+            continue
+        if (learned := getattr(tokenizer, "vocab_size", 0)) < requested:
             yield (
-                f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
+                f"tokenizer.vocab_size: {requested:,} tokens were asked for, and the text gave"
+                f" {learned:,}."
             )
-    for split, (count, total, what) in prepared.overlap.items():
+    for split, (count, total, units) in prepared.overlap.items():
         yield (
-            f"data: {count:,} of the {total:,} {what} of {split} are in training too: its figures"
+            f"data: {count:,} of the {total:,} {units} of {split} are in training too: its figures"
             " are better than on new data. Leave them out of one of the two."
         )

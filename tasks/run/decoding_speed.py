@@ -1,5 +1,5 @@
-"""Measures the decoding speed of a trained model (trainer.decode_tokens), which studies can
-report.
+"""Measures how many tokens per second a trained model generates (trainer.decode_tokens), which
+studies can report.
 """
 
 import statistics
@@ -12,12 +12,12 @@ from tasks import Config, Metrics
 from tasks.evaluation import EvaluatedTask
 from xformer_kit.registry import config_error
 
-ROUNDS = 3  # that are measured, after one that is not
+ROUNDS = 3  # measured rounds, after a first one that is not measured
 
 
 def check_decodable(config: Config, model: Any) -> None:
-    """Raises ConfigError if a model cannot generate so many tokens: at a run's start, not after its
-    last step.
+    """Raises ConfigError if a model cannot generate trainer.decode_tokens tokens; for the start of
+    a run, before it trains.
     """
     tokens = config["trainer"].get("decode_tokens") or 0
     if not tokens:
@@ -29,11 +29,11 @@ def check_decodable(config: Config, model: Any) -> None:
             got=tokens,
             fix="Leave it 0.",
         )
-    longest = model.max_seq_len
-    if longest is not None and tokens >= longest:
+    max_seq_len = model.max_seq_len
+    if max_seq_len is not None and tokens >= max_seq_len:
         raise config_error(
             "trainer.decode_tokens",
-            f"must be below the {longest} tokens that the model's positions allow, for one"
+            f"must be below the {max_seq_len} tokens that the model's positions allow, for one"
             " begins the text",
             got=tokens,
             fix="Raise model.max_len, or take fewer.",
@@ -41,31 +41,33 @@ def check_decodable(config: Config, model: Any) -> None:
 
 
 def decoding_speed(task: EvaluatedTask) -> Metrics:
-    """Tokens per second, greedily and with the model's cache, for data.batch_size texts at once,
-    each from one token on (with two stacks, after a source of data.seq_len tokens); the median of a
-    few rounds. Empty if trainer.decode_tokens is 0.
+    """Returns {"decoding_tokens_per_second": median of the rounds}, of greedy decoding with the
+    model's cache; {} if trainer.decode_tokens is 0.
 
-    The tokens are random: their values have no effect on the time.
+    A round generates trainer.decode_tokens tokens for data.batch_size texts at once, each after one
+    token; with an encoder and a decoder, for sources of data.seq_len tokens. Prompts and sources
+    are random: their values have no effect on the time.
     """
-    tokens = task.config["trainer"].get("decode_tokens") or 0
+    config = task.config
+    model: Any = task.model
+    tokens = config["trainer"].get("decode_tokens") or 0
     if not tokens:
         return {}
     rows = task.data.rows
-    draw = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
 
-    model: Any = task.model
+    def random_ids(vocab_size: int, length: int) -> torch.Tensor:
+        return torch.randint(vocab_size, (rows, length), generator=generator).to(task.device)
 
-    def drawn(vocab_size: int, length: int) -> torch.Tensor:
-        return torch.randint(vocab_size, (rows, length), generator=draw).to(task.device)
-
-    two, length = "encoder" in task.config["model"], task.config["data"]["seq_len"]
-    given = {"source": drawn(model.source_vocab_size, length)} if two else {}
-    taken = []
+    inputs = {}
+    if "encoder" in config["model"]:
+        inputs["source"] = random_ids(model.source_vocab_size, config["data"]["seq_len"])
+    seconds = []
     with task.sampling():
         for _ in range(1 + ROUNDS):
-            first, began = drawn(model.vocab_size, 1), time.perf_counter()
-            model.generate(first, max_new_tokens=tokens, temperature=0.0, **given)
+            prompt, start = random_ids(model.vocab_size, 1), time.perf_counter()
+            model.generate(prompt, max_new_tokens=tokens, temperature=0.0, **inputs)
             if task.device.type == "cuda":
                 torch.cuda.synchronize(task.device)
-            taken.append(time.perf_counter() - began)
-    return {"decoding_tokens_per_second": rows * tokens / statistics.median(taken[1:])}
+            seconds.append(time.perf_counter() - start)
+    return {"decoding_tokens_per_second": rows * tokens / statistics.median(seconds[1:])}

@@ -9,16 +9,16 @@ CONFIG = 2
 FAILED = 1
 NONFINITE = 3
 PRUNED = 4
-DIVERGED = (
+REMEDIES = (
     "a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or"
     " trainer.precision=32-true."
 )
-RESTART_HINT = f"Going on with this run would end at the same step: start a new one with {DIVERGED}"
+RESTART_HINT = f"Going on with this run would end at the same step: start a new one with {REMEDIES}"
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# Of a disk or of what is on it too, not of the program.
-DISK_ERRORS = "EROFS EIO EACCES EPERM ESTALE ENXIO EISDIR ENOTDIR"
-DISK = {getattr(errno, name) for name in DISK_ERRORS.split()}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Errors of a disk or of its files, not of the program.
+DISK_ERROR_NAMES = "EROFS EIO EACCES EPERM ESTALE ENXIO EISDIR ENOTDIR"
+DISK_ERRORS = {getattr(errno, name) for name in DISK_ERROR_NAMES.split()}
 
 
 class Ended(Exception):  # noqa: N818
@@ -60,76 +60,82 @@ class Pruned(Ended):
 
 
 class NotSaved(Ended):
-    """A checkpoint could not be written; the one before it is untouched."""
+    """A checkpoint could not be written; the previous one is unchanged."""
 
 
 class NoRun(Ended):
-    """A directory that was to be resumed is no run, or not one that fits."""
+    """A directory does not hold the run to resume, or cannot be used for a new run."""
 
     code = CONFIG
 
 
-VOTES = 1000  # fewer ranks than that
+MAX_RANKS = 1000  # base of the numbers below: the sum over fewer ranks has no carry
 
 
-def ballot(number: int, late: bool = False) -> int:
-    """A signal, and the end of trainer.max_time, as a number that ranks can add up."""
-    signals = VOTES ** SIGNALS.index(signal.Signals(number)) if number else 0
-    return signals + late * VOTES ** len(SIGNALS)
+def encode_signal(number: int, time_is_up: bool = False) -> int:
+    """Returns a rank's signal (0: none) and whether trainer.max_time has passed as one number.
+    Ranks exchange the sum of these numbers, which the two functions below decode.
+    """
+    encoded = MAX_RANKS ** SIGNALS.index(signal.Signals(number)) if number else 0
+    return encoded + time_is_up * MAX_RANKS ** len(SIGNALS)
 
 
-def overtime(votes: int) -> bool:
-    """Whether any rank's time was up, from the sum of their ballots."""
-    return votes >= VOTES ** len(SIGNALS)
+def decode_time_is_up(total: int) -> bool:
+    """Whether trainer.max_time has passed on any rank; total: sum of `encode_signal` over ranks."""
+    return total >= MAX_RANKS ** len(SIGNALS)
 
 
-def elected(votes: int) -> int:
-    """The signal that ranks were sent, from the sum of their ballots; 0 for none."""
-    return next((int(s) for i, s in enumerate(SIGNALS) if votes // VOTES**i % VOTES), 0)
+def decode_signal(total: int) -> int:
+    """The signal that any rank received, 0 for none; total: sum of `encode_signal` over ranks."""
+    return next((int(s) for i, s in enumerate(SIGNALS) if total // MAX_RANKS**i % MAX_RANKS), 0)
 
 
 def end_at_signals() -> None:
-    """Until a run handles them itself, end this process at a signal with one line and 128 + its
-    number: imports take seconds, and an exception raised during one may be lost or leave a
-    traceback.
+    """Makes a signal end this process with one line and exit code 128 + its number, until a run's
+    SignalBox handles signals.
+
+    Imports take seconds, and an exception raised during one may be lost or leave a traceback.
     """
     for number in SIGNALS:
-        signal.signal(number, _end_at_once)
+        signal.signal(number, _exit_at_signal)
 
 
-def _end_at_once(number: int, _frame: object) -> None:
+def _exit_at_signal(number: int, _frame: object) -> None:
+    """Exits without cleaning up, and prints a line on rank 0."""
     if os.environ.get("RANK", "0") == "0":
         os.write(2, f"Stopped by {signal.Signals(number).name}.\n".encode())
     os._exit(128 + number)
 
 
 class SignalBox:
-    """Remembers the first signal that stops the run; a second SIGINT ends it at once.
+    """Stores the signal that stops the run; a second SIGINT ends the run at once.
 
-    Until `patient` is set, i.e. while there is no step to finish, a signal raises StoppedBySignal
-    itself.
+    While `waits_for_step` is False, i.e. while there is no step to finish, a signal raises
+    StoppedBySignal directly.
     """
 
     def __init__(self):
-        self.number = 0  # of the signal that came; 0: none
-        self.late = False  # whether trainer.max_time has passed
-        self.patient = False
-        self.step = 0
-        self._before: dict[int, object] = {}
+        self.number = 0  # of the last signal; 0: none
+        self.time_is_up = False  # whether trainer.max_time has passed
+        self.waits_for_step = False
+        self.step = 0  # steps completed
+        self._previous_handlers: dict[int, object] = {}
 
     def install(self) -> None:
+        """Handle the signals until `restore`."""
         for number in SIGNALS:
-            before = signal.signal(number, self._handle)
-            self._before.setdefault(number, before)
+            self._previous_handlers[number] = signal.signal(number, self._handle)
 
     def restore(self) -> None:
-        for number, handler in self._before.items():
+        """Put the handlers back that `install` replaced."""
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
-        self._before.clear()
+        self._previous_handlers.clear()
 
     def _handle(self, number: int, _frame: object) -> None:
-        again, self.number = self.number == number == signal.SIGINT, number
-        if not self.patient:
+        """The signal handler."""
+        repeated, self.number = self.number == number == signal.SIGINT, number
+        if not self.waits_for_step:
             raise StoppedBySignal(number, self.step)
-        if again:
+        if repeated:
             raise KeyboardInterrupt

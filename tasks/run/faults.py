@@ -1,4 +1,4 @@
-"""The errors of a command or a run for its values."""
+"""Helpers for the faults of a command's options."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,27 +8,27 @@ from xformer_kit.registry import ConfigError, Fault
 
 
 def refuse(faults: Iterable[Fault]) -> None:
-    """Raises ConfigError if there is any fault."""
-    if every := list(faults):
-        raise ConfigError(every)
+    """Raises ConfigError with all faults, if there are any."""
+    if found := list(faults):
+        raise ConfigError(found)
 
 
 def flag(name: str) -> str:
-    """An option as a command line has it: batch_size -> --batch-size."""
+    """Returns an option as it is typed on a command line: batch_size -> --batch-size."""
     return f"--{name.replace('_', '-')}"
 
 
-def too_small(given: Mapping[str, object], **least: int) -> Iterator[Fault]:
-    """Faults of options of a command below their bound; None passes."""
-    for name, bound in least.items():
-        value = given.get(name)
-        if isinstance(value, int) and value < bound:
-            yield Fault(flag(name), f"must be at least {bound}", got=value)
+def too_small(options: Mapping[str, object], **minimums: int) -> Iterator[Fault]:
+    """Yields a fault for each option of a command that is an integer below its minimum."""
+    for name, minimum in minimums.items():
+        value = options.get(name)
+        if isinstance(value, int) and value < minimum:
+            yield Fault(flag(name), f"must be at least {minimum}", got=value)
 
 
 @contextmanager
 def faults_at(path: str) -> Iterator[None]:
-    """Gives the faults of a ConfigError that is raised inside this path."""
+    """A context that sets the path of the faults of a ConfigError raised in it."""
     try:
         yield
     except ConfigError as error:

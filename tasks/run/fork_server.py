@@ -1,11 +1,11 @@
-"""A process that has imported what a run needs, and forks a process per run of a multirun.
+"""A process that has imported the modules of a run, and forks a process per run of a multirun.
 
     python -m tasks.run.fork_server CONNECTION PARENT
 
 Imports take longer than many small runs. A fork starts with the imports done, and shares nothing
-else: nothing has been computed here, no thread was started and no device was used, so each job has
-a process of its own. It gets (arguments of the worker, environment) for each, and answers with the
-process that runs it, then with its exit code.
+else: the server has computed nothing, started no thread and used no device. For each run the server
+receives (arguments of the worker, environment); it sends the process id of the fork, then its exit
+code.
 
 Only without a GPU: a CUDA context does not survive a fork.
 """
@@ -25,19 +25,20 @@ from typing import Any
 
 from tasks.run.exit_codes import SIGNALS
 from tasks.run.job import Job
-from tasks.run.processes import end_with_parent, forwarding_signals, import_environment
+from tasks.run.processes import end_with_parent, forward_signals, import_environment
 
-_server: "ForkServer | None" = None  # of this process
+_server: "ForkServer | None" = None  # started by the first `launch` of this process
 
 
-def usable() -> bool:
+def is_supported() -> bool:
+    """Whether runs on this machine can train in forks."""
     import torch
 
     return sys.platform == "linux" and not torch.cuda.is_available()
 
 
 def launch(job: Job) -> int:
-    """Train a run in a process of its own, and return its exit code."""
+    """Trains a run in a fork of this process's server, and returns its exit code."""
     global _server
     if _server is None or _server.process.poll() is not None:
         _server = ForkServer()
@@ -45,7 +46,7 @@ def launch(job: Job) -> int:
 
 
 class ForkServer:
-    """The client of the fork server."""
+    """The client: starts the server process, and has it fork a process per run."""
 
     def __init__(self) -> None:
         self.connection, server_end = Pipe()
@@ -60,16 +61,17 @@ class ForkServer:
         server_end.close()
 
     def train(self, job: Job) -> int:
+        """Trains a run in a fork, and returns its exit code."""
         arguments = replace(job, parent=self.process.pid).arguments()
         try:
             self.connection.send((arguments, os.environ | import_environment()))
-            process = self.connection.recv()
+            pid = self.connection.recv()
 
             def send(number: int) -> None:
                 with suppress(ProcessLookupError):  # it has just ended
-                    os.kill(process, number)
+                    os.kill(pid, number)
 
-            with forwarding_signals(send):
+            with forward_signals(send):
                 code = self.connection.recv()
         except (EOFError, OSError):  # the server was killed
             code = -signal.SIGKILL
@@ -77,22 +79,20 @@ class ForkServer:
 
 
 def serve(connection: Connection) -> None:
-    """Fork a process for each request, one after another, until the client closes the
-    connection.
-    """
-    # The slow imports; by name, as a worker is started.
+    """Forks a process for each run, one after another, until the client closes the connection."""
+    # The slow imports; by name, since the modules of a worker are no imports of this one.
     import_module("tasks.run.training_process")
     with suppress(EOFError):
         while True:
             arguments, environment = connection.recv()
             if (pid := os.fork()) == 0:
-                _child(arguments, environment)
+                _run_worker(arguments, environment)
             connection.send(pid)
             connection.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def _child(arguments: list[str], environment: dict[str, str]) -> None:
-    """Run what `python -m tasks.run.worker` runs, and exit."""
+def _run_worker(arguments: list[str], environment: dict[str, str]) -> None:
+    """Does in a fork what `python -m tasks.run.worker` does, and exits."""
     code: Any = 1
     try:
         for number in SIGNALS:
@@ -113,11 +113,12 @@ def _child(arguments: list[str], environment: dict[str, str]) -> None:
 
 
 def main() -> None:
-    number, parent = map(int, sys.argv[1:])
+    """Runs the command line of this module: the server process."""
+    connection_fd, parent = map(int, sys.argv[1:])
     end_with_parent(parent)
-    for stop in SIGNALS:  # each run gets the signal by itself
-        signal.signal(stop, signal.SIG_IGN)
-    serve(Connection(number))
+    for number in SIGNALS:  # the client sends them to the forks
+        signal.signal(number, signal.SIG_IGN)
+    serve(Connection(connection_fd))
 
 
 if __name__ == "__main__":

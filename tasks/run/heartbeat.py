@@ -1,8 +1,8 @@
 """Detects ranks that have stopped: each rank increments a counter in a shared store, and watches
-the counter of the next one.
+the counter of the next rank.
 
-A rank that is suspended or cut off, unlike one that died, ends no collective: the others would wait
-for it forever.
+A rank that is suspended or cut off from the network does not end collectives as one that died does:
+the other ranks would wait for it forever.
 """
 
 import os
@@ -15,96 +15,99 @@ from contextlib import suppress
 from tasks import Facts
 from tasks.run import ranks
 
-EVERY = 1.0  # seconds between two beats, at most
-OVER = 1 << 40  # added to its count by a rank that is done, so that none waits for it
+MAX_INTERVAL = 1.0  # seconds between two increments
+FINISHED = 1 << 40  # a finished rank adds this to its counter, so that no rank waits for it
 
 
 class Heartbeat:
-    """Increments this rank's counter, and watches that of the next one, around the ring of all
-    `count`, in two threads, until `stop`.
+    """Increments this rank's counter and watches that of the next rank (after the last: rank 0), in
+    two threads, until `stop`.
 
-    After `patience` seconds without a change, measured in ticks of this process, so that a pause of
-    all ranks is no fault, it prints one line and kills the process that it watches if that is on
-    this host. Collectives of the others then fail, and each ends by itself. If it is on another
-    host, this process ends: its launcher ends the others.
+    If the watched counter does not change for `timeout` seconds, prints one line and kills the
+    watched process if it is on this host: the collectives of the other ranks then fail, and each
+    ends. If it is on another host, this process exits: its launcher ends the others. The time is
+    counted in intervals of this process, so that a pause of all ranks at once is no fault.
     """
 
-    def __init__(self, patience: float, rank: int, count: int):
-        self.every = min(EVERY, patience / 5)
-        self.patience = patience
+    def __init__(self, timeout: float, rank: int, count: int):
+        self.interval = min(MAX_INTERVAL, timeout / 5)
+        self.timeout = timeout
         self.rank = rank
-        self.next = (rank + 1) % count
+        self.next_rank = (rank + 1) % count
         self.store = ranks.store()
-        self.watches_store = self.next == 0 and not ranks.store_in_agent()
-        self.place = ""  # host and process of the next rank, once it has begun
-        self.beats = 0  # of this rank
-        self.seen = 0  # of the next one
-        self.over = threading.Event()
-        for work in (self._beat, self._watch):
-            threading.Thread(target=work, daemon=True, name=f"pulse{work.__name__}").start()
+        self.watches_store = self.next_rank == 0 and not ranks.store_in_agent()
+        self.next_process = ""  # "host pid" of the next rank, once it has started
+        self.own_count = 0  # increments of this rank's counter
+        self.next_count = 0  # last value read of the next rank's counter
+        self.stopped = threading.Event()
+        for run in (self._beat, self._watch):
+            threading.Thread(target=run, daemon=True, name=f"heartbeat{run.__name__}").start()
 
     def _beat(self) -> None:
-        """A suspended process that holds the store does not answer: this thread waits then, and
+        """Increments this rank's counter and reads the next one's.
+
+        If the process that hosts the store is suspended, this thread waits for the store, and
         `_watch` detects it.
         """
         try:
-            self.store.set(_where(self.rank), f"{socket.gethostname()} {os.getpid()}")
-            self.place = self.store.get(_where(self.next)).decode()
-            while not self.over.wait(self.every) and self.seen < OVER:
-                self.store.add(_count(self.rank), 1)
-                self.seen = self.store.add(_count(self.next), 0)
-                self.beats += 1
-            while not self.over.wait(self.every):
-                self.store.add(_count(self.rank), 1)
+            process = f"{socket.gethostname()} {os.getpid()}"
+            self.store.set(_process_key(self.rank), process)
+            self.next_process = self.store.get(_process_key(self.next_rank)).decode()
+            while not self.stopped.wait(self.interval):
+                self.store.add(_counter_key(self.rank), 1)
+                if self.next_count < FINISHED:
+                    self.next_count = self.store.add(_counter_key(self.next_rank), 0)
+                    self.own_count += 1
         except RuntimeError:  # the store ended with its process: the launcher ends this one
-            self.over.set()
+            self.stopped.set()
 
     def _watch(self) -> None:
-        seen, beats, silent = 0, 0, 0.0
-        while not self.over.wait(self.every) and self.seen < OVER:
-            waits_for_store = self.beats == beats and not self.watches_store
-            silent = (
-                0.0
-                if self.seen != seen or waits_for_store or not self.place
-                else silent + self.every
-            )
-            seen, beats = self.seen, self.beats
-            if silent > self.patience:
-                return self._end()
+        """Ends the next rank's process when its counter has not changed for `timeout` seconds."""
+        next_count, own_count, unchanged = 0, 0, 0.0
+        while not self.stopped.wait(self.interval) and self.next_count < FINISHED:
+            waits_for_store = self.own_count == own_count and not self.watches_store
+            if self.next_count != next_count or waits_for_store or not self.next_process:
+                unchanged = 0.0
+            else:
+                unchanged += self.interval
+            next_count, own_count = self.next_count, self.own_count
+            if unchanged > self.timeout:
+                return self._end_next_rank()
 
-    def _end(self) -> None:
-        host, process = self.place.rsplit(" ", 1)
+    def _end_next_rank(self) -> None:
+        """Kills the next rank's process, or this process if that is on another host."""
+        host, pid = self.next_process.rsplit(" ", 1)
         print(
-            f"Rank {self.next} has given no sign for {self.patience:g} s (trainer.rank_timeout):"
-            f" its process {process} on {host} is stopped or cut off. It is ended, and the run"
-            " with it.",
+            f"Rank {self.next_rank} has given no sign for {self.timeout:g} s"
+            f" (trainer.rank_timeout): its process {pid} on {host} is stopped or cut off. It is"
+            " ended, and the run with it.",
             file=sys.stderr,
             flush=True,
         )
         if host != socket.gethostname():
             os._exit(1)
         with suppress(ProcessLookupError):
-            os.kill(int(process), signal.SIGKILL)
+            os.kill(int(pid), signal.SIGKILL)
 
     def stop(self) -> None:
-        """This rank is done; the others stop watching it."""
-        self.over.set()
+        """Stops both threads; the previous rank stops watching this one."""
+        self.stopped.set()
         with suppress(RuntimeError):
-            self.store.add(_count(self.rank), OVER)
+            self.store.add(_counter_key(self.rank), FINISHED)
 
 
-def begin(trainer: Facts) -> Heartbeat | None:
-    """The heartbeat of this process, started, if the run has several ranks and trainer.rank_timeout
-    is not null.
+def start(trainer: Facts) -> Heartbeat | None:
+    """Starts and returns the heartbeat of this process; None if the run has one rank or
+    trainer.rank_timeout is null.
     """
-    patience = ranks.rank_timeout(trainer)
+    timeout = ranks.rank_timeout(trainer)
     count = ranks.count()
-    return None if patience is None or count == 1 else Heartbeat(patience, ranks.rank(), count)
+    return None if timeout is None or count == 1 else Heartbeat(timeout, ranks.rank(), count)
 
 
-def _count(rank: int) -> str:
+def _counter_key(rank: int) -> str:
     return f"xformer/beats/{rank}"
 
 
-def _where(rank: int) -> str:
+def _process_key(rank: int) -> str:
     return f"xformer/process/{rank}"

@@ -1,5 +1,5 @@
-"""Runs the jobs of Hydra: each becomes a run in its directory; after a multirun, the table of its
-jobs.
+"""Composes and runs the jobs of a command line with Hydra: each job is a run in its own directory.
+After a multirun, prints the table of its jobs.
 """
 
 import sys
@@ -21,59 +21,61 @@ from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
 
-_codes: list[int] = []  # of the runs of this process
-_sweeps: list[Path] = []  # directories of the multiruns of this process
-_existing: set[Path] = set()  # directories of runs that existed before Hydra made them
+_exit_codes: list[int] = []  # of the runs of this process
+_sweep_dirs: list[Path] = []  # directories of the multiruns of this process
+_existing_dirs: set[Path] = set()  # directories of runs that existed before Hydra created them
 
 
 class RecordSweepDirectory(Callback):
-    """Remembers the directory of a multirun, which Hydra passes to its callbacks."""
+    """Stores the directory of a multirun, which Hydra passes to its callbacks."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        _sweeps.append(Path(str(config.hydra.sweep.dir)).resolve())
+        _sweep_dirs.append(Path(str(config.hydra.sweep.dir)).resolve())
 
 
 def compose_and_run(line: Any) -> int:
-    """Compose and run the jobs of a checked command line with Hydra; returns the exit code."""
+    """Composes and runs the jobs of a checked CommandLine with Hydra; returns the exit code."""
     if (line.study is not None or line.multirun) and ranks.has_launcher():
-        return _refuse_ranks("study" if line.study is not None else "-m")
+        return _report_launched_ranks("study" if line.study is not None else "-m")
     sys.argv[1:] = line.argv
     if line.study is not None:
-        return _study(line)
+        return _run_study(line)
     if line.multirun:
         sys.argv.append(f"++hydra.callbacks.table._target_={__name__}.RecordSweepDirectory")
-    named = (
-        Path(word.partition("=")[2]) for word in line.argv if word.startswith("hydra.run.dir=")
-    )
-    _existing.update(path.resolve() for path in named if path.exists())
+    for argument in line.argv:
+        option, _, value = argument.partition("=")
+        if option == "hydra.run.dir" and Path(value).exists():
+            _existing_dirs.add(Path(value).resolve())
     _run_hydra()
-    if _sweeps:
+    if _sweep_dirs:
         from tasks.logging.sweep_table import finish
 
-        return finish(_sweeps[-1], line.components)
-    return max(_codes, default=0)
+        return finish(_sweep_dirs[-1], line.components)
+    return max(_exit_codes, default=0)
 
 
 def _run_hydra() -> None:
-    """Hydra composes and runs the jobs of sys.argv."""
-    hydra.main(version_base=VERSION_BASE, config_path=conf_dir(), config_name=PRIMARY)(job)()
+    """Composes and runs the jobs of sys.argv."""
+    hydra.main(version_base=VERSION_BASE, config_path=conf_dir(), config_name=PRIMARY)(_run_job)()
 
 
-def _refuse_ranks(what: str) -> int:
-    """Reports an error if a launcher started several ranks: each rank would run all jobs."""
+def _report_launched_ranks(argument: str) -> int:
+    """Reports that a study or a multirun cannot run in ranks of a launcher, since each rank would
+    run all jobs; returns the exit code.
+    """
     from tasks.run.train import report_end
 
     count = ranks.count()
     return report_end(
         NoRun(
-            f"{what}: starts the processes of its runs by itself; got {count} that torchrun or"
+            f"{argument}: starts the processes of its runs by itself; got {count} that torchrun or"
             f" SLURM started. Try python train.py with trainer.devices={count}."
         )
     )
 
 
-def _study(line: Any) -> int:
-    """Plan a study, and run it with Hydra's launcher."""
+def _run_study(line: Any) -> int:
+    """Plans a study and runs it with Hydra's launcher; returns the exit code."""
     from tasks.study import sweep
 
     try:
@@ -81,91 +83,88 @@ def _study(line: Any) -> int:
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2
-    sys.argv[1:] = line.argv  # with what the study adds to it
+    sys.argv[1:] = line.argv  # with the arguments that the study has added
     _run_hydra()
     return sweep.exit_codes[-1]
 
 
-def job(config: DictConfig) -> float | None:
-    """One run. In a multirun its validation loss, for sweepers that optimise it; NaN where it
-    failed.
+def _run_job(config: DictConfig) -> float | None:
+    """Trains one run. In a multirun, returns its validation loss for sweepers that optimize it, NaN
+    if the run failed.
     """
-    about = HydraConfig.get()
-    several = about.mode == RunMode.MULTIRUN
-    if several:
+    hydra_config = HydraConfig.get()
+    in_multirun = hydra_config.mode == RunMode.MULTIRUN
+    if in_multirun:
         end_with_launcher()
     from tasks.logging import summary
-    from tasks.run.start import start_run  # which takes seconds
+    from tasks.run.start import start_run  # takes seconds
 
-    directory = Path(about.runtime.output_dir)
-    named = any(
-        word.startswith(("hydra.run.dir=", "hydra.sweep.")) for word in about.overrides.hydra
-    )
-    if not named and ranks.rank() == 0 and config.get("study") is None:
-        directory = claim_directory(directory)
+    directory = Path(hydra_config.runtime.output_dir)
     paths = config.get("components") or ()
-    # Relative to where the user was: hydra.job.chdir may have moved this process.
+    # Relative to the user's directory: hydra.job.chdir may have changed that of this process.
     components = tuple(
-        str(Path(about.runtime.cwd, Path(f).expanduser()))
-        for f in ([paths] if isinstance(paths, str) else paths)
+        str(Path(hydra_config.runtime.cwd, Path(path).expanduser()))
+        for path in ([paths] if isinstance(paths, str) else paths)
     )
     if config.get("study") is not None:
-        return _run_of_study(config, about, directory, components)
-    parallel = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
-    existed = directory.resolve() in _existing
-    code = start_run(
-        from_hydra(config, about.overrides.task),
+        return _run_job_of_study(config, hydra_config, directory, components)
+    is_named = any(
+        argument.startswith(("hydra.run.dir=", "hydra.sweep."))
+        for argument in hydra_config.overrides.hydra
+    )
+    if not is_named and ranks.rank() == 0:
+        directory = claim_directory(directory)
+    launcher = hydra_config.runtime.choices.get("hydra/launcher", "basic")
+    exit_code = start_run(
+        from_hydra(config, hydra_config.overrides.task),
         directory,
         components,
-        listed=several,
-        quiet=parallel,
-        existed=existed,
+        in_multirun=in_multirun,
+        quiet=in_multirun and launcher != "basic",
+        existed=directory.resolve() in _existing_dirs,
     )
-    _codes.append(code)
-    if not several:
+    _exit_codes.append(exit_code)
+    if not in_multirun:
         return None
-    return (
-        float((summary.read(directory) or {}).get("val/loss", "nan")) if code == 0 else float("nan")
-    )
+    results = summary.read(directory) if exit_code == 0 else None
+    return float((results or {}).get("val/loss", "nan"))
 
 
-def _run_of_study(config: DictConfig, about: Any, directory: Path, components: Files) -> float:
-    """Train one run of a study; returns its exit code, or 0 if another process trains it."""
+def _run_job_of_study(
+    config: DictConfig, hydra_config: Any, directory: Path, components: Files
+) -> float:
+    """Trains one run of a study; returns its exit code, or 0 if another process trains it."""
     from tasks.run.job import Job
-    from tasks.run.start import ensure_run
+    from tasks.run.start import start_or_resume_run
     from tasks.study.state import claim, record_failure
 
-    trial: Any = OmegaConf.to_container(config.study)
+    study: Any = OmegaConf.to_container(config.study)
     job = Job(
         directory,
         components,
-        listed=True,
+        in_multirun=True,
         quiet=True,
         silent=True,
         key=directory.name,
-        trial=trial.get("trial"),
+        trial=study.get("trial"),
     )
-    with claim(directory) as claimed:
-        if not claimed:
+    with claim(directory) as is_claimed:
+        if not is_claimed:
             return 0.0
-        code = ensure_run(from_hydra(config, about.overrides.task), job)
-        record_failure(directory, code)
-        return float(code)
+        exit_code = start_or_resume_run(from_hydra(config, hydra_config.overrides.task), job)
+        record_failure(directory, exit_code)
+        return float(exit_code)
 
 
 def claim_directory(directory: Path) -> Path:
-    """Create and claim the directory, or `_2`, `_3`, ... if another process has claimed it."""
-    for mine in numbered(directory):
-        mine.mkdir(parents=True, exist_ok=True)
+    """Creates the directory and a file .claim in it; uses directory_2, directory_3, ... if another
+    process has claimed it.
+    """
+    for candidate in numbered(directory):
+        candidate.mkdir(parents=True, exist_ok=True)
         try:
-            (mine / ".claim").touch(exist_ok=False)
-            return mine
+            (candidate / ".claim").touch(exist_ok=False)
+            return candidate
         except FileExistsError:
             continue
-    raise AssertionError("there is always another number")
-
-
-def resume(run_dir: Path, components: Files) -> int:
-    from tasks.run.resume import resume_run
-
-    return resume_run(run_dir, components)
+    raise AssertionError("numbered() is endless")

@@ -10,30 +10,31 @@ from tasks import Config, Files
 
 @dataclass(frozen=True)
 class Job:
-    """A run that a process trains. It goes to another process as two arguments: the directory, and
-    the rest as JSON.
+    """A run to train, and how the process that trains it reports. Another process receives it as
+    two command-line arguments: the directory, and the other fields as JSON.
     """
 
     run_dir: Path
     components: Files = ()  # Python files with components of the user
-    listed: bool = False  # one of a multirun: it ends with a line in place of a page
-    quiet: bool = False  # others train at the same time: it draws no bar
-    silent: bool = False  # it prints nothing; its log and ended.json have everything
+    in_multirun: bool = False  # ends with one line instead of a page of results
+    quiet: bool = False  # shows no progress bar: other runs train at the same time
+    silent: bool = False  # prints nothing; train.log and ended.json have the messages
     key: str | None = None  # the key by which a study planned the run
     trial: Config | None = None  # of a search, see tasks/callbacks/pruning.py
-    digest: str | None = None  # hash of the config to train, see `tasks.run.train`
-    parent: int | None = None  # process id; this process ends when that one does
+    digest: str | None = None  # hash of the config to train, see `config_digest` in train.py
+    parent: int | None = None  # process id; the training process ends when this process does
 
     @property
     def shows_stages(self) -> bool:
-        """Whether it shows what it does before the first step."""
-        return not (self.listed or self.quiet or self.silent)
+        """Whether the process shows its stages before the first step, such as reading the data."""
+        return not (self.in_multirun or self.quiet or self.silent)
 
     def arguments(self) -> list[str]:
-        rest = asdict(self)
-        return [str(rest.pop("run_dir")), json.dumps(rest)]
+        """The two command-line arguments."""
+        fields = asdict(self)
+        return [str(fields.pop("run_dir")), json.dumps(fields)]
 
     @classmethod
-    def of(cls, run_dir: str, rest: str) -> Self:
-        fields = json.loads(rest)
+    def from_arguments(cls, run_dir: str, fields_json: str) -> Self:
+        fields = json.loads(fields_json)
         return cls(Path(run_dir), tuple(fields.pop("components")), **fields)

@@ -1,5 +1,8 @@
-"""Finds where a value stopped being finite: replays the step and checks each module in turn."""
+"""Finds the first module whose output or gradient is not finite by replaying the step, and saves
+the last finite state.
+"""
 
+import logging
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -9,54 +12,67 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from tasks.module import Task
-from tasks.run.exit_codes import DIVERGED, NonFinite
-from xformer_kit.data.batch import Batch, map_tensors
+from tasks.evaluation import EvaluatedTask
+from tasks.run.exit_codes import REMEDIES, RESTART_HINT, NonFinite
+from tasks.run.ranks import all_gather
+from xformer_kit.data.batch import Batch, collate, map_tensors
 
-NOTHING = "nothing on this rank"
+log = logging.getLogger("xformer")
+NOT_FOUND = "nothing on this rank"
 
 
-def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> str:
-    """What went wrong after `step` good steps: on which examples, and which module was the first to
-    break.
+def nonfinite_error(task: EvaluatedTask, saver: Any, step: int) -> NonFinite:
+    """Saves the last finite state and returns the error of the step after `step` completed ones.
+
+    The message has the first module that was not finite, and the examples of one rank. Every rank
+    must call it; all return the same error. saver: the run's CheckpointSaver.
     """
-    examples = steps.indices(step)
-    batch = map_tensors(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
-    where = first_broken(task, batch, step)
-    shown = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
-    return (
-        f"The loss or the gradient of step {step + 1} is not finite. The first to break: {where}. "
-        f"Its examples on this rank: {', '.join(shown)}."
-    )
+    messages = all_gather(_describe_step(task, step), task.trainer.world_size)
+    message = next((text for text in messages if NOT_FOUND not in text), messages[0])
+    log.info("%s", message)
+    saved = _save_finite_state(task, saver, step)
+    # A step is a function of the config and its number: a resumed run ends at the same step.
+    return NonFinite(f"{message} {saved} {RESTART_HINT}", step + 1)
 
 
-def keep(task: Task, checkpoints: Any, step: int) -> str:
-    """Save the state after `step` good steps; returns a message on which checkpoint remains. Every
-    rank must call it.
-    """
-    if not checkpoints.cadence.saves:
-        return "Nothing is kept: trainer.enable_checkpointing is false."
-    # A finite gradient, too large a rate.
-    if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
-        if checkpoints.saved < 0:
-            return "There is no checkpoint before it."
-        return f"The last checkpoint is of step {checkpoints.saved}."
-    task.rewind(step)
-    checkpoints.keep(task.trainer, task)
-    return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
-
-
-def nothing_learned(steps: int) -> NonFinite:
-    """The exception at the end of a run of which trainer.on_nonfinite=skip left out every step."""
+def all_steps_skipped(steps: int) -> NonFinite:
+    """The error at the end of a run with trainer.on_nonfinite=skip that skipped every step."""
     which = f"All {steps:,} steps" if steps > 1 else "The only step"
     return NonFinite(
         f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which}"
-        f" had a loss or a gradient that is not finite: start a new one with {DIVERGED}",
+        f" had a loss or a gradient that is not finite: start a new one with {REMEDIES}",
         1,
     )
 
 
-def first_broken(task: Task, batch: Batch, step: int) -> str:
+def _describe_step(task: EvaluatedTask, step: int) -> str:
+    """The message on a step: what was not finite first, and the step's examples on this rank."""
+    dataset = task.data.examples("train")
+    steps = task.data.step_sampler(task.accumulate, task.global_rank, task.trainer.world_size)
+    examples = steps.indices(step)
+    batch = map_tensors(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
+    numbers = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
+    return (
+        f"The loss or the gradient of step {step + 1} is not finite. The first to break:"
+        f" {_first_nonfinite(task, batch, step)}. Its examples on this rank: {', '.join(numbers)}."
+    )
+
+
+def _save_finite_state(task: EvaluatedTask, saver: Any, step: int) -> str:
+    """Saves the state after `step` steps; returns a message on which checkpoint exists."""
+    if not saver.cadence.saves:
+        return "Nothing is kept: trainer.enable_checkpointing is false."
+    # The gradient may have been finite, and the updated weights not.
+    if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
+        if saver.saved < 0:
+            return "There is no checkpoint before it."
+        return f"The last checkpoint is of step {saver.saved}."
+    task.rewind(step)
+    saver.keep(task.trainer, task)
+    return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
+
+
+def _first_nonfinite(task: EvaluatedTask, batch: Batch, step: int) -> str:
     """The name of the first parameter, module output, or gradient that is not finite in a replay of
     a step.
     """
@@ -64,48 +80,50 @@ def first_broken(task: Task, batch: Batch, step: int) -> str:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             return f"the parameter {name}, already before the step"
-    broken: list[str] = []
+    found: list[str] = []
     hooks = [
-        h
+        hook
         for name, module in model.named_modules()
-        for h in _watch(name or "the model", module, broken)
+        for hook in _register_hooks(name or "the model", module, found)
     ]
     model.zero_grad()
     try:
         for micro in range(task.accumulate):
             task.seed_micro_batch(step, micro)
-            with task.trainer.precision_plugin.train_step_context():
-                loss, count, report = task.objective.loss(model, task.micro_batch(batch, micro))
-            loss = loss + report["loss"] * count if "loss" in report else loss
-            if not broken and not bool(torch.isfinite(loss)):
-                broken.append("the loss")
+            loss = task.loss_sum(task.micro_batch(batch, micro))
+            if not found and not bool(torch.isfinite(loss)):
+                found.append("the loss")
             with warnings.catch_warnings():
-                # Torch's, on hooks of modules whose inputs need no gradient.
+                # Torch warns of backward hooks on modules whose inputs need no gradient.
                 warnings.simplefilter("ignore")
                 loss.backward()
-            if broken:
-                return broken[0]
-        bad = [
-            name
-            for name, p in model.named_parameters()
-            if p.grad is not None and not torch.isfinite(p.grad).all()
-        ]
-        return f"the gradient of {bad[-1]}" if bad else NOTHING
+            if found:
+                return found[0]
+        # Gradients of all micro-batches may add up to a value that is not finite.
+        for name, parameter in reversed([*model.named_parameters()]):
+            if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+                return f"the gradient of {name}"
+        return NOT_FOUND
     finally:
         for hook in hooks:
             hook.remove()
         model.zero_grad()
 
 
-def _watch(name: str, module: nn.Module, broken: list[str]) -> Iterator[RemovableHandle]:
-    def watch(what: str, tensors: Any) -> None:
-        floats = (
-            x for x in tree_leaves(tensors) if isinstance(x, Tensor) and x.is_floating_point()
-        )
-        if not broken and any(not bool(torch.isfinite(x).all()) for x in floats):
-            broken.append(f"{what} {name}")
+def _register_hooks(name: str, module: nn.Module, found: list[str]) -> Iterator[RemovableHandle]:
+    """Registers hooks that append the module's output, or the gradient of its inputs, to an empty
+    `found` if it is not finite.
+    """
 
-    forward = lambda _module, _inputs, output: watch("the output of", output)
-    backward = lambda _module, gradients, _outputs: watch("the gradient that leaves", gradients)
+    def check(what: str, tensors: Any) -> None:
+        if not found and not all(
+            bool(torch.isfinite(x).all())
+            for x in tree_leaves(tensors)
+            if isinstance(x, Tensor) and x.is_floating_point()
+        ):
+            found.append(f"{what} {name}")
+
+    forward = lambda _module, _inputs, output: check("the output of", output)
+    backward = lambda _module, gradients, _outputs: check("the gradient that leaves", gradients)
     yield module.register_forward_hook(forward)
     yield module.register_full_backward_hook(backward)

@@ -1,4 +1,4 @@
-"""The processes in which a run is trained.
+"""The processes in which a run is trained, how they start and how they end.
 
 | a run | trains in | because |
 | --- | --- | --- |
@@ -8,11 +8,11 @@
 | of a multirun or a study | a fork of the fork server | imports take longer than small runs |
 | of a multirun or a study, with a GPU or not on Linux | a worker | CUDA does not survive a fork |
 
-A worker is `python -m tasks.run.worker RUN JOB COUNT`. It reads the saved config; the command line
-is never run again. No variable of the environment is ours: a `Job` holds a
-process's arguments.
-`tasks.run.start.train_in_processes` chooses. Only Hydra's launchers, which run the jobs of a
-multirun, and `xformer reproduce`, which runs a command line as a user does, start other processes.
+A worker is `python -m tasks.run.worker RUN_DIR JOB COUNT`. It reads the saved config; the command
+line is not run again. Its arguments are a `Job`, not environment variables.
+`tasks.run.start.train_in_processes` chooses the row of the table. Only two other places start
+processes: Hydra's launchers, which run the jobs of a multirun, and `xformer reproduce`, which runs
+a command line.
 """
 
 import ctypes
@@ -35,41 +35,42 @@ from tasks.run.exit_codes import SIGNALS, NoRun
 from tasks.run.job import Job
 from tasks.run.ranks import rank
 
-_signal_senders: list[Callable[[int], None]] = []  # of the child processes that train
+# Functions that send a signal to the child processes that train now.
+_signal_senders: list[Callable[[int], None]] = []
 
 
 def end_with_parent(parent: int | None) -> None:
-    """End this process when its parent does: through the kernel on Linux, else by checking twice a
-    second.
+    """Makes this process end when its parent does: by the kernel on Linux, otherwise by a thread
+    that checks twice a second. parent: process id of the parent; None: not known.
 
-    Workers of an elastic agent have a session of their own, so nothing else would end them after a
-    kill -9.
+    Workers of an elastic agent have their own session, so nothing else would end them after a
+    kill -9 of the agent.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # 1: PR_SET_PDEATHSIG
     else:
-        threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-    if parent not in (None, os.getppid()):  # it died before the line above
+        threading.Thread(target=_exit_after, args=(os.getppid(),), daemon=True).start()
+    if parent not in (None, os.getppid()):  # it died before the lines above
         os._exit(1)
 
 
-def _watch(parent: int) -> None:
+def _exit_after(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
-def silence() -> None:
-    """Discard this process's output to the screen."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def discard_output() -> None:
+    """Redirects this process's stdout and stderr to the null device."""
+    null_device = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
-        os.dup2(nowhere, fd)
+        os.dup2(null_device, fd)
 
 
 @contextmanager
 def run_lock(run_dir: Path) -> Iterator[None]:
-    """Lock a run's directory: two processes that train in it at once would corrupt it. Raises NoRun
-    for the second.
+    """A context that locks a run's directory, since two processes that train in it would corrupt
+    its files. Raises NoRun if another process holds the lock. Only rank 0 locks.
     """
     if rank() != 0 or sys.platform == "win32":
         yield
@@ -90,7 +91,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
 
 
 def device_count(trainer: Config) -> int:
-    """Number of processes on this machine for a trainer's devices."""
+    """Number of processes on this machine, one per device, for trainer.devices."""
     import torch
 
     devices, accelerator = trainer.get("devices", 1), trainer.get("accelerator", "auto")
@@ -103,47 +104,49 @@ def device_count(trainer: Config) -> int:
 
 
 def import_environment() -> dict[str, str]:
-    """Variables with which a Python process imports this package and nothing from its current
-    directory.
+    """Environment variables with which a Python process imports this package and nothing from its
+    current directory.
 
     `python -m` and `python -c`, with which workers, fork servers and launchers start, put the
-    current directory first on
-    sys.path: in a directory that was downloaded, its torch.py would run. PYTHONSAFEPATH prevents
-    it, and PYTHONPATH names the checkout, which only train.py's own location names otherwise. An
-    empty entry of PYTHONPATH is the current directory.
+    current directory first on sys.path: in a downloaded directory, its torch.py would run.
+    PYTHONSAFEPATH prevents it. PYTHONPATH names the checkout, which train.py finds by its own
+    location. Empty entries of PYTHONPATH, which stand for the current directory, are removed.
     """
     root = str(Path(__file__).resolve().parents[2])
-    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    own = [] if root in given or root in sysconfig.get_paths().values() else [root]
-    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join([*own, *given])}
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if root not in entries and root not in sysconfig.get_paths().values():
+        entries.insert(0, root)
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(entries)}
 
 
 def worker_command(job: Job, count: int) -> list[str]:
-    """The command that trains a run for this process, in `count` processes."""
+    """The command of a worker that trains a run in `count` processes and ends with this process."""
     arguments = replace(job, parent=os.getpid()).arguments()
     return [sys.executable, "-m", "tasks.run.worker", *arguments, str(count)]
 
 
 def launch(job: Job, count: int) -> int:
-    """Train a run in `count` worker processes, pass signals on to them, and return the exit
+    """Trains a run in `count` worker processes, forwards signals to them, and returns the exit
     code.
     """
-    # A process group of its own: Ctrl-C reaches only this process, which passes it on once.
+    # In its own process group: Ctrl-C reaches only this process, which forwards it once.
     child = subprocess.Popen(
         worker_command(job, count), env=os.environ | import_environment(), process_group=0
     )
-    with forwarding_signals(child.send_signal):
+    with forward_signals(child.send_signal):
         code = child.wait()
     return code if code >= 0 else 128 - code
 
 
 @contextmanager
-def forwarding_signals(send: Callable[[int], None]) -> Iterator[None]:
-    """Pass the signals that stop a run on to the process that trains it."""
+def forward_signals(send: Callable[[int], None]) -> Iterator[None]:
+    """A context in which signals that stop a run are sent to the process that trains it; `send`
+    sends one.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {
+    previous_handlers = {
         number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS
     }
     _signal_senders.append(send)
@@ -151,23 +154,24 @@ def forwarding_signals(send: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         _signal_senders.remove(send)
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
 @cache
 def end_with_launcher() -> None:
-    """End this process when the launcher ends that started it for the jobs of a multirun, as joblib
-    does; joblib's workers would continue to train without it.
+    """Makes this process end when Hydra's launcher ends, if a launcher such as joblib started it
+    for the jobs of a multirun: joblib's workers would continue to train without it.
     """
     launcher = multiprocessing.parent_process()
     if launcher is not None and sys.platform != "win32":
         threading.Thread(
-            target=_watch_launcher, args=(launcher.pid, os.getppid()), daemon=True
+            target=_exit_after_launcher, args=(launcher.pid, os.getppid()), daemon=True
         ).start()
 
 
-def _watch_launcher(launcher: int, parent: int) -> None:
+def _exit_after_launcher(launcher: int, parent: int) -> None:
+    """Waits until one of these processes ends, then stops the runs of this one and exits."""
     from xformer_kit.data.training_data import is_running  # with torch, which --help does not need
 
     while os.getppid() == parent and is_running(launcher):

@@ -1,7 +1,8 @@
-"""The ranks of a run: rank, world size, the shared store, and exchanges outside of training.
+"""The ranks of a run: rank, number of ranks, the store that they share, and exchanges of values
+outside of training.
 
-Each rank trains with the whole model and a slice of every batch. torchrun, SLURM, or the worker of
-a run with several devices has started them; variables of these launchers hold rank and count.
+Each rank trains the complete model on a slice of every batch. A launcher starts the ranks and sets
+environment variables with rank and count: torchrun, SLURM, or a worker (tasks/run/worker.py).
 """
 
 import json
@@ -18,7 +19,7 @@ from typing import Any
 from tasks import Facts
 from tasks.run.exit_codes import NoRun
 
-STORE_TIMEOUT = timedelta(seconds=300)  # of the store shared by all ranks
+STORE_TIMEOUT = timedelta(seconds=300)
 
 
 def has_launcher() -> bool:
@@ -29,14 +30,15 @@ def has_launcher() -> bool:
 
 
 def rank() -> int:
+    """Rank of this process; 0 if no launcher started several."""
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) if has_launcher() else 0
 
 
 def world() -> tuple[int, int] | None:
     """(ranks on this machine, machines) if a launcher started several processes, else None."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        here = int(os.environ["LOCAL_WORLD_SIZE"])
-        return here, int(os.environ["WORLD_SIZE"]) // here
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        return local, int(os.environ["WORLD_SIZE"]) // local
     if has_launcher():
         machines = int(os.environ.get("SLURM_NNODES", 1))
         return int(os.environ["SLURM_NTASKS"]) // machines, machines
@@ -49,7 +51,9 @@ def count() -> int:
 
 
 def report_to_launcher(text: str) -> None:
-    """Write the message for torchrun, which prints that of the first rank that failed."""
+    """Writes a rank's last message to the file in which torchrun expects it. torchrun prints that
+    of the first rank that failed.
+    """
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         with suppress(OSError):
             message = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
@@ -63,7 +67,7 @@ def store_in_agent() -> bool:
 
 @cache
 def store() -> Any:
-    """Returns the store shared by all ranks, used before the process group exists."""
+    """The key-value store shared by all ranks, used before the process group exists."""
     from torch.distributed import TCPStore
 
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
@@ -71,66 +75,65 @@ def store() -> Any:
         from lightning.fabric.plugins.environments import SLURMEnvironment
 
         address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
-    master = not store_in_agent() and rank() == 0
+    in_agent = store_in_agent()
     return TCPStore(
         address,
-        int(port) + (not store_in_agent()),
-        is_master=master,
+        int(port) + (not in_agent),
+        is_master=not in_agent and rank() == 0,
         timeout=STORE_TIMEOUT,
         wait_for_workers=False,
     )
 
 
-def gathered(value: Any, world_size: int) -> list[Any]:
+def all_gather(value: Any, world_size: int) -> list[Any]:
     """Returns the values of all ranks, in the order of the ranks."""
-    found = [value]
+    values = [value] * world_size
     if world_size > 1:
         import torch
 
-        found = found * world_size
-        torch.distributed.all_gather_object(found, value)
-    return found
+        torch.distributed.all_gather_object(values, value)
+    return values
 
 
 def rank_timeout(trainer: Facts) -> float | None:
+    """trainer.rank_timeout in seconds; None: no limit."""
     from xformer_kit.config.trainer_schema import OURS
 
     return trainer.get("rank_timeout", OURS["rank_timeout"].default)
 
 
 def lost_connection(error: BaseException) -> bool:
-    """Whether an error was caused by another rank that ended."""
-    text = str(error).lower()
+    """Whether an error is that of a collective whose other ranks ended."""
     return world() is not None and any(
-        word in text for word in ("connection", "peer", "nccl", "gloo")
+        word in str(error).lower() for word in ("connection", "peer", "nccl", "gloo")
     )
 
 
-def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
+def share_run_directory(run_dir: Path, create: Callable[[], None]) -> Path:
     """Returns rank 0's run directory on all ranks: the times in their names may differ.
     Removes this rank's own directory if it is empty.
 
-    The first rank starts the run before it shares the directory, where the others read the config.
-    If that fails, it raises the error, and the others raise NoRun.
+    Rank 0 calls `create()` before it shares the directory, in which the other ranks read the
+    config. If that fails, it raises the error, and the others raise NoRun.
     """
     from torch.distributed.elastic.utils.store import synchronize
 
-    fault = None
+    error_of_create = None
     if rank() == 0:
         try:
-            begin()
+            create()
         except Exception as error:
-            fault = error
-    own = "" if fault else str(run_dir.resolve())
-    # The store may be in the first rank, which waits until all have read.
+            error_of_create = error
+    own_path = "" if error_of_create else str(run_dir.resolve())
+    # Rank 0, which may host the store, waits until all have read.
     paths = synchronize(
-        store(), own.encode(), rank(), count(), "xformer/run_dir", STORE_TIMEOUT.seconds
+        store(), own_path.encode(), rank(), count(), "xformer/run_dir", STORE_TIMEOUT.seconds
     )
     if not (path := paths[0].decode()):
-        raise fault or NoRun(
+        raise error_of_create or NoRun(
             "hydra.run.dir: the first rank could not start the run; see its message."
         )
-    agreed = Path(path)
-    if agreed != run_dir.resolve() and run_dir.is_dir() and not any(run_dir.iterdir()):
+    shared = Path(path)
+    if shared != run_dir.resolve() and run_dir.is_dir() and not any(run_dir.iterdir()):
         run_dir.rmdir()
-    return agreed
+    return shared

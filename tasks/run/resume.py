@@ -16,22 +16,22 @@ from xformer_kit.registry import ConfigError
 
 
 def resume_run(run_dir: Path, components: Files = ()) -> int:
-    """Resume a run where it stopped; returns the exit code."""
+    """Resumes a run at its last checkpoint and returns its exit code; 0 if it is finished."""
     try:
-        if not run_dir.is_dir() or not (run_dir / "config.yaml").is_file():
-            what = (
-                "is not a directory" if not run_dir.is_dir() else "is no run; it has no config.yaml"
-            )
+        if not (run_dir / "config.yaml").is_file():
+            fault = "is no run; it has no config.yaml" if run_dir.is_dir() else "is not a directory"
             raise NoRun(
-                f"resume: {run_dir} {what}. Name a run's directory, such as"
+                f"resume: {run_dir} {fault}. Name a run's directory, such as"
                 " outputs/decoder/2026-11-20_12-00-00."
             )
         config = read_config(run_dir)
         check_components(run_dir, components, COMPONENTS_ARGUMENT)
-        if (done := summary.read(run_dir)) is not None and not done.get("stopped"):
-            _check_config(run_dir, config, done)
+        results = summary.read(run_dir)
+        if results is not None and not results.get("stopped"):
+            _check_config(run_dir, config, results)
             print(
-                f"The run in {run_dir} is finished: {done['steps']:,} steps. Nothing is left to do."
+                f"The run in {run_dir} is finished: {results['steps']:,} steps. Nothing is left to"
+                " do."
             )
             return 0
         import_components(components, GROUPS.values())
@@ -42,18 +42,17 @@ def resume_run(run_dir: Path, components: Files = ()) -> int:
         return report_end(error)
 
 
-def _check_config(run_dir: Path, config: Config, done: State) -> None:
-    """Raises ConfigError if a finished run's config.yaml is not the one that its checkpoint holds.
+def _check_config(run_dir: Path, config: Config, results: State) -> None:
+    """Raises ConfigError if a finished run's config.yaml is not the config in its checkpoint.
 
-    A checkpoint may have gigabytes, so that it is read only if the hash in summary.json differs,
-    which that of an earlier version does too. A run without a checkpoint that can be read is
-    finished all the same.
+    The checkpoint, which may have gigabytes, is read only if the hash in summary.json differs from
+    the config's. If no checkpoint can be read, nothing is checked.
     """
-    if done.get("config_hash") == config_hash(config):
+    if results.get("config_hash") == config_hash(config):
         return
     try:
-        found = newest(run_dir / "checkpoints", ("global_step", "config"))
+        checkpoint = newest(run_dir / "checkpoints", ("global_step", "config"))
     except NoRun:
         return
-    if found is not None:
-        check_unchanged(run_dir, config, found[1])
+    if checkpoint is not None:
+        check_unchanged(run_dir, config, checkpoint[1])

@@ -1,5 +1,5 @@
 """Seeds of dropout and sampling: functions of (seed, step, micro-batch, rank), so that a resumed
-run draws the same.
+run draws the same random numbers.
 """
 
 from collections.abc import Iterator
@@ -9,17 +9,18 @@ from hashlib import blake2b
 import torch
 
 
-def key(*components: int | str) -> int:
-    """A generator seed of 63 bits as a hash of integers and strings, the same on every machine."""
+def derive_seed(*components: int | str) -> int:
+    """Returns a generator seed of 63 bits: a hash of integers and strings, the same on every
+    machine.
+    """
     digest = blake2b("/".join(map(str, components)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
-def set_generators(seed: int, device: torch.device) -> None:
-    """Seed the default generators of the CPU and of the device.
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seeds the default generators of the CPU and of the device.
 
-    On the generator objects: `torch.manual_seed` visits every back end and takes a hundred times
-    longer.
+    `torch.manual_seed` also seeds every other back end and takes a hundred times longer.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -29,8 +30,8 @@ def set_generators(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def aside(device: torch.device, seed: int) -> Iterator[None]:
-    """A context with its own seed that leaves the training's generators as they were."""
+def temporary_seed(device: torch.device, seed: int) -> Iterator[None]:
+    """A context with this seed, after which the generators have their previous state."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        set_generators(seed, device)
+        seed_generators(seed, device)
         yield

@@ -1,4 +1,4 @@
-"""Starts a run in its directory, in the processes that it needs."""
+"""Starts a run in its directory, in as many processes as it needs."""
 
 import contextlib
 import json
@@ -12,33 +12,29 @@ from tasks import Config, Files
 from tasks.logging import startup, summary
 from tasks.logging.files import replace_text
 from tasks.run import fork_server, processes, ranks
-from tasks.run.checkpoints import BEST, LAST, PREVIOUS
+from tasks.run.checkpoints import BEST, LAST, PREVIOUS, has_checkpoint
 from tasks.run.exit_codes import CONFIG, Ended, NoRun
 from tasks.run.job import Job
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.config.saved import check_components, component_hashes
+from xformer_kit.config.saved import COMPONENTS, check_components, component_hashes
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry import command_lines as proposed
 
 COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument of train.py for files of own components
-PROGRESS = (  # what a new run never overwrites
-    f"checkpoints/{LAST}",
-    f"checkpoints/{PREVIOUS}",
-    "summary.json",
-)
-LEFTOVERS = (
+# Files that only a run without a checkpoint leaves; a new run in its directory removes them.
+REMOVED_AT_START = (
     "metrics.csv",
     "speed.csv",
     "samples.csv",
-    "components.json",
+    COMPONENTS,
     "profile.txt",
     "trace.json",
     summary.ENDED,
 )
-WRITTEN = (
+RUN_FILES = (  # all files that a run may write
     *("config.yaml", "tokenizer.json", "source_tokenizer.json", "train.log", summary.SUMMARY),
-    *LEFTOVERS,
+    *REMOVED_AT_START,
     *(f"checkpoints/{name}" for name in (LAST, PREVIOUS, BEST)),
 )
 
@@ -51,85 +47,58 @@ def start_run(
     existed: bool | None = None,
     **options: Any,
 ) -> int:
-    """Start a run in its directory and return its exit code. `options`: fields of a
-    Job. `existed`: whether the directory existed before, if it has been created since.
+    """Starts a new run in its directory and returns its exit code.
 
-    If the config turns out to be wrong once the data are read, what was written is removed again.
+    options: fields of its Job. existed: whether the directory existed before this program created
+    it; None: it has not been created yet.
+
+    If a config error is found only when the data are read, the files of the run are removed again.
     """
     job = Job(run_dir, components, **options)
     existed = run_dir.exists() if existed is None else existed
-    fresh = _is_fresh(run_dir)
+    # .claim is written by claim_directory in hydra_app.py.
+    was_empty = {path.name for path in run_dir.glob("*")} <= {".claim"}
     try:
-        begin = partial(_new_directory, config, run_dir, components)
+        create_directory = partial(_create_run_directory, config, run_dir, components)
         if ranks.has_launcher():
-            job = replace(job, run_dir=ranks.agree_on(run_dir, begin))
+            job = replace(job, run_dir=ranks.share_run_directory(run_dir, create_directory))
         else:
-            begin()
-        code = train_in_processes(config, job)
+            create_directory()
+        exit_code = train_in_processes(config, job)
     except (Ended, ConfigError) as error:
-        code = report_end(error)
-    # The table of a multirun lists its failed jobs.
-    if code == CONFIG and fresh and not job.listed and not ranks.has_launcher():
-        _clear(run_dir, config, existed)
-    return code
+        exit_code = report_end(error)
+    # A multirun keeps them: its table lists the failed jobs.
+    if exit_code == CONFIG and was_empty and not job.in_multirun and not ranks.has_launcher():
+        _remove_run_files(run_dir, config, existed)
+    return exit_code
 
 
-def _is_fresh(run_dir: Path) -> bool:
-    """Whether a directory is missing, empty, or contains only .claim."""
-    return not run_dir.exists() or {path.name for path in run_dir.iterdir()} <= {".claim"}
-
-
-def _clear(run_dir: Path, config: Config, existed: bool) -> None:
-    """Remove the files of a run without a checkpoint, and its directory if it did not exist before.
-    Files of another process's run in the same directory are kept.
-    """
-    with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
-        if (
-            config_digest(read_config(run_dir)) != config_digest(config)
-            or (run_dir / "checkpoints" / LAST).exists()
-        ):
-            return
-        for path in run_dir.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if not existed:
-            run_dir.rmdir()
-
-
-def ensure_run(config: Config, job: Job) -> int:
-    """Start or resume a run of a study. Returns the exit code, 0 also if it is already finished."""
-    begun = any((job.run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS))
+def start_or_resume_run(config: Config, job: Job) -> int:
+    """Starts or resumes a run of a study; returns its exit code, 0 if it is already finished."""
+    resumes = has_checkpoint(job.run_dir / "checkpoints")
     try:
-        if begun:
-            # The saved config: options that the key omits, such as the logger, may differ.
+        if resumes:
+            # The saved config: options that the run's key omits, such as the logger, may differ.
             config = read_config(job.run_dir)
             check_components(job.run_dir, job.components, COMPONENTS_ARGUMENT)
         if summary.read(job.run_dir) is not None:
             return 0
-        if not begun:
-            _new_directory(config, job.run_dir, job.components)
+        if not resumes:
+            _create_run_directory(config, job.run_dir, job.components)
         return train_in_processes(config, job)
     except (Ended, ConfigError) as error:
         return report_end(error)
 
 
-def check_places(run_dir: Path) -> None:
-    """Raises NoRun if the path of a file of the run is a directory, or checkpoints/ is a file."""
-    if path := next((run_dir / name for name in WRITTEN if (run_dir / name).is_dir()), None):
-        raise NoRun(
-            f"{path}: must be a file, which the run rewrites; got a directory. Move it away."
-        )
-    if (folder := run_dir / "checkpoints").is_file():
-        raise NoRun(
-            f"{folder}: must be a directory, which holds the checkpoints; got a file. Move it away."
-        )
-
-
 def train_in_processes(config: Config, job: Job) -> int:
-    check_places(job.run_dir)
+    """Trains a run in this process or in new processes, one per device, and returns its exit code.
+    tasks/run/processes.py has the table of all cases.
+    """
+    _check_file_types(job.run_dir)
     job = replace(job, digest=config_digest(config))
     if ranks.has_launcher():
         return train_run(job)
-    count = processes.device_count(config["trainer"])
+    process_count = processes.device_count(config["trainer"])
     if (machines := config["trainer"].get("num_nodes", 1)) > 1:
         raise config_error(
             "trainer.num_nodes",
@@ -137,28 +106,61 @@ def train_in_processes(config: Config, job: Job) -> int:
             got=f"{machines} in one process",
             fix="Try torchrun --nnodes N --nproc-per-node M train.py ...",
         )
-    if job.listed and count == 1 and fork_server.usable():
+    if job.in_multirun and process_count == 1 and fork_server.is_supported():
         return fork_server.launch(job)
-    if count > 1 and job.shows_stages:
-        startup.show(f"Starting {count} processes")
-    return processes.launch(job, count) if job.listed or count > 1 else train_run(job)
+    if process_count > 1 and job.shows_stages:
+        startup.show(f"Starting {process_count} processes")
+    if job.in_multirun or process_count > 1:
+        return processes.launch(job, process_count)
+    return train_run(job)
 
 
-def _new_directory(config: Config, run_dir: Path, components: Files) -> None:
-    """Write the config of a run. Raises NoRun if the directory already holds another one."""
+def _create_run_directory(config: Config, run_dir: Path, components: Files) -> None:
+    """Creates the directory of a new run and writes its config.yaml and components.json.
+
+    Raises NoRun if the directory holds a run that has a checkpoint or is being trained.
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
-    with processes.run_lock(run_dir):  # nothing of a running run is touched
-        check_places(run_dir)
-        if any((run_dir / name).exists() for name in PROGRESS):
+    with processes.run_lock(run_dir):
+        _check_file_types(run_dir)
+        if has_checkpoint(run_dir / "checkpoints") or (run_dir / summary.SUMMARY).exists():
             raise NoRun(
                 f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is"
                 " overwritten. Name another directory, or go on with it:"
                 f" {proposed.resume(run_dir, components)}"
             )
-        for name in LEFTOVERS:
+        for name in REMOVED_AT_START:
             (run_dir / name).unlink(missing_ok=True)
         replace_text(run_dir / "config.yaml", config_yaml(config))
         if components:
-            (run_dir / "components.json").write_text(
-                json.dumps(component_hashes(components), indent=2) + "\n"
+            hashes = json.dumps(component_hashes(components), indent=2)
+            (run_dir / COMPONENTS).write_text(f"{hashes}\n")
+
+
+def _check_file_types(run_dir: Path) -> None:
+    """Raises NoRun if a directory has the path of one of the run's files, or a file that of
+    checkpoints/.
+    """
+    for name in RUN_FILES:
+        if (path := run_dir / name).is_dir():
+            raise NoRun(
+                f"{path}: must be a file, which the run rewrites; got a directory. Move it away."
             )
+    if (folder := run_dir / "checkpoints").is_file():
+        raise NoRun(
+            f"{folder}: must be a directory, which holds the checkpoints; got a file. Move it away."
+        )
+
+
+def _remove_run_files(run_dir: Path, config: Config, existed: bool) -> None:
+    """Removes the files of a run without a checkpoint, and its directory if it did not exist before
+    the run. Does nothing if another process uses the directory or has started its own run in it.
+    """
+    with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
+        same_config = config_digest(read_config(run_dir)) == config_digest(config)
+        if not same_config or (run_dir / "checkpoints" / LAST).exists():
+            return
+        for path in run_dir.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not existed:
+            run_dir.rmdir()

@@ -5,7 +5,7 @@ from tasks.evaluation import EvaluatedTask
 from xformer_kit.objective import OBJECTIVES
 
 
-def task_of(config: Config) -> type[EvaluatedTask]:
+def task_class(config: Config) -> type[EvaluatedTask]:
     """The class of a config's task."""
     name = config["task"]["name"]
     if name == "language_modeling":
@@ -16,12 +16,12 @@ def task_of(config: Config) -> type[EvaluatedTask]:
         from tasks.seq2seq import Seq2SeqTask
 
         return Seq2SeqTask
-    speaks = OBJECTIVES[name].text_use
-    if speaks == "fills":
+    text_use = OBJECTIVES[name].text_use
+    if text_use == "fills":
         from tasks.masked_language_modeling import MaskedLanguageModelingTask
 
         return MaskedLanguageModelingTask
-    if speaks == "restores":
+    if text_use == "restores":
         from tasks.denoising import DenoisingTask
 
         return DenoisingTask

@@ -18,79 +18,86 @@ from xformer_kit.plan import STACKS
 from xformer_kit.registry import config_error
 from xformer_kit.study.factor import text
 
-# A task brings an experiment that suits it and its data, and that a model; a model brings a mask.
-STAGES = ("task",), ("model", "data"), tuple(GROUPS)
+# Config groups in the order in which their choices change the defaults of other groups: a task
+# selects an experiment, which selects data and a model; a model selects a mask.
+GROUP_ORDER = ("task",), ("model", "data"), tuple(GROUPS)
 
 
 def to_overrides(config: Facts) -> list[str]:
-    """The task, model and components that differ from the defaults, then every value that differs
-    from theirs; without values that the run does not read, which a command line may not set.
+    """Returns the group choices that differ from the defaults, then the values that differ from
+    those of the choices, without values that the run does not use: a command line may not set them.
 
-    Raises ConfigError if this version has no command line for the config, with the paths that would
-    differ.
+    Raises ConfigError if no command line of this version composes the config, with the paths that
+    would differ.
     """
-    words: list[str] = []
-    base = _composed(words)
-    for groups in STAGES:
-        chosen = {group: name for group, name in _choices(config).items() if group in groups}
-        if more := [
-            f"{group}={name}" for group, name in chosen.items() if name != _choices(base).get(group)
+    overrides: list[str] = []
+    base = _compose(overrides)
+    for groups in GROUP_ORDER:
+        defaults = _choices(base)
+        if changed := [
+            f"{group}={name}"
+            for group, name in _choices(config).items()
+            if group in groups and name != defaults.get(group)
         ]:
-            words += more
-            base = _composed(words)
-    words += _rest(base, config)
-    unread = {fault.path for fault in ignored(config, list(map(_path, words)))}
-    read = lambda words: [word for word in words if not _within(_path(word), unread)]
-    words = read(words)
-    if wrong := read(_rest(_composed(words), config)):
+            overrides += changed
+            base = _compose(overrides)
+    overrides += _difference(base, config)
+    unused = {fault.path for fault in ignored(config, list(map(_path, overrides)))}
+    overrides = _without(overrides, unused)
+    if different := _without(_difference(_compose(overrides), config), unused):
         raise config_error(
             "config",
-            f"no command line of this version composes it; {', '.join(map(_path, wrong))} would"
+            f"no command line of this version composes it; {', '.join(map(_path, different))} would"
             " differ",
             fix="Take the version that it was trained with; summary.json names it.",
         )
-    return words
+    return overrides
 
 
-def _path(word: str) -> str:
-    return word.lstrip("~").partition("=")[0]
+def _path(override: str) -> str:
+    return override.lstrip("~").partition("=")[0]
 
 
-def _within(path: str, paths: Iterable[str]) -> bool:
-    return any(path == other or path.startswith(f"{other}.") for other in paths)
+def _without(overrides: Iterable[str], paths: set[str]) -> list[str]:
+    """The overrides of other paths than these and the paths below them."""
+    below = tuple(f"{path}." for path in paths)
+    return [o for o in overrides if not f"{_path(o)}.".startswith(below)]
 
 
-def _composed(words: list[str]) -> Config:
-    """What overrides compose, whether or not it can be run. Raises ConfigError where they compose
-    nothing.
+def _compose(overrides: list[str]) -> Config:
+    """Returns the config that overrides compose, whether or not it can be run. Raises ConfigError
+    if they compose none.
     """
-    session, overrides, faults = parse(expand(words), None)
-    config, more = compose_overrides(session, overrides)
-    refuse(dict.fromkeys(faults + more))
+    session, parsed, parse_faults = parse(expand(overrides), None)
+    config, compose_faults = compose_overrides(session, parsed)
+    refuse(dict.fromkeys(parse_faults + compose_faults))
     return config
 
 
-def value(given: Any) -> str:
-    """A value as Hydra's grammar reads it; a text that would be read as a number stands in
-    quotes.
+def override_value(value: Any) -> str:
+    """Returns a value in Hydra's override grammar; a text that Hydra would parse as another type is
+    quoted.
     """
-    if isinstance(given, Mapping):
-        return "{" + ",".join(f"{key}:{value(item)}" for key, item in given.items()) + "}"
-    if isinstance(given, (list, tuple)):
-        return "[" + ",".join(map(value, given)) + "]"
-    plain = text(given)
-    return plain if _read_as(plain, given) else QuotedString(str(given), Quote.single).with_quotes()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{override_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(override_value, value)) + "]"
+    plain = text(value)
+    if _parses_as(plain, value):
+        return plain
+    return QuotedString(str(value), Quote.single).with_quotes()
 
 
-def _read_as(plain: str, given: Any) -> bool:
+def _parses_as(plain: str, value: Any) -> bool:
+    """Whether Hydra parses a text as this value."""
     try:
-        return _same(OverridesParser.create().parse_override(f"x={plain}").value(), given)
+        return _equal(OverridesParser.create().parse_override(f"x={plain}").value(), value)
     except HydraException:
         return False
 
 
 def _choices(config: Facts) -> dict[str, str]:
-    """Group -> choice."""
+    """Config group -> the name that the config selects in it."""
     model = "_".join(stack for stack in STACKS if stack in config.get("model", {}))
     components = {
         group: config[group].get("name")
@@ -100,18 +107,17 @@ def _choices(config: Facts) -> dict[str, str]:
     return {"model": model, **components}
 
 
-def _rest(base: Facts, config: Facts, path: str = "") -> Iterator[str]:
-    """Overrides that take `base` to `config`, value by value."""
-    for key, item in config.items():
-        here = f"{path}{key}"
-        if key in base and isinstance(item, Mapping) and isinstance(base[key], Mapping):
-            yield from _rest(base[key], item, f"{here}.")
-        elif key not in base or not _same(base[key], item):
-            yield f"{here}={value(item)}"
-    yield from (f"~{path}{key}" for key in base if key not in config)
+def _difference(base: Facts, config: Facts, prefix: str = "") -> Iterator[str]:
+    """Yields the overrides that change `base` to `config`, one per value."""
+    for key, value in config.items():
+        path = f"{prefix}{key}"
+        if key in base and isinstance(value, Mapping) and isinstance(base[key], Mapping):
+            yield from _difference(base[key], value, f"{path}.")
+        elif key not in base or not _equal(base[key], value):
+            yield f"{path}={override_value(value)}"
+    yield from (f"~{prefix}{key}" for key in base if key not in config)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal, and 1 is not 1.0: they are other configs to the hash."""
-    plain = [json.dumps(x, sort_keys=True, default=str) for x in (one, other)]
-    return plain[0] == plain[1]
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values have the same JSON. 1 and 1.0 differ, as in the hash of a config."""
+    return len({json.dumps(x, sort_keys=True, default=str) for x in (a, b)}) == 1

@@ -14,9 +14,9 @@ from tasks.logging import startup, summary
 from tasks.run import processes, ranks
 from tasks.run.exit_codes import (
     CONFIG,
-    DISK,
+    DISK_ERRORS,
+    DISK_FULL,
     FAILED,
-    FULL,
     NONFINITE,
     Ended,
     NoRun,
@@ -33,15 +33,16 @@ log = logging.getLogger("xformer")
 
 
 def config_digest(config: Config) -> str:
-    """Returns the sha256 of a config; the order of its keys, which saving may change, has no
-    effect.
+    """Returns the sha256 of a config, independent of the order of its keys, which saving may
+    change.
     """
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def train_run(job: Job) -> int:
-    """Train a run in this process, one of `ranks.world()`; returns the exit code."""
-    process, run_dir = None, job.run_dir
+    """Trains a run in this process, which may be one of several ranks; returns the exit code."""
+    process = None
+    run_dir = job.run_dir
     try:
         with processes.run_lock(run_dir):
             if job.shows_stages:
@@ -58,15 +59,18 @@ def train_run(job: Job) -> int:
             process = TrainingProcess(config, job)
             return process.run()
     except (Exception, KeyboardInterrupt) as error:
-        end = _reported_error(error, run_dir, process)
-        code = report_crash(error, job, process) if end is None else report_end(end, job)
+        expected = _expected_error(error, run_dir, process)
+        if expected is None:
+            exit_code = report_crash(error, job, process)
+        else:
+            exit_code = report_end(expected, job)
     if process is not None:
-        process.close(code)
-    return code
+        process.close(exit_code)
+    return exit_code
 
 
-def _reported_error(error: BaseException, run_dir: Path, process: Any) -> BaseException | None:
-    """The error to report to the user; None if an error is unexpected."""
+def _expected_error(error: BaseException, run_dir: Path, process: Any) -> BaseException | None:
+    """The error to report in one message; None if an error is unexpected."""
     if isinstance(error, (Ended, ConfigError, KeyboardInterrupt)):
         return error
     if isinstance(error, CacheRemovedError):
@@ -74,31 +78,31 @@ def _reported_error(error: BaseException, run_dir: Path, process: Any) -> BaseEx
             "data.cache: the prepared tokens were removed during the run. They are made again."
         )
     if not isinstance(error, OSError):
-        return _cause_of(error, process)
-    place = error.filename or run_dir
-    if error.errno in FULL:
-        return Ended(f"The disk is full ({error.strerror}: {place}). Make room.")
-    if error.errno in DISK:
-        return Ended(f"{place}: cannot be read or written ({error.strerror}). Put that right.")
+        return _cause_in_run(error, process)
+    path = error.filename or run_dir
+    if error.errno in DISK_FULL:
+        return Ended(f"The disk is full ({error.strerror}: {path}). Make room.")
+    if error.errno in DISK_ERRORS:
+        return Ended(f"{path}: cannot be read or written ({error.strerror}). Put that right.")
     return None
 
 
-def _cause_of(error: BaseException, process: Any) -> Ended | None:
-    """The exception of a run that caused an error: a library that a signal interrupts may fail
-    while it cleans up.
+def _cause_in_run(error: BaseException, process: Any) -> Ended | None:
+    """The Ended that caused an error, None if there is none: a library that a signal interrupts may
+    fail while it cleans up.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Ended):
         cause = cause.__cause__ or cause.__context__
-    box = process and process.signals
-    if cause is None and isinstance(error, AttributeError) and box is not None and box.number:
-        cause = StoppedBySignal(box.number, box.step)  # the signal interrupted a constructor
+    if cause is None and isinstance(error, AttributeError) and process and process.signals.number:
+        # The signal interrupted a constructor.
+        cause = StoppedBySignal(process.signals.number, process.signals.step)
     return cause
 
 
 def report_end(error: BaseException, job: Job | None = None) -> int:
-    """Print one message on the first rank's screen and log it; returns the exit code. With a run's
-    job, it names the command that resumes, and ended.json gets the message without that.
+    """Prints an error's message on rank 0 and logs it; returns the exit code. With a run's job, the
+    message ends with the command that resumes the run, and is written to ended.json without it.
     """
     if isinstance(error, ConfigError):
         text, code = "\n".join(error.messages), CONFIG
@@ -108,8 +112,8 @@ def report_end(error: BaseException, job: Job | None = None) -> int:
         text, code = str(error), getattr(error, "code", FAILED)
     if job is not None:
         _write_ended(job.run_dir, code, text, getattr(error, "step", None))
-        resumable = code not in (CONFIG, NONFINITE) and "resume=" not in text
-        if resumable and _saves_checkpoints(job.run_dir):
+        can_resume = code not in (CONFIG, NONFINITE) and "resume=" not in text
+        if can_resume and _saves_checkpoints(job.run_dir):
             text += f" {_resume_hint(job)}"
     if ranks.rank() == 0:
         startup.clear()
@@ -124,14 +128,16 @@ def _resume_hint(job: Job) -> str:
 
 
 def _write_ended(run_dir: Path, code: int, text: str, step: int | None = None) -> None:
-    """Write ended.json: exit code, message and step."""
+    """Writes ended.json, the exit code, message and step of a run that did not finish, on rank
+    0.
+    """
     if ranks.rank() == 0:
         with contextlib.suppress(OSError):
             summary.write({"code": code, "text": text, "step": step}, run_dir / summary.ENDED)
 
 
 def _saves_checkpoints(run_dir: Path) -> bool:
-    """Whether a run saves its state, so that it can be resumed."""
+    """Whether a run saves checkpoints, from which it can be resumed."""
     try:
         return bool(read_config(run_dir)["trainer"].get("enable_checkpointing", True))
     except (ConfigError, KeyError):
@@ -139,20 +145,16 @@ def _saves_checkpoints(run_dir: Path) -> bool:
 
 
 def report_crash(error: BaseException, job: Job, process: Any) -> int:
-    """Report an unexpected error; the log has the traceback."""
-    # Into the file; warnings also go to the screen.
-    log.info("%s", "".join(traceback.format_exception(error)))
+    """Reports an unexpected error, and logs its traceback; returns the exit code."""
+    text = "".join(traceback.format_exception(error)).rstrip("\n")
+    log.info("%s", text)  # into the file only: warnings also go to the screen
     _write_ended(job.run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
     if ranks.lost_connection(error):
-        step = None if process is None else process.saved_step()
-        way = (
-            "" if step is None else f" The state after step {step:,} is saved. {_resume_hint(job)}"
-        )
-        text = f"Rank {ranks.rank()} lost touch with another rank and stopped.{way}"
+        text = f"Rank {ranks.rank()} lost touch with another rank and stopped."
+        if process is not None and (step := process.saved_step()) is not None:
+            text += f" The state after step {step:,} is saved. {_resume_hint(job)}"
     elif "out of memory" in str(error).lower():
-        way = "Raise trainer.accumulate, or lower data.batch_size or model sizes."
-        text = f"Out of memory. {way} {error}"
-    else:
-        text = "".join(traceback.format_exception(error)).rstrip("\n")
+        fix = "Raise trainer.accumulate, or lower data.batch_size or model sizes."
+        text = f"Out of memory. {fix} {error}"
     print(text, file=sys.stderr, flush=True)
     return FAILED

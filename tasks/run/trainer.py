@@ -1,9 +1,8 @@
-"""Lightning's Trainer for a config, without the bookkeeping that a run does itself."""
+"""Lightning's Trainer for a config, without the features of Lightning that a run replaces."""
 
 import logging
 import os
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,13 +10,14 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 
 from tasks import Config
+from tasks.run import ranks
 from xformer_kit.config.trainer_schema import OURS
 from xformer_kit.registry import config_error
 
-NEVER = 2**62  # steps: Lightning validates only because the run stops
-# What a run does itself: it clips in one pass with the division, counts steps, goes round batches,
-# and draws its bar.
-OWN = {
+NEVER = 2**62  # an interval in steps that is never reached
+# Options of the config that are not passed to Lightning. A run clips gradients in the pass that
+# divides them, counts steps, repeats batches, writes logs and checkpoints, and shows its bar.
+NOT_PASSED = {
     *OURS,
     "max_steps",
     "max_epochs",
@@ -32,8 +32,8 @@ OWN = {
 }
 
 
-def quiet() -> None:
-    """Silence Lightning's tips, lists of devices and advice on loaders."""
+def silence_lightning() -> None:
+    """Disables Lightning's tips, lists of devices and advice on loaders."""
     for name in (
         "lightning",
         "lightning.pytorch",
@@ -47,87 +47,85 @@ def quiet() -> None:
         "ignore", message=r".*(num_workers|litlogger|isinstance\(treespec|pynvml).*"
     )
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    # The profiler's own marks go to the screen below it.
+    # Otherwise the profiler prints its marks.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
-def make(
+def make_trainer(
     config: Config,
-    callbacks: Sequence[Any],
+    callbacks: list[Any],
     logger: Any,
-    total: int,
-    world: tuple[int, int] | None,
+    total_steps: int,
 ) -> pl.Trainer:
-    """world: (ranks on this machine, machines) that a launcher started, or None for a single
-    process.
+    """Returns the Trainer of this process, one of the ranks that a launcher started. Raises
+    ConfigError if Lightning does not accept the config.
     """
-    node = config["trainer"]
-    passed = {key: value for key, value in node.items() if key not in OWN and value is not None}
-    val_every = node.get("val_every")
+    options = config["trainer"]
+    val_every, world = options.get("val_every"), ranks.world()
+    arguments: Config = {"num_sanity_val_steps": 0, "enable_model_summary": False}
+    arguments |= {
+        key: value for key, value in options.items() if key not in NOT_PASSED and value is not None
+    }
     if world is not None:
-        passed |= {"num_nodes": world[1]}
-        if not isinstance(node.get("devices"), list):
-            passed["devices"] = world[0]
-    passed |= {
-        "accelerator": accelerator(node),
-        "precision": precision(node),
-        "strategy": _strategy(node, world),
-        "max_epochs": 1,  # one pass over a loader that holds the steps that are left
+        local_ranks, arguments["num_nodes"] = world
+        if not isinstance(options.get("devices"), list):
+            arguments["devices"] = local_ranks
+    arguments |= {
+        "accelerator": _accelerator(options),
+        "precision": _option(options, "precision", "bf16-mixed" if _on_gpu(options) else "32-true"),
+        "strategy": _strategy(options, ranks.count()),
+        "max_epochs": 1,  # the loader has the remaining steps of the run
         "max_steps": -1,
-        "val_check_interval": val_every if val_every and val_every < total else NEVER,
+        "val_check_interval": val_every if val_every and val_every < total_steps else NEVER,
         "check_val_every_n_epoch": None,
-        "callbacks": list(callbacks),
+        "callbacks": callbacks,
         "logger": logger or False,
-        "log_every_n_steps": NEVER,  # ours are written by Recorder
+        "log_every_n_steps": NEVER,  # Recorder writes the logs
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_autolog_hparams": False,
         "use_distributed_sampler": False,
     }
-    passed = {"num_sanity_val_steps": 0, "enable_model_summary": False} | passed
     try:
-        return pl.Trainer(**passed)
+        return pl.Trainer(**arguments)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
         raise config_error("trainer", " ".join(str(error).split())) from error
 
 
-def accelerator(node: Config) -> str:
-    return _chosen(node, "accelerator", "cuda" if torch.cuda.is_available() else "cpu")
+def compiles_blocks(options: Config) -> bool:
+    """Whether the model's blocks are compiled: trainer.compile; auto: on a GPU."""
+    return bool(_option(options, "compile", _on_gpu(options)))
 
 
-def precision(node: Config) -> str:
-    return _chosen(node, "precision", "bf16-mixed" if _on_gpu(node) else "32-true")
+def disable_signal_handling(trainer: pl.Trainer) -> None:
+    """Disables Lightning's handling of signals, which SignalBox replaces: Lightning ends with exit
+    code 0 and no checkpoint, and for SIGTERM its ranks broadcast and wait before every step.
 
-
-def compiles(node: Config) -> bool:
-    return bool(_chosen(node, "compile", _on_gpu(node)))
-
-
-def _on_gpu(node: Config) -> bool:
-    return accelerator(node) in ("cuda", "gpu")
-
-
-def _chosen(node: Config, key: str, usual: Any) -> Any:
-    """An option of the trainer, or what auto stands for."""
-    wanted = node.get(key, "auto")
-    return usual if wanted == "auto" else wanted
-
-
-def _strategy(node: Config, world: tuple[int, int] | None) -> Any:
-    wanted = node.get("strategy", "auto")
-    several = world is not None and world[0] * world[1] > 1
-    if wanted == "ddp" or (wanted == "auto" and several):
-        return DDPStrategy(broadcast_buffers=False)  # after_step gives every rank the same buffers
-    return wanted
-
-
-def lean(trainer: pl.Trainer) -> None:
-    """Disable Lightning's handling of signals: it ends with exit code 0 and no checkpoint, and for
-    SIGTERM its ranks broadcast and wait before every step.
-
-    SignalBox replaces it; ranks exchange signals with the step's sums (Task._reduce_sums).
+    Ranks exchange signals with the sums of the step (Task._reduce_sums).
     """
     loop, signals = trainer.fit_loop.epoch_loop, trainer._signal_connector
     signals.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     if hasattr(loop, "_broadcast_sigterm_tensor"):
         loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+
+
+def _option(options: Config, key: str, auto: Any) -> Any:
+    """An option of the trainer; `auto` if it is "auto" or missing."""
+    value = options.get(key, "auto")
+    return auto if value == "auto" else value
+
+
+def _accelerator(options: Config) -> str:
+    """trainer.accelerator; auto: cuda if there is a GPU, otherwise cpu."""
+    return _option(options, "accelerator", "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _on_gpu(options: Config) -> bool:
+    return _accelerator(options) in ("cuda", "gpu")
+
+
+def _strategy(options: Config, rank_count: int) -> Any:
+    """trainer.strategy; auto: ddp if there are several ranks."""
+    strategy = _option(options, "strategy", "ddp" if rank_count > 1 else "auto")
+    # The model's after_step updates buffers equally on all ranks.
+    return DDPStrategy(broadcast_buffers=False) if strategy == "ddp" else strategy

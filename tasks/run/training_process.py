@@ -1,5 +1,5 @@
-"""Trains a run in this process: builds the model, the data and the trainer, resumes from a
-checkpoint, trains, and writes the summary.
+"""Trains a run in this process: prepares the data, builds the model, loads the checkpoint, trains,
+and writes summary.json.
 """
 
 import logging
@@ -27,15 +27,15 @@ from tasks.run import checkpoints, checks, heartbeat, nonfinite, ranks
 from tasks.run import trainer as trainers
 from tasks.run.compatibility import resume_fault
 from tasks.run.decoding_speed import check_decodable, decoding_speed
-from tasks.run.exit_codes import RESTART_HINT, NonFinite, SignalBox
+from tasks.run.exit_codes import NonFinite, SignalBox
 from tasks.run.job import Job
-from tasks.run.task_class import task_of
+from tasks.run.task_class import task_class
 from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, component_hashes
 from xformer_kit.config.unused import never_peaks
-from xformer_kit.data import collate, prepare
+from xformer_kit.data import prepare
 from xformer_kit.data.training_data import TrainingData, attach_tokenizers, check_fingerprint
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
@@ -57,81 +57,88 @@ CHECKPOINT_KEYS = (
     "accumulate",
     "config",
 )
-METRICS = ("step", "train/loss", "val/loss", "val/perplexity")
-SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
+METRICS_COLUMNS = ("step", "train/loss", "val/loss", "val/perplexity")
+SPEED_COLUMNS = ("step", "time", "seconds_per_step", "tokens_per_second")
 
 
 class TrainingProcess:
-    """The state of a run while it trains in this process. `run` returns the exit code, or
-    raises a subclass of Ended.
+    """One process of a run, which may be one of several ranks. `run` trains and returns the exit
+    code, or raises a subclass of Ended; `close` must be called after an error.
     """
 
     def __init__(self, config: Config, job: Job):
-        self.began = time.perf_counter()
+        self.start_time = time.perf_counter()
         self.config = config
         self.job = job
         self.run_dir = run_dir = job.run_dir
-        self.folder = run_dir / "checkpoints"
-        self.first = ranks.rank() == 0
+        self.checkpoint_dir = run_dir / "checkpoints"
+        self.is_rank_zero = ranks.rank() == 0
         self.signals = SignalBox()
         self.signals.install()
-        self.state: State = {}  # of the checkpoint to resume from
+        self.checkpoint: State = {}  # the content of the checkpoint to resume from
         self.bar: Bar | None = None
-        self.log = loggers.SafeLogger(None)
+        self.logger = loggers.SafeLogger(None)
         self.trainer: Any = None
-        self.checkpoints: CheckpointSaver | None = None
-        self.results: State = {}
-        self.heartbeat = heartbeat.begin(config["trainer"])
-        trainers.quiet()
-        if self.first:
+        self.checkpoint_saver: CheckpointSaver | None = None
+        self.results: State = {}  # the content of summary.json, once it is written
+        self.heartbeat = heartbeat.start(config["trainer"])
+        trainers.silence_lightning()
+        if self.is_rank_zero:
             log_into(run_dir / "train.log")
         if fault := missing_logger(config["logger"]["name"]):
             raise ConfigError(fault)
 
     def run(self) -> int:
-        if self.first:
-            checkpoints.sweep_leftovers(self.folder)
-        checkpoint = checkpoints.newest(self.folder, CHECKPOINT_KEYS)
-        if checkpoint:
-            self.state = checkpoint[1]
-            check_unchanged(self.run_dir, self.config, self.state)
-        self._prepare()
-        self._make_task()
-        if checkpoint:
-            self._restore(*checkpoint)
-        if trainers.compiles(self.config["trainer"]):
+        """Trains the run from its last checkpoint or from step 0 to its end."""
+        if self.is_rank_zero:
+            checkpoints.remove_temporary_files(self.checkpoint_dir)
+        newest = checkpoints.newest(self.checkpoint_dir, CHECKPOINT_KEYS)
+        if newest:
+            self.checkpoint = newest[1]
+            check_unchanged(self.run_dir, self.config, self.checkpoint)
+        self._prepare_data()
+        self._create_task()
+        if newest:
+            self._restore(*newest)
+        if trainers.compiles_blocks(self.config["trainer"]):
             compile_blocks(self.task.model)
-        self._make_trainer()
-        if self.first:
-            self._begin()
+        self._create_trainer()
+        if self.is_rank_zero:
+            self._announce()
         self._fit()
         if (skipped := int(self.task.skipped_steps)) and skipped == self.task.step:
-            raise nonfinite.nothing_learned(skipped)
-        if self.first:
-            self._write_summary()
+            raise nonfinite.all_steps_skipped(skipped)
+        if self.is_rank_zero:
+            self._finish()
         self.close(0)
         return 0
 
-    def _prepare(self) -> None:
-        """Prepare and check the corpus, its tokenizers and the objective."""
+    def _prepare_data(self) -> None:
+        """Prepares the corpus, its tokenizers and the objective, and checks them against the config
+        and the checkpoint.
+        """
         config = self.config
         self._show_stage("Preparing the data")
         self.prepared = prepared = prepare(config)
         self.objective = attach_tokenizers(objective_of(config), prepared)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
-        check_fingerprint(self.state.get("data_fingerprint"), prepared.fingerprint)
+        check_fingerprint(self.checkpoint.get("data_fingerprint"), prepared.fingerprint)
         checks.check_planned(self.job.key, config, prepared.fingerprint)
         self.data = TrainingData(config, prepared, self.objective)
-        self.total = self.data.total_steps
-        if not self.first:
+        self.total_steps = self.data.total_steps
+        if not self.is_rank_zero:
             return
-        for line in (*checks.notes(config, prepared), *never_peaks(config, self.total)):
-            self._print_line(str(line))
+        for note in (
+            *checks.data_notes(config, prepared),
+            *never_peaks(config, self.total_steps),
+        ):
+            self._print_line(str(note))
         prepared.tokenizer.save(self.run_dir / "tokenizer.json")
         if self.objective.source_tokenizer is not prepared.tokenizer:
             self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")
 
-    def _make_task(self) -> None:
+    def _create_task(self) -> None:
+        """Builds the model and its Lightning module."""
         config, objective = self.config, self.objective
         self._show_stage("Building the model")
         self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
@@ -139,134 +146,141 @@ class TrainingProcess:
         source_size = None if source is objective.tokenizer else source.size
         model = build(config, self.vocab_size, source_size)
         check_decodable(config, model)
-        self.task = task_of(config)(
+        self.task = task_class(config)(
             config,
             model,
             objective,
-            total_steps=self.total,
+            total_steps=self.total_steps,
             data=self.data,
             signals=self.signals,
         )
 
-    def _restore(self, path: Path, state: State) -> None:
-        """Load a checkpoint into the task, or an older one if the task cannot resume from it."""
-        if resume_fault(state, self.task):
-            fits = partial(resume_fault, task=self.task)
-            path, state = checkpoints.newest(self.folder, CHECKPOINT_KEYS, fits) or (path, state)
-            check_unchanged(self.run_dir, self.config, state)
-            check_fingerprint(state.get("data_fingerprint"), self.prepared.fingerprint)
-        if self.first and state.get("is_best") and path.name == checkpoints.LAST:
-            checkpoints.keep_as_best(self.folder)  # the run may have been killed before the copy
-        if self.first and path.name == checkpoints.PREVIOUS:
-            checkpoints.rename_last(self.folder)
-        self.task.restore(state)
-        self.state = state
+    def _restore(self, path: Path, checkpoint: State) -> None:
+        """Loads a checkpoint into the task; an older one if the task cannot resume from it."""
+        if resume_fault(checkpoint, self.task):
+            fault = partial(resume_fault, task=self.task)
+            older = checkpoints.newest(self.checkpoint_dir, CHECKPOINT_KEYS, fault)
+            path, checkpoint = older or (path, checkpoint)
+            check_unchanged(self.run_dir, self.config, checkpoint)
+            check_fingerprint(checkpoint.get("data_fingerprint"), self.prepared.fingerprint)
+        if self.is_rank_zero and checkpoint.get("is_best") and path.name == checkpoints.LAST:
+            # The run may have been killed before it copied the file.
+            checkpoints.keep_as_best(self.checkpoint_dir)
+        if self.is_rank_zero and path.name == checkpoints.PREVIOUS:
+            checkpoints.set_last_aside(self.checkpoint_dir)
+        self.task.restore(checkpoint)
+        self.checkpoint = checkpoint
 
-    def _make_trainer(self) -> None:
-        config, state = self.config, self.state
-        self.cadence = cadence = Cadence(config["trainer"], self.total)
-        metrics, speed, line = self._open_logs()
+    def _create_trainer(self) -> None:
+        """Creates the logs, the observers and the trainer that calls them."""
+        config, checkpoint = self.config, self.checkpoint
+        self.cadence = cadence = Cadence(config["trainer"], self.total_steps)
+        metrics_log, speed_log, logger_message = self._open_logs()
         self.recorder = recorder = Recorder(
-            cadence, metrics, speed, self.log, self.began, state.get("spent", {})
+            cadence,
+            metrics_log,
+            speed_log,
+            self.logger,
+            self.start_time,
+            checkpoint.get("spent", {}),
         )
-        fixed = {
+        constant_entries = {
             "config": config_yaml(config),
             "data_fingerprint": self.prepared.fingerprint,
             "versions": summary.versions(),
         }
-        own = users.create_callbacks(config, self.run_dir, state.get("callbacks", {}))
-        average = averages(config, cadence, self.folder, state.get("average"))
-        last = state.get("best"), state.get("global_step", -1)
-        saver = CheckpointSaver(cadence, self.folder, fixed, recorder, own, average, *last)
-        self.checkpoints = saver
-        if self.first:
+        user_callbacks = users.create_callbacks(
+            config, self.run_dir, checkpoint.get("callbacks", {})
+        )
+        average = averages(config, cadence, self.checkpoint_dir, checkpoint.get("average"))
+        self.checkpoint_saver = CheckpointSaver(
+            cadence,
+            self.checkpoint_dir,
+            constant_entries,
+            recorder,
+            user_callbacks,
+            average,
+            checkpoint.get("best"),
+            checkpoint.get("global_step", -1),
+        )
+        if self.is_rank_zero:
             live = config["trainer"].get("enable_progress_bar", True) and not self.job.quiet
             startup.clear()
-            self.bar = Bar(self.total, self.task.step, None if live else False)
-        if line:
-            self._print_line(line)
-        found = observers(self, saver, average)
-        same = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
-        # A user's callbacks come first: ours save their state.
-        callbacks = [*own.values(), Observers([same, *found])]
-        self.trainer = trainers.make(config, callbacks, self.log.logger, self.total, ranks.world())
+            self.bar = Bar(self.total_steps, self.task.step, None if live else False)
+        if logger_message:
+            self._print_line(logger_message)
+        same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
+        own_observers = Observers([same_config, *observers(self, self.checkpoint_saver, average)])
+        # The user's callbacks run first, since CheckpointSaver saves their state.
+        callbacks = [*user_callbacks.values(), own_observers]
+        self.trainer = trainers.make_trainer(
+            config, callbacks, self.logger.logger, self.total_steps
+        )
 
     def _open_logs(self) -> tuple[CsvLog | None, CsvLog | None, str | None]:
         """Returns metrics.csv, speed.csv and the logger's message to the user; None except on rank
         0.
         """
-        if not self.first:
+        if not self.is_rank_zero:
             return None, None, None
-        logger, line = loggers.make(self.config, self.run_dir)
-        self.log = loggers.SafeLogger(logger)
-        text = ("val/bits_per_byte",) if self.data.bytes_per_token is not None else ()
-        columns = (*METRICS, *text, "lr", "grad_norm")
-        step, mark = self.task.step, self.state.get("metrics")
-        metrics = CsvLog(self.run_dir / "metrics.csv", columns).open(step, mark)
-        return metrics, CsvLog(self.run_dir / "speed.csv", SPEED).open(step), line
+        logger, message = loggers.make(self.config, self.run_dir)
+        self.logger = loggers.SafeLogger(logger)
+        text_column = ("val/bits_per_byte",) * (self.data.bytes_per_token is not None)
+        columns = (*METRICS_COLUMNS, *text_column, "lr", "grad_norm")
+        step, mark = self.task.step, self.checkpoint.get("metrics")
+        metrics_log = CsvLog(self.run_dir / "metrics.csv", columns).open(step, mark)
+        return metrics_log, CsvLog(self.run_dir / "speed.csv", SPEED_COLUMNS).open(step), message
 
-    def _begin(self) -> None:
-        """Describe the run, and remove the summary of a part of it."""
+    def _announce(self) -> None:
+        """Prints what is trained, and removes the summary of a run that is continued."""
         step, model = self.task.step, self.task.model
         self._print_line(summary.beginning(self.config, model, self.prepared.train, self.run_dir))
-        if self.state:
-            self._print_line(f"Going on at step {step:,} of {self.total:,}.")
-        if step < self.total:
+        if self.checkpoint:
+            self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
+        if step < self.total_steps:
             (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
 
     def _fit(self) -> None:
-        trainers.lean(self.trainer)
+        """Trains the remaining steps."""
+        trainers.disable_signal_handling(self.trainer)
         if self.trainer.strategy.root_device.type == "cuda":  # on a CPU, slower kernels for no gain
             torch.set_float32_matmul_precision("high")
-        self.signals.patient = False
-        over = self.task.step >= self.total
+        self.signals.waits_for_step = False
+        has_all_steps = self.task.step >= self.total_steps
         self.trainer.fit(self.task, datamodule=DataModule(self.data))
-        if over:
-            # A run that was killed after its last checkpoint: fit takes no step, so the averages
-            # of the last step are put in place here.
-            self.task.load_state_dict(self.state.get("average", {}), strict=False)
+        if has_all_steps:
+            # The run was killed after its last checkpoint: fit takes no step, so the averaged
+            # weights of the last step are loaded here.
+            self.task.load_state_dict(self.checkpoint.get("average", {}), strict=False)
 
-    def explain(self, step: int) -> NonFinite:
-        """Saves the last finite state, and returns the error; all ranks report the same module."""
-        rank, world = self.trainer.global_rank, self.trainer.world_size
-        steps = self.data.step_sampler(self.task.accumulate, rank, world)
-        what = nonfinite.explain(self.task, self.data.examples("train"), collate, steps, step)
-        found = ranks.gathered(what, world)
-        what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
-        log.info("%s", what)
-        kept = nonfinite.keep(self.task, self.checkpoints, step)
-        # A step is a function of the config and its number: a resumed run ends at the same step.
-        return NonFinite(f"{what} {kept} {RESTART_HINT}", step + 1)
+    def nonfinite_error(self, step: int) -> NonFinite:
+        """See `tasks.run.nonfinite.nonfinite_error`."""
+        return nonfinite.nonfinite_error(self.task, self.checkpoint_saver, step)
 
-    def _write_summary(self) -> None:
+    def _finish(self) -> None:
+        """Computes the results, writes summary.json and prints the results."""
         if self.bar is not None:
             self.bar.close()
-        found = self._results()
+        results = self._results()
         sample = self.task.sample()
-        found["sample"] = sample and sample.text
-        summary.write(found, self.run_dir / summary.SUMMARY)
+        results["sample"] = sample and sample.text
+        summary.write(results, self.run_dir / summary.SUMMARY)
         (self.run_dir / summary.ENDED).unlink(missing_ok=True)
-        self.results = found
-        log.info("finished: %s", {k: v for k, v in found.items() if k.startswith("val/")})
-        if self.job.quiet or self.job.listed:
-            loss = found.get("val/loss", math.nan)
-            end = f", {found['stopped']}" if found["stopped"] else ""
-            line = f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"
+        self.results = results
+        log.info("finished: %s", {k: v for k, v in results.items() if k.startswith("val/")})
+        if self.job.quiet or self.job.in_multirun:
+            loss = results.get("val/loss", math.nan)
+            stopped = f", {results['stopped']}" if results["stopped"] else ""
+            line = f"job {self.run_dir.name}: validation loss {loss:.4f}{stopped}"
             print(printable(line), flush=True)
         else:
-            summary.show(found, self.run_dir, sample, components=self.job.components)
+            summary.show(results, self.run_dir, sample, components=self.job.components)
 
     def _results(self) -> State:
         """The content of summary.json, without the sample."""
         config, prepared, task = self.config, self.prepared, self.task
         device = self.trainer.strategy.root_device
         spent = self.recorder.spent(task, device)
-        seq_len, share = config["data"]["seq_len"], self.objective.given_logits
-        devices = {
-            "kind": str(device),
-            "processes": self.trainer.world_size,
-            "accumulate": task.accumulate,
-        }
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
             **{f"test/{name}": value for name, value in task.test_metrics().items()},
@@ -277,7 +291,9 @@ class TrainingProcess:
             "stopped": self.cadence.stopped(),
             "steps_left_out": int(task.skipped_steps),
             "params": sum(p.numel() for p in task.model.parameters()),
-            "flops_per_token": flops_per_token(task.model, seq_len, share),
+            "flops_per_token": flops_per_token(
+                task.model, config["data"]["seq_len"], self.objective.given_logits
+            ),
             "tokens_per_second": self.recorder.tokens_per_second(spent),
             "peak_memory_bytes": spent["peak_memory_bytes"],
             "seconds": spent["seconds"],
@@ -291,7 +307,11 @@ class TrainingProcess:
             "config_hash": config_hash(config),
             "data_fingerprint": prepared.fingerprint,
             "kernels": summary.kernels(config, self.vocab_size),
-            "devices": devices,
+            "devices": {
+                "kind": str(device),
+                "processes": self.trainer.world_size,
+                "accumulate": task.accumulate,
+            },
             "components": component_hashes(self.job.components),
             "code": codes(config),
             "versions": summary.versions(),
@@ -299,10 +319,11 @@ class TrainingProcess:
         }
 
     def _show_stage(self, stage: str) -> None:
-        if self.first and self.job.shows_stages:
+        if self.is_rank_zero and self.job.shows_stages:
             startup.show(stage)
 
     def _print_line(self, line: str) -> None:
+        """Logs a line and prints it, unless the job is quiet."""
         log.info("%s", line)
         if self.job.quiet:
             return
@@ -313,18 +334,17 @@ class TrainingProcess:
             print(printable(line), file=sys.stderr, flush=True)
 
     def saved_step(self) -> int | None:
-        """The step whose state this process saved last, None if none was."""
-        if not self.first or self.checkpoints is None or self.checkpoints.saved < 0:
-            return None
-        return self.checkpoints.saved
+        """The step of the last checkpoint that this process saved, None if there is none."""
+        saver = self.checkpoint_saver
+        return saver.saved if self.is_rank_zero and saver and saver.saved >= 0 else None
 
-    def close(self, code: int) -> None:
+    def close(self, exit_code: int) -> None:
         """Close the progress bar, the loggers, the heartbeat and the process group."""
         if self.heartbeat is not None:
             self.heartbeat.stop()
         if self.bar is not None:
             self.bar.close()
-        self.log.finish(self.results, code)
+        self.logger.finish(self.results, exit_code)
         self.signals.restore()
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()

@@ -1,9 +1,10 @@
 """A process that trains a run from its saved config.
 
-    python -m tasks.run.worker RUN JOB COUNT
+    python -m tasks.run.worker RUN_DIR JOB COUNT
 
-With one process it trains; with more it is the agent of torch.distributed.run that starts COUNT
-ranks of itself. Every process ends when its parent does. JOB: see `tasks.run.job`.
+If COUNT is 1, the process trains; otherwise it is the agent of torch.distributed.run that starts
+COUNT ranks, each a worker process with COUNT 1. Every process ends when its parent does. JOB: see
+`tasks.run.job`.
 """
 
 import dataclasses
@@ -16,16 +17,16 @@ from typing import Any
 
 from tasks.run.exit_codes import end_at_signals
 from tasks.run.job import Job
-from tasks.run.processes import end_with_parent, silence, worker_command
+from tasks.run.processes import discard_output, end_with_parent, worker_command
 from tasks.run.ranks import rank_timeout
 from xformer_kit.registry.command_lines import resume
 
-HANDLED = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # signals that end the ranks
+FORWARDED_SIGNALS = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"  # from the agent to its ranks
 
 
-def agent(job: Job, count: int) -> int:
-    """Start `count` ranks through torch.distributed.run's launcher; if one of them died, print one
-    line.
+def run_agent(job: Job, count: int) -> int:
+    """Starts `count` ranks with torch.distributed.run's launcher and returns the exit code. If a
+    rank was killed, prints one line.
     """
     import logging
 
@@ -33,21 +34,21 @@ def agent(job: Job, count: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    # Torch's loggers have levels of their own; errors are printed below.
+    # Torch's loggers set their own levels; errors are printed below.
     logging.disable(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = HANDLED
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = FORWARDED_SIGNALS
     try:
-        python, *words = worker_command(job, 1)
-        elastic_launch(_launch_config(job.run_dir, count), python)(*words)
+        python, *arguments = worker_command(job, 1)
+        elastic_launch(_launch_config(job.run_dir, count), python)(*arguments)
     except ChildFailedError as error:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode >= 0:
             return failure.exitcode
-        name, command = signal.Signals(-failure.exitcode).name, resume(job.run_dir, job.components)
         print(
-            f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {command}",
+            f"Rank {rank} was killed by {signal.Signals(-failure.exitcode).name}, so the run"
+            f" stopped. Go on with: {resume(job.run_dir, job.components)}",
             file=sys.stderr,
         )
         return 1
@@ -57,7 +58,7 @@ def agent(job: Job, count: int) -> int:
 
 
 def _launch_config(run_dir: Path, count: int) -> Any:
-    """The LaunchConfig of ranks on this machine; the oldest torch lacks some of its fields."""
+    """The LaunchConfig of ranks on this machine, without the fields that an older torch lacks."""
     from torch.distributed.launcher.api import LaunchConfig
 
     options: dict[str, Any] = {
@@ -70,17 +71,17 @@ def _launch_config(run_dir: Path, count: int) -> Any:
         "run_id": f"xformer-{os.getpid()}",
         "max_restarts": 0,
         "monitor_interval": 0.1,  # seconds
-        "signals_to_handle": HANDLED,
-        # Seconds to save a checkpoint, before remaining ranks are killed.
+        "signals_to_handle": FORWARDED_SIGNALS,
+        # Seconds in which ranks can save a checkpoint before they are killed.
         "shutdown_timeout": 60 + _rank_timeout(run_dir),
     }
-    known = {field.name for field in dataclasses.fields(LaunchConfig)}
-    return LaunchConfig(**{key: value for key, value in options.items() if key in known})
+    fields = {field.name for field in dataclasses.fields(LaunchConfig)}
+    return LaunchConfig(**{key: value for key, value in options.items() if key in fields})
 
 
 def _rank_timeout(run_dir: Path) -> int:
-    """Whole seconds after which a stopped rank is ended by the others, so that they can save the
-    state; 0 for never.
+    """trainer.rank_timeout, rounded up to whole seconds, after which the other ranks end a stopped
+    rank and save the state; 0 for never.
     """
     from xformer_kit.config import read_config
 
@@ -88,13 +89,14 @@ def _rank_timeout(run_dir: Path) -> int:
 
 
 def main() -> int:
-    job, count = Job.of(*sys.argv[1:3]), int(sys.argv[3])
+    """Runs the command line of this module; returns the exit code."""
+    job, count = Job.from_arguments(*sys.argv[1:3]), int(sys.argv[3])
     if job.silent and count == 1:
-        silence()
+        discard_output()
     end_at_signals()
     end_with_parent(job.parent)
     if count > 1:
-        return agent(job, count)
+        return run_agent(job, count)
     from tasks.run.train import train_run
 
     return train_run(job)

@@ -21,41 +21,38 @@ from xformer_kit.registry import config_error
 
 def attention_picture(
     run: Any,
-    seen: Mapping[str, AttentionRecord],
+    attentions: Mapping[str, AttentionRecord],
     length: int | None = None,
     heads: Sequence[int] | None = None,
 ) -> Picture:
     """Plots the attention weights of the first sequence of a batch, with the names of its tokens.
 
-    seen: weights by the name of the attention. length: plots the first tokens only. heads: the
-    numbers of the heads that `seen` holds.
+    attentions: name of the attention -> its weights. length: plots only the first `length` tokens.
+    heads: the numbers of the heads that `attentions` holds.
     """
     objective, tokens, source = run.objective, None, None
     weights: dict[str, Tensor] = {}
-    for name, attention in seen.items():
+    for name, attention in attentions.items():
         if run.model.two_stacks and name.startswith("encoder."):
             source = token_names(attention.query, objective.source_tokenizer, length)
         else:
             tokens = token_names(attention.query, objective.tokenizer, length)
         if attention.key is not attention.query:
             source = token_names(attention.key, objective.source_tokenizer, length)
-        # keys of its own, before those of the tokens
+        # Learned keys come before those of the tokens.
         learned = attention.weights.shape[-1] - attention.key.length
-        weights[name] = attention.weights[
-            :1, :, :length, : None if length is None else learned + length
-        ]
+        key_count = None if length is None else learned + length
+        weights[name] = attention.weights[:1, :, :length, :key_count]
     return plot_attention(weights, tokens, source=source, heads=heads)
 
 
 def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> list[str]:
-    """Returns the text of each token of the first row; special tokens have names."""
-    known, ids = tokenizer.vocab_size, tokens.ids[0, :length].tolist()  # type: ignore[index]
+    """Returns the text of each token of the first row; the name of a special token."""
+    vocab_size, ids = tokenizer.vocab_size, tokens.ids[0, :length].tolist()  # type: ignore[index]
     return [
-        (
-            tokenizer.join([i]).decode("utf-8", "replace")
-            if i < known
-            else tokenizer.specials[i - known]
-        )
+        tokenizer.specials[i - vocab_size]
+        if i >= vocab_size
+        else tokenizer.join([i]).decode("utf-8", "replace")
         for i in ids
     ]
 
@@ -63,23 +60,23 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
 def attention_weights(
     run: Any, text: str, target: str | None, layers: Any, heads: Any
 ) -> dict[str, AttentionRecord]:
-    """Returns the attention weights of a run's model on a text, by the name of the attention.
+    """Returns name of the attention -> its weights in a run's model on a text.
 
     The text is prepared as in the run's task: with its special tokens, with `<mask>` for holes, and
     with the target or, without one, the model's greedy answer. Raises ConfigError for a text that
     the tokenizer cannot encode, and for a target if the task has none.
     """
-    objective, model = run.objective, run.model
-    if not hasattr(objective, "pair"):
-        if target is not None:
-            task = run.config["task"]["name"]
-            raise config_error(
-                "--target", f"is of a run with sources and targets; this one is of task={task}"
-            )
-        ids = torch.from_numpy(_ids(objective, objective.tokenizer, text, "--text").astype("int64"))
-        inputs = {"ids": ids[None].to(device_of(run))}
-    else:
+    objective = run.objective
+    if hasattr(objective, "pair"):
         inputs = _pair_inputs(run, text, target)
+    elif target is not None:
+        task = run.config["task"]["name"]
+        raise config_error(
+            "--target", f"is of a run with sources and targets; this one is of task={task}"
+        )
+    else:
+        ids = _encode(objective, objective.tokenizer, text).astype("int64")
+        inputs = {"ids": torch.from_numpy(ids)[None].to(device_of(run))}
     if not next(iter(inputs.values())).shape[1]:  # type: ignore[union-attr]
         raise config_error(
             "--text",
@@ -87,13 +84,13 @@ def attention_weights(
             got="none",
             fix="Try --text 'To be, or not to be'.",
         )
-    return record_attention(model, lambda: model(**inputs), layers, heads)
+    return record_attention(run.model, lambda: run.model(**inputs), layers, heads)
 
 
 def _pair_inputs(run: Any, text: str, target: str | None) -> State:
     """Returns the model's inputs for a source and its target, or without one its greedy answer."""
     objective = run.objective
-    source = _ids(objective, objective.source_tokenizer, text, "--text")
+    source = _encode(objective, objective.source_tokenizer, text)
     if target is not None:
         target_ids = encode_line(objective.tokenizer, target, "--target")
     else:
@@ -104,8 +101,8 @@ def _pair_inputs(run: Any, text: str, target: str | None) -> State:
     return {"target": batch["target"].ids, "source": batch["source"].ids}
 
 
-def _ids(objective: Any, tokenizer: Any, text: str, where: str) -> Any:
-    """Returns the ids of a text, with the task's mask or sentinel tokens for holes."""
+def _encode(objective: Any, tokenizer: Any, text: str) -> Any:
+    """Returns the ids of --text, with the task's mask or sentinel tokens for holes."""
     if HOLE.search(text) and hasattr(objective, "join_with_blanks"):
-        return objective.join_with_blanks(split_at_holes(objective, text, where)[1])
-    return encode_line(tokenizer, text, where)
+        return objective.join_with_blanks(split_at_holes(objective, text, "--text")[1])
+    return encode_line(tokenizer, text, "--text")

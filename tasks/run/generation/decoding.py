@@ -4,6 +4,7 @@ lengths.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tasks import Config, State
 
-BATCH_SIZE = 64  # examples in a batch
+BATCH_SIZE = 64  # examples
 
 
 class DecodedAnswer(NamedTuple):
-    """The ids of an answer without its end token, and with a beam search its score (see
+    """The ids of an answer without its end token, and its score in a beam search (see
     `generate.Beams`).
     """
 
@@ -41,6 +42,7 @@ class LoadedRun:
 
 
 def device_of(run: Any) -> torch.device:
+    """The device of a run's model."""
     return next(run.model.parameters()).device
 
 
@@ -75,16 +77,16 @@ def generate_answers(
 ) -> list[list[DecodedAnswer]]:
     """Returns `num_return` answers to each example, the best first if they have scores.
 
-    examples: {"source": ids, "target": ids} without special tokens. max_new_tokens: of an answer.
-    seed: fixes the random numbers of each answer, independent of its batch. options: those of
-    `generate`.
+    examples: {"source": ids, "target": ids} without special tokens; the targets have no effect.
+    max_new_tokens: of one answer. seed: makes the random numbers of each answer independent of its
+    batch. options: those of `generate` and `beam_search`.
     """
     prompts = [run.objective.pair(example["source"], example["target"][:0]) for example in examples]
-    order = sorted(range(len(prompts)), key=lambda i: _length(prompts[i]))
+    by_length = sorted(range(len(prompts)), key=lambda i: _prompt_length(prompts[i]))
     answers: list[list[DecodedAnswer]] = [[]] * len(prompts)
     count = options.get("num_return", 1)
-    for start in range(0, len(order), batch_size):
-        indices = order[start : start + batch_size]
+    for start in range(0, len(by_length), batch_size):
+        indices = by_length[start : start + batch_size]
         max_new_tokens = min(max_new_tokens, max_answer_tokens(run.model, prompts[indices[-1]]))
         if seed is not None:
             options["seed"] = [seed + i * count + j for i in indices for j in range(count)]
@@ -98,19 +100,18 @@ def max_answer_tokens(model: Any, prompt: Any) -> int:
     """Returns the number of tokens that the model's positions support after a prompt."""
     if model.max_seq_len is None:
         return 2**31
-    return max(
-        1, model.max_seq_len - (1 if "source" in prompt else int(prompt["tokens.prefix"].sum()))
-    )
+    prompt_length = 1 if "source" in prompt else int(prompt["tokens.prefix"].sum())
+    return max(1, model.max_seq_len - prompt_length)
 
 
-def _length(prompt: Any) -> int:
+def _prompt_length(prompt: Any) -> int:
     return len(prompt["source"] if "source" in prompt else prompt["tokens"])
 
 
 def generate_arguments(run: Any, prompts: Sequence[Any]) -> State:
-    """Returns the arguments of `generate` and `beam_search` for prompts, each an `objective.pair`.
-
-    Encoder-decoder: an answer begins with the token `start`. Otherwise it continues `ids`.
+    """Returns the arguments of `generate` and `beam_search` for prompts, each an `objective.pair`:
+    with an encoder `source` and the first token `start` of an answer, otherwise `ids` that the
+    answer continues; and the token `end` of an answer.
     """
     start, end = map(run.objective.tokenizer.special, run.objective.specials[:2])
     device = device_of(run)
@@ -136,16 +137,15 @@ def _generate_batch(
         beams = beam_search(run.model, max_new_tokens=max_new_tokens, **arguments, **options)
         rows, scores = beams.ids[..., prompt_length:].tolist(), beams.scores.tolist()
         # A small vocabulary may have fewer texts than requested.
-        found = (beams.lengths > 0).sum(1).tolist()
-        rows, scores = (
-            [row[:n] for row, n in zip(field, found, strict=True)] for field in (rows, scores)
-        )
+        counts = (beams.lengths > 0).sum(1).tolist()
     else:
         count = options.get("num_return", 1)
         generated = run.model.generate(max_new_tokens=max_new_tokens, **arguments, **options)
         rows = generated[:, prompt_length:].unflatten(0, (-1, count)).tolist()
         scores = [[None] * count] * len(prompts)
-    for texts, values in zip(rows, scores, strict=True):
-        cut = [text[: text.index(end)] if end in text else text for text in texts]
-        pairs = zip(cut, values, strict=True)
-        yield [DecodedAnswer(np.array(text, dtype=np.int64), value) for text, value in pairs]
+        counts = [count] * len(prompts)
+    for answers, answer_scores, count in zip(rows, scores, counts, strict=True):
+        yield [
+            DecodedAnswer(np.array([*takewhile(lambda i: i != end, ids)], dtype=np.int64), score)
+            for ids, score in zip(answers[:count], answer_scores, strict=False)
+        ]

@@ -1,4 +1,6 @@
-"""Answers of a run of task=seq2seq to sources given as text, and the input of texts and files."""
+"""Answers of a run of task=seq2seq to sources given as text, and the checks of a command's texts,
+files and decoding options.
+"""
 
 import math
 import os
@@ -11,7 +13,7 @@ from tasks import Config, State
 from tasks.run.faults import faults_at, refuse, too_small
 from xformer_kit.registry import Fault, config_error
 
-MAX_UNKNOWN_WORDS = 5  # in a message
+MAX_UNKNOWN_WORDS = 5  # listed in a message
 SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
 
 
@@ -21,31 +23,34 @@ def translate(
     """Returns the answers to each source, the best first, each with its score of a beam search or
     None.
 
-    options: those of `generate`, and batch_size; None is the run's own. Raises ConfigError for a
-    source that the tokenizer cannot encode or that is too long, with its line, and for an option
-    out of its range.
+    options: those of `generate`, and batch_size; None: the default of the run. Raises ConfigError
+    for a source that the tokenizer cannot encode or that is too long, with its line, and for an
+    option out of its range.
     """
     from tasks.run.generation.decoding import generate_answers
 
-    given = {key: value for key, value in options.items() if value is not None}
-    refuse(option_faults(given, given.get("beam", run.config["task"].get("beam", 1))))
+    options = {key: value for key, value in options.items() if value is not None}
+    refuse(_option_faults(options, options.get("beam", run.config["task"].get("beam", 1))))
     examples = source_examples(run, lines, where)
-    found = generate_answers(run, examples, **decoding_options(run.config, options))
+    per_source = generate_answers(run, examples, **decoding_options(run.config, options))
     decode = run.objective.tokenizer.decode
-    return [[(decode(one.ids), one.score) for one in row] for row in found]
+    return [[(decode(answer.ids), answer.score) for answer in answers] for answers in per_source]
 
 
 def source_examples(run: Any, lines: Sequence[str], where: str) -> list[State]:
     """Returns examples with an empty target from sources given as text."""
     sources = encode_lines(run.objective.source_tokenizer, lines, where)
-    for i, ids in enumerate(sources, 1):
-        at = f"{where}, line {i}" if where == "--input" else line_path(where, i, lines)
-        check_length(ids, run.config["data"]["seq_len"], at)
+    for number, ids in enumerate(sources, 1):
+        is_file = where == "--input"
+        path = f"{where}, line {number}" if is_file else line_path(where, number, lines)
+        check_length(ids, run.config["data"]["seq_len"], path)
     return [{"source": ids, "target": ids[:0]} for ids in sources]
 
 
 def line_path(where: str, line: int, lines: Sequence[str]) -> str:
-    """The path of a fault in a text: the option, with the line if there are several lines."""
+    """The path of a fault in a text: the option, with the line number if there are several
+    lines.
+    """
     return f"{where}, line {line}" if len(lines) > 1 else where
 
 
@@ -61,8 +66,9 @@ def check_length(ids: Any, max_seq_len: int, where: str) -> None:
 
 
 def decoding_options(config: Config, options: Config) -> State:
-    """Returns the arguments of `generate_answers`: greedy or with the run's beams, as in its
-    validation, unless options are given; sampled if a sampling option is given.
+    """Returns the arguments of `generate_answers`: for sampling if there is a sampling option,
+    otherwise for greedy decoding or the beam search of the run's validation, changed by the
+    options. An option that is None has its default.
     """
     from tasks.run.generation.decoding import BATCH_SIZE
 
@@ -80,13 +86,13 @@ def decoding_options(config: Config, options: Config) -> State:
     return arguments
 
 
-def option_faults(given: State, beam: int) -> Iterator[Fault]:
-    """Yields the faults of a command's options for answers. given: the options that are not None;
-    beam: of the command or else of the run.
+def _option_faults(options: State, beam: int) -> Iterator[Fault]:
+    """Yields the faults of the decoding options of a command; beam: that of the command, otherwise
+    of the run.
     """
-    yield from too_small(given, beam=1, batch_size=1, max_new_tokens=1)
-    seed, penalty = given.get("seed"), given.get("length_penalty")
-    if seed is not None and not given.keys() & set(SAMPLING_OPTIONS):
+    yield from too_small(options, beam=1, batch_size=1, max_new_tokens=1)
+    seed, penalty = options.get("seed"), options.get("length_penalty")
+    if seed is not None and not options.keys() & set(SAMPLING_OPTIONS):
         fix = "Add --temperature 1, or leave it out."
         yield Fault("--seed", "is for texts that are drawn", got=seed, fix=fix)
     if penalty is not None and not math.isfinite(penalty):
@@ -123,23 +129,23 @@ def encode_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
 
     Raises ConfigError, with the line, if the tokenizer cannot encode it.
     """
-    found: list[Any] = []
+    encoded: list[Any] = []
     unknown: dict[str, int] = {}  # word -> the first line that has it
-    for i, line in enumerate(lines, 1):
-        with faults_at(line_path(where, i, lines)):
-            found.append(tokenizer.encode(line))
-        if tokenizer.count_unknown(found[-1]):
-            words = (word for word in line.split() if word not in unknown)
-            count = lambda word: tokenizer.count_unknown(tokenizer.encode(word))
-            unknown |= {word: i for word in words if count(word)}
+    for number, line in enumerate(lines, 1):
+        with faults_at(line_path(where, number, lines)):
+            encoded.append(tokenizer.encode(line))
+        if tokenizer.count_unknown(encoded[-1]):
+            for word in line.split():
+                if tokenizer.count_unknown(tokenizer.encode(word)):
+                    unknown.setdefault(word, number)
     if unknown:
-        message = _unknown_words(unknown, tokenizer, with_lines=len(lines) > 1)
+        message = _unknown_words_message(unknown, tokenizer, with_lines=len(lines) > 1)
         print(f"{where}: {message}", file=sys.stderr)
-    return found
+    return encoded
 
 
-def _unknown_words(unknown: dict[str, int], tokenizer: Any, with_lines: bool) -> str:
-    """The message on unknown words (word -> line), of which it lists MAX_UNKNOWN_WORDS."""
+def _unknown_words_message(unknown: dict[str, int], tokenizer: Any, with_lines: bool) -> str:
+    """The message on unknown words (word -> line), with at most MAX_UNKNOWN_WORDS of them."""
     texts = [
         f"{word!r}{f' (line {line})' if with_lines else ''}"
         for word, line in list(unknown.items())[:MAX_UNKNOWN_WORDS]
@@ -153,8 +159,8 @@ def _unknown_words(unknown: dict[str, int], tokenizer: Any, with_lines: bool) ->
 
 
 def check_writable(path: str, option: str) -> Path:
-    """Returns the path of a file that a command will write. Raises ConfigError if it cannot be
-    written.
+    """Returns the path of a file that a command is going to write. Raises ConfigError if it cannot
+    be written.
     """
     file = Path(path).expanduser()
     target = file if file.exists() else file.absolute().parent
@@ -177,7 +183,7 @@ def read_lines(path: str, option: str) -> list[str]:
     from xformer_kit.data.files import lines
 
     with faults_at(option):
-        found = list(lines(Path("/dev/stdin" if path == "-" else path).expanduser()))
-    if not found:
+        texts = list(lines(Path("/dev/stdin" if path == "-" else path).expanduser()))
+    if not texts:
         raise config_error(option, f"must hold at least one line; {path} is empty")
-    return found
+    return texts

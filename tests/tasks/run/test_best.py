@@ -10,7 +10,7 @@ from tasks.callbacks.guard import Deadline
 from tasks.run.resume import resume_run
 from xformer_kit.model.api import load
 
-SWING = [
+FALLING_THEN_RISING_LOSS = [
     "optim.lr=3",
     "schedule.warmup=20",
     "trainer.max_steps=21",
@@ -32,7 +32,7 @@ def best(folder) -> dict:
 
 
 def test_the_lowest_loss_is_kept_and_loaded(begin):
-    _, folder = begin("swing", *SWING)
+    _, folder = begin("swing", *FALLING_THEN_RISING_LOSS)
     each = losses(folder)
     lowest = min(each, key=each.__getitem__)
     assert lowest not in (1, 20)  # neither the first nor the last
@@ -43,11 +43,11 @@ def test_the_lowest_loss_is_kept_and_loaded(begin):
     )
 
 
-def test_a_run_that_goes_on_replaces_the_best_only_by_a_better_one(begin, monkeypatch):
-    _, whole = begin("swing", *SWING)
+def test_a_resumed_run_replaces_the_best_only_by_a_lower_loss(begin, monkeypatch):
+    _, whole = begin("swing", *FALLING_THEN_RISING_LOSS)
     with monkeypatch.context() as patch:
         patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 10)
-        _, folder = begin("cut", *SWING, "trainer.max_time=00:00:01:00")
+        _, folder = begin("cut", *FALLING_THEN_RISING_LOSS, "trainer.max_time=00:00:01:00")
     monkeypatch.setattr(Deadline, "_over", lambda self, trainer, task: False)
     assert resume_run(folder) == 0
     each = losses(folder)
@@ -56,7 +56,7 @@ def test_a_run_that_goes_on_replaces_the_best_only_by_a_better_one(begin, monkey
     assert best(folder)["global_step"] == best(whole)["global_step"]
 
 
-def test_of_equal_losses_the_first_is_kept(begin):
+def test_the_first_of_equal_losses_is_kept(begin):
     _, folder = begin(
         "still",
         "optim.lr=1e-30",

@@ -22,7 +22,7 @@ def save(folder, *steps):
         checkpoints.write(state(step), folder)
 
 
-def test_the_last_one_and_the_one_before_it_are_kept(tmp_path):
+def test_the_last_two_checkpoints_are_kept(tmp_path):
     save(tmp_path, 1, 2, 3)
     assert {path.name: checkpoints.read(path)["global_step"] for path in tmp_path.iterdir()} == {
         "last.ckpt": 3,
@@ -30,7 +30,7 @@ def test_the_last_one_and_the_one_before_it_are_kept(tmp_path):
     }
 
 
-def test_the_newer_one_wins_whatever_its_name(tmp_path):
+def test_the_checkpoint_of_the_higher_step_is_loaded_whatever_its_name(tmp_path):
     save(tmp_path, 1, 2)
     assert checkpoints.newest(tmp_path)[1]["global_step"] == 2
     swapped = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
@@ -49,8 +49,8 @@ def test_a_checkpoint_loads_with_weights_only_as_it_was_saved(tmp_path):
 @pytest.mark.parametrize("cut", range(20))
 def test_a_truncated_checkpoint_falls_back_to_the_one_before_it(tmp_path, cut, caplog):
     save(tmp_path, 1, 2)
-    whole = (tmp_path / "last.ckpt").read_bytes()
-    (tmp_path / "last.ckpt").write_bytes(whole[: random.Random(cut).randrange(len(whole))])
+    intact = (tmp_path / "last.ckpt").read_bytes()
+    (tmp_path / "last.ckpt").write_bytes(intact[: random.Random(cut).randrange(len(intact))])
     caplog.set_level("WARNING", logger="xformer")
     checkpoints.log.propagate = True
     path, found = checkpoints.newest(tmp_path)
@@ -68,7 +68,7 @@ def test_a_changed_byte_of_the_weights_is_noticed(tmp_path, place):
     assert checkpoints.newest(tmp_path)[1]["global_step"] == 1
 
 
-def test_damage_to_the_last_spares_the_best(tmp_path):
+def test_best_is_loaded_if_last_is_damaged(tmp_path):
     save(tmp_path, 1)
     checkpoints.keep_as_best(tmp_path)
     (tmp_path / "last.ckpt").write_bytes(b"")
@@ -76,7 +76,7 @@ def test_damage_to_the_last_spares_the_best(tmp_path):
     assert (path.name, found["global_step"]) == ("best.ckpt", 1)
 
 
-def test_without_a_file_there_is_none_and_with_damaged_ones_only_nothing_is_replaced(tmp_path):
+def test_newest_is_none_without_files_and_raises_if_all_are_damaged(tmp_path):
     assert checkpoints.newest(tmp_path) is None
     save(tmp_path, 1, 2)
     (tmp_path / "last.ckpt").write_bytes(b"PK")
@@ -94,15 +94,15 @@ def test_any_flipped_bit_of_the_archives_directory_falls_back(tmp_path):
     save(tmp_path, 1)
     small = {"global_step": 2, "state_dict": {"w": torch.arange(3.0)}}
     checkpoints.write(small, tmp_path)
-    whole = (tmp_path / "last.ckpt").read_bytes()
-    start = struct.unpack("<I", whole[-6:-2])[0]  # where the directory begins, as its end states
+    intact = (tmp_path / "last.ckpt").read_bytes()
+    start = struct.unpack("<I", intact[-6:-2])[0]  # where the directory begins, as its end states
     folder = [
-        8 * (found.start() + 38) + 4 for found in re.finditer(b"PK\1\2", whole)
+        8 * (found.start() + 38) + 4 for found in re.finditer(b"PK\1\2", intact)
     ]  # marks an entry as a folder
-    bits = random.Random(0).sample(range(8 * start, 8 * len(whole)), 400) + folder
+    bits = random.Random(0).sample(range(8 * start, 8 * len(intact)), 400) + folder
     steps = set()
     for bit in bits:
-        raw = bytearray(whole)
+        raw = bytearray(intact)
         raw[bit // 8] ^= 1 << bit % 8
         (tmp_path / "last.ckpt").write_bytes(bytes(raw))
         found = checkpoints.newest(tmp_path)[1]
@@ -112,7 +112,7 @@ def test_any_flipped_bit_of_the_archives_directory_falls_back(tmp_path):
     assert steps == {1, 2}  # some bits have no meaning
 
 
-def test_a_file_of_something_else_falls_back(tmp_path):
+def test_a_file_that_is_no_checkpoint_falls_back(tmp_path):
     save(tmp_path, 1)
     for number, foreign in enumerate(({"model": {}}, [1, 2], torch.zeros(2))):
         checkpoints.write_file(foreign, tmp_path / "last.ckpt")
@@ -136,7 +136,7 @@ print(checkpoints.newest(folder)[1]["global_step"], sorted(p.name for p in folde
 """
 
 
-def test_where_the_disk_is_full_the_last_good_state_stays_and_the_message_says_so(tmp_path):
+def test_a_full_disk_leaves_the_last_checkpoint_and_is_reported(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(folder)], capture_output=True, text=True
@@ -149,7 +149,7 @@ def test_where_the_disk_is_full_the_last_good_state_stays_and_the_message_says_s
     assert rest == "1 ['last.ckpt']"
 
 
-def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(NotSaved, match="could not be written into"):
         save(tmp_path / "checkpoints", 1)
@@ -189,7 +189,7 @@ WRONG = {
 @pytest.mark.parametrize(
     ("key", "number"), [(key, number) for key in WRONG for number in range(len(WRONG[key]))]
 )
-def test_a_whole_file_with_a_wrong_value_inside_falls_back(tmp_path, caplog, key, number):
+def test_a_valid_archive_with_a_wrong_value_falls_back(tmp_path, caplog, key, number):
     value = WRONG[key][number]
     save(tmp_path, 1)
     checkpoints.write(state(2) | {key: value}, tmp_path)
@@ -202,7 +202,7 @@ def test_a_whole_file_with_a_wrong_value_inside_falls_back(tmp_path, caplog, key
         checkpoints.newest(tmp_path)
 
 
-def test_each_entry_that_a_run_writes_is_in_the_table(begin):
+def test_every_entry_that_a_run_writes_has_a_check(begin):
     _, folder = begin("run", "ema.decay=0.9")
     found = checkpoints.read(folder / "checkpoints" / "last.ckpt")
     assert set(found) <= set(ENTRIES) <= set(found) | {"scaler", "callbacks"}

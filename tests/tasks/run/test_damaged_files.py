@@ -34,7 +34,7 @@ PLAN = "outputs/studies/norm_placement/plan.json"
 
 
 @pytest.mark.parametrize("content", NO_OBJECT.values(), ids=NO_OBJECT)
-def test_what_is_no_object_of_json_is_one_sentence(tmp_path, content):
+def test_a_file_that_is_no_json_object_is_one_message(tmp_path, content):
     path = tmp_path / "summary.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -58,7 +58,7 @@ def test_a_summary_of_other_types_is_none(tmp_path, fact):
 @pytest.mark.parametrize(
     "content", [*NO_OBJECT.values(), b"step,val/loss\n1,low\n"], ids=[*NO_OBJECT, "no number"]
 )
-def test_a_damaged_run_keeps_no_study_from_its_report(capsys, home, pool, file, content):  # noqa: F811
+def test_a_study_with_a_damaged_run_has_a_report(capsys, home, pool, file, content):  # noqa: F811
     """One that can be finished again counts as stopped, one whose records cannot be read as failed,
     for that reason.
     """
@@ -90,7 +90,7 @@ def test_a_damaged_run_keeps_no_study_from_its_report(capsys, home, pool, file, 
     ids=str,
 )
 @pytest.mark.parametrize("word", ["report", "status"])
-def test_a_plan_of_another_shape_is_one_sentence(capsys, home, word, change):  # noqa: F811
+def test_a_plan_with_values_of_other_types_is_one_message(capsys, home, word, change):  # noqa: F811
     plan = json.loads((home / PLAN).read_text())
     (home / PLAN).write_text(json.dumps(plan | change))
     assert fault(capsys, word, "norm_placement").endswith(
@@ -118,7 +118,7 @@ def test_status_and_report_agree_on_a_run_whose_figures_are_damaged(capsys, home
     )
 
 
-def places(node, place=()):
+def paths(node, path=()):
     """Every value of an object, by its path."""
     items = (
         node.items()
@@ -128,8 +128,8 @@ def places(node, place=()):
         else ()
     )
     for key, value in items:
-        yield (*place, key)
-        yield from places(value, (*place, key))
+        yield (*path, key)
+        yield from paths(value, (*path, key))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def places(node, place=()):
     ids=str,
 )
 @pytest.mark.parametrize("word", ["report", "status"])
-def test_a_value_of_a_plan_that_no_study_writes_is_one_sentence_with_its_place(
+def test_an_invalid_value_of_a_plan_is_one_message_with_its_path(
     capsys,
     home,  # noqa: F811
     word,
@@ -160,20 +160,18 @@ def test_a_value_of_a_plan_that_no_study_writes_is_one_sentence_with_its_place(
 
 
 @pytest.mark.parametrize("value", [None, -1, "\0", [None], {"a": None}, math.nan], ids=repr)
-def test_no_value_of_a_plan_is_a_traceback(capsys, home, value):  # noqa: F811
+def test_no_value_of_a_plan_gives_a_traceback(capsys, home, value):  # noqa: F811
     """Each is a sentence, or makes no difference."""
     plan, folder = json.loads((home / PLAN).read_text()), home / PLAN.rpartition("/")[0]
     kept = [
-        place
-        for place in places(plan)
-        if place[:2] not in (("study", "factors"), ("study", "only"))
+        path for path in paths(plan) if path[:2] not in (("study", "factors"), ("study", "only"))
     ]
-    for place in kept:
+    for path in kept:
         changed = json.loads(json.dumps(plan))
         node = changed
-        for key in place[:-1]:
+        for key in path[:-1]:
             node = node[key]
-        node[place[-1]] = value
+        node[path[-1]] = value
         (home / PLAN).write_text(json.dumps(changed))
         with suppress(ConfigError):
             content(stop.applied(results(folder)))
@@ -182,14 +180,14 @@ def test_no_value_of_a_plan_is_a_traceback(capsys, home, value):  # noqa: F811
 
 
 @pytest.mark.parametrize("content", NO_OBJECT.values(), ids=NO_OBJECT)
-def test_damaged_components_are_one_sentence(capsys, pool, content):  # noqa: F811
+def test_damaged_components_json_is_one_message(capsys, pool, content):  # noqa: F811
     run, other = pool["baseline", 0], pool["placement=post", 0]
     (run / "components.json").write_bytes(content)
     for words in (["compare", run, other], ["describe", run], ["generate", run, "--prompt", "x"]):
         assert "components.json: " in fault(capsys, *words)
 
 
-def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
+def test_step_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
     from tasks.study.timing import FILE, StepClock
 
     (home / FILE).write_text('{"a": 0.5, "b": -1.0, "c": "x"}')
@@ -198,7 +196,7 @@ def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
     assert StepClock(home).known == {}
 
 
-def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool):  # noqa: F811
+def test_a_summary_that_lacks_what_reproduce_compares_is_one_message(capsys, pool):  # noqa: F811
     run = pool["baseline", 0]
     (run / "summary.json").write_text('{"steps": 5}')
     assert (
@@ -221,7 +219,7 @@ def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool)
     ]
     + ["checkpoints/last.ckpt", "checkpoints/previous.ckpt", "checkpoints/best.ckpt"],
 )
-def test_a_directory_where_a_run_writes_a_file_is_one_sentence(begin, capsys, name):
+def test_a_directory_in_place_of_a_runs_file_is_one_message(begin, capsys, name):
     code, folder = begin("run", "trainer.max_steps=2", "trainer.checkpoint_every=1")
     assert code == 0
     (folder / "summary.json").unlink()
@@ -237,7 +235,7 @@ def test_a_directory_where_a_run_writes_a_file_is_one_sentence(begin, capsys, na
     assert (folder / name / "mine").is_dir()
 
 
-def test_a_file_where_the_checkpoints_are_to_be_is_one_sentence(begin, capsys):
+def test_a_file_in_place_of_checkpoints_is_one_message(begin, capsys):
     _, folder = begin("run", "trainer.max_steps=1")
     (folder / "summary.json").unlink()
     shutil.rmtree(folder / "checkpoints")
@@ -271,7 +269,7 @@ NO_SUMMARY = NO_OBJECT | {
 
 
 @pytest.mark.parametrize("content", NO_SUMMARY.values(), ids=NO_SUMMARY)
-def test_a_damaged_summary_is_named_with_the_way_to_write_it_anew(capsys, pool, content):  # noqa: F811
+def test_a_damaged_summary_is_named_with_the_command_that_rewrites_it(capsys, pool, content):  # noqa: F811
     damaged, other = pool["baseline", 0], pool["placement=post", 0]
     whole = (damaged / "summary.json").read_text()
     (damaged / "summary.json").write_bytes(content)

@@ -11,23 +11,25 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study.metric import metric
 
 
-def test_all_the_tokens_that_are_counted_are_written(begin, monkeypatch):
+def test_each_round_generates_decode_tokens_tokens(begin, monkeypatch):
     shapes, generate = [], Model.generate
 
-    def seen(model, ids, **options):
-        made = generate(model, ids, **options)
-        shapes.append(tuple(made.shape))
-        return made
+    def record_shape(model, ids, **options):
+        generated = generate(model, ids, **options)
+        shapes.append(tuple(generated.shape))
+        return generated
 
-    monkeypatch.setattr(Model, "generate", seen)
+    monkeypatch.setattr(Model, "generate", record_shape)
     code, run = begin("timed", "trainer.decode_tokens=5", "trainer.max_steps=2")
-    facts = json.loads((run / "summary.json").read_text())
-    assert code == 0 and facts["decoding_tokens_per_second"] > 0
+    results = json.loads((run / "summary.json").read_text())
+    assert code == 0 and results["decoding_tokens_per_second"] > 0
     assert shapes.count((8, 6)) == 1 + ROUNDS  # 8 texts, of one token and five more
     assert metric("decoding_tokens_per_second").higher_is_better
 
 
-def test_what_cannot_be_written_is_refused_before_the_first_step(begin, capsys):
+def test_models_that_cannot_generate_so_many_tokens_are_refused_before_the_first_step(
+    begin, capsys
+):
     code, run = begin("long", "position=learned", "trainer.decode_tokens=16")
     assert code == 2 and not run.exists()
     assert (

@@ -1,4 +1,4 @@
-"""Commands that a run with components of its own proposes name their files, if typed."""
+"""Commands that a run with components of its own proposes name their files, if they were given."""
 
 import json
 import re
@@ -30,7 +30,7 @@ NAME = "my components.py"
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
+def component_files(tmp_path, monkeypatch):
     """The current directory's file of components."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).write_text(OWN)
@@ -39,29 +39,29 @@ def mine(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def trained(mine, config, tmp_path, capsys):
+def trained(component_files, config, tmp_path, capsys):
     """(directory, stdout) of a run with a component of its own."""
     own = config(f"components=['{NAME}']", "ffn=mine", "trainer.max_steps=2")
-    assert start_run(own, tmp_path / "run", mine) == 0
+    assert start_run(own, tmp_path / "run", component_files) == 0
     return tmp_path / "run", capsys.readouterr().out
 
 
-def typed(text, program):
+def proposed_commands(text, program):
     """The commands of a program that a text proposes, as words."""
     return [shlex.split(line) for line in re.findall(rf"{program} .*(?=$)", text, re.MULTILINE)]
 
 
-def test_what_is_proposed_after_a_run_works_when_it_is_pasted(trained, capsys):
+def test_commands_proposed_after_a_run_work(trained, capsys):
     _, out = trained
-    found = typed(out, "xformer")
+    found = proposed_commands(out, "xformer")
     assert [words[1] for words in found] == ["generate", "evaluate"]
     for words in found:
         assert words[-2:] == ["--components", NAME]
         assert cli.main(words[1:]) == 0
 
 
-def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(
-    mine, config, tmp_path, monkeypatch, capsys
+def test_the_command_proposed_for_a_stopped_run_resumes_it(
+    component_files, config, tmp_path, monkeypatch, capsys
 ):
     from tasks.callbacks.recorder import Recorder
 
@@ -75,37 +75,41 @@ def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "on_train_batch_end", send)
         own = config(f"components=['{NAME}']", "ffn=mine", "trainer.max_steps=4")
-        assert start_run(own, tmp_path / "run", mine) == 143
-    [words] = typed(capsys.readouterr().err, "python train.py")
+        assert start_run(own, tmp_path / "run", component_files) == 143
+    [words] = proposed_commands(capsys.readouterr().err, "python train.py")
     line = preflight(words[2:])
     assert line.components == (NAME,)
     assert "components" not in json.loads((tmp_path / "run" / "ended.json").read_text())["text"]
     assert resume_run(tmp_path / line.resume, line.components) == 0
 
 
-def test_another_run_of_the_kind_is_proposed_with_them(mine, tmp_path):
-    [line] = summary.commands({"again": ["task=seq2seq"]}, tmp_path, components=mine)
+def test_another_run_is_proposed_with_the_components(component_files, tmp_path):
+    [line] = summary.commands({"again": ["task=seq2seq"]}, tmp_path, components=component_files)
     assert preflight(shlex.split(line)[2:4]).components == (NAME,)
 
 
-def test_every_other_ending_names_them_too(mine, config, tmp_path, monkeypatch, capsys):
+def test_all_other_messages_name_the_components(
+    component_files, config, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(train.ranks, "lost_connection", lambda error: True)
     own, folder = config(), tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(json.dumps(own))
-    job = Job(folder, mine)
+    job = Job(folder, component_files)
     train.report_end(Ended("The disk is full. Make room."), job)
     train.report_crash(RuntimeError("closed"), job, SimpleNamespace(saved_step=lambda: 3))
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints" / "last.ckpt").touch()
-    assert start_run(own, folder, mine) == 2
-    said = capsys.readouterr().err
+    assert start_run(own, folder, component_files) == 2
+    message = capsys.readouterr().err
     rows = [{"job": "3", "status": "stopped"}]
-    for text in (*said.splitlines(), *sweep_table.endings(rows, tmp_path, mine)):
+    for text in (*message.splitlines(), *sweep_table.endings(rows, tmp_path, component_files)):
         assert f"components=['{NAME}']" in text and "resume=" in text, text
 
 
-def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypatch, capsys):
+def test_the_message_on_a_killed_rank_names_the_components(
+    component_files, config, tmp_path, monkeypatch, capsys
+):
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     def fail(*words):
@@ -119,21 +123,19 @@ def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypat
     monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: fail)
     monkeypatch.setattr(worker, "_rank_timeout", lambda run_dir: 0)
     monkeypatch.setattr("logging.disable", lambda level: None)
-    assert worker.agent(Job(tmp_path / "run", mine), 2) == 1
-    said = capsys.readouterr().err
-    assert "Rank 1 was killed by SIGKILL" in said
-    assert shlex.split(said.partition("Go on with: ")[2])[2] == f"components=['{NAME}']"
+    assert worker.run_agent(Job(tmp_path / "run", component_files), 2) == 1
+    message = capsys.readouterr().err
+    assert "Rank 1 was killed by SIGKILL" in message
+    assert shlex.split(message.partition("Go on with: ")[2])[2] == f"components=['{NAME}']"
 
 
-def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_that(
-    trained, capsys
-):
+def test_commands_on_a_run_without_a_checkpoint_propose_only_the_given_components(trained, capsys):
     folder, _ = trained
     for file in (folder / "checkpoints").iterdir():
         file.unlink()
     for command, more in (("generate", ["--prompt", "a"]), ("evaluate", [])):
         assert cli.main([command, str(folder), *more, "--components", NAME]) == 2
-        [words] = typed(capsys.readouterr().err, "python train.py")
+        [words] = proposed_commands(capsys.readouterr().err, "python train.py")
         assert words[2:] == [f"components=['{NAME}']", f"resume={folder}"]
     with pytest.raises(ConfigError, match=re.escape(f"components=['{NAME}']")):
         load(folder, [NAME])
@@ -145,11 +147,13 @@ def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_t
     )  # as of a run from elsewhere
     for command, more in (("generate", ["--prompt", "a"]), ("evaluate", []), ("reproduce", [])):
         assert cli.main([command, str(folder), *more]) == 2
-        said = capsys.readouterr().err
-        assert said.endswith("Give the file that you trust under that name: --components FILE.\n")
+        message = capsys.readouterr().err
+        assert message.endswith(
+            "Give the file that you trust under that name: --components FILE.\n"
+        )
 
 
-def test_a_study_is_named_as_it_can_be_found_and_quoted(tmp_path, monkeypatch, capsys):
+def test_a_proposed_command_quotes_the_path_of_a_study(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my study").mkdir()
     (tmp_path / "my study" / "plan.json").touch()

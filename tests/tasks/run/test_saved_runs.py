@@ -69,14 +69,14 @@ def test_a_config_that_was_changed_since_the_checkpoint_is_refused(
     assert contents(unfinished) == before
 
 
-def test_a_run_that_was_moved_with_its_data_goes_on(unfinished, text, tmp_path):
+def test_a_run_whose_data_moved_can_be_resumed(unfinished, text, tmp_path):
     other = tmp_path / "moved.txt"
     other.write_text(text.read_text())
     change(unfinished, str(text), str(other))
     assert resume_run(unfinished) == 0
 
 
-def test_without_a_checkpoint_that_can_be_read_nothing_is_replaced(unfinished, capsys):
+def test_without_a_valid_checkpoint_no_file_is_replaced(unfinished, capsys):
     for path in (unfinished / "checkpoints").iterdir():
         path.write_bytes(path.read_bytes()[:-30])
     before = contents(unfinished)
@@ -88,7 +88,7 @@ def test_without_a_checkpoint_that_can_be_read_nothing_is_replaced(unfinished, c
 
 
 @pytest.mark.parametrize("command", ["generate", "evaluate", "describe", "resume"])
-def test_sizes_that_no_machine_holds_are_refused_by_whatever_reads_a_run(begin, capsys, command):
+def test_sizes_beyond_any_machine_are_refused_by_all_commands(begin, capsys, command):
     _, folder = begin("run", "trainer.max_steps=1")
     (folder / "summary.json").unlink()
     change(folder, "  layers: 2", "  layers: 100000000")
@@ -105,7 +105,7 @@ def test_sizes_that_no_machine_holds_are_refused_by_whatever_reads_a_run(begin, 
     )
 
 
-def test_weights_beyond_the_memory_are_not_built(begin, monkeypatch):
+def test_weights_larger_than_the_memory_are_not_built(begin, monkeypatch):
     _, folder = begin("run", "trainer.max_steps=1")
     monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**20, "this machine"))
     monkeypatch.setattr("xformer_kit.config.size._suspicious", lambda config: True)
@@ -117,15 +117,15 @@ def test_weights_beyond_the_memory_are_not_built(begin, monkeypatch):
         load(folder)
 
 
-def test_rows_that_were_lost_before_a_resume_are_named_once(unfinished, capsys):
+def test_rows_lost_before_a_resume_are_reported_once(unfinished, capsys):
     (unfinished / "checkpoints" / "last.ckpt").unlink()  # from step 15 of 20 on
     file = unfinished / "metrics.csv"
     kept = file.read_text().splitlines(keepends=True)[:-8]
     file.write_text("".join(kept))
     capsys.readouterr()
     assert resume_run(unfinished) == 0
-    said = f"{file}: 3 of the 15 rows up to the checkpoint are missing.\n"
-    assert capsys.readouterr().err.count(said) == 1
+    message = f"{file}: 3 of the 15 rows up to the checkpoint are missing.\n"
+    assert capsys.readouterr().err.count(message) == 1
     assert [row.split(",")[0] for row in file.read_text().splitlines()[1:]] == [
         *map(str, range(1, 13)),
         *map(str, range(16, 21)),
@@ -135,7 +135,7 @@ def test_rows_that_were_lost_before_a_resume_are_named_once(unfinished, capsys):
     assert "rows up to" not in capsys.readouterr().err
 
 
-def put(file, **changes):
+def change_checkpoint(file, **changes):
     """Change entries of a checkpoint; the archive stays whole."""
     state = torch.load(file, weights_only=True)
     for key, value in changes.items():
@@ -147,7 +147,7 @@ def without(mapping, *keys):
     return {key: value for key, value in mapping.items() if key not in keys}
 
 
-def cut(weights):
+def with_a_wrong_shape(weights):
     return weights | {next(iter(weights)): torch.zeros(3)}
 
 
@@ -167,10 +167,10 @@ DAMAGE = {
     "step": {"global_step": "ten"},
     "beyond the run": {"global_step": 10_000},
     "optimizer": {"optimizer": {}},
-    "weights": {"state_dict": cut},
+    "weights": {"state_dict": with_a_wrong_shape},
     "a weight less": {"state_dict": lambda found: without(found, next(iter(found)))},
     "a weight more": {"state_dict": lambda found: found | {"more": torch.zeros(1)}},
-    "average": {"average": cut},
+    "average": {"average": with_a_wrong_shape},
     "no state": {"optimizer": lambda found: found | {"state": {}}},
     "a group less": {
         "optimizer": lambda found: found | {"param_groups": found["param_groups"][:1]}
@@ -197,14 +197,12 @@ def trained(text, tmp_path_factory):
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_checkpoint_with_a_wrong_value_is_left_aside(
-    trained, tmp_path, monkeypatch, capsys, damage
-):
+def test_a_checkpoint_with_a_wrong_value_is_skipped(trained, tmp_path, monkeypatch, capsys, damage):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
     last = folder / "checkpoints" / "last.ckpt"
-    put(last, **damage)
+    change_checkpoint(last, **damage)
     (key,) = damage
     none = tmp_path / "none"
     shutil.copytree(folder, none)
@@ -230,13 +228,13 @@ def test_a_checkpoint_with_a_wrong_value_is_left_aside(
     assert contents(none) == before
 
 
-def test_the_checkpoint_that_a_run_went_on_from_survives_a_kill_within_the_next_save(
+def test_the_checkpoint_a_run_resumed_from_survives_a_kill_during_the_next_save(
     trained, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
-    put(folder / "checkpoints" / "last.ckpt", global_step="ten")
+    change_checkpoint(folder / "checkpoints" / "last.ckpt", global_step="ten")
     (folder / "checkpoints" / "best.ckpt").unlink()
     replace = os.replace
 
@@ -253,7 +251,7 @@ def test_the_checkpoint_that_a_run_went_on_from_survives_a_kill_within_the_next_
     assert "Going on at step 15 of 20." in capsys.readouterr().err
 
 
-def test_weights_of_another_shape_are_left_out_of_the_average(begin, capsys):
+def test_weights_of_another_shape_are_not_averaged(begin, capsys):
     words = ["checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"]
     _, folder = begin("mean", *words)
     for name in (
@@ -263,7 +261,7 @@ def test_weights_of_another_shape_are_left_out_of_the_average(begin, capsys):
     ):  # back to step 15
         (folder / name).unlink()
     kept = folder / "checkpoints" / "weights_10.pt"
-    torch.save(cut(torch.load(kept, weights_only=True)), kept)
+    torch.save(with_a_wrong_shape(torch.load(kept, weights_only=True)), kept)
     capsys.readouterr()
     assert resume_run(folder) == 0
     assert f"{kept} is damaged (its weights." in capsys.readouterr().err
@@ -282,14 +280,14 @@ def test_a_checkpoint_whose_config_cannot_be_read_is_damaged(
     last, previous, best = (
         folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best")
     )
-    put(last, config=text_)
+    change_checkpoint(last, config=text_)
     assert cli.main(["evaluate", str(folder), "--json"]) == 0
     err = capsys.readouterr().err
     assert err.startswith(f"{last}: is damaged (its config") and err.endswith(
         "Taken instead: previous.\n"
     )
     for path in (previous, best):
-        put(path, config=text_)
+        change_checkpoint(path, config=text_)
     before = contents(folder)
     assert cli.main(["evaluate", str(folder)]) == 2
     err = capsys.readouterr().err

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -27,14 +28,23 @@ def rows(folder) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def summary_of(folder) -> dict[str, Any]:
+    return json.loads((folder / "summary.json").read_text())
+
+
 def weights(folder, name="last") -> dict[str, torch.Tensor]:
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
-def test_a_run_leaves_what_the_next_one_and_its_reader_need(begin):
+def same_weights(folder, other) -> bool:
+    pairs = zip(weights(folder).values(), weights(other).values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_run_writes_its_summary_logs_and_checkpoint(begin):
     code, folder = begin("run")
     assert code == 0
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = summary_of(folder)
     for name in (
         "val/loss",
         "val/perplexity",
@@ -62,7 +72,7 @@ def test_a_run_leaves_what_the_next_one_and_its_reader_need(begin):
     assert all(not name.startswith("model.") for name in state["state_dict"])
 
 
-def test_micro_batches_add_up_to_the_batch(begin):
+def test_micro_batches_train_like_one_batch(begin):
     _, one = begin("one", "trainer.accumulate=1")
     _, four = begin("four", "trainer.accumulate=4")
     for (name, a), b in zip(weights(one).items(), weights(four).values(), strict=True):
@@ -72,7 +82,7 @@ def test_micro_batches_add_up_to_the_batch(begin):
         assert float(a["grad_norm"]) == pytest.approx(float(b["grad_norm"]), rel=1e-4)
 
 
-def test_how_often_a_run_is_looked_at_does_not_change_it(begin):
+def test_validation_and_checkpoints_do_not_change_the_weights(begin):
     _, often = begin(
         "often", "model.dropout=0.3", "trainer.val_every=1", "trainer.checkpoint_every=1"
     )
@@ -83,10 +93,7 @@ def test_how_often_a_run_is_looked_at_does_not_change_it(begin):
         "trainer.checkpoint_every=null",
         "data.num_workers=1",
     )
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(weights(often).values(), weights(seldom).values(), strict=True)
-    )
+    assert same_weights(often, seldom)
 
 
 def test_a_row_after_a_resume_has_the_losses_of_all_steps_since_the_row_before_it(begin):
@@ -110,7 +117,7 @@ def test_epochs_count_in_optimizer_steps(begin):
     assert rows(folder)[-1]["step"] == "6"
 
 
-def test_a_batch_that_does_not_split_is_refused(config, tmp_path, capsys):
+def test_a_batch_that_accumulation_does_not_divide_is_refused(config, tmp_path, capsys):
     config = config()
     config["trainer"]["accumulate"] = 3
     fault = "data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8."
@@ -119,7 +126,7 @@ def test_a_batch_that_does_not_split_is_refused(config, tmp_path, capsys):
     assert fault in capsys.readouterr().err
 
 
-def test_a_step_that_is_not_finite_stops_the_run_and_leaves_the_weights(begin, capsys):
+def test_a_nonfinite_step_stops_the_run_and_keeps_the_weights(begin, capsys):
     code, folder = begin(
         "burst",
         "optim.lr=1e38",
@@ -128,34 +135,34 @@ def test_a_step_that_is_not_finite_stops_the_run_and_leaves_the_weights(begin, c
         "trainer.gradient_clip_val=null",
     )
     assert code == 3
-    said = capsys.readouterr().err
-    assert "is not finite. The first to break: " in said
-    assert "Its examples on this rank: " in said
+    message = capsys.readouterr().err
+    assert "is not finite. The first to break: " in message
+    assert "Its examples on this rank: " in message
     assert all(torch.isfinite(w).all() for w in weights(folder).values())
 
 
 @pytest.mark.parametrize("saves", [True, False])
-def test_a_run_that_is_not_finite_keeps_its_good_state_and_says_so_truly(
+def test_a_nonfinite_run_saves_its_last_finite_state_and_reports_it(
     begin, capsys, monkeypatch, saves
 ):
     objective = OBJECTIVES["language_modeling"]
     loss, calls = objective.loss, []
 
-    def from_the_fourth(self, model, batch):
+    def nonfinite_from_the_fourth_step(self, model, batch):
         nats, count, report = loss(self, model, batch)
         calls.append(model.training)
         return (nats * math.nan if calls.count(True) >= 4 else nats), count, report
 
-    monkeypatch.setattr(objective, "loss", from_the_fourth)
+    monkeypatch.setattr(objective, "loss", nonfinite_from_the_fourth_step)
     more = ["trainer.checkpoint_every=null", f"trainer.enable_checkpointing={saves}"]
     code, folder = begin("unsaved", *more)
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert code == 3
-    assert "of step 4 is not finite" in said
-    assert "start a new one with a lower optim.lr" in said
-    assert "resume=" not in said
-    assert ("of step 3, are kept in checkpoints/last.ckpt" in said) == saves
-    assert ("Nothing is kept" in said) != saves
+    assert "of step 4 is not finite" in message
+    assert "start a new one with a lower optim.lr" in message
+    assert "resume=" not in message
+    assert ("of step 3, are kept in checkpoints/last.ckpt" in message) == saves
+    assert ("Nothing is kept" in message) != saves
     assert (folder / "checkpoints" / "last.ckpt").exists() == saves
     if saves:
         assert (
@@ -166,56 +173,57 @@ def test_a_run_that_is_not_finite_keeps_its_good_state_and_says_so_truly(
         assert "of step 4 is not finite" in capsys.readouterr().err
 
 
-def test_a_clock_that_is_set_back_changes_no_duration(begin, monkeypatch):
+def test_setting_the_clock_back_changes_no_duration(begin, monkeypatch):
     hours = itertools.count(time.time(), -3600)
     monkeypatch.setattr(time, "time", lambda: next(hours))
     _, folder = begin("run")
-    assert 0 < json.loads((folder / "summary.json").read_text())["seconds"] < 600
+    assert 0 < summary_of(folder)["seconds"] < 600
     with open(folder / "speed.csv", newline="") as file:
         assert all(float(row["seconds_per_step"]) > 0 for row in csv.DictReader(file))
 
 
-def test_what_validation_takes_counts_as_no_time_of_a_step(begin, monkeypatch):
-    now, judged, asked = time.perf_counter, EvaluatedTask.validation_step, []
-    monkeypatch.setattr(time, "perf_counter", lambda: now() + 1000 * len(asked))
+def test_validation_time_does_not_count_as_step_time(begin, monkeypatch):
+    now, validation_step, validated = time.perf_counter, EvaluatedTask.validation_step, []
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + 1000 * len(validated))
 
     def slow(task, batch, index):
-        asked.append(index)
-        return judged(task, batch, index)
+        validated.append(index)
+        return validation_step(task, batch, index)
 
     monkeypatch.setattr(EvaluatedTask, "validation_step", slow)
     _, folder = begin("run")
     with open(folder / "speed.csv", newline="") as file:
         assert max(float(row["seconds_per_step"]) for row in csv.DictReader(file)) < 100
-    assert json.loads((folder / "summary.json").read_text())["seconds"] > 1000 * len(asked) > 1000
+    assert summary_of(folder)["seconds"] > 1000 * len(validated) > 1000
 
 
-def test_a_run_that_left_out_every_step_ends_as_one_that_diverged(begin, capsys):
+def test_a_run_that_skipped_every_step_ends_as_nonfinite(begin, capsys):
     code, folder = begin(
         "lost", "trainer.on_nonfinite=skip", "init.std=1e30", "trainer.max_steps=3"
     )
     assert code == 3 and not (folder / "summary.json").exists()
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert (
-        "skip left out every step, so the model has learned nothing. All 3 steps had a loss" in said
+        "skip left out every step, so the model has learned nothing. All 3 steps had a loss"
+        in message
     )
-    assert "resume=" not in said and "Traceback" not in said
+    assert "resume=" not in message and "Traceback" not in message
     assert resume_run(folder) == 3
 
 
-def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch, capsys):
+def test_a_nonfinite_step_can_be_skipped(begin, monkeypatch, capsys):
     objective = OBJECTIVES["language_modeling"]
     loss, calls = objective.loss, []
 
-    def now_and_then(self, model, batch):
+    def nonfinite_in_the_fourth_step(self, model, batch):
         nats, count, report = loss(self, model, batch)
         calls.append(model.training)
         return (nats * math.nan if calls.count(True) == 4 else nats), count, report
 
-    monkeypatch.setattr(objective, "loss", now_and_then)
+    monkeypatch.setattr(objective, "loss", nonfinite_in_the_fourth_step)
     code, folder = begin("skip", "trainer.on_nonfinite=skip")
     assert code == 0
-    assert json.loads((folder / "summary.json").read_text())["steps_left_out"] == 1
+    assert summary_of(folder)["steps_left_out"] == 1
     assert "1 of 20 steps: their loss or gradient was not finite" in capsys.readouterr().out
     assert [row["step"] for row in rows(folder) if row["train/loss"] == "nan"] == ["4"]
 
@@ -233,7 +241,7 @@ def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, co
         if task.step == 7:
             os.kill(os.getpid(), number)
 
-    spent = {
+    spent_before = {
         "seconds": 1000.0,
         "measured_seconds": 1000.0,
         "tokens": 1.0,
@@ -241,28 +249,25 @@ def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, co
     }
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "on_train_batch_end", send)
-        patch.setattr(Recorder, "spent", lambda self, task, device: spent)
+        patch.setattr(Recorder, "spent", lambda self, task, device: spent_before)
         found, folder = begin("cut", "model.dropout=0.1")
     assert found == code
     assert torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 7
     assert resume_run(folder) == 0
     _, whole = begin("whole", "model.dropout=0.1")
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True)
-    )
+    assert same_weights(folder, whole)
     assert (folder / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
-    cost, other = (json.loads((one / "summary.json").read_text()) for one in (folder, whole))
+    resumed, other = summary_of(folder), summary_of(whole)
     assert (
-        1000 < cost["seconds"] < 1100 and other["seconds"] < 100
+        1000 < resumed["seconds"] < 1100 and other["seconds"] < 100
     )  # of both processes that it took
     assert (
-        cost["tokens_per_second"] < other["tokens_per_second"] / 2
-        and cost["peak_memory_bytes"] == 1 << 60
+        resumed["tokens_per_second"] < other["tokens_per_second"] / 2
+        and resumed["peak_memory_bytes"] == 1 << 60
     )
 
 
-def test_overfitting_a_few_batches_brings_the_loss_down(begin):
+def test_overfitting_a_few_batches_lowers_the_loss(begin):
     code, folder = begin(
         "overfit", "debug=overfit", "optim.lr=1e-2", "trainer.max_steps=150", "model.dim=32"
     )
@@ -280,46 +285,40 @@ def test_profile_writes_a_trace_and_a_table(begin):
     assert "aten::" in (folder / "profile.txt").read_text()
 
 
-def test_a_run_without_a_warm_up_is_measured_too(begin):
+def test_speed_is_measured_without_warm_up_steps(begin):
     _, folder = begin("short", "trainer.max_steps=3")
-    assert json.loads((folder / "summary.json").read_text())["tokens_per_second"] > 0
+    assert summary_of(folder)["tokens_per_second"] > 0
 
 
-def test_the_end_of_max_time_is_said_and_the_run_can_go_on(begin, capsys, monkeypatch):
+def test_a_run_stopped_by_max_time_reports_it_and_can_be_resumed(begin, capsys, monkeypatch):
     from tasks.callbacks.guard import Deadline
 
     with monkeypatch.context() as patch:
         patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 7)
         code, folder = begin("timed", "model.dropout=0.1", "trainer.max_time=00:00:00:01")
-    said = "stopped by trainer.max_time at step 7 of 20"
+    message = "stopped by trainer.max_time at step 7 of 20"
     assert code == 0
-    assert said in capsys.readouterr().out
-    summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["steps"], summary["stopped"]) == (7, said)
+    assert message in capsys.readouterr().out
+    summary = summary_of(folder)
+    assert (summary["steps"], summary["stopped"]) == (7, message)
     monkeypatch.setattr(Deadline, "_over", lambda self, trainer, task: False)
     assert resume_run(folder) == 0
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = summary_of(folder)
     assert (summary["steps"], summary["stopped"]) == (20, None)
     _, whole = begin("untimed", "model.dropout=0.1")
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True)
-    )
+    assert same_weights(folder, whole)
     assert [row["step"] for row in rows(folder)] == [row["step"] for row in rows(whole)]
 
 
-def test_max_time_ends_a_run_by_the_clock(begin):
+def test_max_time_ends_a_run_after_that_time(begin):
     code, folder = begin(
         "clock", "trainer.max_time=00:00:00:01", "trainer.max_steps=1000000", "schedule=constant"
     )
     assert code == 0
-    assert (
-        "stopped by trainer.max_time at step"
-        in json.loads((folder / "summary.json").read_text())["stopped"]
-    )
+    assert "stopped by trainer.max_time at step" in summary_of(folder)["stopped"]
 
 
-def test_fewer_tokens_than_the_tokenizer_has_are_refused_before_training(config, tmp_path, capsys):
+def test_a_vocab_size_below_the_tokenizers_is_refused_before_training(config, tmp_path, capsys):
     config = config("tokenizer=char")
     config["model"]["vocab_size"] = 3
     assert start_run(config, tmp_path / "few") == 2
@@ -329,7 +328,7 @@ def test_fewer_tokens_than_the_tokenizer_has_are_refused_before_training(config,
     assert not (tmp_path / "few" / "checkpoints").exists()
 
 
-def test_without_checkpoints_nothing_is_offered_that_needs_one(begin, capsys):
+def test_without_checkpoints_no_command_that_needs_one_is_proposed(begin, capsys):
     code, _ = begin("bare", "trainer.enable_checkpointing=false", "trainer.max_steps=3")
     out = capsys.readouterr().out
     assert code == 0
@@ -344,7 +343,7 @@ def test_a_short_run_is_profiled_from_its_middle(begin, capsys):
     assert "profile.txt" in capsys.readouterr().out
 
 
-def test_a_library_that_fails_while_a_signal_ends_the_run_does_not_hide_it(begin, monkeypatch):
+def test_an_error_while_a_signal_ends_the_run_does_not_hide_the_signal(begin, monkeypatch):
     from tasks.data import DataModule
     from tasks.run.exit_codes import StoppedBySignal
 
@@ -358,14 +357,14 @@ def test_a_library_that_fails_while_a_signal_ends_the_run_does_not_hide_it(begin
     assert begin("early")[0] == 143
 
 
-def test_a_run_on_a_cpu_leaves_the_precision_of_products_alone(begin):
+def test_a_run_on_a_cpu_keeps_the_matmul_precision(begin):
     begin("precise", "trainer.max_steps=1", "schedule.warmup=0")
     assert (
         torch.get_float32_matmul_precision() == "highest"
     )  # "high" takes them to kernels half as fast
 
 
-def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys):
+def test_every_rank_writes_its_message_for_torchrun(tmp_path, monkeypatch, capsys):
     """The first rank's screen is silent about the others, and torchrun names the one that ended
     first.
     """
@@ -382,7 +381,7 @@ def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("words", [["study=norm_placement"], ["-m", "model.dim=32,64"]], ids=str)
-def test_jobs_of_several_ranks_are_refused(words, monkeypatch, capsys):
+def test_studies_and_multiruns_are_refused_in_ranks_of_a_launcher(words, monkeypatch, capsys):
     """Each rank would run them all, and wait for the others of its run for ever."""
     for name, value in (
         ("TORCHELASTIC_RUN_ID", "x"),

@@ -3,7 +3,7 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from tasks.run.to_overrides import to_overrides, value
+from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose
 from xformer_kit.registry import ConfigError
 
@@ -42,7 +42,7 @@ TEXTS = [
         (["schedule=cosine", "logger=none"], ["logger=none"]),
     ],
 )
-def test_as_few_words_as_the_groups_allow(words, expected):
+def test_choices_of_groups_come_before_single_values(words, expected):
     assert to_overrides(compose(words, data=False)) == expected
 
 
@@ -58,12 +58,12 @@ def test_as_few_words_as_the_groups_allow(words, expected):
         ],
     ],
 )
-def test_the_same_config_comes_of_the_words(words):
+def test_the_overrides_compose_the_same_config(words):
     config = compose(words, data=False)
     assert compose(to_overrides(config), data=False) == config
 
 
-def test_what_a_run_does_not_read_is_not_typed():
+def test_values_that_a_run_does_not_use_have_no_override():
     """An experiment may say more than its run reads; a command line may not."""
     config = compose(["experiment=copy"])
     words = to_overrides(config)
@@ -71,7 +71,7 @@ def test_what_a_run_does_not_read_is_not_typed():
     assert compose(words) | {"tokenizer": None} == config | {"tokenizer": None}
 
 
-def test_one_and_one_point_nought_are_two_values():
+def test_1_and_1_0_are_different_values():
     """The hash of a config tells them apart."""
     config = compose(data=False)
     config["model"]["residual_multiplier"] = 1
@@ -80,9 +80,9 @@ def test_one_and_one_point_nought_are_two_values():
 
 def test_values_are_read_back_as_they_are():
     parser = OverridesParser.create()
-    for given in (*TEXTS, TEXTS, {"a": TEXTS, "b": {"c": None}}, 1, 1.0, 1e-5, True, None, []):
-        read = parser.parse_override(f"x={value(given)}").value()
-        assert (read, type(read)) == (given, type(given))
+    for value in (*TEXTS, TEXTS, {"a": TEXTS, "b": {"c": None}}, 1, 1.0, 1e-5, True, None, []):
+        read = parser.parse_override(f"x={override_value(value)}").value()
+        assert (read, type(read)) == (value, type(value))
 
 
 def test_a_config_of_another_version_has_no_command_line():

@@ -7,7 +7,7 @@ from tests.messages import messages
 from xformer_kit.config import trainer_schema
 
 
-def test_every_keyword_of_the_trainer_is_an_option_or_is_answered():
+def test_every_argument_of_lightnings_trainer_is_an_option_or_has_a_replacement():
     signature = set(inspect.signature(Trainer.__init__).parameters) - {"self"}
     assert set(trainer_schema.LIGHTNING) | set(trainer_schema.REPLACED) == signature
     assert not set(trainer_schema.LIGHTNING) & set(trainer_schema.REPLACED)
@@ -63,6 +63,6 @@ def test_the_defaults_have_no_fault():
         ({"val_every": True}, "trainer.val_every: must be a whole number or null; got true."),
     ],
 )
-def test_a_fault_is_a_sentence_that_starts_with_its_path(node, fault):
+def test_faults_of_the_trainer_start_with_their_path(node, fault):
     (found,) = messages(trainer_schema.faults(node))
     assert found.startswith(fault)

@@ -15,7 +15,7 @@ from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.run_key import run_key
 
 
-def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):
+def test_a_tokenizer_with_fewer_tokens_than_requested_is_reported(begin):
     code, folder = begin("few", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=5000")
     assert code == 0
     [line] = [
@@ -26,14 +26,14 @@ def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):
     assert "tokenizer.vocab_size: 5,000 tokens were asked for, and the text gave " in line
 
 
-def test_nothing_is_said_where_all_are_learned(begin):
+def test_a_tokenizer_with_all_requested_tokens_is_not_reported(begin):
     code, folder = begin("all", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=260")
     assert code == 0
     assert "asked for" not in (folder / "train.log").read_text()
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_examples_of_validation_that_are_in_training_are_said_and_counted(
+def test_validation_examples_that_are_in_training_are_reported_and_counted(
     config, tmp_path, capsys, quiet
 ):
     for name, numbers in (("train", range(40)), ("valid", range(37, 60))):
@@ -44,8 +44,8 @@ def test_examples_of_validation_that_are_in_training_are_said_and_counted(
         for o, name in (("path", "train"), ("valid_path", "valid"))
     ]
     for name in ("new", "cached"):
-        wanted = config("trainer.max_steps=1", "data=jsonl", "data.text=text", *words)
-        assert start_run(wanted, tmp_path / name, quiet=quiet) == 0
+        run_config = config("trainer.max_steps=1", "data=jsonl", "data.text=text", *words)
+        assert start_run(run_config, tmp_path / name, quiet=quiet) == 0
         sentence = (
             "data: 3 of the 23 documents of valid are in training too: its figures are better than"
             " on new data. Leave them out of one of the two."
@@ -55,7 +55,7 @@ def test_examples_of_validation_that_are_in_training_are_said_and_counted(
         assert summary.read(tmp_path / name)["examples_in_training"] == {"valid": 3}
 
 
-def test_a_run_says_first_what_it_trains_on_what_and_where(begin, capsys):
+def test_the_first_line_names_model_data_and_directory(begin, capsys):
     code, folder = begin("said", "trainer.max_steps=1")
     parameters = sum(w.numel() for w in load(folder).parameters())
     first = capsys.readouterr().err.splitlines()[0]
@@ -66,12 +66,12 @@ def test_a_run_says_first_what_it_trains_on_what_and_where(begin, capsys):
     )
 
 
-def test_a_quiet_run_says_nothing(config, tmp_path, capsys):
+def test_a_quiet_run_does_not_print_its_description(config, tmp_path, capsys):
     assert start_run(config("trainer.max_steps=1"), tmp_path / "quiet", quiet=True) == 0
     assert "parameters" not in capsys.readouterr().err
 
 
-def test_the_shell_is_told_how_to_find_the_commands(tmp_path, monkeypatch):
+def test_the_activation_command_is_shown_if_the_environment_is_not_active(tmp_path, monkeypatch):
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
@@ -83,20 +83,20 @@ def test_the_shell_is_told_how_to_find_the_commands(tmp_path, monkeypatch):
     assert summary.activation() == []
 
 
-def test_a_prompt_is_offered_where_it_can_be_typed(tmp_path):
+def test_a_prompt_is_proposed_if_it_can_be_typed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
 
-    def offered(sample):
+    def proposed_prompts(sample):
         found = summary.commands({"task": "language_modeling"}, tmp_path, sample)
         return [line.partition("--prompt ")[2] for line in found if "generate" in line]
 
-    assert offered(Sample("The cat", " sat")) == ['"The "']  # of a text
-    assert offered(Sample("w3 w0 |", "w3 w0", "w3 w0")) == ['"w3 w0 |"']  # of an answer
-    assert offered(Sample("w3 " * 200 + "|", "w3", "w3")) == offered(None) == []
+    assert proposed_prompts(Sample("The cat", " sat")) == ['"The "']  # of a text
+    assert proposed_prompts(Sample("w3 w0 |", "w3 w0", "w3 w0")) == ['"w3 w0 |"']  # of an answer
+    assert proposed_prompts(Sample("w3 " * 200 + "|", "w3", "w3")) == proposed_prompts(None) == []
 
 
-def test_a_run_that_is_not_what_its_study_planned_does_not_train(config, tmp_path, capsys):
+def test_a_run_that_differs_from_its_studys_plan_does_not_train(config, tmp_path, capsys):
     composed, other = config("trainer.max_steps=1"), config("trainer.max_steps=1", "optim.lr=0.5")
     key = run_key(composed, prepare(composed).fingerprint)
     same = config("trainer.max_steps=1", "trainer.log_every_n_steps=7")

@@ -1,4 +1,4 @@
-"""A run that is killed at its end, in whatever state of its files, is resumed to the same end."""
+"""A run that is killed at its end, in any state of its files, is resumed to the same results."""
 
 import csv
 import json
