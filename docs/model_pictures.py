@@ -17,8 +17,7 @@ HEAD_DIM, TOKENS = 64, 512  # of the picture of a rotation
 
 
 def position(figure: Any, name: str) -> str:
-    """Draws what a position encoding adds to embeddings or scores, or the effect of its rotation.
-    """
+    """Draws what a position encoding adds to embeddings or scores, or the effect of its rotation."""
     component = KINDS["position"][name]
     slot = torch.arange(LENGTH)[None]
     tokens = Tokens(slot=slot, position=slot)

@@ -45,7 +45,7 @@ from tests.found_imports import TASKS, cycle, faults, imports, task_faults
             "model.tokens imports __init__",
         ),
         (
-            "tasks/callbacks/guard.py",
+            "tasks/callbacks/stopping.py",
             "from tasks.run import training_process",
             "callbacks imports run",
         ),

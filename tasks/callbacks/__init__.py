@@ -1,9 +1,10 @@
-"""Observers of training: each costs little per step, and does its work every so many steps.
+"""Observers of training. Most do their work only every few steps, since they run after each step.
 
-In the order in which they run: NonFiniteGuard, RequestedStop, Deadline, Recorder, watchers,
-ProgressBar, Samples, Averages, CheckpointSaver, Profile, Pruning, SignalStop. All count optimizer
-steps. Each defines the Lightning hooks that it needs, with the arguments (trainer, task). A user's
-own callbacks (users.py) are Lightning's, and run before them.
+In the order in which they run: NonFiniteGuard, RequestedStop, Deadline, Recorder, NormsLog and
+AttentionPictures, ProgressObserver, Samples, Averages, CheckpointSaver, Profile, Pruning,
+SignalStop. Each defines the Lightning hooks that it needs, with the arguments (trainer, task);
+on_exception also receives the error. A user's own callbacks (user_callbacks.py) are Lightning's,
+and run before them.
 """
 
 from collections.abc import Sequence
@@ -24,18 +25,20 @@ HOOKS = (
 
 
 class Observers(Callback):
-    """All observers as one callback: Lightning's bookkeeping around a hook costs more than most of
-    them do.
+    """All observers as one Lightning callback, since Lightning's overhead per callback and hook is
+    larger than most of their work.
     """
 
     def __init__(self, observers: Sequence[Any]):
         for hook in HOOKS:
-            called = [getattr(one, hook) for one in observers if hasattr(one, hook)]
-            setattr(self, hook, partial(self._call, called, hook == "on_exception"))
+            methods = [getattr(one, hook) for one in observers if hasattr(one, hook)]
+            setattr(self, hook, partial(self._call, methods, hook == "on_exception"))
 
     @staticmethod
-    def _call(called: list[Any], of_error: bool, trainer: Any, task: Any, *more: Any) -> None:
-        """`more`: the error, or a batch, which no observer reads."""
+    def _call(
+        methods: list[Any], passes_error: bool, trainer: Any, task: Any, *arguments: Any
+    ) -> None:
+        """arguments: the error, or those of a batch, which no observer reads."""
         if not trainer.sanity_checking:
-            for observe in called:
-                observe(trainer, task, *(more if of_error else ()))
+            for method in methods:
+                method(trainer, task, *(arguments if passes_error else ()))

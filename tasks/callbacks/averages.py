@@ -1,4 +1,4 @@
-"""Averages of the weights: exponential moving average, or the mean of the last checkpoints."""
+"""Averages of the weights: an exponential moving average, or the mean of the last checkpoints."""
 
 import logging
 from dataclasses import dataclass, field
@@ -19,40 +19,42 @@ log = logging.getLogger("xformer")
 
 @dataclass(eq=False)
 class Averages:
-    """Puts averaged weights in place of the trained ones for each validation, and for good at the
-    end of the run.
+    """Replaces the trained weights by averaged ones during each validation, and after the last
+    step.
 
     decay: an exponential moving average of the weights of all steps, e <- decay e + (1 - decay) w
     (Polyak and Juditsky, 1992; with decay 0.999 the average of about 1,000 steps). count: at the
-    end the mean of the weights of the last so many checkpoints (Vaswani et al., 2017,
-    arXiv:1706.03762, section 6.1). Both together are refused by the config's check.
+    end, the mean of the weights of the last `count` checkpoints (Vaswani et al., 2017,
+    arXiv:1706.03762, section 6.1). The config's check refuses both together.
     """
 
     cadence: Cadence
-    folder: Path
+    folder: Path  # of checkpoints
     decay: float | None
     count: int
-    saved: State | None
-    shadow: list[Tensor] = field(default_factory=list)
-    average: dict[str, Tensor] | None = None  # what checkpoints save
+    saved: State | None  # `average` of the checkpoint to resume from
+    moving_average: list[Tensor] = field(default_factory=list)  # empty without `decay`
+    average: dict[str, Tensor] | None = None  # is saved in checkpoints
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.weights = [p.detach() for p in task.model.parameters()]
         self.names = [name for name, _ in task.model.named_parameters()]
         if self.decay is not None:
-            begun = [self.saved[name] for name in self.names] if self.saved else self.weights
-            self.shadow = [w.clone() for w in self.weights]
-            torch._foreach_copy_(self.shadow, begun)
-            self.average = self._named(self.shadow)  # always as of the last step
-        for file in self._files():  # of steps that are taken again
-            if _step(file) > task.step and trainer.is_global_zero:
-                file.unlink()
+            start = [self.saved[name] for name in self.names] if self.saved else self.weights
+            self.moving_average = [w.clone() for w in self.weights]
+            torch._foreach_copy_(self.moving_average, start)
+            self.average = self._by_name(self.moving_average)  # shares its tensors
+        if trainer.is_global_zero:
+            for file in self._files():
+                if _step(file) > task.step:  # this step is repeated
+                    file.unlink()
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if self.shadow:
-            torch._foreach_lerp_(self.shadow, self.weights, 1 - self.decay)
-        step, due = task.step, self.cadence.checkpoints(task.step) or self.cadence.ends(task.step)
-        if self.count > 1 and due and trainer.is_global_zero:
+        if self.moving_average:
+            torch._foreach_lerp_(self.moving_average, self.weights, 1 - self.decay)
+        step = task.step
+        is_due = self.cadence.saves_at(step) or self.cadence.is_last(step)
+        if self.count > 1 and is_due and trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             checkpoints.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
             for file in self._files()[: -self.count]:
@@ -60,53 +62,52 @@ class Averages:
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
         self.trained: list[Tensor] = []
-        if self.shadow:
-            self._exchange(self.shadow)
-        elif self.count > 1 and self.cadence.ends(task.step):
+        if self.moving_average:
+            self._replace_weights(self.moving_average)
+        elif self.count > 1 and self.cadence.is_last(task.step):
             trainer.strategy.barrier()
-            self._exchange(self._mean())
+            self._replace_weights(self._mean_of_checkpoints())
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        """Restore the trained weights after everything that uses the averaged ones; a checkpoint
-        holds both.
-        """
+        """Restore the trained weights; the checkpoint that is saved next contains both."""
         if not self.trained:
             return
-        if not self.shadow:
-            self.average = self._named([w.clone() for w in self.weights])
+        if not self.moving_average:
+            self.average = self._by_name([w.clone() for w in self.weights])
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
-        # For the test, the sample, and later use.
-        if self.average is not None and self.cadence.ends(task.step):
+        """Keep the averaged weights for the test, the sample, and later use."""
+        if self.average is not None and self.cadence.is_last(task.step):
             torch._foreach_copy_(self.weights, [self.average[name] for name in self.names])
 
-    def _exchange(self, others: list[Tensor]) -> None:
+    def _replace_weights(self, weights: list[Tensor]) -> None:
         self.trained = [w.clone() for w in self.weights]
-        torch._foreach_copy_(self.weights, others)
+        torch._foreach_copy_(self.weights, weights)
 
-    def _named(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+    def _by_name(self, tensors: list[Tensor]) -> dict[str, Tensor]:
         return dict(zip(self.names, tensors, strict=True))
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("weights_*.pt"), key=_step)
 
-    def _mean(self) -> list[Tensor]:
-        """The mean of the kept weights, in fp64. A damaged file is named in a line and left out."""
-        kept = []
+    def _mean_of_checkpoints(self) -> list[Tensor]:
+        """Returns the mean of the saved weights, computed in fp64, without damaged files, for which
+        a warning is logged.
+        """
+        states = []
         for file in self._files():
             try:
-                kept.append(read_weights(file, self._named(self.weights)))
+                states.append(read_weights(file, self._by_name(self.weights)))
             except DamagedError as error:
                 log.warning("%s is damaged (%s) and is left out of the average.", file, error)
-        total = [torch.zeros_like(w, dtype=torch.double) for w in self.weights]
-        for state in kept:
-            for sum_, name in zip(total, self.names, strict=True):
-                sum_ += state[name].to(sum_.device)
-        if not kept:
+        if not states:
             return self.weights
-        pairs = zip(total, self.weights, strict=True)
-        return [(sum_ / len(kept)).to(w.dtype) for sum_, w in pairs]
+        means = []
+        for name, w in zip(self.names, self.weights, strict=True):
+            total: Any = sum(state[name].to(w.device, torch.double) for state in states)
+            means.append((total / len(states)).to(w.dtype))
+        return means
 
 
 def _step(file: Path) -> int:

@@ -1,4 +1,4 @@
-"""The steps at which something is due, and the time spent on steps."""
+"""The steps after which a run logs, validates, saves and stops, and the time spent on steps."""
 
 import time
 from dataclasses import dataclass, field
@@ -7,58 +7,59 @@ from tasks import Config
 
 
 class Cadence:
-    """At which steps something is due. `step` counts steps done."""
+    """The steps after which something happens. A step is given as the number of steps done."""
 
     def __init__(self, trainer: Config, total: int):
         self.total = total
         self.log_every = trainer.get("log_every_n_steps", 10)
         self.val_every = trainer.get("val_every")
         self.checkpoint_every = trainer.get("checkpoint_every")
-        self.saves = trainer.get("enable_checkpointing", True)
-        # the step at which something ended the run before its last one
-        self.ended: int | None = None
-        self.by = ""  # what that was
+        self.saves_checkpoints = trainer.get("enable_checkpointing", True)
+        self.stop_step: int | None = None  # if the run ends before `total`
+        self.stop_reason = ""
 
-    def end(self, step: int, by: str) -> None:
-        """Let this step be the last one."""
-        self.ended, self.by = step, by
+    def stop_at(self, step: int, reason: str) -> None:
+        """Make this step the last one."""
+        self.stop_step, self.stop_reason = step, reason
 
-    def ends(self, step: int) -> bool:
-        return step in (self.total, self.ended)
+    def is_last(self, step: int) -> bool:
+        return step in (self.total, self.stop_step)
 
-    def stopped(self) -> str | None:
-        """What ended the run before its last step; None where nothing did."""
-        if self.ended is None:
+    def stop_message(self) -> str | None:
+        """Returns what ended the run before `total`; None if nothing did."""
+        if self.stop_step is None:
             return None
-        return f"stopped by {self.by} at step {self.ended:,} of {self.total:,}"
+        return f"stopped by {self.stop_reason} at step {self.stop_step:,} of {self.total:,}"
 
-    def logs(self, step: int) -> bool:
-        return step % self.log_every == 0 or self.ends(step)
+    def logs_at(self, step: int) -> bool:
+        return step % self.log_every == 0 or self.is_last(step)
 
-    def validates(self, step: int) -> bool:
-        return self.ends(step) or bool(self.val_every and step % self.val_every == 0)
+    def validates_at(self, step: int) -> bool:
+        return self.is_last(step) or bool(self.val_every and step % self.val_every == 0)
 
-    def due(self, step: int) -> bool:
-        """Whether something reads what a step gave."""
-        return self.logs(step) or self.validates(step) or self.checkpoints(step)
+    def saves_at(self, step: int) -> bool:
+        return self.saves_checkpoints and bool(
+            self.checkpoint_every and step % self.checkpoint_every == 0
+        )
 
-    def checkpoints(self, step: int) -> bool:
-        return self.saves and bool(self.checkpoint_every and step % self.checkpoint_every == 0)
+    def reads_step(self, step: int) -> bool:
+        """Whether a step is logged, validated or saved, so that its values are read anyway."""
+        return self.logs_at(step) or self.validates_at(step) or self.saves_at(step)
 
 
 @dataclass
 class TrainingClock:
-    """Seconds spent on steps: the time between two ticks, less what lay between a tick and
-    `go`.
-    """
+    """Seconds spent on steps: from each `resume`, or else the last `tick`, to the next `tick`."""
 
     spent: float = 0.0
-    since: float = field(default_factory=lambda: time.perf_counter())
+    since: float = field(default_factory=time.perf_counter)
 
     def tick(self) -> float:
+        """Add the time since the last call and return the total."""
         now = time.perf_counter()
         self.spent, self.since = self.spent + now - self.since, now
         return self.spent
 
-    def go(self) -> None:
+    def resume(self) -> None:
+        """Leave out the time since the last `tick`."""
         self.since = time.perf_counter()

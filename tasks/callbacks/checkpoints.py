@@ -1,4 +1,4 @@
-"""Saves the state of a run."""
+"""Saves checkpoints."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tasks import State
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.recorder import Recorder
-from tasks.callbacks.users import unsaved
+from tasks.callbacks.user_callbacks import state_fault
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run import checkpoints, ranks
 from tasks.run.exit_codes import NotSaved
@@ -17,69 +17,70 @@ from tasks.run.exit_codes import NotSaved
 
 @dataclass(eq=False)
 class CheckpointSaver:
-    """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so
-    far.
+    """Saves `last` when it is due and at the end, and `best` when the validation loss is the lowest
+    so far.
     """
 
     cadence: Cadence
     folder: Path
-    fixed: State
+    constants: State  # keys of the checkpoint that do not change during the run
     recorder: Recorder
-    users: State
+    user_callbacks: dict[str, Any]
     averages: Averages | None
     best: float | None  # the lowest validation loss
-    saved: int  # the step whose state was saved last, -1 if none was
+    saved_step: int  # step of the checkpoint that was saved last; -1 if none
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if self.cadence.checkpoints(task.step) and not self.cadence.validates(task.step):
+        if self.cadence.saves_at(task.step) and not self.cadence.validates_at(task.step):
             self.save(trainer, task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if not self.cadence.saves:
+        if not self.cadence.saves_checkpoints:
             return
         step, loss = task.step, task.validation["loss"]
-        better = self.best is None or loss < self.best
-        self.best = loss if better else self.best
-        due = self.cadence.checkpoints(step) or self.cadence.ends(step)
-        if better or due or self.cadence.checkpoint_every is None:
-            self.save(trainer, task, better)
+        is_best = self.best is None or loss < self.best
+        if is_best:
+            self.best = loss
+        is_due = self.cadence.saves_at(step) or self.cadence.is_last(step)
+        if is_best or is_due or self.cadence.checkpoint_every is None:
+            self.save(trainer, task, is_best)
 
     def on_exception(self, trainer: Any, task: Task, error: BaseException) -> None:
-        """Save the state after the last step that was done, where another rank was lost.
+        """Save the state after the last complete step if another rank was lost.
 
-        Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst
-        of an update nothing is saved.
+        Only on CPUs: with NCCL, operations after a failed exchange may never return. Nothing is
+        saved during an update.
         """
         if not ranks.lost_connection(error) or not trainer.training or not task.step_state.complete:
             return
         if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
-            with suppress(Exception):  # the barrier, after the state is written, fails as well
-                self.keep(trainer, task)
+            with suppress(Exception):  # the barrier after the state is written fails as well
+                self.save_unless_saved(trainer, task)
 
-    def keep(self, trainer: Any, task: Task) -> None:
-        """Save unless that has just been done."""
-        if self.cadence.saves and self.saved != task.step:
+    def save_unless_saved(self, trainer: Any, task: Task) -> None:
+        """Save the state unless this step is already saved."""
+        if self.cadence.saves_checkpoints and self.saved_step != task.step:
             self.save(trainer, task)
 
-    def save(self, trainer: Any, task: Task, better: bool = False) -> None:
-        """Write the state after a step. Every rank takes part; the first writes."""
-        self.recorder.clock.tick()
-        strategy = trainer.strategy
+    def save(self, trainer: Any, task: Task, is_best: bool = False) -> None:
+        """Save the state after a step. All ranks must call it; rank 0 writes."""
+        clock, strategy = self.recorder.clock, trainer.strategy
+        clock.tick()
         state = {
             "state_dict": strategy.lightning_module_state_dict(),
             "global_step": task.step,
             "optimizer": strategy.optimizer_state(trainer.optimizers[0]),
             "window": task.metric_sums.cpu(),
             "best": self.best,
-            "is_best": better,
+            "is_best": is_best,
             "validation": task.validation,
             "left_out": int(task.skipped_steps),
             "accumulate": task.accumulate,
             "spent": self.recorder.spent(task, strategy.root_device),
-            "metrics": self.recorder.mark(),
+            "metrics": self.recorder.fingerprint(),
             "world_size": trainer.world_size,
-            **self.fixed,
-            **self._of_users(),
+            **self.constants,
+            **self._callback_states(),
         }
         if self.averages is not None and self.averages.average is not None:
             state["average"] = self.averages.average
@@ -87,18 +88,20 @@ class CheckpointSaver:
             state["scaler"] = scaler.state_dict()
         if trainer.is_global_zero:
             checkpoints.write(state, self.folder)
-            if better:
+            if is_best:
                 checkpoints.keep_as_best(self.folder)
-        self.saved = task.step
+        self.saved_step = task.step
         strategy.barrier()
-        self.recorder.clock.go()
+        clock.resume()
 
-    def _of_users(self) -> State:
-        """The state of a user's callbacks, if they have any. Raises NotSaved if it is not plain
-        data.
+    def _callback_states(self) -> State:
+        """Returns the states of the user's callbacks that have one, as a key of the checkpoint.
+        Raises NotSaved if a state is not plain data.
         """
-        states = {name: state for name, one in self.users.items() if (state := one.state_dict())}
-        for name, state in states.items():
-            if fault := unsaved(name, state):
-                raise NotSaved(str(fault))
+        states = {}
+        for name, callback in self.user_callbacks.items():
+            if state := callback.state_dict():
+                if fault := state_fault(name, state):
+                    raise NotSaved(str(fault))
+                states[name] = state
         return {"callbacks": states} if states else {}

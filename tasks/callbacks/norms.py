@@ -1,4 +1,4 @@
-"""Norms of activations and gradients per layer: a row of norms.csv every so many steps."""
+"""callbacks.norms: norms of activations and gradients per layer, in norms.csv."""
 
 import math
 from collections import defaultdict
@@ -18,62 +18,64 @@ from xformer_kit.config.callbacks import Norms as Options
 
 @dataclass(eq=False)
 class NormsLog:
-    """Registers hooks for the steps that are recorded, and for no others."""
+    """Writes a row of norms.csv every `options.every` steps. The hooks that it needs are registered
+    only during those steps.
+    """
 
     options: Options
     cadence: Cadence
     run_dir: Path
     logger: Any
-    first: bool
-    undo: list[Callable[[], None]] = field(default_factory=list)  # of what the hooks are
-    squares: dict[str, Any] = field(default_factory=lambda: defaultdict(int))
-    counts: dict[str, Any] = field(default_factory=lambda: defaultdict(int))
+    writes: bool  # on rank 0
+    removals: list[Callable[[], None]] = field(default_factory=list)  # each removes one hook
+    squares: dict[str, Any] = field(default_factory=lambda: defaultdict(int))  # sum over tokens
+    counts: dict[str, Any] = field(default_factory=lambda: defaultdict(int))  # of tokens
     gradients: dict[str, Tensor] = field(default_factory=dict)
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         path = self.run_dir / "norms.csv"
-        self.records = CsvLog(path, ("step",)).open(task.step) if self.first else None
-        self._listen(task)
+        self.csv = CsvLog(path, ("step",)).open(task.step) if self.writes else None
+        self._add_hooks(task)
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if task.step % self.options.every == 0:
             self.on_train_end(trainer, task)
             self._write(task.step)
-        self._listen(task)
+        self._add_hooks(task)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
-        while self.undo:
-            self.undo.pop()()
+        while self.removals:
+            self.removals.pop()()
 
-    def _listen(self, task: Task) -> None:
-        """Where the next step is due."""
-        if self.undo or (task.step + 1) % self.options.every:
+    def _add_hooks(self, task: Task) -> None:
+        """Register the hooks if the next step is due."""
+        if self.removals or (task.step + 1) % self.options.every:
             return
         for name in task.model.names:  # type: ignore[union-attr]
-            self._listen_to(name, task.model.get_submodule(name))
+            self._add_stack_hooks(name, task.model.get_submodule(name))
         handle = task.register_gradient_hook(
-            lambda factor: self.gradients.update(gradients(task.model, factor))
+            lambda factor: self.gradients.update(gradient_norms(task.model, factor))
         )
-        self.undo.append(handle.remove)
+        self.removals.append(handle.remove)
 
-    def _listen_to(self, name: str, stack: Any) -> None:
-        """Observes the residual stream after each layer of a stack."""
-        real: list[Any] = [None]
+    def _add_stack_hooks(self, name: str, stack: Any) -> None:
+        """Register hooks that observe the residual stream after each layer of a stack."""
+        real: list[Any] = [None]  # mask of the real tokens of the current forward pass
 
-        def begins(module: Any, args: Any) -> None:
+        def before_forward(module: Any, args: Any) -> None:
             real[0] = args[1].real
 
-        def observe(depth: int, state: Any) -> None:
-            if stack.training:  # no validation between two steps
+        def after_layer(depth: int, state: Any) -> None:
+            if stack.training:  # not in a validation
                 x = stack.placement.finish(state, lambda x: x)
-                self._add(f"{name}.{depth}", x, real[0])
+                self._add_activations(f"{name}.{depth}", x, real[0])
 
-        stack.observers.append(observe)
-        handle = stack.register_forward_pre_hook(begins)
-        self.undo += [handle.remove, lambda: stack.observers.remove(observe)]
+        stack.observers.append(after_layer)
+        handle = stack.register_forward_pre_hook(before_forward)
+        self.removals += [handle.remove, lambda: stack.observers.remove(after_layer)]
 
     @torch.no_grad()
-    def _add(self, name: str, x: Tensor, real: Tensor | None) -> None:
+    def _add_activations(self, name: str, x: Tensor, real: Tensor | None) -> None:
         square = x.detach().float().square().mean(-1)  # (b, t)
         real = torch.ones_like(square, dtype=torch.bool) if real is None else real
         self.counts[name] += real.expand_as(square).sum()
@@ -83,25 +85,25 @@ class NormsLog:
         row = {
             f"activation/{name}": math.sqrt(float(square) / max(1, int(self.counts[name])))
             for name, square in self.squares.items()
-        } | {f"gradient/{name}": float(value) for name, value in self.gradients.items()}
+        } | {f"gradient/{name}": float(norm) for name, norm in self.gradients.items()}
         for sums in (self.squares, self.counts, self.gradients):
             sums.clear()
-        if self.records is not None and row:
-            self.records.add({"step": step} | row)
+        if self.csv is not None and row:
+            self.csv.add({"step": step} | row)
             self.logger(row, step)
 
 
-def gradients(model: Any, factor: Tensor) -> dict[str, Tensor]:
-    """The norm of the gradient of each layer's parameters, times a factor, by the layer's name:
-    decoder.0, ..., embed; what layers share has the name of its stack.
+def gradient_norms(model: Any, factor: Tensor) -> dict[str, Tensor]:
+    """Returns {layer: norm of the gradient of its parameters, times factor}, by the layer's name:
+    decoder.0, ..., embed; parameters that layers share have the name of their stack.
     """
-    groups: dict[str, list[Tensor]] = defaultdict(list)
+    gradients: dict[str, list[Tensor]] = defaultdict(list)
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            top, _, rest = name.partition(".")
-            at = rest.partition(".")[0]
-            groups[f"{top}.{at}" if at.isdigit() else top].append(parameter.grad)
-    norms = {name: torch.nn.utils.get_total_norm(grads) for name, grads in groups.items()}
+            stack, _, rest = name.partition(".")
+            layer = rest.partition(".")[0]
+            gradients[f"{stack}.{layer}" if layer.isdigit() else stack].append(parameter.grad)
+    norms = {name: torch.nn.utils.get_total_norm(grads) for name, grads in gradients.items()}
     return {
         name: (norm.full_tensor() if hasattr(norm, "full_tensor") else norm) * factor
         for name, norm in norms.items()

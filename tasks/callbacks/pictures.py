@@ -1,4 +1,4 @@
-"""Pictures of masks, biases and attention weights during training, in pictures/ and for the
+"""callbacks.pictures: masks, biases and attention weights during training, in pictures/ and in the
 logger.
 """
 
@@ -21,15 +21,15 @@ from xformer_kit.registry import config_error
 
 @dataclass(eq=False)
 class AttentionPictures:
-    """Draws at the start, every so many steps, and at the end. All ranks make the forward pass, and
-    the first one draws.
+    """Draws at the start, every `options.every` steps, and at the end. All ranks compute the
+    attention weights; rank 0 draws.
     """
 
     options: Options
     cadence: Cadence
     run_dir: Path
     logger: Any
-    first: bool
+    draws: bool  # on rank 0
 
     def __post_init__(self) -> None:
         if find_spec("matplotlib") is None:
@@ -42,31 +42,32 @@ class AttentionPictures:
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         if task.step == 0:
-            self._draw(task, "mask")
+            self._draw(task, ("mask", "bias", "attention"))
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if task.step % self.options.every == 0 or self.cadence.ends(task.step):
-            self._draw(task)
+        if task.step % self.options.every == 0 or self.cadence.is_last(task.step):
+            self._draw(task, ("bias", "attention"))
 
-    def _draw(self, task: Task, *more: str) -> None:
-        how, model = self.options, task.model
-        pictures: dict[str, Callable[[], Picture]] = {
-            "mask": lambda: plot_mask(model, how.length),  # type: ignore[arg-type]
-            "bias": lambda: plot_bias(model, how.length),  # type: ignore[arg-type]
-            "attention": lambda: attention_picture(task, seen, how.length, how.heads),
+    def _draw(self, task: Task, kinds: tuple[str, ...]) -> None:
+        options, model = self.options, task.model
+        functions: dict[str, Callable[[], Picture]] = {
+            "mask": lambda: plot_mask(model, options.length),  # type: ignore[arg-type]
+            "bias": lambda: plot_bias(model, options.length),  # type: ignore[arg-type]
+            "attention": lambda: attention_picture(task, weights, options.length, options.heads),
         }
-        if "attention" in how.of:
-            seen = self._seen(task)
-        for name in (*more, "bias", "attention"):
-            if name in how.of and self.first:
+        if "attention" in options.of:
+            weights = self._attention_weights(task)
+        for kind in kinds:
+            if kind in options.of and self.draws:
                 folder = self.run_dir / "pictures"
                 folder.mkdir(exist_ok=True)
-                path = pictures[name]().save(folder / f"{name}_{task.step:06d}.png")
-                self.logger.picture(f"pictures/{name}", path, task.step)
+                path = functions[kind]().save(folder / f"{kind}_{task.step:06d}.png")
+                self.logger.picture(f"pictures/{kind}", path, task.step)
 
-    def _seen(self, task: Task) -> dict[str, AttentionRecord]:
+    def _attention_weights(self, task: Task) -> dict[str, AttentionRecord]:
+        """Returns the attention weights of the first validation example."""
         batch = batch_to_device(task.device, [task.data.examples("valid")[0]])
         with task.sampling():
             model: Any = task.model
-            act = lambda: task.objective.loss(model, batch)
-            return record_attention(model, act, self.options.layers, self.options.heads)
+            forward = lambda: task.objective.loss(model, batch)
+            return record_attention(model, forward, self.options.layers, self.options.heads)

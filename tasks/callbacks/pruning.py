@@ -1,4 +1,4 @@
-"""Reports every validation of a trial to its search's storage, and ends the trial if the pruner
+"""Reports each validation of a trial to the storage of its search, and ends the trial if the pruner
 decides so.
 
 The pruner compares all trials at the same steps (Li et al., 2018, arXiv:1810.05934, for successive
@@ -21,51 +21,54 @@ log = logging.getLogger("xformer")
 
 @dataclass(eq=False)
 class Pruning:
-    """Ends a run that is a trial. `trial`: {storage, name, id, metric, design}; `save()` saves the
-    run's state.
+    """Ends a run that is a trial of a search, if its pruner decides so. trial: {storage, name, id,
+    number, metric, design}; `save()` saves the run's state.
 
-    If the storage does not answer, a warning is logged and the run continues to its last step.
+    If the storage cannot be reached, a warning is logged and the run continues to its last step.
     """
 
     cadence: Cadence
     trial: State
     save: Callable[[], None]
-    of_storage: Any = None
+    storage_trial: Any = None  # the trial in the storage
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
-        """A run that was stopped between its verdict and its end has its verdict."""
-        if 0 < task.step < self.cadence.total and self._voted(trainer, task, None):
+        """End a run that was killed after the pruner's decision and before its end."""
+        if 0 < task.step < self.cadence.total and self._is_pruned(trainer, task, None):
             self._end(task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         value = task.validation.get(self.trial["metric"].removeprefix("val/"))
         last = task.step >= self.cadence.total
-        if value is not None and self._voted(trainer, task, value) and not last:
+        if value is not None and self._is_pruned(trainer, task, value) and not last:
             self._end(task)
 
-    def _voted(self, trainer: Any, task: Task, value: float | None) -> bool:
-        """The first rank queries the pruner, and all ranks follow."""
-        hopeless = trainer.is_global_zero and self._hopeless(task.step, value)
-        return bool(trainer.strategy.broadcast(hopeless)) if trainer.world_size > 1 else hopeless
+    def _is_pruned(self, trainer: Any, task: Task, value: float | None) -> bool:
+        """Returns the pruner's decision, which rank 0 requests, on all ranks."""
+        pruned = trainer.is_global_zero and self._report(task.step, value)
+        return bool(trainer.strategy.broadcast(pruned)) if trainer.world_size > 1 else pruned
 
-    def _hopeless(self, step: int, value: float | None) -> bool:
+    def _report(self, step: int, value: float | None) -> bool:
+        """Report a value, unless it is already stored, and return the pruner's decision. None: only
+        for a value that is already stored.
+        """
         from tasks.study.storage import errors, trial_of
 
-        broken: tuple[type[Exception], ...] = (*errors(), OSError, ConfigError)
+        storage_errors: tuple[type[Exception], ...] = (*errors(), OSError, ConfigError)
         try:
-            self.of_storage = trial = self.of_storage or trial_of(self.trial)
-            design, known = self.trial["design"], trial.storage.get_trial(trial._trial_id)
-            if known.state.is_finished():  # another process has ended the trial
+            self.storage_trial = trial = self.storage_trial or trial_of(self.trial)
+            design, stored = self.trial["design"], trial.storage.get_trial(trial._trial_id)
+            if stored.state.is_finished():  # another process has ended the trial
                 return False
-            if step not in known.intermediate_values:
+            if step not in stored.intermediate_values:
                 if value is None:
                     return False
                 trial.report(value, step)
-            spared = self.trial["number"] < design["whole"] or step < design["warmup"]
-            return not spared and bool(trial.should_prune())
-        except broken as error:
+            is_exempt = self.trial["number"] < design["whole"] or step < design["warmup"]
+            return not is_exempt and bool(trial.should_prune())
+        except storage_errors as error:
             log.warning(
-                "The search's storage does not answer (%s); the run goes on.",
+                "The search's storage cannot be reached (%s); the run continues.",
                 str(error).splitlines()[0],
             )
             return False

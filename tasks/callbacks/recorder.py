@@ -11,58 +11,60 @@ from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
 
-WARM = 5  # steps that are not measured, if there are more
+WARM_UP = 5  # steps that are not measured, if there are more
 
 
 @dataclass(eq=False)
 class Recorder:
-    """Rows of metrics.csv and speed.csv, and the same for the logger. A step's row is written once
-    it is validated.
+    """Writes rows of metrics.csv and speed.csv, and passes them to the logger. The row of a step
+    that is validated is written after the validation.
 
-    began: start of this process as time.perf_counter, since the wall clock may be set back. before:
-    what earlier processes of the run returned as `spent`.
+    began: start of this process as time.perf_counter, since the wall clock may be set back.
+    spent_before: what `spent` returned in the earlier processes of the run.
     """
 
     cadence: Cadence
-    metrics: CsvLog | None
+    metrics: CsvLog | None  # None except on rank 0
     speed: CsvLog | None
     logger: Any
     began: float
-    before: Mapping[str, float]
+    spent_before: Mapping[str, float]
     clock: TrainingClock = field(default_factory=TrainingClock)
-    row: State = field(default_factory=dict)  # waits for the step's validation
-    pace: Metrics = field(default_factory=dict)
-    seconds: float = 0.0  # measured
-    steps: int = 0  # measured
-    last: tuple[int, float] = (0, 0.0)  # (step, seconds) of the last row
+    row: Metrics = field(default_factory=dict)  # metrics of the step that are not written yet
+    speed_row: Metrics = field(default_factory=dict)
+    measured_seconds: float = 0.0
+    measured_steps: int = 0
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
-        self.clock.go()
-        self.first, self.last = task.step, (task.step, 0.0)
-        self.warm = 0, self.clock.spent
+        self.clock.resume()
+        self.first_step = self.logged_step = task.step
+        self.logged_seconds = 0.0
+        self.warm_up = 0, self.clock.spent  # steps and seconds
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        spent = self.clock.tick()
-        done = task.step - self.first
-        self.steps, self.seconds = done - self.warm[0], spent - self.warm[1]
-        if done == WARM:
-            self.warm = done, spent
-        if not self.cadence.logs(task.step):
+        seconds = self.clock.tick()
+        steps = task.step - self.first_step
+        warm_up_steps, warm_up_seconds = self.warm_up
+        self.measured_steps = steps - warm_up_steps
+        self.measured_seconds = seconds - warm_up_seconds
+        if steps == WARM_UP:
+            self.warm_up = steps, seconds
+        if not self.cadence.logs_at(task.step):
             return
         row = task.training_metrics()
-        before, seconds = self.last
-        self.last = task.step, self.clock.tick()
-        pace = (self.last[1] - seconds) / max(1, task.step - before)
+        seconds = self.clock.tick()
+        elapsed = seconds - self.logged_seconds
+        seconds_per_step = elapsed / max(1, task.step - self.logged_step)
+        self.logged_step, self.logged_seconds = task.step, seconds
         if self.metrics is not None:
-            self.row = {"step": task.step} | row
-            speed = {
-                "step": task.step,
-                "seconds_per_step": pace,
-                "tokens_per_second": task.tokens_per_step() / pace,
+            self.row = row
+            self.speed_row = {
+                "seconds_per_step": seconds_per_step,
+                "tokens_per_second": task.tokens_per_step() / seconds_per_step,
             }
-            self.speed.add({"time": time.time()} | speed)  # type: ignore[union-attr]
-            self.pace = {name: value for name, value in speed.items() if name != "step"}
-            if not self.cadence.validates(task.step):
+            times = {"time": time.time(), "step": task.step}
+            self.speed.add(times | self.speed_row)  # type: ignore[union-attr]
+            if not self.cadence.validates_at(task.step):
                 self._write(task.step)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
@@ -70,44 +72,38 @@ class Recorder:
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if self.metrics is not None:
-            self.row = (
-                {"step": task.step}
-                | self.row
-                | {f"val/{name}": v for name, v in task.validation.items()}
-            )
+            self.row |= {f"val/{name}": value for name, value in task.validation.items()}
             self._write(task.step)
-        self.clock.go()
+        self.clock.resume()
 
     def _write(self, step: int) -> None:
-        self.metrics.add(self.row)  # type: ignore[union-attr]
-        self.logger(
-            {name: value for name, value in self.row.items() if name != "step"} | self.pace, step
-        )
-        self.row, self.pace = {}, {}
+        self.metrics.add({"step": step} | self.row)  # type: ignore[union-attr]
+        self.logger(self.row | self.speed_row, step)
+        self.row, self.speed_row = {}, {}
 
-    def mark(self) -> State:
-        """What metrics.csv holds, for a checkpoint; empty on ranks that write none. It is on the
-        disk when it returns.
+    def fingerprint(self) -> State:
+        """Returns the fingerprint of metrics.csv for a checkpoint; empty on ranks without one. The
+        file is on the disk when it returns.
         """
-        return {} if self.metrics is None else self.metrics.mark()
+        return {} if self.metrics is None else self.metrics.fingerprint()
 
     def spent(self, task: Task, device: Any) -> Metrics:
-        """What the run has cost so far, in all processes that it took: seconds, those of steps that
-        were measured and their tokens, and the most bytes that one process held.
+        """Returns what the run has used in all its processes: seconds, seconds and tokens of the
+        measured steps, and the peak memory of a process in bytes.
         """
-        mine = {
+        before = self.spent_before
+        here = {
             "seconds": time.perf_counter() - self.began,
-            "measured_seconds": self.seconds,
-            "tokens": task.tokens_per_step() * self.steps,
+            "measured_seconds": self.measured_seconds,
+            "tokens": task.tokens_per_step() * self.measured_steps,
         }
-        found = {name: self.before.get(name, 0) + value for name, value in mine.items()}
-        return found | {
-            "peak_memory_bytes": max(self.before.get("peak_memory_bytes", 0), peak_memory(device))
-        }
+        peak = max(before.get("peak_memory_bytes", 0), peak_memory(device))
+        total = {name: before.get(name, 0) + value for name, value in here.items()}
+        return total | {"peak_memory_bytes": peak}
 
     @staticmethod
     def tokens_per_second(spent: Mapping[str, float]) -> float | None:
-        """Over the steps after the warm-up; over all of them if there are no more; None if there
-        are none.
+        """Returns the speed over the steps after the warm-up, or over all steps if there are no
+        more; None if there are none.
         """
         return spent["tokens"] / spent["measured_seconds"] if spent["measured_seconds"] else None

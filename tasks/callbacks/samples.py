@@ -1,6 +1,4 @@
-"""A sample of the model's text at every validation, in samples.csv and as a table for the
-logger.
-"""
+"""Writes a text of the model at each validation to samples.csv, and to the logger as a table."""
 
 import csv
 import io
@@ -14,12 +12,12 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import cell, text_of
 from xformer_kit.registry.saved_files import read_table
 
-COLUMNS = ["step", "prompt", "text", "right"]  # the last is empty if no text is right
+COLUMNS = ["step", "prompt", "text", "right"]  # right: the expected text, if there is one
 
 
 @dataclass(eq=False)
 class Samples:
-    """Samples use generators of their own, so training is the same with and without them."""
+    """Appends `task.sample()`, which does not change the random numbers of training."""
 
     run_dir: Path
     logger: Any
@@ -32,7 +30,7 @@ class Samples:
         rows = [row for row in _rows(path) if row[0] < task.step] + [[task.step, *sample]]
         text = io.StringIO()
         csv.writer(text).writerows([COLUMNS, *(map(cell, row) for row in rows)])
-        replace_text(path, text.getvalue())  # a kill loses no earlier sample
+        replace_text(path, text.getvalue())  # if the process is killed, earlier samples remain
         self.logger.table("samples", COLUMNS, rows, task.step)
 
 

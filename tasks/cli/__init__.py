@@ -1,7 +1,8 @@
-"""The `xformer` command: components, the cost of models, and everything that works on runs.
+"""The `xformer` command, which lists components, describes models and reads runs.
 
-Each command is a file, which defines its options and imports what it needs when it runs: `--help`
-imports no torch. An error is one sentence on stderr and exit code 2.
+Each command is a file with its SUMMARY, OPTIONS, EXAMPLES and `run(args)`, which returns the exit
+code. It imports torch and other packages only in functions, so that `--help` is fast. An error is
+one sentence on stderr, with exit code 2.
 """
 
 import os
@@ -43,7 +44,9 @@ COMMANDS = {
     "reproduce": reproduce,
     "sweep": sweep,
 }
-COMPONENTS = {"--components* FILE": "a Python file with components of your own; may be repeated"}
+COMPONENTS_OPTION = {
+    "--components* FILE": "a Python file with components of your own; may be repeated"
+}
 HINT = "Train with python train.py; python train.py --help lists its choices."
 
 
@@ -58,22 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         title="commands", metavar="COMMAND", dest="command", required=True
     )
     for name, module in COMMANDS.items():
-        summary = module.SUMMARY
         command = commands.add_parser(
-            name, help=summary, description=module.__doc__, epilog=module.EXAMPLES
+            name, help=module.SUMMARY, description=module.__doc__, epilog=module.EXAMPLES
         )
-        add_options(command, {**module.OPTIONS, **COMPONENTS})
+        add_options(command, {**module.OPTIONS, **COMPONENTS_OPTION})
         command.set_defaults(components=[])
-    os.environ.update(import_environment())  # of whatever this process starts
+    os.environ.update(import_environment())  # for the processes that this one starts
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
         parser.print_help()
         return 0
     args, rest = parser.parse_known_args(arguments)
-    if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
-        commands.choices[args.command].unrecognized(rest)
-    if rest:  # argparse takes one contiguous list: overrides may also follow --components
-        args.what += rest
+    if rest and (not hasattr(args, "inputs") or any(word.startswith("-") for word in rest)):
+        commands.choices[args.command].reject(rest)
+    if rest:  # overrides after --components, since argparse takes only one contiguous list
+        args.inputs += rest
     return _run(args)
 
 
@@ -88,6 +90,6 @@ def _run(args) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has seen enough: xformer components | head
+    except BrokenPipeError:  # xformer components | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

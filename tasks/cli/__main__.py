@@ -1,4 +1,4 @@
-"""python -m tasks.cli is the `xformer` command."""
+"""Runs the `xformer` command: `python -m tasks.cli`."""
 
 import sys
 

@@ -3,9 +3,11 @@ Exit code 1 if a component breaks a law, 2 if one cannot be registered.
 """
 
 from collections import Counter
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from tasks.cli.command import console, import_files, output, say_wrapped, styled, table
+from tasks.cli.command import console, import_files, print_result, print_wrapped, styled, table
 
 SUMMARY = "run the laws on components of your own"
 EXAMPLES = """examples:
@@ -15,7 +17,8 @@ OPTIONS = {
     "file FILE": "a Python file that registers components",
     "--json": "print plain data",
 }
-MARKS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("skipped", "dim")}
+# Verdict of a law -> its text and style.
+VERDICTS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("skipped", "dim")}
 
 
 def run(args: Any) -> int:
@@ -23,26 +26,23 @@ def run(args: Any) -> int:
     from xformer_kit.laws.checking import REGISTERS
 
     import_files(args.components)
-    names = "component", "law", "verdict", "sentence"
-    results = [dict(zip(names, map(str, one), strict=True)) for one in check_file(args.file)]
+    keys = "component", "law", "verdict", "sentence"
+    results = [dict(zip(keys, map(str, row), strict=True)) for row in check_file(args.file)]
     broken = {result["law"] for result in results if result["verdict"] == "broken"}
     code = 2 if REGISTERS in broken else int(bool(broken))
-    return output(args, results, _show, results, args.file) or code
+    return print_result(args, results, _print, results, args.file) or code
 
 
-def _show(results: list[dict[str, str]], file: str) -> None:
-    screen = console()
-    page = table("component", "law", "", "what was seen", padding=(0, 2, 0, 0))
-    for column in page.columns[:3]:
-        column.no_wrap = True
-    page.columns[0].style = "bold"
-    last = None
-    for component, law, verdict, sentence in (result.values() for result in results):
-        page.add_row("" if component == last else component, law, styled(*MARKS[verdict]), sentence)
-        last = component
-    screen.print(page)
-    screen.print()
+def _print(results: list[dict[str, str]], file: str) -> None:
+    rows = [
+        ("" if i else component, row["law"], styled(*VERDICTS[row["verdict"]]), row["sentence"])
+        for component, group in groupby(results, itemgetter("component"))
+        for i, row in enumerate(group)
+    ]
+    headings = "component", "law", "", "result"
+    console().print(table(rows, headings, styles=("bold",), no_wrap=range(3)))
+    print()
     count = Counter(result["verdict"] for result in results)
     held, broken = count["ok"], count["broken"]
     text = f"{file}: {held} held, {broken} broken, {count.total() - held - broken} skipped."
-    say_wrapped(screen, (text, "bold red" if broken else "bold green"))
+    print_wrapped((text, "bold red" if broken else "bold green"))

@@ -1,4 +1,4 @@
-"""Functions shared by all commands: error messages, console, loading a run, number formats."""
+"""Functions shared by all commands: the parser, printing, loading a run, number formats."""
 
 import argparse
 import itertools
@@ -18,14 +18,19 @@ from xformer_kit.registry.printable import printable
 if TYPE_CHECKING:
     from tasks.run.generation.decoding import LoadedRun
 
-# The types of numbers, by the metavar of their option; others are texts.
-NUMBERS = {"N": int, "K": int, "A": float, "P": float, "T": float}
+# Metavar of an option -> type of its value; the values of other options are texts.
+NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are tried
+CHECKPOINT_OPTION = {
+    "--checkpoint last|previous|best": (
+        "which weights (best; another if that one is missing or damaged)"
+    ),
+}
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one sentence, and whose help keeps the lines of descriptions and
-    examples.
+    """An ArgumentParser that reports an error in one sentence and prints descriptions and examples
+    with their line breaks.
     """
 
     def __init__(self, **options: Any):
@@ -34,15 +39,18 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> Any:
-        if "required" in message and (unknown := self._unknown()):
-            message = self._no_option(unknown)
+        # A misspelled option explains why a required one is missing.
+        if "required" in message and (unknown := self._first_unknown_option()):
+            message = self._unknown_option_message(unknown)
         sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
         raise SystemExit(2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            of = f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
-            message = f"{of} is called '{value}'. {suggestion(value, action.choices)}"
+            kind = (
+                f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
+            )
+            message = f"{kind} is called '{value}'. {suggestion(value, action.choices)}"
             raise argparse.ArgumentError(None, message)
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
@@ -54,97 +62,94 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(None, message) from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.words = list(sys.argv[1:] if args is None else args)
+        self.arguments = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
-    def unrecognized(self, words: list[str]) -> Any:
-        """End with one sentence on words that this parser does not take."""
-        if unknown := next((word for word in words if word.startswith("-")), None):
-            self.error(self._no_option(unknown))
-        self.error(f"got words that it does not take: {' '.join(words)}. Leave them out")
+    def reject(self, arguments: list[str]) -> Any:
+        """End with one sentence on arguments that this parser does not have."""
+        if unknown := next((word for word in arguments if word.startswith("-")), None):
+            self.error(self._unknown_option_message(unknown))
+        self.error(f"unexpected arguments: {' '.join(arguments)}. Leave them out")
 
-    def _unknown(self) -> str | None:
-        """The first option on the line that this parser does not have: more to the point than a
-        required one that is missing.
-        """
-        words = itertools.takewhile(lambda word: word != "--", self.words)
-        given = (word for word in words if re.match(r"--?[a-zA-Z]", word))
-        known = self._option_string_actions
-        return next((word for word in given if word.partition("=")[0] not in known), None)
+    def _first_unknown_option(self) -> str | None:
+        """Returns the first option on the command line that this parser does not have."""
+        for word in itertools.takewhile(lambda word: word != "--", self.arguments):
+            name = word.partition("=")[0]
+            if re.match(r"--?[a-zA-Z]", word) and name not in self._option_string_actions:
+                return word
+        return None
 
-    def _no_option(self, word: str) -> str:
-        """The message for an unknown option, with the options that start with it, or else the most
-        similar one.
+    def _unknown_option_message(self, word: str) -> str:
+        """Returns the message for an unknown option. It proposes the options that start with it, or
+        else the most similar one.
         """
-        name, known = word.partition("=")[0], list(self._option_string_actions)
-        start = f"--{name.strip('-')}"
-        begun = [option for option in known if start != "--" and option.startswith(start)]
-        *more, last = begun or get_close_matches(name, known, n=1) or [""]
+        name, options = word.partition("=")[0], list(self._option_string_actions)
+        prefix = f"--{name.strip('-')}"
+        proposed = prefix != "--" and [option for option in options if option.startswith(prefix)]
+        *more, last = proposed or get_close_matches(name, options, n=1) or [""]
         hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
         return f"no option is called {name}.{hint} See {self.prog} --help"
 
 
-def console(stderr: bool = False) -> Any:
-    """Returns the console that tables are printed to. If the output is piped, its width is 120
-    columns.
-    """
-    from tasks.logging.console import screen
+def console() -> Any:
+    """Returns the console that prints to stdout, 120 columns wide if stdout is piped."""
+    from tasks.logging.console import create_console
 
-    made = screen(stderr)
-    return made if cuts(made) else screen(stderr, width=120)
+    default = create_console()
+    return default if has_width(default) else create_console(width=120)
 
 
-def cuts(screen: Any) -> bool:
-    """Whether long lines end at the screen's edge: a pipe has none."""
-    return screen.is_terminal or "COLUMNS" in os.environ
+def has_width(console: Any) -> bool:
+    """Whether the output ends at a column: that of a terminal, or COLUMNS."""
+    return console.is_terminal or "COLUMNS" in os.environ
 
 
 def print_json(data: Any) -> None:
-    # json.dumps leaves DEL and C1 as they are.
+    # json.dumps leaves DEL and C1 control characters as they are.
     print(printable(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
 
 
-def output(args: Any, plain: Any, show: Any, *shown: Any) -> int:
-    """Print plain data with --json, else the page that `show` prints; returns exit code 0."""
+def print_result(args: Any, data: Any, print_page: Any, *page: Any) -> int:
+    """Print `data` with --json, else call print_page(*page); returns exit code 0."""
     if args.json:
-        print_json(plain)
+        print_json(data)
     else:
-        show(*shown)
+        print_page(*page)
     return 0
 
 
 def import_files(files: list[str]) -> None:
-    """Register a user's own components. Raises ConfigError."""
+    """Register the components of a user's files. Raises ConfigError."""
     from xformer_kit.config import GROUPS, import_components
 
     import_components(files, GROUPS.values())
 
 
-def study_folder(study: str) -> Path:
-    """A study's directory, given as a path or as a name under outputs/studies. Raises ConfigError
-    if there is none.
+def study_directory(study: str) -> Path:
+    """Returns a study's directory, given as a path or as a name under outputs/studies. Raises
+    ConfigError if there is none.
     """
     from tasks.study.resolve import PLAN
 
-    home, named = Path("outputs", "studies"), Path(study).expanduser()
-    for place in (named, home / study):
-        if (place / PLAN).is_file():
-            return place
-    if named.is_dir():
+    studies, path = Path("outputs", "studies"), Path(study).expanduser()
+    for directory in (path, studies / study):
+        if (directory / PLAN).is_file():
+            return directory
+    if path.is_dir():
         raise config_error(
             study,
             f"is no study; it has no {PLAN}",
-            fix=f"Name a study's directory such as {home}/norm_placement.",
+            fix=f"Name a study's directory such as {studies}/norm_placement.",
         )
-    known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
-    way = f"There is none in {home}; begin one: python train.py study=NAME."
+    known = sorted(str(path.parent.relative_to(studies)) for path in studies.glob(f"**/{PLAN}"))
+    fix = f"There is none in {studies}; begin one: python train.py study=NAME."
     raise config_error(
-        study, "no study is called so", fix=suggestion(study, known) if known else way
+        study, "no study has this name", fix=suggestion(study, known) if known else fix
     )
 
 
 def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
-    """A run's directory and its config, after importing the user's own components.
+    """Returns (directory, config) of a run, after importing the user's components.
 
     Raises ConfigError if it is not a run, or if the run was started with components that are
     missing here.
@@ -165,9 +170,10 @@ def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
     return path, config
 
 
-def load_run(args: Any, first: str = "best") -> "LoadedRun":
-    """The run of a command: with the named checkpoint, or with `first` if none is named; if
-    that is damaged, the next undamaged one, and a line is printed on stderr.
+def load_run(args: Any, default: str = "best") -> "LoadedRun":
+    """Returns the run of a command with its model, from args.checkpoint, or from the checkpoint
+    `default` if args.checkpoint is None. In that case a damaged checkpoint is replaced by the next
+    undamaged one, with a message on stderr.
 
     Raises ConfigError, also if no checkpoint can be read.
     """
@@ -178,7 +184,7 @@ def load_run(args: Any, first: str = "best") -> "LoadedRun":
     from xformer_kit.objective import objective_of
 
     path, config = open_run(args.run, args.components)
-    name, state = _readable(path, args.run, args.components, args.checkpoint, first)
+    name, state = _read_checkpoint(path, args, default)
     model = restore_model(path, config, args.components, state)
     objective = objective_of(config)
     objective.tokenizer = model.tokenizer
@@ -187,85 +193,84 @@ def load_run(args: Any, first: str = "best") -> "LoadedRun":
     return LoadedRun(model.to(device), objective, config, path, name)
 
 
-def _readable(
-    path: Path, run: str, components: list[str], wanted: str | None, first: str
-) -> tuple[str, State]:
-    """Returns the name and the state of an undamaged checkpoint."""
+def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
+    """Returns (name, state) of the checkpoint that `load_run` loads."""
     from tasks.logging import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
 
-    files = {n: path / "checkpoints" / f"{n}.ckpt" for n in dict.fromkeys((first, *CHECKPOINTS))}
+    requested = args.checkpoint
+    files = {n: path / "checkpoints" / f"{n}.ckpt" for n in dict.fromkeys((default, *CHECKPOINTS))}
     existing = [name for name, file in files.items() if file.is_file()]
-    if not existing or wanted not in (None, *existing):
-        rule = "has no checkpoint yet" if wanted is None else f"has no checkpoint '{wanted}'"
-        way = f"It has: {', '.join(sorted(existing))}."
+    if not existing or requested not in (None, *existing):
+        rule = "has no checkpoint yet" if requested is None else f"has no checkpoint '{requested}'"
+        fix = f"It has: {', '.join(sorted(existing))}."
         if not existing:
-            way = summary.continue_hint(run, components)
-        raise config_error(run, rule, fix=way)
+            fix = summary.continue_hint(args.run, args.components)
+        raise config_error(args.run, rule, fix=fix)
     faults: list[Fault] = []
-    for name in existing if wanted is None else [wanted]:
+    for name in existing if requested is None else [requested]:
         try:
             state = read(files[name])
         except DamagedError as error:
             faults.append(Fault(f"{files[name]}", f"is damaged ({error})"))
             continue
         if faults:
-            print(*faults, f"Taken instead: {name}.", file=sys.stderr)
+            print(*faults, f"Used instead: {name}.", file=sys.stderr)
         return name, state
-    way = "No other checkpoint is whole; train it again."
-    if whole := [name for name in existing if damage(files[name]) is None]:
-        way = f"Try --checkpoint {' or '.join(whole)}."
+    fix = "No other checkpoint is undamaged; train it again."
+    if undamaged := [name for name in existing if damage(files[name]) is None]:
+        fix = f"Try --checkpoint {' or '.join(undamaged)}."
     fault, *more = faults
-    raise ConfigError(fault.with_fix(" ".join([*map(str, more), way])))
+    raise ConfigError(fault.with_fix(" ".join([*map(str, more), fix])))
 
 
-def subject(words: list[str], files: list[str], command: str) -> tuple[Config, Path | None]:
-    """(config, directory of a run or None) of overrides, or of one run's directory. Raises
-    ConfigError for both at once.
+def resolve_config(
+    arguments: list[str], components: list[str], command: str
+) -> tuple[Config, Path | None]:
+    """Returns (config, run's directory or None): composed from overrides, or read from the run's
+    directory that is the only argument. Raises ConfigError for both at once.
     """
-    runs = [word for word in words if "=" not in word]
-    if runs and len(words) > 1:
+    from xformer_kit.config import compose, ensure
+
+    runs = [word for word in arguments if "=" not in word]
+    if not runs:
+        import_files(components)
+        return compose(arguments, data=False, once=True), None
+    if len(arguments) > 1:
         raise config_error(
             command,
             "takes overrides or one run's directory",
-            got=" ".join(words),
+            got=" ".join(arguments),
             fix="Leave one of them out.",
         )
-    if runs:
-        from xformer_kit.config import ensure
-
-        path, config = open_run(runs[0], files)
-        ensure(config, data=False)
-        return config, path
-    from xformer_kit.config import compose
-
-    import_files(files)
-    return compose(words, data=False, once=True), None
+    path, config = open_run(runs[0], components)
+    ensure(config, data=False)
+    return config, path
 
 
 def add_options(parser: Any, options: Mapping[str, str]) -> None:
-    """Add the options of a command, from a table: its text for `--help` by "NAME METAVAR".
+    """Add the arguments of a command to its parser, from a table "NAME METAVAR" -> text of --help.
 
-    A name that ends in ?, * or + takes at most one value, any number, or one or more, and an option
-    that ends in * may be repeated; of those that end in ! one must be given. The values are those
-    of A|B|C, numbers by their letter in NUMBERS, or texts; an option without a metavar is a switch.
-    What is not given is None.
+    A name without -- is positional. A suffix of the name sets how often it is given: ? at most
+    once, * any number of times, + at least once; exactly one of the options with ! is required.
+    A|B|C as metavar lists the choices, and a letter of NUMBER_TYPES sets the type; an option
+    without a metavar is a switch. The value of an option that is not given is None.
     """
-    one_of = parser
+    exclusive = parser
     if any("! " in key for key in options):
-        one_of = parser.add_mutually_exclusive_group(required=True)
+        exclusive = parser.add_mutually_exclusive_group(required=True)
     for key, text in options.items():
-        name, mark, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()
-        more: dict[str, Any] = {"metavar": metavar, "type": NUMBERS.get(metavar, str)}
+        name, suffix, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()
+        settings: dict[str, Any] = {"metavar": metavar, "type": NUMBER_TYPES.get(metavar, str)}
         if not metavar:
-            more = {"action": "store_true", "default": None}
+            settings = {"action": "store_true", "default": None}
         elif re.fullmatch(r"[\w|]+\|\w+", metavar):
-            more = {"choices": metavar.split("|")}
-        if mark == "*" and name.startswith("--"):
-            more["action"] = "append"
-        elif mark in ("?", "*", "+"):
-            more["nargs"] = mark
-        (one_of if mark == "!" else parser).add_argument(name, help=text, **more)
+            settings = {"choices": metavar.split("|")}
+        if suffix == "*" and name.startswith("--"):
+            settings["action"] = "append"
+        elif suffix in ("?", "*", "+"):
+            settings["nargs"] = suffix
+        (exclusive if suffix == "!" else parser).add_argument(name, help=text, **settings)
 
 
 def styled(text: str, style: str = "dim") -> Any:
@@ -274,77 +279,80 @@ def styled(text: str, style: str = "dim") -> Any:
     return Text(text, style)
 
 
-def say(screen: Any, *components: Any, soft_wrap: bool = True) -> None:
-    """Print a line of texts, each with a style or without: ("RUN", "bold"), " last"."""
+def print_line(*texts: Any, wrap: bool = False) -> None:
+    """Print a line of texts, each with or without a style: ("RUN", "bold"), " last". With `wrap`,
+    it wraps between words at the edge of a terminal.
+    """
     from rich.text import Text
 
-    screen.print(Text.assemble(*components), soft_wrap=soft_wrap)
+    console().print(Text.assemble(*texts), soft_wrap=not wrap)
 
 
-def say_wrapped(screen: Any, *components: Any) -> None:
-    """`say` a text that wraps between words at the edge of a terminal."""
-    say(screen, *components, soft_wrap=False)
+def print_wrapped(*texts: Any) -> None:
+    """`print_line` with `wrap`."""
+    print_line(*texts, wrap=True)
 
 
-def indented(screen: Any, body: Any, above: int = 0) -> None:
-    """Print two columns to the right, after `above` empty lines."""
+def print_indented(body: Any, lines_above: int = 0) -> None:
+    """Print a text or table two columns to the right, after empty lines."""
     from rich.padding import Padding
 
-    screen.print(Padding(body, (above, 0, 0, 2), expand=False))
+    console().print(Padding(body, (lines_above, 0, 0, 2), expand=False))
 
 
-def show_sections(screen: Any, sections: Mapping[str, Any], notes: Iterable[str]) -> None:
-    """Print each body after its heading, then yellow sentences."""
+def print_sections(sections: Mapping[str, Any], notes: Iterable[str]) -> None:
+    """Print {heading: body}, then notes in yellow."""
     for heading, body in sections.items():
-        screen.print()
-        say_wrapped(screen, (heading, "bold cyan"))
-        indented(screen, body)
-    for sentence in notes:
-        screen.print()
-        say_wrapped(screen, (sentence, "yellow"))
+        print()
+        print_wrapped((heading, "bold cyan"))
+        print_indented(body)
+    for note in notes:
+        print()
+        print_wrapped((note, "yellow"))
 
 
-def table(*headings: str, right: Collection[str] = (), **options: Any) -> Any:
-    """A table without lines; columns whose heading is in `right` are aligned to the right."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, **{"header_style": "dim", **options})
-    for heading in headings:
-        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
-    return made
-
-
-def grid(
+def table(
     rows: Iterable[Iterable[Any]],
-    *styles: str,
+    headings: Iterable[str] = (),
+    *,
+    styles: Iterable[str] = (),
     right: Collection[int] = (),
-    whole: Collection[int] | None = None,
+    no_wrap: Collection[int] = (),
+    header_style: str = "dim",
 ) -> Any:
-    """Rows as a table without headings, with a style for each column; `right`: columns that are
-    aligned to the right; `whole`: columns that never wrap, by default those.
+    """Returns rows as a table without rules. headings and styles: one per column, or none; right
+    and no_wrap: indices of columns that are right-aligned, and of those that never wrap.
     """
     from rich.table import Table
 
-    made = Table.grid(padding=(0, 2, 0, 0))
-    for at, style in enumerate(styles):
-        made.add_column(
+    result = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        show_header=bool(headings),
+        header_style=header_style,
+    )
+    columns = itertools.zip_longest(headings, styles, fillvalue="")
+    for i, (heading, style) in enumerate(columns):
+        result.add_column(
+            heading,
             style=style,
-            justify="right" if at in right else "left",
-            no_wrap=at in (right if whole is None else whole),
+            justify="right" if i in right else "left",
+            no_wrap=i in no_wrap,
             overflow="fold",
         )
     for row in rows:
-        made.add_row(*row)
-    return made
+        result.add_row(*row)
+    return result
 
 
-def short(number: float) -> str:
-    """Three digits and a unit: 987, 12.3 K, 4.56 M."""
+def format_count(number: float) -> str:
+    """Returns three digits and a unit: 987, 12.3 K, 4.56 M."""
     return _scaled(number, 1000, ("", " K", " M", " G", " T", " P"))
 
 
-def size(number: float) -> str:
-    """Bytes: 512 B, 1.50 KiB, 604 MiB."""
+def format_bytes(number: float) -> str:
+    """Returns a size with its unit: 512 B, 1.50 KiB, 604 MiB."""
     return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 

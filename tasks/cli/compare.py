@@ -1,102 +1,110 @@
-"""Put runs side by side: where their configs differ, their figures, parameters, FLOPs and speed.
-Runs that differ in their seed only are taken together, as a mean with its 95 % interval; each group
-is compare_runs with the first over common seeds.
+"""Compare runs in one table: config values that differ, metrics, parameters, FLOPs and speed. Runs
+that differ only in their seed form one group, with the mean and its 95 % interval. Each group is
+compared with the first one over common seeds.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import console, output, say, short, size, table
+from tasks.cli.command import (
+    console,
+    format_bytes,
+    format_count,
+    print_line,
+    print_result,
+    table,
+)
 from xformer_kit.registry import ConfigError
 
-SUMMARY = "runs side by side: configs, figures, cost and speed, seeds taken together"
+SUMMARY = "runs side by side: configs, metrics, cost and speed, grouped over seeds"
 EXAMPLES = """examples:
   xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
   xformer compare outputs/decoder/2026-11-20_12-00-00/* --metric val/bits_per_byte
   xformer compare outputs/runs/* --json"""
 OPTIONS = {
-    "run+ RUN": "directories of runs; the first is what others are compare_runs with",
+    "run+ RUN": "directories of runs; the others are compared with the first",
     "--metric NAME": "the metric to compare, such as val/perplexity (val/loss)",
     "--json": "print plain data",
+}
+COST_FORMATS = {
+    "params": format_count,
+    "flops_per_token": format_count,
+    "tokens_per_second": format_count,
+    "peak_memory_bytes": format_bytes,
 }
 
 
 def run(args: Any) -> int:
     from tasks.cli.comparison import compare_runs
 
-    found = compare_runs(args.run, args.metric, args.components)
-    return output(args, found.plain(), _show, found)
+    comparison = compare_runs(args.run, args.metric, args.components)
+    return print_result(args, comparison.plain(), _print, comparison)
 
 
-def _show(found: Any) -> None:
+def _print(comparison: Any) -> None:
     from tasks.cli.comparison import letter
 
-    screen = console()
-    letters = [letter(i) for i in range(len(found.groups))]
-    for mark, group in zip(letters, found.groups, strict=True):
+    groups = comparison.groups
+    letters = [letter(i) for i in range(len(groups))]
+    for mark, group in zip(letters, groups, strict=True):
         for seed, path in group.runs.items():
             end = f", diverged at step {group.diverged[seed]:,}" if seed in group.diverged else ""
-            say(screen, (f"{mark}  ", "bold cyan"), str(path), (f"  seed {seed}{end}", "dim"))
-    page = table("", *letters, right=letters, header_style="bold cyan")
-    page.columns[0].overflow, page.columns[0].style = "ellipsis", "dim"
-    for title, cells in _rows(found):
-        page.add_row(title, *cells)
-    screen.print()
-    screen.print(page)
-    if found.judged is not None:
-        screen.print()
-        for verdict in found.judged.verdicts:
-            say(screen, verdict.sentence)
-    for note in found.notes:
-        say(screen, (note, "yellow"))
+            print_line((f"{mark}  ", "bold cyan"), str(path), (f"  seed {seed}{end}", "dim"))
+    page = table(
+        _rows(comparison),
+        ("", *letters),
+        styles=("dim",),
+        right=range(1, len(groups) + 1),
+        header_style="bold cyan",
+    )
+    page.columns[0].overflow = "ellipsis"
+    print()
+    console().print(page)
+    if comparison.answer is not None:
+        print()
+        for verdict in comparison.answer.verdicts:
+            print_line(verdict.sentence)
+    for note in comparison.notes:
+        print_line((note, "yellow"))
 
 
-def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
+def _rows(comparison: Any) -> Iterator[tuple[str, ...]]:
+    """Yields (title, *one cell per group): config values that differ, metrics, costs."""
     from xformer_kit.config.difference import as_literal
     from xformer_kit.study.metric import SHARES
 
-    for path in found.differing:
+    groups = comparison.groups
+    for path in comparison.differing:
         yield (
             path.removesuffix(".name"),
-            [str(as_literal(g.config[path])) if path in g.config else "" for g in found.groups],
+            *(str(as_literal(g.config[path])) if path in g.config else "" for g in groups),
         )
-    for name in found.metrics:
+    for name in comparison.metrics:
         share = " (%)" if name.rpartition("/")[2] in SHARES else ""
-        yield (
-            name + share,
-            [_figure(name, list(group.values(name).values())) for group in found.groups],
-        )
-    units = {
-        "params": short,
-        "flops_per_token": short,
-        "tokens_per_second": short,
-        "peak_memory_bytes": size,
-    }
-    for name, said in units.items():
-        if name in found.metrics:
-            continue
-        columns = [list(group.values(name).values()) for group in found.groups]
-        if any(columns):
+        yield name + share, *(_metric_cell(name, group.values(name).values()) for group in groups)
+    for name, to_text in COST_FORMATS.items():
+        columns = [group.values(name).values() for group in groups]
+        if name not in comparison.metrics and any(columns):
             yield (
                 name.replace("_", " ").removesuffix(" bytes"),
-                [said(sum(c) / len(c)) if c else "-" for c in columns],
+                *(to_text(sum(c) / len(c)) if c else "-" for c in columns),
             )
 
 
-def _figure(name: str, values: list[float]) -> str:
-    """A mean with what it may be off at 95 %; of one run its figure."""
+def _metric_cell(name: str, values: Any) -> str:
+    """Returns the mean ± half of its 95 % interval; of one run, its value."""
     from xformer_kit.study.metric import metric
     from xformer_kit.study.statistics import interval
 
-    found = interval(values)
+    found = interval(list(values))
     try:
-        measured = metric(name)
-    except ConfigError:  # it is shown, and not judged
-        measured = metric(name, higher_is_better=False)
+        definition = metric(name)
+    except ConfigError:  # no verdict is given on it, so its direction does not matter
+        definition = metric(name, higher_is_better=False)
     if found.mean is None:
         return "-"
     if not found.sd:
-        return measured.format(found.mean, 4 if found.sd is None else None, unit=False)
-    digits = measured.digits(found)
-    reach = measured.format(found.high - found.mean, digits, unit=False)
-    return f"{measured.format(found.mean, digits, unit=False)} ± {reach}"
+        return definition.format(found.mean, 4 if found.sd is None else None, unit=False)
+    digits = definition.digits(found)
+    half = definition.format(found.high - found.mean, digits, unit=False)
+    return f"{definition.format(found.mean, digits, unit=False)} ± {half}"

@@ -1,12 +1,13 @@
-"""Compares runs: configs, figures, cost and speed, with runs that differ in their seed only
-grouped.
+"""Compares runs: configs, metrics, cost and speed. Runs that differ only in their seed form one
+group.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tasks import Config, Facts, State
 from tasks.logging import summary
@@ -23,49 +24,58 @@ from xformer_kit.study.metric import metric
 from xformer_kit.study.statistics import interval
 
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
-# Of what a run costs: that of which more is better, whatever the question.
-JUDGED = ("tokens_per_second",)
-SAID = 3  # differing paths that a group's name holds; of more, it is called by its letter
+# Costs that --metric can compare: it is known whether a higher value is better.
+COMPARABLE_COSTS = ("tokens_per_second",)
+MAX_PATHS = 3  # differing paths in a group's name; with more, the name is its letter
 
 
 @dataclass
 class RunGroup:
-    """Runs that differ in their seed only, on the same data."""
+    """Runs that differ only in their seed, on the same data."""
 
-    config: Config  # flat, without the seed and what decides no result
-    places: State = field(default_factory=dict)  # of the data: config path -> file
-    data: str | None = None  # their fingerprint, if a run finished
+    config: Config  # flat, without the seed and what does not affect the results
+    components: Facts  # the user's components, see `saved_components`
+    data_paths: State = field(default_factory=dict)  # config path -> file
+    data_fingerprint: str | None = None  # None if no run finished
     runs: dict[int, Path] = field(default_factory=dict)  # seed -> directory
-    # Seed -> summary.json of a run that finished.
-    facts: dict[int, Facts] = field(default_factory=dict)
+    summaries: dict[int, Facts] = field(default_factory=dict)  # seed -> summary.json
     diverged: dict[int, int] = field(default_factory=dict)  # seed -> step
-    name: str = ""  # placement=post: what is different in it
+    name: str = ""  # the values in which it differs, such as placement=post
 
     def values(self, name: str) -> dict[int, float]:
-        """Seed -> a figure, of the runs that have it."""
-        found = {seed: facts.get(name) for seed, facts in self.facts.items()}
+        """Returns {seed: value of a metric or cost} of the runs that have it."""
+        found = {seed: facts.get(name) for seed, facts in self.summaries.items()}
         return {
             seed: float(value) for seed, value in found.items() if isinstance(value, (int, float))
         }
 
+    def accepts(self, config: Config, components: Facts, seed: int, data: str | None) -> bool:
+        """Whether a run belongs to the group. The data of a run that diverged are not known."""
+        return (
+            (config, components) == (self.config, self.components)
+            and seed not in self.runs
+            and (None in (data, self.data_fingerprint) or data == self.data_fingerprint)
+        )
+
 
 @dataclass
 class Comparison:
-    """Groups side by side, the first one being what the others are compared with."""
+    """Groups of runs; the others are compared with the first one."""
 
     groups: list[RunGroup]
     differing: list[str]  # config paths
-    metrics: list[str]  # figures at the end of a run that all finished runs have
-    metric: str  # in which the groups are judged
-    judged: StudyAnswer | None  # of groups with a seed in common; None of one group
-    notes: list[str]  # what makes the figures hard to compare
+    metrics: list[str]  # final metrics that all finished runs have
+    metric: str  # by which the groups are compared
+    answer: StudyAnswer | None  # None if there is only one group
+    notes: list[str]  # what makes the values hard to compare
 
     def plain(self) -> State:
-        """For machines."""
-        groups = []
-        for group in self.groups:
-            names = (*self.metrics, *COST)
-            groups.append(
+        """Returns the comparison as plain data, for --json."""
+        names = (*self.metrics, *COST)
+        return {
+            "metric": self.metric,
+            "differing": self.differing,
+            "groups": [
                 {
                     "name": group.name,
                     "runs": {seed: str(path) for seed, path in group.runs.items()},
@@ -76,22 +86,22 @@ class Comparison:
                         name: asdict(interval(list(group.values(name).values()))) for name in names
                     },
                 }
-            )
-        verdicts = [asdict(verdict) for verdict in self.judged.verdicts] if self.judged else []
-        found = {
-            "metric": self.metric,
-            "differing": self.differing,
-            "groups": groups,
-            "verdicts": verdicts,
+                for group in self.groups
+            ],
+            "verdicts": [asdict(verdict) for verdict in self.answer.verdicts]
+            if self.answer
+            else [],
+            "notes": self.notes,
         }
-        return found | {"notes": self.notes}
 
 
 def compare_runs(
-    names: Sequence[str], wanted: str | None = None, components: Sequence[str] = ()
+    names: Sequence[str], requested: str | None = None, components: Sequence[str] = ()
 ) -> Comparison:
-    """The runs of these directories. Raises ConfigError for one that is no run or is not over, for
-    runs of several tasks, and for a metric that not all of them have.
+    """Returns the comparison of the runs in these directories by the requested metric.
+
+    Raises ConfigError for a directory that is no run or whose run has not ended, for runs of
+    several tasks, and for a metric that not all of them have.
     """
     paths = list(dict.fromkeys(Path(name).expanduser() for name in names))
     if find_spec("scipy") is None:
@@ -116,37 +126,36 @@ def compare_runs(
             "Name another run's directory.",
         )
     configs = {path: read_config(path) for path in paths}
-    _one_task(configs)
-    ends = {path: _ended(path, components) for path in paths}
+    _require_one_task(configs)
+    ends = {path: _final_state(path, components) for path in paths}
     finished = {path: end.facts for path, end in ends.items() if end.status == "finished"}
-    metrics, chosen = _metrics(finished, wanted)
+    metrics, chosen = _metrics(finished, requested)
     groups = _groups(configs, ends)
-    if len({group.data for group in groups} - {None}) > 1:
+    if len({group.data_fingerprint for group in groups} - {None}) > 1:
         for group in groups:
-            group.config |= group.places
-    paths_ = differing([group.config for group in groups])
-    _name(groups, paths_)
-    sides = [Runs(group.name, group.values(chosen), group.diverged) for group in groups]
-    judged = answer(sides[0], sides[1:], chosen) if len(sides) > 1 else None
-    return Comparison(groups, paths_, metrics, chosen, judged, list(_notes(finished)))
+            group.config |= group.data_paths
+    differing_paths = differing([group.config for group in groups])
+    _set_names(groups, differing_paths)
+    baseline, *others = (Runs(group.name, group.values(chosen), group.diverged) for group in groups)
+    verdicts = answer(baseline, others, chosen) if others else None
+    return Comparison(groups, differing_paths, metrics, chosen, verdicts, list(_notes(finished)))
 
 
-def _one_task(configs: Mapping[Path, Facts]) -> None:
+def _require_one_task(configs: Mapping[Path, Facts]) -> None:
     tasks: dict[str, Path] = {}
     for path, config in configs.items():
         tasks.setdefault(config["task"]["name"], path)
     if len(tasks) > 1:
-        which = ", ".join(f"{task} ({path})" for task, path in tasks.items())
         raise config_error(
             "compare",
             "runs must be of one task",
-            which,
+            ", ".join(f"{task} ({path})" for task, path in tasks.items()),
             "Compare those of each task by themselves.",
         )
 
 
-def _ended(path: Path, components: Sequence[str]) -> state.State:
-    """How a run ended: with figures, or diverged."""
+def _final_state(path: Path, components: Sequence[str]) -> state.State:
+    """Returns the state of a run that finished or diverged. Raises ConfigError for another one."""
     end = state.of(path)
     if end.status in ("finished", "diverged"):
         return end
@@ -159,44 +168,42 @@ def _ended(path: Path, components: Sequence[str]) -> state.State:
     )
 
 
-def _metrics(finished: Mapping[Path, Facts], wanted: str | None) -> tuple[list[str], str]:
-    """(metrics to show, metric to compare by). Raises ConfigError if a run lacks the metric, or if
-    its direction is not known.
+def _metrics(finished: Mapping[Path, Facts], requested: str | None) -> tuple[list[str], str]:
+    """Returns (metrics to show, metric to compare by). Raises ConfigError if a run lacks the
+    requested metric, or if it is not known whether higher values are better.
     """
     if not finished:
         raise config_error(
             "compare",
-            "all of these runs diverged, so there is no figure to compare",
+            "all of these runs diverged, so there is no metric to compare",
             fix="Name one that finished.",
         )
-    has = {path: summary.final_metrics(facts) for path, facts in finished.items()}
-    common = [
-        name for name in next(iter(has.values())) if all(name in found for found in has.values())
-    ]
-    if wanted is None:
-        return common, "val/loss" if "val/loss" in common else _first_known(common)
-    for path, found in has.items():
-        if wanted not in (*found, *JUDGED):
+    of_runs = {path: summary.final_metrics(facts) for path, facts in finished.items()}
+    first, *others = of_runs.values()
+    common = [name for name in first if all(name in metrics for metrics in others)]
+    if requested is None:
+        return common, "val/loss" if "val/loss" in common else _first_comparable(common)
+    for path, metrics in of_runs.items():
+        if requested not in (*metrics, *COMPARABLE_COSTS):
             raise config_error(
                 "--metric",
-                f"{path} has no metric '{wanted}'",
+                f"{path} has no metric '{requested}'",
                 fix=(
-                    f"{did_you_mean(wanted, common)}All of these runs have:"
-                    f" {', '.join((*common, *JUDGED))}."
+                    f"{did_you_mean(requested, common)}All of these runs have:"
+                    f" {', '.join((*common, *COMPARABLE_COSTS))}."
                 ),
             )
-    with faults_at("--metric"):  # of which it is not known whether higher values are better
-        metric(wanted)
-    return [wanted], wanted
+    with faults_at("--metric"):
+        metric(requested)
+    return [requested], requested
 
 
-def _first_known(names: Iterable[str]) -> str:
+def _first_comparable(names: Iterable[str]) -> str:
+    """Returns the first metric of which it is known whether higher values are better."""
     for name in names:
-        try:
+        with suppress(ConfigError):
             metric(name)
-        except ConfigError:
-            continue
-        return name
+            return name
     raise config_error(
         "compare",
         "these runs have no metric in common",
@@ -205,71 +212,61 @@ def _first_known(names: Iterable[str]) -> str:
 
 
 def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) -> list[RunGroup]:
-    """Runs of one config but for the seed, of one code and data, in the order in which they were
-    named. A run whose twin of the same seed is there already begins another group.
+    """Returns the runs in groups with equal config (except for the seed), code and data, in the
+    order of the command line. A second run with the same seed starts another group.
     """
-    found: dict[str, list[RunGroup]] = {}
-    order: list[RunGroup] = []
+    groups: list[RunGroup] = []
     for path, config in configs.items():
-        kept = dict(
-            flat({key: value for key, value in hashed_config(config).items() if key != "seed"})
-        )
-        facts, seed = ends[path].facts, int(config["seed"])
-        twins = found.setdefault(
-            json.dumps([kept, saved_components(path)], sort_keys=True, default=str), []
-        )
-        data = facts.get("data_fingerprint")  # which is not known of a run that diverged
-        able = (
-            group
-            for group in twins
-            if seed not in group.runs and (None in (data, group.data) or data == group.data)
-        )
-        group = next(able, None)
+        end, seed = ends[path], int(config["seed"])
+        kept = dict(flat({k: value for k, value in hashed_config(config).items() if k != "seed"}))
+        run = kept, saved_components(path)
+        data = end.facts.get("data_fingerprint")
+        group = next((group for group in groups if group.accepts(*run, seed, data)), None)
         if group is None:
-            places = {
+            data_paths = {
                 key: value
                 for key, value in flat(config)
                 if key.startswith("data.") and key.endswith("path")
             }
-            twins.append(group := RunGroup(kept, places))
-            order.append(group)
-        group.runs[seed], group.data = path, data or group.data
-        if ends[path].status == "diverged":
-            group.diverged[seed] = ends[path].step or 0
+            groups.append(group := RunGroup(*run, data_paths))
+        group.runs[seed], group.data_fingerprint = path, data or group.data_fingerprint
+        if end.status == "diverged":
+            group.diverged[seed] = end.step or 0
         else:
-            group.facts[seed] = facts
-    return order
+            group.summaries[seed] = end.facts
+    return groups
 
 
-def _name(groups: list[RunGroup], paths: list[str]) -> None:
-    letters = [letter(i) for i in range(len(groups))]
-    for group, mark in zip(groups, letters, strict=True):
-        said = [
+def _set_names(groups: list[RunGroup], paths: list[str]) -> None:
+    """Name each group by its values at the paths that differ, or by its letter."""
+    for i, group in enumerate(groups):
+        values = [
             f"{path.removesuffix('.name')}={as_literal(group.config[path])}"
             for path in paths
             if path in group.config
         ]
-        group.name = ", ".join(said) if 0 < len(said) <= SAID else mark
-    for group, mark in zip(groups, letters, strict=True):
-        if [other.name for other in groups].count(group.name) > 1:
-            group.name = f"{mark} ({group.name})" if group.name != mark else mark
+        group.name = ", ".join(values) if 0 < len(values) <= MAX_PATHS else letter(i)
+    for i, group in enumerate(groups):
+        if group.name != letter(i) and [other.name for other in groups].count(group.name) > 1:
+            group.name = f"{letter(i)} ({group.name})"
 
 
 def letter(number: int) -> str:
-    """A, B, ..., Z, AA, AB, ..."""
+    """Returns A, B, ..., Z, AA, AB, ... for 0, 1, ..."""
     return (letter(number // 26 - 1) if number >= 26 else "") + chr(ord("A") + number % 26)
 
 
 def _notes(finished: Mapping[Path, Facts]) -> Iterable[str]:
-    if len({facts.get("data_fingerprint") for facts in finished.values()}) > 1:
+    """Yields what makes the values hard to compare: other data, steps or devices, early ends."""
+    if _differ(facts.get("data_fingerprint") for facts in finished.values()):
         yield (
             "Not all of these runs read the same data: losses per token or per byte of"
             " different texts are hardly comparable."
         )
-    if len({facts.get("steps") for facts in finished.values()}) > 1:
+    if _differ(facts.get("steps") for facts in finished.values()):
         steps = ", ".join(f"{facts['steps']:,}" for facts in finished.values())
         yield f"Not all of these runs took as many steps: {steps}."
-    if len({json.dumps(facts.get("devices", {}).get("kind")) for facts in finished.values()}) > 1:
+    if _differ(facts.get("devices", {}).get("kind") for facts in finished.values()):
         yield (
             "Not all of these runs were trained on the same kind of device: their speed and"
             " memory are not comparable."
@@ -277,3 +274,7 @@ def _notes(finished: Mapping[Path, Facts]) -> Iterable[str]:
     for path, facts in finished.items():
         if facts.get("stopped"):
             yield f"{path}: {facts['stopped']}, before its last step."
+
+
+def _differ(values: Iterable[Any]) -> bool:
+    return len(set(map(str, values))) > 1

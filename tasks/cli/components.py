@@ -1,16 +1,16 @@
-"""List the components that a config can name: every kind, one kind with all options, or one
-component.
+"""List the components that a config can name: all kinds, one kind with the options of its
+components, or one component.
 """
 
 from typing import Any
 
 from tasks.cli.command import (
     console,
-    cuts,
+    has_width,
     import_files,
-    indented,
+    print_indented,
     print_json,
-    say_wrapped,
+    print_wrapped,
     styled,
     table,
 )
@@ -37,80 +37,75 @@ def run(args: Any) -> int:
     groups = GROUPS | INNER | MAPPING_GROUPS
     registries = [components.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name:
-        registries[0][args.name]  # an unknown name is answered with the nearest
+        registries[0][args.name]  # raises ConfigError for an unknown name
     if args.json:
-        table = components.table(registries)
         print_json(
             {
-                kind: {n: o for n, o in named.items() if args.name in (None, n)}
-                for kind, named in table.items()
+                kind: {n: options for n, options in named.items() if args.name in (None, n)}
+                for kind, named in components.table(registries).items()
             }
         )
     elif args.kind:
-        _one_kind(registries[0], [args.name] if args.name else list(registries[0]))
+        _print_kind(registries[0], [args.name] if args.name else list(registries[0]))
     else:
-        _every_kind(registries)
+        _print_all_kinds(registries)
     return 0
 
 
-def _every_kind(registries: list[Any]) -> None:
-    """One line for each component; a terminal cuts it at its edge, a pipe gets all of it."""
+def _print_all_kinds(registries: list[Any]) -> None:
+    """Print one line per component; a terminal cuts long lines at its edge."""
     from rich.text import Text
 
     from xformer_kit.inspect import components
 
-    screen = console()
-    left = max(len(registry.group) for registry in registries)
-    middle = max(len(name) for registry in registries for name in registry)
+    output = console()
+    crop = has_width(output)
+    kind_width = max(len(registry.group) for registry in registries)
+    name_width = max(len(name) for registry in registries for name in registry)
     for registry in registries:
-        for first, name in enumerate(registry):
-            line = Text().append(f"{'' if first else registry.group:{left}}  ", "bold cyan")
-            line.append(f"{name:{middle}}  ", "bold").append(components.summary(registry[name]))
-            screen.print(
-                line,
-                no_wrap=True,
-                overflow="ellipsis" if cuts(screen) else "ignore",
-                crop=cuts(screen),
-            )
-        screen.print()
-    for hint in (
-        "The options of a kind: xformer components attn",
-        "To choose: python train.py attn=multi_head attn.heads=4",
-    ):
-        say_wrapped(screen, (hint, "dim"))
+        for i, name in enumerate(registry):
+            line = Text().append(f"{'' if i else registry.group:{kind_width}}  ", "bold cyan")
+            line.append(f"{name:{name_width}}  ", "bold").append(components.summary(registry[name]))
+            output.print(line, no_wrap=True, overflow="ellipsis" if crop else "ignore", crop=crop)
+        print()
+    print_wrapped(("The options of a kind: xformer components attn", "dim"))
+    print_wrapped(("To choose: python train.py attn=multi_head attn.heads=4", "dim"))
 
 
-def _one_kind(registry: Any, names: list[str]) -> None:
+def _print_kind(registry: Any, names: list[str]) -> None:
+    """Print docstring, other names and options of each of these components."""
     from xformer_kit.inspect import components
 
-    screen = console()
     for i, name in enumerate(names):
         if i:
-            screen.print()
-        group, _, chosen = registry.override_for(name).rpartition("=")
-        say_wrapped(screen, (f"{group}=", "bold cyan"), (chosen, "bold"))
+            print()
+        group, _, choice = registry.override_for(name).rpartition("=")
+        print_wrapped((f"{group}=", "bold cyan"), (choice, "bold"))
         if doc := components.doc(registry[name]):
-            indented(screen, styled(_flowing(doc), ""))
-        if others := components.names_for(registry, name):
-            indented(screen, styled(f"also called {', '.join(others)}"))
-        found = components.rows(registry, name)
-        if not found:
-            indented(screen, styled("no options"))
+            print_indented(styled(_join_lines(doc), ""))
+        if synonyms := components.names_for(registry, name):
+            print_indented(styled(f"also called {', '.join(synonyms)}"))
+        rows = components.rows(registry, name)
+        if not rows:
+            print_indented(styled("no options"))
             continue
-        page = table("option", "type", "default", "unit or meaning", padding=(0, 2, 0, 0))
-        for column, style in ((0, "bold"), (2, "green")):
-            page.columns[column].style, page.columns[column].no_wrap = style, True
+        page = table(
+            ((f"{group}.{row.name}", *row[1:]) for row in rows),
+            ("option", "type", "default", "unit or meaning"),
+            styles=("bold", "", "green"),
+            no_wrap=(0, 2),
+        )
         page.columns[1].max_width = 30
-        for row in found:
-            page.add_row(f"{group}.{row.name}", *row[1:])
-        indented(screen, page, above=1)
+        print_indented(page, lines_above=1)
 
 
-def _flowing(doc: str) -> str:
-    """Paragraphs without the line ends of the source; indented lines and lists keep theirs."""
+def _join_lines(doc: str) -> str:
+    """Returns a docstring with the lines of each paragraph joined; paragraphs with indented lines
+    or list items keep their line breaks.
+    """
     paragraphs = []
     for paragraph in doc.split("\n\n"):
         lines = paragraph.split("\n")
-        plain = not any(line.startswith((" ", "- ", "* ")) for line in lines)
-        paragraphs.append(" ".join(lines) if plain else paragraph)
+        keeps_lines = any(line.startswith((" ", "- ", "* ")) for line in lines)
+        paragraphs.append(paragraph if keeps_lines else " ".join(lines))
     return "\n\n".join(paragraphs)

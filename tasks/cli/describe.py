@@ -1,7 +1,7 @@
 """Describe a model before it is built, from overrides as on train.py's command line, or from a
 run's directory: its tree with parameters and FLOPs per token, its memory, the kernels of its
 attentions, and where each value came from. Nothing is allocated, so a model of any size can be
-described anywhere.
+described on any machine.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Facts, State
-from tasks.cli.command import console, output, subject
+from tasks.cli.command import print_result, resolve_config
 
 SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
 EXAMPLES = """examples:
@@ -18,52 +18,53 @@ EXAMPLES = """examples:
   xformer describe experiment=nanogpt_cpu model.vocab_size=65
   xformer describe outputs/decoder/2026-11-20_12-00-00 --json"""
 OPTIONS = {
-    "what* OVERRIDE | RUN": "overrides such as attn.heads=8, or one run's directory",
+    "inputs* OVERRIDE | RUN": "overrides such as attn.heads=8, or one run's directory",
     "--json": "print plain data",
 }
 
 
 def run(args: Any) -> int:
-    config, vocab_size, origins, title = described(args.what, args.components)
+    config, vocab_size, provenance, title = model_to_describe(args.inputs, args.components)
     from xformer_kit.inspect.describe import describe
 
-    found = describe(config, vocab_size, origins)
+    description = describe(config, vocab_size, provenance)
 
-    def show() -> None:
-        from tasks.cli.describe_page import show
+    def print_page() -> None:
+        from tasks.cli import describe_page
 
-        show(console(), found, config, title)
+        describe_page.print_page(description, config, title)
 
-    return output(args, _plain(found), show)
+    return print_result(args, _plain(description), print_page)
 
 
-def described(
-    words: list[str], files: list[str], command: str = "describe"
+def model_to_describe(
+    arguments: list[str], components: list[str], command: str = "describe"
 ) -> tuple[Config, int | None, Any, str]:
-    """(config, size of the vocabulary if a run has it, origins of values, title) of overrides or of
-    one run's directory.
+    """Returns (config, vocab_size, provenance of its values, title) of overrides or of one run's
+    directory. vocab_size is None unless a run has it.
     """
     from xformer_kit.config.settings import SETTINGS
     from xformer_kit.inspect.provenance import Provenance
 
-    usual = SETTINGS.defaults("model")
-    config, path = subject(words, files, command)
-    if path is None:
-        given = dict(word.lstrip("+").split("=", 1) for word in words)
-        origins = Provenance(config, usual, given, tuple(_files(given)), source="conf")
-        return config, None, origins, " ".join(words)
+    defaults = SETTINGS.defaults("model")
+    config, run_dir = resolve_config(arguments, components, command)
+    if run_dir is None:
+        overrides = dict(word.lstrip("+").split("=", 1) for word in arguments)
+        files = tuple(_yaml_files(overrides))
+        provenance = Provenance(config, defaults, overrides, files, source="conf")
+        return config, None, provenance, " ".join(arguments)
     from xformer_kit.data.tokenizer import load_tokenizer
     from xformer_kit.objective import objective_of
 
     vocab_size = config["model"].get("vocab_size")
-    if not vocab_size and (path / "tokenizer.json").is_file():
-        vocab_size = load_tokenizer(path).vocab_size + len(objective_of(config).specials)
-    return config, vocab_size, Provenance(config, usual, source="config.yaml"), str(path)
+    if not vocab_size and (run_dir / "tokenizer.json").is_file():
+        vocab_size = load_tokenizer(run_dir).vocab_size + len(objective_of(config).specials)
+    return config, vocab_size, Provenance(config, defaults, source="config.yaml"), str(run_dir)
 
 
-def _files(given: Mapping[str, str]) -> list[tuple[str, Facts]]:
-    """(group=name, content) of the YAML files that the command line chose, the last one first, then
-    of the defaults.
+def _yaml_files(overrides: Mapping[str, str]) -> list[tuple[str, Facts]]:
+    """Returns (group=name, content) of the YAML files that overrides choose, the last one first,
+    then of the defaults.
     """
     import yaml
 
@@ -71,46 +72,49 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Facts]]:
     from xformer_kit.config.settings import default_settings
     from xformer_kit.inspect.provenance import DEFAULT
 
-    def said(*place: str) -> Any:
-        path = Path(conf_dir(), *place[:-1], f"{place[-1]}.yaml")
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        return yaml.safe_load(text) or {}
+    def content(*name: str) -> Any:
+        path = Path(conf_dir(), f"{'/'.join(name)}.yaml")
+        return (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}
 
-    task = {"model": "decoder", "experiment": given.get("task", "language_modeling")}
-    chosen = task | {key: value for key, value in given.items() if "." not in key}
-    if "model" not in given:
-        for entry in said("experiment", chosen["experiment"]).get("defaults") or []:
+    defaults = {"model": "decoder", "experiment": overrides.get("task", "language_modeling")}
+    choices = defaults | {key: value for key, value in overrides.items() if "." not in key}
+    if "model" not in overrides:
+        for entry in content("experiment", choices["experiment"]).get("defaults") or []:
             if "override /model" in entry:
-                chosen["model"] = str(entry["override /model"])
-    found = [(f"{group}={name}", said(group, name)) for group, name in chosen.items()]
-    defaults = {"model": default_settings()["model"], "defaults": said("train")["defaults"]}
-    return [*(pair for pair in reversed(found) if pair[1]), (DEFAULT, defaults)]
+                choices["model"] = str(entry["override /model"])
+    files = [(f"{group}={name}", content(group, name)) for group, name in choices.items()]
+    base = {"model": default_settings()["model"], "defaults": content("train")["defaults"]}
+    return [*(file for file in reversed(files) if file[1]), (DEFAULT, base)]
 
 
-def _plain(found: Any) -> State:
-    """The description for machines; bytes and FLOPs as plain numbers."""
+def _plain(description: Any) -> State:
+    """Returns the description as plain data, for --json; bytes and FLOPs are plain numbers."""
 
-    def node(n: Any) -> State:
-        plain = {
-            "name": n.name,
-            "what": n.what,
-            "parameters": n.parameters,
-            "flops_per_token": n.flops,
+    def node_data(node: Any) -> State:
+        data = {
+            "name": node.name,
+            "what": node.what,
+            "parameters": node.parameters,
+            "flops_per_token": node.flops,
         }
-        plain |= {"times": n.times} if n.times > 1 else {}
-        return plain | ({"children": [node(c) for c in n.children]} if n.children else {})
+        if node.times > 1:
+            data["times"] = node.times
+        if node.children:
+            data["children"] = list(map(node_data, node.children))
+        return data
 
+    memory = description.training_memory
     return {
-        "parameters": found.tree.parameters,
-        "active_parameters": found.active,
-        "vocab_size": found.vocab_size,
-        "seq_len": found.seq_len,
-        "precision": found.precision,
-        "flops_per_token": {"forward": found.forward, "training": found.training},
-        "memory_bytes": found.training_memory and found.training_memory._asdict(),
-        "cache_bytes": found.cache._asdict(),
-        "kernels": [choice._asdict() for choice in found.kernels],
-        "values": [value._asdict() for value in found.values],
-        "unknown": found.unknown,
-        "tree": node(found.tree),
+        "parameters": description.tree.parameters,
+        "active_parameters": description.active,
+        "vocab_size": description.vocab_size,
+        "seq_len": description.seq_len,
+        "precision": description.precision,
+        "flops_per_token": {"forward": description.forward, "training": description.training},
+        "memory_bytes": memory and memory._asdict(),
+        "cache_bytes": description.cache._asdict(),
+        "kernels": [choice._asdict() for choice in description.kernels],
+        "values": [value._asdict() for value in description.values],
+        "unknown": description.unknown,
+        "tree": node_data(description.tree),
     }

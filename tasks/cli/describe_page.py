@@ -1,22 +1,21 @@
-"""A description of a model, set for a terminal."""
+"""The page that `xformer describe` prints: tree, costs, kernels and values of a model."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from tasks import Facts
 from tasks.cli.command import (
-    grid,
-    say_wrapped,
-    short,
-    show_sections,
-    size,
+    console,
+    format_bytes,
+    format_count,
+    print_sections,
+    print_wrapped,
     styled,
     table,
 )
@@ -24,159 +23,168 @@ from xformer_kit.inspect.components import written
 from xformer_kit.inspect.describe import Description
 from xformer_kit.inspect.tree import Node
 
+MIN_DESCRIPTION_WIDTH = 16  # columns
 
-def show(screen: Console, found: Description, config: Facts, title: str) -> None:
-    """Print the page: tree, cost, kernels, values."""
-    say_wrapped(screen, (title or "the default model", "bold"))
-    screen.print()
-    screen.print(_tree(found, screen.width))
+
+def print_page(description: Description, config: Facts, title: str) -> None:
+    """Print the page of a model."""
+    output = console()
+    print_wrapped((title or "the default model", "bold"))
+    print()
+    output.print(_tree(description, output.width))
     sections = {
-        "FLOPs per token": _flops(found),
-        "Memory of training": _memory(found, config),
-        "Cache for generation": _cache(found),
-        "Kernels": _kernels(found),
-        "Values": _values(found),
+        "FLOPs per token": _flops(description),
+        "Memory of training": _memory(description, config),
+        "Cache for generation": _cache(description),
+        "Kernels": _kernels(description),
+        "Values": _values(description),
     }
-    show_sections(screen, sections, found.unknown)
+    print_sections(sections, description.unknown)
 
 
-def _tree(found: Description, width: int) -> Table:
-    """The tree of modules; descriptions wrap inside their column, next to the branches."""
-    lines = list(_lines(found.tree))
+def _tree(description: Description, width: int) -> Table:
+    """Returns the tree of modules. Descriptions wrap inside their column, next to the branches."""
+    lines = list(_tree_lines(description.tree))
     costs = "parameters", "FLOPs/token"
-    left = max(len(name) for name, *_ in lines)
-    room = max(16, width - left - len("  ".join((*costs, ""))) - 4)
-    page = table("", "", *costs, right=costs, padding=(0, 2, 0, 0))
-    for column in page.columns:
-        column.no_wrap, column.overflow = True, "ellipsis"
-    page.columns[1].style = "dim"
+    name_width = max(len(name) for name, *_ in lines)
+    room = max(MIN_DESCRIPTION_WIDTH, width - name_width - len("  ".join((*costs, ""))) - 4)
+    rows = []
     for name, continuation, node, depth in lines:
         style = "bold" if depth < 2 else "" if depth < 4 else "dim"
-        what = wrap(_what(node), room)
-        page.add_row(
-            Text("\n".join([name, *[continuation] * (len(what) - 1)]), style),
-            "\n".join(what),
-            Text(_count(node.parameters * node.times), style),
-            Text("" if node.flops is None else _count(node.flops * node.times), style),
+        text = wrap(_node_description(node), room)
+        cells = (
+            "\n".join([name, *[continuation] * (len(text) - 1)]),
+            "\n".join(text),
+            _format_cost(node.parameters * node.times),
+            "" if node.flops is None else _format_cost(node.flops * node.times),
         )
+        rows.append(map(styled, cells, (style, "dim", style, style)))
+    page = table(rows, ("", "", *costs), right=(2, 3), no_wrap=range(4))
+    for column in page.columns:
+        column.overflow = "ellipsis"
     return page
 
 
-def _what(node: Node) -> str:
+def _node_description(node: Node) -> str:
     if node.times == 1:
         return node.what
-    one = "one shown"
     if "," in node.name:
-        return f"layers {node.name}, {one}"
-    return f"{node.what}, {one}" if node.what else one
+        return f"layers {node.name}, one shown"
+    return f"{node.what}, one shown" if node.what else "one shown"
 
 
-def _count(number: float) -> str:
-    return short(number) if number else "-"
+def _format_cost(number: float) -> str:
+    return format_count(number) if number else "-"
 
 
-def _lines(
+def _tree_lines(
     node: Node, lead: str = "", branch: str = "", depth: int = 0
 ) -> Iterator[tuple[str, str, Node, int]]:
-    """Every line of the tree with its branches drawn, e.g. `│ ├─ q`, and the prefix of the lines
-    below it.
+    """Yields (text, prefix of further lines of its description, node, depth) per node of the tree.
+    The text has the branches and the name, such as `│ ├─ q`.
     """
     title = node.name
-    if node.times > 1:  # folded layers by their numbers, or by their variant if there are many
+    if node.times > 1:  # equal layers: their numbers, or the name of their variant if not adjacent
         title = f"{node.name if ',' not in node.name else node.what or 'base'} x{node.times}"
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     yield lead + branch + title, below + ("│" if node.children else ""), node, depth
     for child in node.children:
-        yield from _lines(child, below, "└─ " if child is node.children[-1] else "├─ ", depth + 1)
+        is_last = child is node.children[-1]
+        yield from _tree_lines(child, below, "└─ " if is_last else "├─ ", depth + 1)
 
 
-def _flops(found: Description) -> Any:
-    if found.forward is None or found.training is None:
+def _flops(description: Description) -> Any:
+    forward, training = description.forward, description.training
+    if forward is None or training is None:
         return Text("not known")
-    ratio = found.training / found.forward if found.forward else 0
-    where = f"in sequences of {found.seq_len:,} tokens"
-    if _two_stacks(found):
-        where = (
-            f"with a source and a target of {found.seq_len:,} tokens each, tokens of both counted"
-        )
-    if found.given_logits < 1:
-        where += f", of which {100 * found.given_logits:.3g} % are given logits"
+    seq_len = description.seq_len
+    lengths = f"in sequences of {seq_len:,} tokens"
+    if _has_two_stacks(description):
+        lengths = f"with a source and a target of {seq_len:,} tokens each, tokens of both counted"
+    if description.given_logits < 1:
+        lengths += f"; {100 * description.given_logits:.3g} % of the tokens get logits"
+    ratio = training / forward if forward else 0
     rows = [
-        ("forward", short(found.forward), where),
-        ("training", short(found.training), f"forward and backward, {ratio:.2f} x forward"),
+        ("forward", format_count(forward), lengths),
+        ("training", format_count(training), f"forward and backward, {ratio:.2f} x forward"),
     ]
-    if found.active < found.tree.parameters:
-        said = f"parameters that a token meets, of {short(found.tree.parameters)}"
-        rows.append(("active", short(found.active), said))
-    return grid(rows, "", "bold", "dim", right=[1])
+    total = description.tree.parameters
+    if description.active < total:
+        note = f"parameters that a token uses, of {format_count(total)}"
+        rows.append(("active", format_count(description.active), note))
+    return table(rows, styles=("", "bold", "dim"), right=[1], no_wrap=[1])
 
 
-def _memory(found: Description, config: Facts) -> Any:
-    memory = found.training_memory
+def _memory(description: Description, config: Facts) -> Any:
+    memory = description.training_memory
     if memory is None:
         return Text("not known")
-    rows = [
-        ("weights", size(memory.weights), size(memory.weights)),
-        ("gradients", size(memory.gradients), size(memory.gradients_at_peak)),
-        (f"optimizer, {config['optim']['name']}", *[size(memory.optimizer)] * 2),
-        (
-            "activations, saved for backward",
-            size(memory.activations),
-            size(memory.activations_at_peak),
-        ),
-        ("temporaries", "", size(memory.temporaries_at_peak)),
-        (Text("peak", "bold"), "", Text(size(memory.peak), "bold")),
+    sizes = {  # in total, and at the time of the peak
+        "weights": (memory.weights, memory.weights),
+        "gradients": (memory.gradients, memory.gradients_at_peak),
+        f"optimizer, {config['optim']['name']}": (memory.optimizer, memory.optimizer),
+        "activations, saved for backward": (memory.activations, memory.activations_at_peak),
+    }
+    rows: list[Any] = [
+        map(styled, ("", "in total", "at the peak")),
+        *((name, *map(format_bytes, pair)) for name, pair in sizes.items()),
+        ("temporaries", "", format_bytes(memory.temporaries_at_peak)),
+        (Text("peak", "bold"), "", Text(format_bytes(memory.peak), "bold")),
     ]
-    page = grid([map(styled, ("", "in all", "at the peak")), *rows], "", "", "", right=[1, 2])
-    many = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
-    note = f"a micro-batch of {many} of {found.seq_len:,} tokens on each device, {found.precision}"
-    counted = (
-        "activations of one micro-batch, without weights; temporaries: what else tensors hold at"
-        " the peak, which may be later, in the loss or the optimizer's step"
+    sequences = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
+    return Group(
+        styled(
+            f"a micro-batch of {sequences} of {description.seq_len:,} tokens on each device,"
+            f" {description.precision}"
+        ),
+        table(rows, styles=("", "", ""), right=[1, 2], no_wrap=[1, 2]),
+        styled(
+            "activations of one micro-batch, without weights; temporaries: other tensors at the"
+            " peak, which may be later, in the loss or the optimizer's step"
+        ),
+        styled("memory of tensors only, without libraries and gaps of the allocator"),
     )
-    said = "what tensors hold; a process also holds its libraries and gaps"
-    return Group(styled(note), page, styled(counted), styled(said))
 
 
-def _cache(found: Description) -> Table:
-    cache = found.cache
-    whose = "of one sequence" + (" with a source of as many tokens" if _two_stacks(found) else "")
+def _cache(description: Description) -> Table:
+    cache = description.cache
+    source = " with a source of as many tokens" if _has_two_stacks(description) else ""
     rows = (
-        ("per token", size(cache.per_token), whose),
-        ("whole", size(cache.whole), f"at max_len, {cache.length:,} tokens"),
+        ("per token", format_bytes(cache.per_token), f"of one sequence{source}"),
+        ("whole", format_bytes(cache.whole), f"at max_len, {cache.length:,} tokens"),
     )
-    return grid(rows, "", "bold", "dim", right=[1])
+    return table(rows, styles=("", "bold", "dim"), right=[1], no_wrap=[1])
 
 
-def _two_stacks(found: Description) -> bool:
-    return {"encoder", "decoder"} <= {node.name for node in found.tree.children}
+def _has_two_stacks(description: Description) -> bool:
+    return {"encoder", "decoder"} <= {node.name for node in description.tree.children}
 
 
-def _kernels(found: Description) -> Any:
-    rows = [(choice.where, choice.kernel, "; ".join(choice.why)) for choice in found.kernels]
-    return grid(rows, "", "bold", "dim") if rows else styled("no attention")
+def _kernels(description: Description) -> Any:
+    rows = [(item.where, item.kernel, "; ".join(item.why)) for item in description.kernels]
+    return table(rows, styles=("", "bold", "dim")) if rows else styled("no attention")
 
 
-def _values(found: Description) -> Table:
-    """One row for all values of a component that have the same origin; changes in stacks and
-    variants come last.
+def _values(description: Description) -> Table:
+    """Returns one row per component and origin of values, first of the base, then of the variants
+    and stacks that differ from it.
     """
     rows = []
-    names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
-    alone = f"{names.pop()} " if len(names) == 1 else " "  # a single stack is not named
-    of_component = lambda value: (value.variant, value.path.split(".")[0])
-    for (variant, kind), values in groupby(found.values, of_component):
-        shown = kind if variant == "base" else f"{variant.removeprefix(alone)}: {kind}"
-        by_origin: dict[str, list[Any]] = defaultdict(list)
+    stacks = {value.variant.split()[0] for value in description.values if value.variant != "base"}
+    only_stack = f"{stacks.pop()} " if len(stacks) == 1 else " "  # is left out of its variants
+    by_component = lambda value: (value.variant, value.path.split(".")[0])
+    for (variant, kind), values in groupby(description.values, by_component):
+        label = kind if variant == "base" else f"{variant.removeprefix(only_stack)}: {kind}"
+        by_origin: dict[str, list[Text]] = {}
         for value in values:
-            by_origin[value.origin].append(value)
-        for origin, some in by_origin.items():
-            # Without the kind, which stands in front.
+            by_origin.setdefault(value.origin, []).append(_value(value, kind))
+        for origin, texts in by_origin.items():
+            # Without the kind, which is in the first column.
             place = origin.replace(f".{kind} (", " (").removesuffix(f".{kind}")
-            text = Text(" ").join(_value(value, kind) for value in some)
-            rows.append((shown, text, Text(place, "dim" if origin == "default" else "yellow")))
-            shown = ""
-    return grid(rows, "cyan", "", "", whole=[2])
+            style = "dim" if origin == "default" else "yellow"
+            rows.append((label, Text(" ").join(texts), Text(place, style)))
+            label = ""
+    return table(rows, styles=("cyan", "", ""), no_wrap=[2])
 
 
 def _value(value: Any, kind: str) -> Text:

@@ -1,7 +1,7 @@
 """Show the differences between two models before either is built: values of their configs,
-parameters, FLOPs, memory, kernels, and which parameters they share. Each side is overrides as on
-train.py's command line, in quotes if there are several, or a run's directory; with one side, the
-other is the default model.
+parameters, FLOPs, memory, kernels, and the parameters that have the same name and shape. Each side
+is a list of overrides, as on train.py's command line and in quotes if there are several, or a run's
+directory. One side is compared with the default model.
 """
 
 import re
@@ -10,12 +10,11 @@ from typing import Any
 
 from tasks import State
 from tasks.cli.command import (
-    console,
-    print_json,
-    say,
-    short,
-    show_sections,
-    size,
+    format_bytes,
+    format_count,
+    print_line,
+    print_result,
+    print_sections,
     styled,
     table,
 )
@@ -30,7 +29,7 @@ EXAMPLES = """examples:
   xformer diff "model.layers=6 ffn.width=1024" "model.layers=12 ffn.width=512"
   xformer diff outputs/decoder/2026-11-20_12-00-00 placement=post --json"""
 OPTIONS = {
-    "what* OVERRIDES | RUN": "one side, or two",
+    "inputs* OVERRIDES | RUN": "one side, or two",
     "--json": "print plain data",
 }
 
@@ -38,125 +37,124 @@ OPTIONS = {
 def run(args: Any) -> int:
     from xformer_kit.inspect.diff import diff
 
-    if not 1 <= len(args.what) <= 2:
+    sides = args.inputs
+    if not 1 <= len(sides) <= 2:
         raise config_error(
             "diff",
             "takes one side or two",
-            got=len(args.what),
+            got=len(sides),
             fix=(
                 'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
                 ' position=alibi" attn.heads=2.'
             ),
         )
-    sides = args.what if len(args.what) == 2 else ["", *args.what]
-    configs, sizes, titles = _subjects(sides, args.components)
-    found = diff(configs[0], configs[1], sizes)
-    if args.json:
-        print_json(_plain(found, titles))
-    else:
-        _show(found, titles)
-    return 0
+    (one, other), vocab_sizes, titles = _resolve_sides(sides if sides[1:] else ["", *sides], args)
+    difference = diff(one, other, vocab_sizes)
+    return print_result(args, _plain(difference, titles), _print, difference, titles)
 
 
-def _subjects(sides: list[str], components: list[str]) -> Any:
-    """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the
-    faults of both, each with the side that it is of, if two were typed.
+def _resolve_sides(sides: list[str], args: Any) -> Any:
+    """Returns the configs, vocabulary sizes and titles of both sides. Raises ConfigError with the
+    faults of both; if two sides were typed, each fault names its side.
     """
-    from tasks.cli.describe import described
+    from tasks.cli.describe import model_to_describe
     from xformer_kit.config.size import ensure_countable
     from xformer_kit.inspect.describe import vocabulary
 
     found, faults = [], []
     for mark, side in zip("AB", sides, strict=True):
         try:
-            config, size, _, title = described(words(side), components, "diff")
+            config, vocab_size, _, title = model_to_describe(
+                split_overrides(side), args.components, "diff"
+            )
             ensure_countable(config)
-            found.append((config, size or vocabulary(config), title or DEFAULT))
+            found.append((config, vocab_size or vocabulary(config), title or DEFAULT))
         except ConfigError as error:
-            whose = f"{mark} ({side.strip() or DEFAULT})"
-            faults += [fault.under(whose) if all(sides) else fault for fault in error.faults]
+            label = f"{mark} ({side.strip() or DEFAULT})"
+            faults += [fault.under(label) if all(sides) else fault for fault in error.faults]
     refuse(faults)
     return zip(*found, strict=True)
 
 
-def words(side: str) -> list[str]:
-    """The overrides of a side, separated by blanks before the next `key=`."""
+def split_overrides(side: str) -> list[str]:
+    """Returns the overrides of a side, split at blanks before the next `key=`."""
     return re.split(r"\s+(?=[+~]{0,2}[\w./@]+=)", side.strip()) if side.strip() else []
 
 
-def _show(found: Any, titles: list[str]) -> None:
-    screen = console()
+def _print(difference: Any, titles: list[str]) -> None:
     for mark, title in zip("AB", titles, strict=True):
-        say(screen, (f"{mark}  ", "bold cyan"), (title, "bold"))
+        print_line((f"{mark}  ", "bold cyan"), (title, "bold"))
+    values = ((name, *map(_value, sides)) for name, *sides in difference.values)
+    kernels = ((name, one or "", other or "") for name, one, other in difference.kernels)
     sections = {
-        "Values": _pairs([(name, *map(_said, both)) for name, *both in found.values])
-        or styled("no value differs"),
-        "Cost": _costs(found),
-        "Kernels": _pairs((name, one or "", other or "") for name, one, other in found.kernels)
-        or styled("the same"),
-        "Parameters": _parameters(found),
+        "Values": _two_columns(values) or styled("no value differs"),
+        "Cost": _costs(difference),
+        "Kernels": _two_columns(kernels) or styled("the same"),
+        "Parameters": _parameters(difference),
     }
-    show_sections(screen, sections, found.unknown)
+    print_sections(sections, difference.unknown)
 
 
-def _pairs(rows: Iterable[Any], *more: str) -> Any:
-    """A table of names and their cells on both sides; None without rows."""
-    page = table("", "A", "B", *more, right=("A", "B", *more), padding=(0, 2, 0, 0))
-    page.columns[0].style = "dim"
-    for row in rows:
-        page.add_row(*row)
+def _two_columns(rows: Iterable[Any], *more: str) -> Any:
+    """Returns a table with a column of names and one per side; None without rows."""
+    page = table(rows, ("", "A", "B", *more), styles=("dim",), right=(1, 2, 3))
     return page if page.row_count else None
 
 
-def _said(value: Any) -> str:
+def _value(value: Any) -> str:
     from xformer_kit.inspect.components import written
     from xformer_kit.inspect.diff import MISSING
 
     return "" if value is MISSING else written(value)
 
 
-def _costs(found: Any) -> Any:
+def _costs(difference: Any) -> Any:
     def row(name: str, one: Any, other: Any) -> Any:
-        unit = size if name.startswith("memory") else short
-        cells = ("not known" if figure is None else unit(figure) for figure in (one, other))
+        to_text = format_bytes if name.startswith("memory") else format_count
+        cells = ("not known" if cost is None else to_text(cost) for cost in (one, other))
         ratio = f"{other / one:.3g}" if one and other is not None else ""
         return name, *cells, styled(ratio, "dim" if one == other else "bold")
 
-    return _pairs((row(*cost) for cost in found.costs), "B / A")
+    return _two_columns((row(*cost) for cost in difference.costs), "B / A")
 
 
-def _parameters(found: Any) -> Any:
+def _parameters(difference: Any) -> Any:
     from rich.console import Group
 
-    shares = [100 * found.shared / pair for pair in found.costs[0][1:] if pair]
-    shown = " and ".join(
-        f"{share:.3g} % of {mark}'s" for share, mark in zip(shares, "AB", strict=False)
+    shared, totals = difference.shared, difference.costs[0][1:]
+    shares = " and ".join(
+        f"{100 * shared / total:.3g} % of {mark}'s"
+        for total, mark in zip(filter(None, totals), "AB", strict=False)
     )
     note = styled(
-        f"{short(found.shared)} in tensors of one name and shape, {shown}: with one seed and one"
-        " init they start equal"
+        f"{format_count(shared)} in tensors of the same name and shape, {shares}: equal at the"
+        " start with the same seed and init"
     )
 
     def row(name: str, *shapes: Any) -> Any:
-        *both, number = shapes
-        cells = ("" if shape is None else " x ".join(map(str, shape)) for shape in both)
-        return name + (f"  x{number}" if number > 1 else ""), *cells
+        *sides, layers = shapes
+        cells = ("" if shape is None else " x ".join(map(str, shape)) for shape in sides)
+        return name + (f"  x{layers}" if layers > 1 else ""), *cells
 
-    return Group(*filter(None, (note, _pairs(row(*tensors) for tensors in found.tensors))))
+    rows = _two_columns(row(*tensors) for tensors in difference.tensors)
+    return Group(*filter(None, (note, rows)))
 
 
-def _plain(found: Any, titles: list[str]) -> State:
+def _plain(difference: Any, titles: list[str]) -> State:
+    """Returns the differences as plain data, for --json."""
     from xformer_kit.inspect.diff import MISSING
 
-    def sides(pairs: Any) -> State:
-        return {name: [None if side is MISSING else side for side in both] for name, *both in pairs}
+    def by_name(rows: Any) -> State:
+        return {
+            name: [None if side is MISSING else side for side in sides] for name, *sides in rows
+        }
 
     return {
         "sides": titles,
-        "values": sides(found.values),
-        "costs": sides(found.costs),
-        "kernels": sides(found.kernels),
-        "tensors": [tensors._asdict() for tensors in found.tensors],
-        "shared_parameters": found.shared,
-        "unknown": found.unknown,
+        "values": by_name(difference.values),
+        "costs": by_name(difference.costs),
+        "kernels": by_name(difference.kernels),
+        "tensors": [tensors._asdict() for tensors in difference.tensors],
+        "shared_parameters": difference.shared,
+        "unknown": difference.unknown,
     }

@@ -1,12 +1,12 @@
 """Evaluate a run on its validation text: loss in nats per token, perplexity and bits per byte over
-the whole split, as at the end of the run. With the same weights the figures are those of its
+the whole split, as at the end of the run. With the same weights the values are those of its
 summary.json.
 """
 
 from typing import Any
 
 from tasks import Config, State
-from tasks.cli.command import console, grid, load_run, output, say, say_wrapped
+from tasks.cli.command import console, load_run, print_line, print_result, print_wrapped, table
 from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import config_error
 
@@ -19,8 +19,8 @@ OPTIONS = {
     "run RUN": "a run's directory",
     "--checkpoint last|previous|best": "which weights (last; another if that one is damaged)",
     "--batch-size N": "sequences at a time (as in the run)",
-    "--input FILE": "sources to answer, one a line (task=seq2seq)",
-    "--reference FILE": "the right answers, one a line",
+    "--input FILE": "sources to answer, one per line (task=seq2seq)",
+    "--reference FILE": "the right answers, one per line",
     "--beam N": "beams of a search, 1: greedy (as in the run)",
     "--length-penalty A": "a beam's score is divided by length^A (1.0)",
     "--json": "print plain data",
@@ -30,23 +30,23 @@ OPTIONS = {
 def run(args: Any) -> int:
     refuse(too_small(vars(args), batch_size=1))
     if args.input or args.reference:
-        return _answered(args)
+        return _evaluate_answers(args)
     for name in ("beam", "length_penalty"):
         if getattr(args, name) is not None:
             raise config_error(
                 flag(name), "is for answers to --input, with --reference", got="no --input"
             )
-    run = load_run(args, first="last")
-    found = evaluate(run, args.batch_size)
-    figures = {"run": str(run.path), "checkpoint": run.checkpoint} | found
+    run = load_run(args, default="last")
+    metrics = evaluate(run, args.batch_size)
     note = None
     if limit := run.config["trainer"].get("limit_val_batches"):
         note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
-    return output(args, figures, _show, figures, found, run.checkpoint, note)
+    data = {"run": str(run.path), "checkpoint": run.checkpoint} | metrics
+    return print_result(args, data, _print, run, metrics, "", note)
 
 
-def _answered(args: Any) -> int:
-    """Answers to a file of sources against a file of references."""
+def _evaluate_answers(args: Any) -> int:
+    """Print the metrics of the answers to --input, compared with --reference."""
     from tasks.metrics import translation_metrics
     from tasks.run.generation.translation import check_references, read_lines, translate
 
@@ -58,36 +58,34 @@ def _answered(args: Any) -> int:
         )
     sources = read_lines(args.input, "--input")
     references = check_references(sources, read_lines(args.reference, "--reference"))
-    run = load_run(args)  # as xformer generate
+    run = load_run(args)  # the best checkpoint, as xformer generate
     if (task := run.config["task"]["name"]) != "seq2seq":
         raise config_error("--input", f"is for runs of task=seq2seq; this one has task={task}")
-    wanted = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
-    answers = [row[0][0] for row in translate(run, sources, **wanted)]
-    figures = translation_metrics(answers, references)
-    found = {"run": str(run.path), "checkpoint": run.checkpoint, "examples": len(sources)} | figures
-    what = f"{run.checkpoint}, {len(sources):,} sources"
-    return output(args, found, _show, found, figures, what)
+    options = {key: getattr(args, key) for key in ("beam", "length_penalty", "batch_size")}
+    answers = [candidates[0][0] for candidates in translate(run, sources, **options)]
+    metrics = translation_metrics(answers, references)
+    data = {"run": str(run.path), "checkpoint": run.checkpoint, "examples": len(sources)} | metrics
+    return print_result(args, data, _print, run, metrics, f", {len(sources):,} sources")
 
 
-def _show(found: State, figures: State, what: str, note: str | None = None) -> None:
+def _print(run: Any, metrics: State, suffix: str, note: str | None = None) -> None:
     from tasks.logging import summary
 
-    screen = console()
-    say(screen, (found["run"], "bold"), (f" {what}", "dim"))
-    screen.print(grid(summary.figures(figures), "", "bold"))
+    print_line((str(run.path), "bold"), (f" {run.checkpoint}{suffix}", "dim"))
+    console().print(table(summary.metric_rows(metrics), styles=("", "bold")))
     if note:
-        say_wrapped(screen, (note, "dim"))
+        print_wrapped((note, "dim"))
 
 
-def evaluate(run: Any, rows: int | None = None) -> State:
-    """val/loss, val/perplexity, val/bits_per_byte of a text, and the tokens that they are over.
+def evaluate(run: Any, batch_size: int | None = None) -> State:
+    """Returns val/loss, val/perplexity and val/bits_per_byte, and the number of tokens.
 
-    Raises ConfigError where the text is not the one of the run.
+    Raises ConfigError if the data are not those of the run.
     """
     import torch
 
-    from tasks import metrics
     from tasks.logging import summary
+    from tasks.metrics import SplitLikelihood
     from tasks.run.generation.decoding import device_of
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import map_tensors
@@ -95,29 +93,29 @@ def evaluate(run: Any, rows: int | None = None) -> State:
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
 
     prepared, device = prepare(run.config), device_of(run)
-    before = (summary.read(run.path) or {}).get("data_fingerprint")
-    check_fingerprint(before, prepared.fingerprint)
+    saved_fingerprint = (summary.read(run.path) or {}).get("data_fingerprint")
+    check_fingerprint(saved_fingerprint, prepared.fingerprint)
     objective = attach_tokenizers(run.objective, prepared)
     data = TrainingData(run.config, prepared, objective)
     model = run.model.to(weights_dtype(run.config))
-    rows = rows or micro_batch(run.config)[0]
-    likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.part_bytes_per_token(), device)
+    rows = batch_size or micro_batch(run.config)[0]
+    likelihood = SplitLikelihood(data.bytes_per_token, data.part_bytes_per_token(), device)
     batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)
-    with torch.inference_mode(), _precision(run.config, device):
-        for (component, _), batch in batches:
+    with torch.inference_mode(), _autocast(run.config, device):
+        for (part, _), batch in batches:
             loss, count, _ = objective.loss(model, map_tensors(batch, lambda x: x.to(device)))
-            likelihood.update(component, loss, count)
-    tokens = int(likelihood.total.tokens)
-    return {f"val/{n}": value for n, value in likelihood.compute().items()} | {"tokens": tokens}
+            likelihood.update(part, loss, count)
+    metrics = {f"val/{name}": value for name, value in likelihood.compute().items()}
+    return metrics | {"tokens": int(likelihood.total.tokens)}
 
 
-def _precision(config: Config, device: Any) -> Any:
-    """Autocast as in the run."""
+def _autocast(config: Config, device: Any) -> Any:
+    """Returns the context of the run's precision."""
     from contextlib import nullcontext
 
     import torch
 
     from xformer_kit.inspect.memory import DTYPES, precision
 
-    kind, _, how = precision(config).partition("-")
-    return torch.autocast(device.type, dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
+    dtype, _, mode = precision(config).partition("-")
+    return torch.autocast(device.type, dtype=DTYPES[dtype]) if mode == "mixed" else nullcontext()

@@ -1,22 +1,20 @@
 """Explain which kernel computes the scores of each attention, from overrides as on train.py's
-command line, or from a run's
-directory: how it runs, why not a faster one, and what that costs in memory in training. Nothing is
-allocated.
+command line, or from a run's directory: how it runs, why not a faster one, and its memory in
+training. Nothing is allocated.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from tasks.cli.command import (
-    console,
-    grid,
-    indented,
-    output,
-    say,
-    say_wrapped,
-    size,
+    format_bytes,
+    print_indented,
+    print_line,
+    print_result,
+    print_wrapped,
+    resolve_config,
     styled,
-    subject,
+    table,
 )
 
 SUMMARY = "which kernel computes each attention, why not a faster one, and its memory"
@@ -26,49 +24,48 @@ EXAMPLES = """examples:
   xformer explain attn.score.name=entmax data.seq_len=2048 data.batch_size=8
   xformer explain outputs/decoder/2026-11-20_12-00-00 --json"""
 OPTIONS = {
-    "what* OVERRIDE | RUN": "overrides such as mask=sliding_window, or one run's directory",
+    "inputs* OVERRIDE | RUN": "overrides such as mask=sliding_window, or one run's directory",
     "--json": "print plain data",
 }
 
 
 def run(args: Any) -> int:
-    config, path = subject(args.what, args.components, "explain")
+    config, run_dir = resolve_config(args.inputs, args.components, "explain")
     from xformer_kit.inspect.explain import explain
 
-    found = explain(config)
-    plain = found._asdict()
-    plain["attentions"] = [
+    explanation = explain(config)
+    attentions = [
         item._asdict() | {"run": item.run and item.run._asdict(), "faster": dict(item.faster)}
-        for item in found.attentions
+        for item in explanation.attentions
     ]
-    title = str(path or " ".join(args.what) or "the default model")
-    return output(args, plain, _show, found, title)
+    title = str(run_dir or " ".join(args.inputs) or "the default model")
+    data = explanation._asdict() | {"attentions": attentions}
+    return print_result(args, data, _print, explanation, title)
 
 
-def _show(found: Any, title: str) -> None:
-    screen = console()
-    say_wrapped(screen, (title, "bold"))
-    texts = "of documents kept apart" if found.documents else "without padding"
-    rows = f"{found.rows} sequences" if found.rows > 1 else "1 sequence"
-    step = f"a step of training on {rows} of {found.seq_len:,} tokens {texts}"
-    say_wrapped(screen, (f"{step}, {found.precision}, {found.device}", "dim"))
-    for item in found.attentions:
-        screen.print()
-        say_wrapped(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"))
-        lines = ((left, styled(said, "bold" * (left == "kernel"))) for left, said in _lines(item))
-        indented(screen, grid(lines, "dim", "", whole=[0]))
-    if not found.attentions:
-        say(screen, ("no attention", "dim"))
-
-
-def _what(item: Any) -> str:
-    return f"{item.component}, mask {item.mask}, position {item.position}"
+def _print(explanation: Any, title: str) -> None:
+    print_wrapped((title, "bold"))
+    texts = "of documents kept apart" if explanation.documents else "without padding"
+    rows = f"{explanation.rows} sequences" if explanation.rows > 1 else "1 sequence"
+    step = f"a step of training on {rows} of {explanation.seq_len:,} tokens {texts}"
+    print_wrapped((f"{step}, {explanation.precision}, {explanation.device}", "dim"))
+    for item in explanation.attentions:
+        print()
+        parts = f"{item.component}, mask {item.mask}, position {item.position}"
+        print_wrapped((item.where, "bold cyan"), (f"  {parts}", "dim"))
+        lines = (
+            (label, styled(text, "bold" * (label == "kernel"))) for label, text in _lines(item)
+        )
+        print_indented(table(lines, styles=("dim", ""), no_wrap=[0]))
+    if not explanation.attentions:
+        print_line(("no attention", "dim"))
 
 
 def _lines(item: Any) -> Iterator[tuple[str, str]]:
+    """Yields (label, text) of each line on one attention."""
     yield "kernel", item.kernel
     if item.kernel == "none":
-        yield "runs", f"in a way of its own, without one of the kernels: {item.component}"
+        yield "runs", f"without one of the kernels, by the component {item.component} itself"
         return
     for kernel, reason in item.faster:
         yield f"not {kernel}", reason
@@ -80,13 +77,14 @@ def _lines(item: Any) -> Iterator[tuple[str, str]]:
 
 
 def _memory(item: Any) -> str:
-    run, components = item.run, []
+    run, layers, parts = item.run, item.layers, []
     if run.tables:
-        shared = f", once for all {item.layers} layers" if item.layers > 1 else ""
-        components.append(f"{size(run.tables)} of masks and biases{shared}")
+        shared = f", once for all {layers} layers" if layers > 1 else ""
+        parts.append(f"{format_bytes(run.tables)} of masks and biases{shared}")
     if run.kept:
-        whole = f", {size(run.kept * item.layers)} in all" if item.layers > 1 else ""
-        components.append(
-            f"at least {size(run.kept)} of scores that each layer keeps for the gradient{whole}"
+        total = f", {format_bytes(run.kept * layers)} in all" if layers > 1 else ""
+        parts.append(
+            f"at least {format_bytes(run.kept)} of scores that each layer keeps for the"
+            f" gradient{total}"
         )
-    return "; ".join(components) or "nothing that grows with the number of pairs"
+    return "; ".join(parts) or "nothing that grows with the number of pairs"

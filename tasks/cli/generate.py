@@ -1,18 +1,19 @@
-"""Generate text with a run's model: continue a text, answer sources, or fill the holes of a text.
+"""Generate text with a run's model: continue a text, answer sources, or fill the masks of a text.
 
-What a run does depends on its task. A language model continues --prompt, which is written first,
-and tokens appear as they are generated. task=seq2seq answers --prompt or the lines of --input.
-Masked language models and denoisers write what each <mask> of --prompt or --input stands for: one
-token, or a span.
+The run's task determines which. A language model continues --prompt, which is written first, and
+tokens appear as they are generated. task=seq2seq answers --prompt or the lines of --input. Masked
+language models and denoisers replace each <mask> of --prompt or --input: by one token, or by a
+span.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks import State
-from tasks.cli.command import load_run, open_run
+from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run
 from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.printable import printable
@@ -32,16 +33,16 @@ OPTIONS = {
         "the text to continue, the source, or a text with <mask> in it; - reads it from stdin"
     ),
     "--input! FILE": (
-        "sources, or texts with <mask>, one a line, and so are the answers; - is stdin"
+        "sources, or texts with <mask>, one per line, as are the answers; - reads stdin"
     ),
     "--output FILE": "output file (stdout)",
     "--beam N": "beams of a search, 1: greedy (as in the run)",
     "--length-penalty A": "a beam's score is divided by length^A (1.0)",
     "--batch-size N": "sources at a time (64)",
     "--max-new-tokens N": "tokens to write (200; of an answer: data.seq_len)",
-    "--min-new-tokens N": "tokens to write before the end may come",
+    "--min-new-tokens N": "tokens to write before the end token is possible",
     "--temperature T": "divides the logits; 0 takes the likeliest token (1.0; an answer is greedy)",
-    "--top-k K": "draw from the K likeliest tokens; of a <mask>: show so many (5)",
+    "--top-k K": "draw from the K likeliest tokens; of a <mask>: tokens to show (5)",
     "--top-p P": "draw from the likeliest tokens that have probability P together",
     "--min-p P": "draw from tokens with at least this share of the likeliest one's probability",
     "--typical-p P": "draw from the tokens nearest to the entropy that have probability P together",
@@ -49,7 +50,7 @@ OPTIONS = {
         "contrastive search among --top-k tokens: weight of the similarity to earlier tokens"
     ),
     "--repetition-penalty P": "above 1: makes earlier tokens less likely",
-    "--no-repeat-ngram N": "no sequence of N tokens comes twice",
+    "--no-repeat-ngram N": "no sequence of N tokens is repeated",
     "--seed N": "the same seed draws the same texts",
     "--num-samples N": "texts for each prompt: drawn, or the best of --beam (1)",
     "--stop* TEXT": "a text after which to stop; may be repeated",
@@ -58,90 +59,82 @@ OPTIONS = {
         "each text after its score and a tab: its log-probability in nats over length^A"
         " (needs --beam)"
     ),
-    "--checkpoint last|previous|best": (
-        "which weights (best; another if that one is missing or damaged)"
-    ),
+    **CHECKPOINT_OPTION,
 }
 
-DRAWS = (
+SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha"),
     *("repetition_penalty", "no_repeat_ngram"),
 )
-TOKENS = ("max_new_tokens", *DRAWS, "constrain", "seed", "num_samples")
-SPANS = (
-    *("input", "output", *TOKENS, "min_new_tokens", "beam", "length_penalty", "batch_size"),
-    "scores",
+TOKEN_OPTIONS = ("max_new_tokens", *SAMPLING, "constrain", "seed", "num_samples")
+SPAN_OPTIONS = (
+    *("input", "output", *TOKEN_OPTIONS, "min_new_tokens", "beam", "length_penalty"),
+    *("batch_size", "scores"),
 )
-TAKES = {  # what a task generates: its options, and a description
-    "goes on": ((*TOKENS, "stop"), "goes on with a text"),
-    "answers": ((*SPANS, "stop"), "answers sources"),
-    "restores": (SPANS, "writes the spans of a text"),
-    "fills": (("input", "output", "top_k"), "shows the likeliest tokens of each <mask>"),
-}
-# Options of `xformer_kit.generate` that a command line has under another name.
-NAMES = {"num_return": "num_samples", "allowed": "constrain"}
+ALL_OPTIONS = (*SPAN_OPTIONS, "stop")
+# Option of `xformer_kit.generate` -> option of the command line with another name.
+RENAMED_OPTIONS = {"num_return": "num_samples", "allowed": "constrain"}
 
 
 def run(args: Any) -> int:
     from tasks.run.generation.translation import check_writable, read_lines
     from xformer_kit.objective import OBJECTIVES
 
-    _check(args)
-    lines = None if args.prompt is None else [_prompt(args.prompt)]
+    _check_numbers(args)
+    lines = None if args.prompt is None else [_read_prompt(args.prompt)]
     _, config = open_run(args.run, args.components)
-    speaks = OBJECTIVES[config["task"]["name"]].text_use
-    _suits(args, speaks, config["task"]["name"])
+    task = config["task"]["name"]
+    text_use = OBJECTIVES[task].text_use
+    _check_options(args, text_use, task)
     lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
         check_writable(args.output, "--output")
     loaded = load_run(args)
-    speak = {"goes on": _go_on, "fills": _fill}.get(speaks, _answer)
     try:
-        speak(args, loaded, lines)
+        TEXT_USES[text_use].generate(args, loaded, lines)
     except ConfigError as error:
-        own = {**dict.fromkeys(TAKES["answers"][0]), **NAMES}
+        options = {name: flag(name) for name in ALL_OPTIONS}
+        options |= {name: flag(option) for name, option in RENAMED_OPTIONS.items()}
         raise ConfigError(
-            replace(fault, path=flag(own[fault.path] or fault.path)) if fault.path in own else fault
-            for fault in error.faults
+            replace(fault, path=options.get(fault.path, fault.path)) for fault in error.faults
         ) from None
     return 0
 
 
-def _check(args: Any) -> None:
-    """What every task refuses. Raises ConfigError."""
+def _check_numbers(args: Any) -> None:
+    """Raises ConfigError for numbers that no task accepts."""
     counts = ("num_samples", "beam", "batch_size", "max_new_tokens", "top_k")
     refuse(too_small(vars(args), **dict.fromkeys(counts, 1)))
     if args.seed is not None and not 0 <= args.seed < 2**63:
         raise config_error("--seed", "must be at least 0 and below 2^63", got=args.seed)
 
 
-def _suits(args: Any, speaks: str, task: str) -> None:
-    """Raises ConfigError for an option that means nothing to a run of this task: better refused
-    than ignored.
-    """
-    if speaks not in TAKES:
+def _check_options(args: Any, text_use: str, task: str) -> None:
+    """Raises ConfigError for an option that has no effect on a run of this task."""
+    if text_use not in TEXT_USES:
         raise config_error(
-            args.run, f"a run of task={task} does nothing with a text", fix="Try xformer evaluate."
+            args.run, f"a run of task={task} generates no text", fix="Try xformer evaluate."
         )
-    taken, does = TAKES[speaks]
-    for name in TAKES["answers"][0]:
-        if getattr(args, name) is not None and name not in taken:
-            way = "Use --prompt." if name == "input" else "Leave it out."
-            raise config_error(
-                flag(name), f"is not for a run of task={task}, which {does}", fix=way
-            )
+    use = TEXT_USES[text_use]
+    for name in ALL_OPTIONS:
+        if getattr(args, name) is not None and name not in use.options:
+            fix = "Use --prompt." if name == "input" else "Leave it out."
+            rule = f"is not for a run of task={task}, which {use.description}"
+            raise config_error(flag(name), rule, fix=fix)
 
 
-def _where(args: Any) -> str:
+def _input_option(args: Any) -> str:
     return "--prompt" if args.input is None else "--input"
 
 
-def _wanted(args: Any, tokenizer: Any) -> State:
-    """The options of `generate` that the command line states."""
+def _generate_options(args: Any, tokenizer: Any) -> State:
+    """Returns the arguments of `generate` that the command line sets."""
     from tasks.run.generation.translation import encode_line
 
-    names = ("max_new_tokens", "min_new_tokens", "beam", "length_penalty", "stop", "seed", *DRAWS)
-    found = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    names = ("max_new_tokens", "min_new_tokens", "beam", "length_penalty", "stop", "seed")
+    options = {
+        name: getattr(args, name) for name in (*names, *SAMPLING) if getattr(args, name) is not None
+    }
     if args.constrain is not None:
         ids = encode_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
@@ -150,148 +143,183 @@ def _wanted(args: Any, tokenizer: Any) -> State:
                 "must hold tokens of the run's tokenizer only",
                 got=repr(args.constrain),
             )
-        found["allowed"] = sorted({int(i) for i in ids})
-    return found
+        options["allowed"] = sorted({int(i) for i in ids})
+    return options
 
 
-def _go_on(args: Any, run: Any, lines: list[str]) -> None:
-    """The prompt and its continuations, each token as it comes."""
+def _continue_text(args: Any, run: Any, lines: list[str]) -> None:
+    """Write the prompt and its continuations, token by token."""
     from xformer_kit.generate import stream
 
-    (prompt,), many = lines, args.num_samples or 1
-    wanted: State = {"max_new_tokens": 200} | _wanted(args, run.objective.tokenizer)
-    ids, first = _encoded(run, prompt), wanted.pop("seed", None)
-    if many > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
+    (prompt,), count = lines, args.num_samples or 1
+    options: State = {"max_new_tokens": 200} | _generate_options(args, run.objective.tokenizer)
+    ids, seed = _encode_prompt(run, prompt), options.pop("seed", None)
+    if count > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
         raise config_error(
             "--num-samples",
             "nothing is drawn, so all texts are the same",
-            got=many,
+            got=count,
             fix="Try --temperature 1.",
         )
-    for i in range(many):
-        tokens = stream(run.model, ids, seed=None if first is None else first + i, **wanted)
+    for i in range(count):
+        tokens = stream(run.model, ids, seed=None if seed is None else seed + i, **options)
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
-        _stream(run.objective.tokenizer.stream(continuation=True), tokens)
+        _write_tokens(run.objective.tokenizer.stream(continuation=True), tokens)
 
 
-def _answer(args: Any, run: Any, lines: list[str]) -> None:
-    """The answers to sources, or texts with their spans written."""
+def _answer_sources(args: Any, run: Any, lines: list[str]) -> None:
+    """Write the answers to sources, or the texts with their masks replaced by spans."""
     from tasks.run.generation.infilling import restore_spans
     from tasks.run.generation.translation import decoding_options, translate
 
-    wanted = _wanted(args, run.objective.tokenizer) | {"batch_size": args.batch_size}
+    options = _generate_options(args, run.objective.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
-        wanted["num_return"] = args.num_samples
-    how = decoding_options(run.config, wanted)
-    if args.scores and "beam" not in how:
+        options["num_return"] = args.num_samples
+    decoding = decoding_options(run.config, options)
+    if args.scores and "beam" not in decoding:
         raise config_error(
             "--scores",
-            "are those of a search, and there is none",
+            "are those of a beam search, and there is none",
             fix="Add --beam 4, or leave it out.",
         )
     if run.objective.text_use == "restores":
-        found = restore_spans(run, lines, _where(args), **how)
-    elif args.input is None and args.output is None and not how.keys() & {"beam", "num_return"}:
-        return _stream_answer(run, lines, how)
+        answers = restore_spans(run, lines, _input_option(args), **decoding)
+    elif (
+        args.input is None and args.output is None and not decoding.keys() & {"beam", "num_return"}
+    ):
+        return _stream_answer(run, lines, decoding)
     else:
-        found = translate(run, lines, _where(args), **wanted)
-    said = [f"{score:.4f}\t{text}" if args.scores else text for row in found for text, score in row]
-    _put(args, said)
+        answers = translate(run, lines, _input_option(args), **options)
+    _write_texts(
+        args,
+        [
+            f"{score:.4f}\t{text}" if args.scores else text
+            for candidates in answers
+            for text, score in candidates
+        ],
+    )
 
 
-def _stream_answer(run: Any, lines: list[str], how: State) -> None:
-    """One answer, each token as it comes."""
+def _stream_answer(run: Any, lines: list[str], decoding: State) -> None:
+    """Write the answer to one source, token by token."""
     from tasks.run.generation.decoding import generate_arguments, max_answer_tokens
     from tasks.run.generation.translation import source_examples
     from xformer_kit.generate import stream
 
-    (question,) = source_examples(run, lines, "--prompt")
-    prompt = run.objective.pair(question["source"], question["target"])
-    given = generate_arguments(run, [prompt])
-    most = min(how.pop("max_new_tokens"), max_answer_tokens(run.model, prompt))
-    del how["batch_size"]
-    tokens = stream(run.model, max_new_tokens=most, **given, **how)
-    _stream(
-        run.objective.tokenizer.stream(), (token for token in tokens if int(token) != given["end"])
+    (example,) = source_examples(run, lines, "--prompt")
+    prompt = run.objective.pair(example["source"], example["target"])
+    arguments = generate_arguments(run, [prompt]) | decoding
+    del arguments["batch_size"]
+    arguments["max_new_tokens"] = min(
+        arguments["max_new_tokens"], max_answer_tokens(run.model, prompt)
+    )
+    tokens = stream(run.model, **arguments)
+    _write_tokens(
+        run.objective.tokenizer.stream(),
+        (token for token in tokens if int(token) != arguments["end"]),
     )
 
 
-def _fill(args: Any, run: Any, lines: list[str]) -> None:
-    """The texts with the most likely token in each hole; after that of --prompt, the candidates of
-    each hole.
+def _fill_masks(args: Any, run: Any, lines: list[str]) -> None:
+    """Write the texts with the most likely token in place of each mask; with --prompt, also the
+    candidates for each mask.
     """
     from tasks.run.generation.infilling import fill_masks
 
-    found = fill_masks(run, lines, args.top_k or 5, _where(args))
-    said = [one.text for one in found]
+    filled = fill_masks(run, lines, args.top_k or 5, _input_option(args))
+    texts = [one.text for one in filled]
     if args.input is None:
-        for i, hole in enumerate(found[0].likely, 1):
-            said += ["", f"<mask> {i}" if len(found[0].likely) > 1 else "<mask>"]
-            said += [f"{100 * p:7.2f} %  {token.strip() or repr(token)}" for token, p in hole]
-    _put(args, said)
+        masks = filled[0].likely
+        for i, candidates in enumerate(masks, 1):
+            texts += ["", f"<mask> {i}" if len(masks) > 1 else "<mask>"]
+            texts += [
+                f"{100 * p:7.2f} %  {token.strip() or repr(token)}" for token, p in candidates
+            ]
+    _write_texts(args, texts)
 
 
-def _put(args: Any, texts: list[str]) -> None:
-    """Texts to --output or stdout; those of a file one a line, so that line ends in them become
+def _write_texts(args: Any, texts: list[str]) -> None:
+    """Write texts to --output or stdout. With --input each is one line: its line breaks become
     spaces.
     """
     if args.input is not None:
         texts = [text.replace("\n", " ") for text in texts]
+    output = "\n".join(texts) + "\n"
     if args.output is None:
-        _write("\n".join(texts) + "\n")
+        _write(output)
     else:
-        Path(args.output).expanduser().write_text("\n".join(texts) + "\n", encoding="utf-8")
+        Path(args.output).expanduser().write_text(output, encoding="utf-8")
 
 
-def _prompt(given: str) -> str:
-    """The text of --prompt, or of stdin without its last line end. Raises ConfigError for an empty
-    one.
+def _read_prompt(prompt: str) -> str:
+    """Returns the text of --prompt, or for - that of stdin without its last line break. Raises
+    ConfigError for an empty one.
     """
-    if given == "-":
-        given = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
-    if not given:
+    if prompt == "-":
+        prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
+    if not prompt:
         raise config_error(
             "--prompt",
             "must hold at least one character",
             got="an empty text",
             fix='Try --prompt "The ".',
         )
-    return given
+    return prompt
 
 
-def _encoded(run: Any, prompt: str) -> Any:
-    """The prompt's ids (1, t), on the model's device. Raises ConfigError for characters that are
-    not known.
+def _encode_prompt(run: Any, prompt: str) -> Any:
+    """Returns the prompt's ids (1, t) on the model's device. Raises ConfigError for unknown
+    characters.
     """
     import torch
 
     from tasks.run.generation.decoding import device_of
     from tasks.run.generation.translation import encode_line
 
-    encoded = encode_line(run.objective.tokenizer, prompt, "--prompt")
-    if not len(encoded):
+    ids = encode_line(run.objective.tokenizer, prompt, "--prompt")
+    if not len(ids):
         raise config_error(
             "--prompt",
             "must hold at least one token",
-            got="white space, of which this tokenizer has none",
+            got="white space, for which this tokenizer has no token",
         )
-    return torch.tensor([[int(i) for i in encoded]], device=device_of(run))
+    return torch.tensor([[int(i) for i in ids]], device=device_of(run))
 
 
-def _stream(decode: Any, tokens: Any) -> None:
-    """Tokens (1,) as text, each as it comes."""
+def _write_tokens(decode: Any, tokens: Any) -> None:
+    """Write each token (1,) as text as soon as it is generated."""
     for token in tokens:
         _write(decode(token.tolist()))
     _write(decode.end() + "\n")
 
 
 def _write(text: str) -> None:
-    """Text as utf-8, whatever the locale; bytes of the prompt that were no utf-8 come out as they
-    went in. A terminal gets no control characters: the text may be that of a foreign model.
+    """Write a text to stdout as UTF-8 in any locale; bytes of the prompt that were not UTF-8 are
+    written unchanged. Control characters are not written to a terminal, since the model may be
+    untrusted.
     """
     sys.stdout.flush()
     text = printable(text) if sys.stdout.isatty() else text
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     sys.stdout.buffer.flush()
+
+
+class TextUse(NamedTuple):
+    """What `xformer generate` does with runs of some tasks."""
+
+    options: tuple[str, ...]
+    description: str
+    generate: Callable[[Any, Any, list[str]], None]  # of the arguments, the run and the lines
+
+
+# Objective.text_use -> what `xformer generate` does.
+TEXT_USES = {
+    "goes on": TextUse((*TOKEN_OPTIONS, "stop"), "continues a text", _continue_text),
+    "answers": TextUse(ALL_OPTIONS, "answers sources", _answer_sources),
+    "restores": TextUse(SPAN_OPTIONS, "writes the spans of a text", _answer_sources),
+    "fills": TextUse(
+        ("input", "output", "top_k"), "shows the likeliest tokens of each <mask>", _fill_masks
+    ),
+}

@@ -1,7 +1,9 @@
 """Draw masks, biases of positions, attention weights, learning curves, and norms of
 activations and gradients.
 
-mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
+mask and bias take overrides as on train.py's command line, or a run's directory; the others take
+directories of runs.
+"""
 
 from collections.abc import Callable
 from itertools import islice
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config
-from tasks.cli.command import import_files, load_run, subject
+from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
 from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import Fault, config_error, suggestion
 
@@ -21,20 +23,18 @@ EXAMPLES = """examples:
   xformer plot attention RUN --text "jump twice" --target "JUMP JUMP" --layers decoder.1.cross
   xformer plot curves outputs/decoder/* --metric val/loss --save curves.pdf
   xformer plot norms RUN   # of a run with callbacks.norms.every=50"""
-LENGTH = 256  # tokens at most without --length
+MAX_LENGTH = 256  # tokens, if --length is not given
 OPTIONS = {
     "kind? KIND": "mask, bias, attention, curves or norms",
-    "what* OVERRIDE | RUN": "overrides such as mask=causal, or directories of runs",
+    "inputs* OVERRIDE | RUN": "overrides such as mask=causal, or directories of runs",
     "--save FILE": "output file: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
-    "--length N": f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})",
+    "--length N": f"tokens of a mask or a bias (data.seq_len, at most {MAX_LENGTH})",
     "--prefix N": "tokens of a prefix, for masks with a bidirectional prefix (a quarter)",
     "--text TEXT": "the input text; may contain <mask> for models that fill masks",
     "--target TEXT": "the target, with sources and targets (the model's own answer)",
     "--layers A,B": "numbers from 0 on, or names such as decoder.1.cross (all)",
     "--heads A,B": "numbers from 0 on (all)",
-    "--checkpoint last|previous|best": (
-        "which weights (best; another if that one is missing or damaged)"
-    ),
+    **CHECKPOINT_OPTION,
     "--metric A,B": "columns of metrics.csv (train/loss,val/loss)",
 }
 
@@ -44,105 +44,103 @@ def run(args: Any) -> int:
     from xformer_kit.inspect.picture import ending
     from xformer_kit.inspect.style import drawable
 
-    _fits(args)
+    _check_options(args)
     drawable()
     if args.save is not None:
         ending(check_writable(args.save, "--save"))
     draw, _ = KINDS[args.kind]
-    picture, home = draw(args)
+    picture, directory = draw(args)
     if args.save is None:
-        home.mkdir(exist_ok=True)
-    print(picture.save(args.save or home / f"{args.kind}.png"))
+        directory.mkdir(exist_ok=True)
+    print(picture.save(args.save or directory / f"{args.kind}.png"))
     return 0
 
 
-def _fits(args: Any) -> None:
-    """Raises ConfigError for a kind that there is not, and for an option of another one."""
+def _check_options(args: Any) -> None:
+    """Raises ConfigError for an unknown kind, and for an option of another kind."""
     if args.kind is None:
         raise config_error("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
         raise config_error(
             "plot", f"nothing is called '{args.kind}'", fix=suggestion(args.kind, KINDS)
         )
-    kinds: dict[str, list[str]] = {}
-    for kind, (_, names) in KINDS.items():
-        for name in names:
-            kinds.setdefault(name, []).append(kind)
-    faults = [
-        Fault(flag(name), f"belongs to {' and '.join(of)}", f"plot {args.kind}", "Leave it out.")
-        for name, of in kinds.items()
-        if getattr(args, name) is not None and args.kind not in of
-    ]
+    faults = []
+    for name in dict.fromkeys(name for _, options in KINDS.values() for name in options):
+        kinds = [kind for kind, (_, options) in KINDS.items() if name in options]
+        if getattr(args, name) is not None and args.kind not in kinds:
+            rule = f"belongs to {' and '.join(kinds)}"
+            faults.append(Fault(flag(name), rule, f"plot {args.kind}", "Leave it out."))
     refuse(faults or too_small(vars(args), length=1, prefix=0))
 
 
-def _runs(args: Any, what: str, example: str) -> list[str]:
-    """The directories of runs on the command line."""
-    if not args.what or any("=" in word for word in args.what):
-        got = " ".join(args.what) or "none"
-        raise config_error(f"plot {args.kind}", f"takes {what}", got, f"Try {example}.")
-    return args.what
+def _run_paths(args: Any, expected: str, example: str, count: int | None = None) -> list[Path]:
+    """Returns the directories of runs on the command line. Raises ConfigError for overrides, for
+    none, and for another number than `count`.
+    """
+    runs = args.inputs
+    if not runs or any("=" in word for word in runs) or count not in (None, len(runs)):
+        got = " ".join(runs) or "none"
+        raise config_error(f"plot {args.kind}", f"takes {expected}", got, f"Try {example}.")
+    return [Path(run).expanduser() for run in runs]
 
 
-def _one_run(args: Any) -> str:
-    what, example = "one run's directory", "outputs/decoder/2026-11-20_12-00-00"
-    if len(runs := _runs(args, what, example)) > 1:
-        raise config_error(f"plot {args.kind}", f"takes {what}", " ".join(runs), f"Try {example}.")
-    return runs[0]
+def _one_run(args: Any) -> Path:
+    example = "outputs/decoder/2026-11-20_12-00-00"
+    return _run_paths(args, "one run's directory", example, count=1)[0]
 
 
 def _config(args: Any) -> tuple[Config, Path | None]:
-    """(config, directory of a run or None). Raises ConfigError if no machine holds its model."""
+    """Returns (config, run's directory or None). Raises ConfigError if the model is too large for
+    any machine.
+    """
     from xformer_kit.config.size import ensure_countable
 
-    config, path = subject(args.what, args.components, f"plot {args.kind}")
+    config, run_dir = resolve_config(args.inputs, args.components, f"plot {args.kind}")
     ensure_countable(config)
-    return config, path
+    return config, run_dir
 
 
 def _length(args: Any, config: Config) -> int:
-    return args.length or min(LENGTH, config["data"]["seq_len"])
+    return args.length or min(MAX_LENGTH, config["data"]["seq_len"])
 
 
-def _mask(args: Any) -> Any:
+def _default_directory(run_dir: Path | None) -> Path:
+    """Returns the directory of a picture without --save."""
+    return Path() if run_dir is None else run_dir / "pictures"
+
+
+def _draw_mask(args: Any) -> tuple[Any, Path]:
     import torch
 
     from xformer_kit.inspect import plot_mask
     from xformer_kit.model.build import build_model
 
-    config, run = _config(args)
+    config, run_dir = _config(args)
     length = _length(args, config)
     with torch.device("meta"):  # a mask has no weights
         model = build_model(config, 256)
-    return plot_mask(
-        model, length, prefix=length // 4 if args.prefix is None else args.prefix
-    ), _home(run)
+    prefix = length // 4 if args.prefix is None else args.prefix
+    return plot_mask(model, length, prefix=prefix), _default_directory(run_dir)
 
 
-def _bias(args: Any) -> Any:
+def _draw_bias(args: Any) -> tuple[Any, Path]:
     from xformer_kit import build
     from xformer_kit.config.size import too_large
     from xformer_kit.inspect import plot_bias
 
-    config, run = _config(args)
-    size = config["model"].get("vocab_size") or 256  # no bias depends on it
-    if run is None:
+    config, run_dir = _config(args)
+    if run_dir is None:
         refuse(islice(too_large(config, training=False), 1))
-        model = build(config, size)
+        model = build(config, config["model"].get("vocab_size") or 256)  # no bias depends on it
     else:
-        args.run = str(run)
+        args.run = str(run_dir)
         model = load_run(args).model.cpu()
-    return plot_bias(model, _length(args, config)), _home(run)
+    return plot_bias(model, _length(args, config)), _default_directory(run_dir)
 
 
-def _home(run: Any) -> Any:
-    """The folder of a picture without --save."""
-    return Path() if run is None else run / "pictures"
-
-
-def _attention(args: Any) -> Any:
-    args.run = _one_run(args)
-    layers, heads = (given and given.split(",") for given in (args.layers, args.heads))
+def _draw_attention(args: Any) -> tuple[Any, Path]:
+    args.run = str(_one_run(args))
+    layers, heads = (text and text.split(",") for text in (args.layers, args.heads))
     if heads and not all(head.isdigit() for head in heads):
         raise config_error(
             "--heads",
@@ -161,34 +159,32 @@ def _attention(args: Any) -> Any:
 
     run = load_run(args)
     layers = layers and [int(word) if word.isdigit() else word for word in layers]
-    numbers = heads and [int(head) for head in heads]
-    seen = attention_weights(run, args.text, args.target, layers, numbers)
-    picture = attention_picture(run, seen, heads=numbers)
-    return picture, run.path / "pictures"
+    heads = heads and list(map(int, heads))
+    weights = attention_weights(run, args.text, args.target, layers, heads)
+    return attention_picture(run, weights, heads=heads), run.path / "pictures"
 
 
-def _curves(args: Any) -> Any:
+def _draw_curves(args: Any) -> tuple[Any, Path]:
     from xformer_kit.inspect import plot_curves
 
     import_files(args.components)
-    runs = _runs(args, "directories of runs", "outputs/decoder/*")
+    runs = _run_paths(args, "directories of runs", "outputs/decoder/*")
     metrics = args.metric and args.metric.split(",")
-    home = Path(runs[0]).expanduser() / "pictures" if len(runs) == 1 else Path()
-    return plot_curves(runs, metrics), home
+    return plot_curves(runs, metrics), _default_directory(None if runs[1:] else runs[0])
 
 
-def _norms(args: Any) -> Any:
+def _draw_norms(args: Any) -> tuple[Any, Path]:
     from xformer_kit.inspect import plot_norms
 
-    run = _one_run(args)
-    return plot_norms(run), Path(run).expanduser() / "pictures"
+    run_dir = _one_run(args)
+    return plot_norms(run_dir), _default_directory(run_dir)
 
 
-# What can be drawn: by what, and the options that it has.
-KINDS: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
-    "mask": (_mask, ("length", "prefix")),
-    "bias": (_bias, ("length", "checkpoint")),
-    "attention": (_attention, ("text", "target", "layers", "heads", "checkpoint")),
-    "curves": (_curves, ("metric",)),
-    "norms": (_norms, ()),
+# Kind of picture -> the function that returns (picture, default directory), and its options.
+KINDS: dict[str, tuple[Callable[[Any], tuple[Any, Path]], tuple[str, ...]]] = {
+    "mask": (_draw_mask, ("length", "prefix")),
+    "bias": (_draw_bias, ("length", "checkpoint")),
+    "attention": (_draw_attention, ("text", "target", "layers", "heads", "checkpoint")),
+    "curves": (_draw_curves, ("metric",)),
+    "norms": (_draw_norms, ()),
 }

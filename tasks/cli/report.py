@@ -1,4 +1,4 @@
-"""Rewrite the report of a study from its runs: partial, and marked so, while runs are missing.
+"""Rewrite the report of a study from its runs; it is marked as partial while runs are missing.
 Nothing is trained.
 """
 
@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import console, output, say, study_folder
+from tasks.cli.command import print_line, print_result, study_directory
 from xformer_kit.registry.messages import first_line
 
-SUMMARY = "rewrite the report of a study from the runs that are there"
+SUMMARY = "rewrite the report of a study from its runs"
 EXAMPLES = """examples:
   xformer report norm_placement
   xformer report outputs/studies/norm_placement --json"""
@@ -26,31 +26,33 @@ def run(args: Any) -> int:
     from xformer_kit.registry.command_lines import xformer
     from xformer_kit.study.results import title
 
-    folder = study_folder(args.study)
-    before = _files(folder)
+    directory = study_directory(args.study)
+    before = _modification_times(directory)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
-        found = report(folder)
-    counts, every = Counter(one.status for one in found.outcomes), len(found.outcomes)
-    written = sorted(path for path, when in _files(folder).items() if before.get(path) != when)
+        results = report(directory)
+    counts, every = Counter(run.status for run in results.outcomes), len(results.outcomes)
+    written = sorted(
+        path for path, time in _modification_times(directory).items() if before.get(path) != time
+    )
     if not written:
         return 1  # the reason was printed
-    plain = {
-        "folder": str(folder),
+    data = {
+        "folder": str(directory),
         "files": list(map(str, written)),
         "finished": counts["finished"],
         "runs": every,
     }
-    lines = [f"        {path}" for path in written[1:]]  # it has named the first itself
-    for one in found.outcomes:
-        if one.status == "failed":
-            name = title(found.variants[one.variant])
-            lines.append(f"{name} seed {one.seed}: failed: {first_line(one.why)}")
+    lines = [f"        {path}" for path in written[1:]]  # `report` has printed the first one
+    for run in results.outcomes:
+        if run.status == "failed":
+            name = title(results.variants[run.variant])
+            lines.append(f"{name} seed {run.seed}: failed: {first_line(run.why)}")
     if counts["finished"] + counts["pruned"] < every:
-        way = xformer("status", args.study)
-        lines.append(f"{counts['finished']} of {every} runs finished; what is missing: {way}")
-    return output(args, plain, say, console(), "\n".join(lines))
+        command = xformer("status", args.study)
+        lines.append(f"{counts['finished']} of {every} runs finished; what is missing: {command}")
+    return print_result(args, data, print_line, "\n".join(lines))
 
 
-def _files(folder: Path) -> dict[Path, int]:
-    """Files of a study's directory -> when each was written last, in nanoseconds."""
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+def _modification_times(directory: Path) -> dict[Path, int]:
+    """Returns {file: time of its last change in nanoseconds}."""
+    return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}

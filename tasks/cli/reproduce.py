@@ -1,24 +1,26 @@
 """Print the command line that trains a run again from the start, and list what has changed since:
 config, data, the code of its components, versions, device. With --run it is trained again, in a
-directory of its own, and its figures are compared with the old ones. Exit code 0: nothing has
-changed, and with --run every figure is equal to the last digit; 1: something has.
+directory of its own, and the metrics of both runs are compared. Exit code 0: nothing has changed,
+and with --run all metrics are equal to the last digit; 1: something has.
 """
 
 from typing import Any
 
 from tasks import State
-from tasks.cli.command import console, open_run, output, print_json, say
+from tasks.cli.command import open_run, print_line, print_result
 from xformer_kit.registry import config_error
 
-SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
-NEEDED = ("config_hash", "data_fingerprint", "versions", "components", "devices")
+SUMMARY = (
+    "the command line of a run, what has changed since, and whether its metrics are reproduced"
+)
+REQUIRED_FACTS = ("config_hash", "data_fingerprint", "versions", "components", "devices")
 EXAMPLES = """examples:
   xformer reproduce outputs/decoder/2026-11-20_12-00-00
   xformer reproduce outputs/runs/2f84664c4dc75a26 --run
   xformer reproduce outputs/decoder/2026-11-20_12-00-00 --components my_components.py --json"""
 OPTIONS = {
     "path RUN": "a run's directory, also one of a study",
-    "--run": "train it again and compare the figures",
+    "--run": "train it again and compare the metrics",
     "--json": "print plain data",
 }
 
@@ -26,7 +28,7 @@ OPTIONS = {
 def run(args: Any) -> int:
     import shlex
 
-    from tasks.cli.reproduction import differences, figures, free, train, words
+    from tasks.cli import reproduction
     from tasks.logging import summary
     from xformer_kit.config import ensure
 
@@ -35,47 +37,45 @@ def run(args: Any) -> int:
         summary.check_summary(path, args.components)
         rule = "is not finished; it has no summary.json to compare with"
         raise config_error(args.path, rule, fix=summary.continue_hint(args.path, args.components))
-    if missing := [name for name in NEEDED if name not in facts]:
+    if missing := [name for name in REQUIRED_FACTS if name not in facts]:
         rule = f"has no {', '.join(missing)}"
         raise config_error(path / "summary.json", rule, fix="Bring a copy of it back.")
     ensure(config, data=False)
-    again = free(path)
-    given = words(config, args.components, again)
-    found: State = {
-        "command": shlex.join(["python", "train.py", *given]),
-        "differences": list(differences(config, facts, args.components)),
+    directory = reproduction.unused_directory(path)
+    arguments = reproduction.train_arguments(config, args.components, directory)
+    result: State = {
+        "command": shlex.join(["python", "train.py", *arguments]),
+        "differences": list(reproduction.differences(config, facts, args.components)),
     }
-    if not args.json:
-        _show(found)
     if not args.run:
-        if args.json:
-            print_json(found)
-        return int(bool(found["differences"]))
-    if code := train(given, args.json):
+        print_result(args, result, _print_differences, result)
+        return int(bool(result["differences"]))
+    if not args.json:
+        _print_differences(result)
+    if code := reproduction.train(arguments, args.json):
         return code
-    then, now = figures(facts), figures(summary.read(again) or {"steps": None})
-    found |= {
-        "run": str(again),
+    then = reproduction.compared_values(facts)
+    now = reproduction.compared_values(summary.read(directory) or {"steps": None})
+    result |= {
+        "run": str(directory),
         "figures": {n: {"then": then.get(n), "now": now.get(n)} for n in then | now},
     }
-    return int(then != now) | output(args, found, _compare, found)
+    return int(then != now) | print_result(args, result, _print_metrics, result)
 
 
-def _show(found: State) -> None:
-    screen = console()
-    say(screen, ("  $ ", "dim"), (found["command"], "bold"))
-    screen.print()
-    for sentence in found["differences"]:
-        say(screen, (sentence, "yellow"))
-    if not found["differences"]:
-        say(screen, "Config, data, code of the components, versions and device are as they were.")
+def _print_differences(result: State) -> None:
+    print_line(("  $ ", "dim"), (result["command"], "bold"))
+    print()
+    for sentence in result["differences"]:
+        print_line((sentence, "yellow"))
+    if not result["differences"]:
+        print_line("Config, data, code of the components, versions and device are unchanged.")
 
 
-def _compare(found: State) -> None:
-    from tasks.cli.reproduction import verdict
+def _print_metrics(result: State) -> None:
+    from tasks.cli.reproduction import compare_values
 
-    screen = console()
-    say(screen, (found["run"], "bold"))
-    for name, figure in found["figures"].items():
-        same = figure["then"] == figure["now"]
-        say(screen, f"{name}: ", (verdict(**figure), "" if same else "yellow"))
+    print_line((result["run"], "bold"))
+    for name, values in result["figures"].items():
+        style = "" if values["then"] == values["now"] else "yellow"
+        print_line(f"{name}: ", (compare_values(**values), style))

@@ -1,4 +1,4 @@
-"""What training a run again needs: its command line, and the differences between then and now."""
+"""Trains a run again: its command line, and the differences between then and now."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tasks import Config, Facts, Metrics
 from tasks.logging import summary
-from tasks.logging.files import numbered
+from tasks.logging.files import numbered_paths
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, config_hash
@@ -17,49 +17,49 @@ from xformer_kit.config.saved import component_hashes
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study.run_key import codes
 
-HOME = Path("outputs", "reproduced")
+REPRODUCED = Path("outputs", "reproduced")
 
 
-def words(config: Facts, components: list[str], directory: Path) -> list[str]:
-    """Arguments of `python train.py` that train a config again in a directory. Raises ConfigError
-    if no command line of this version composes it, or if this version rejects it.
+def train_arguments(config: Facts, components: list[str], directory: Path) -> list[str]:
+    """Returns the arguments of `python train.py` that train a config again in a directory. Raises
+    ConfigError if no command line of this version composes it, or if this version rejects it.
     """
-    own = [f"components={override_value(components)}"] if components else []
-    given = to_overrides(config)
-    compose(given, data=False)
-    return [*own, *given, f"hydra.run.dir={override_value(str(directory))}"]
+    overrides = to_overrides(config)
+    compose(overrides, data=False)
+    files = [f"components={override_value(components)}"] if components else []
+    return [*files, *overrides, f"hydra.run.dir={override_value(str(directory))}"]
 
 
-def free(run: Path) -> Path:
-    """A directory that is not there yet, named after the run."""
-    places = numbered(HOME / run.resolve().name)
-    return next(place for place in places if not place.exists())
+def unused_directory(run: Path) -> Path:
+    """Returns a directory that does not exist yet, named after the run."""
+    paths = numbered_paths(REPRODUCED / run.resolve().name)
+    return next(path for path in paths if not path.exists())
 
 
 def differences(config: Config, facts: Facts, components: list[str]) -> Iterator[str]:
-    """Sentences on what is not as it was when the run was trained: config, data, code, versions,
-    device.
+    """Yields a sentence on each difference from when the run was trained: config, data, code,
+    versions, device. facts: its summary.json.
     """
     if (now := config_hash(config)) != facts["config_hash"]:
         yield (
             f"config: its hash was {facts['config_hash']} and is {now}: config.yaml was changed"
-            " since, or this version has settings that came later."
+            " since, or this version has new settings."
         )
-    yield from _data(config, facts["data_fingerprint"])
-    yield from _code(config, facts, components)
-    here = summary.versions()
+    yield from _data_differences(config, facts["data_fingerprint"])
+    yield from _code_differences(config, facts, components)
+    installed = summary.versions()
     for name, then in facts["versions"].items():
-        if here.get(name) != then:
-            yield f"versions.{name}: was {then}, and is {here.get(name, 'not installed')}."
-    yield from _device(config, facts)
+        if installed.get(name) != then:
+            yield f"versions.{name}: was {then}, and is {installed.get(name, 'not installed')}."
+    yield from _device_differences(config, facts["devices"]["kind"].partition(":")[0])
     if facts.get("stopped"):
         yield (
-            f"trainer: the run ended before its last step, {facts['stopped']}; another may end"
-            " elsewhere."
+            f"trainer: the run ended before its last step, {facts['stopped']}; another run may end"
+            " at another step."
         )
 
 
-def _data(config: Config, then: str) -> Iterator[str]:
+def _data_differences(config: Config, then: str) -> Iterator[str]:
     from xformer_kit.data import prepare
 
     try:
@@ -69,21 +69,19 @@ def _data(config: Config, then: str) -> Iterator[str]:
         return
     if now != then:
         yield (
-            f"data: its fingerprint was {then[:16]} and is {now[:16]}: the text or its tokens are"
-            " others."
+            f"data: its fingerprint was {then[:16]} and is {now[:16]}: the text or its tokens"
+            " differ."
         )
 
 
-def _code(config: Facts, facts: Facts, components: list[str]) -> Iterator[str]:
-    mine = component_hashes(components)
-    yield from (
-        f"components: {name} was changed since the run."
-        for name, digest in facts["components"].items()
-        if mine.get(name) != digest
-    )
+def _code_differences(config: Facts, facts: Facts, components: list[str]) -> Iterator[str]:
+    hashes = component_hashes(components)
+    for name, then in facts["components"].items():
+        if hashes.get(name) != then:
+            yield f"components: {name} was changed since the run."
     if "code" not in facts:
         yield (
-            "code: the run did not note the code of its components, so it is not known whether that"
+            "code: the run did not record the code of its components, so it is not known whether it"
             " was changed since."
         )
         return
@@ -93,20 +91,17 @@ def _code(config: Facts, facts: Facts, components: list[str]) -> Iterator[str]:
             yield f"code: {module} was changed since the run."
 
 
-def _device(config: Facts, facts: Facts) -> Iterator[str]:
+def _device_differences(config: Facts, then: str) -> Iterator[str]:
     import torch
 
-    then = facts["devices"]["kind"].partition(":")[0]
     gpu = config["trainer"]["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
     if then != (now := "cuda" if gpu else "cpu"):
         yield f"device: was {then}, and is {now}: sums are rounded in another order."
 
 
-def train(given: list[str], aside: bool) -> int:
-    """Train with these arguments in another process, and return its exit code. `aside`: its output
-    goes to stderr.
-    """
-    # Never a train.py of the current directory, which may be a run's.
+def train(arguments: list[str], output_to_stderr: bool) -> int:
+    """Train with these arguments in another process, and return its exit code."""
+    # Never a train.py of the current directory, which may be that of an untrusted run.
     script = Path(__file__).resolve().parents[2] / "train.py"
     if not script.is_file():
         raise config_error(
@@ -115,21 +110,22 @@ def train(given: list[str], aside: bool) -> int:
             f"none at {script}",
             "Type the command yourself.",
         )
-    line = [sys.executable, str(script), *given]
     return subprocess.run(
-        line, env=os.environ | import_environment(), stdout=2 if aside else None
+        [sys.executable, str(script), *arguments],
+        env=os.environ | import_environment(),
+        stdout=2 if output_to_stderr else None,
     ).returncode
 
 
-def figures(facts: Facts) -> Metrics:
-    """What came of a run: steps and all final metrics."""
+def compared_values(facts: Facts) -> Metrics:
+    """Returns the steps and all final metrics of a summary.json."""
     return {"steps": facts["steps"], **summary.final_metrics(facts)}
 
 
-def verdict(then: float | None, now: float | None) -> str:
-    """Whether a figure came out the same."""
+def compare_values(then: float | None, now: float | None) -> str:
+    """Returns whether a value was reproduced, and by how much it differs."""
     if then is None or now is None:
-        was, is_ = ("missing" if figure is None else repr(figure) for figure in (then, now))
+        was, is_ = ("missing" if number is None else repr(number) for number in (then, now))
         return f"was {was}, and is {is_}"
     if then == now or (math.isnan(then) and math.isnan(now)):
         return f"{now!r}, equal to the last digit"

@@ -1,12 +1,12 @@
-"""Log-probabilities of texts under a run's model. One line each: nats, tokens, nats per token, and
-the text.
+"""Print the log-probabilities of texts under a run's model. One line each: nats, tokens, nats per
+token, and the text.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from tasks import State
-from tasks.cli.command import load_run, open_run, output
+from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run, print_result
 from xformer_kit.registry import config_error
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
@@ -15,14 +15,12 @@ EXAMPLES = """examples:
   xformer score RUN --input test.en --reference test.de --json"""
 OPTIONS = {
     "run RUN": "a run's directory",
-    "--input! FILE": "texts, or sources, one a line; - is stdin",
-    "--reference FILE": "the answers to score, one a line (task=seq2seq)",
-    "--checkpoint last|previous|best": (
-        "which weights (best; another if that one is missing or damaged)"
-    ),
+    "--input! FILE": "texts, or sources, one per line; - reads stdin",
+    "--reference FILE": "the answers to score, one per line (task=seq2seq)",
+    **CHECKPOINT_OPTION,
     "--json": "print plain data",
 }
-ROWS = 32  # texts that are scored at once
+BATCH_SIZE = 32  # texts
 
 
 def run(args: Any) -> int:
@@ -30,14 +28,14 @@ def run(args: Any) -> int:
 
     _, config = open_run(args.run, args.components)
     task, lines, sources = config["task"]["name"], read_lines(args.input, "--input"), None
-    paired = {"seq2seq": True, "language_modeling": False}.get(task)
-    if paired is not (args.reference is not None):
-        way = "takes no --reference" if args.reference else "gives no likelihood"
-        way = "needs --reference, the answers" if paired else way
-        raise config_error("--input", f"a run of task={task} {way}")
-    if paired:
+    has_sources = {"seq2seq": True, "language_modeling": False}.get(task)
+    if has_sources is not (args.reference is not None):
+        rule = "takes no --reference" if args.reference else "gives no likelihood"
+        rule = "needs --reference, the answers" if has_sources else rule
+        raise config_error("--input", f"a run of task={task} {rule}")
+    if has_sources:
         sources, lines = lines, check_references(lines, read_lines(args.reference, "--reference"))
-    rows = [
+    scores = [
         {
             "nats": nats + 0.0,
             "tokens": count,
@@ -46,19 +44,19 @@ def run(args: Any) -> int:
         }
         for text, nats, count in score_texts(load_run(args), lines, sources)
     ]
-    return output(args, rows, _show, rows)
+    return print_result(args, scores, _print, scores)
 
 
-def _show(rows: list[State]) -> None:
-    for row in rows:
-        print("{nats:.4f}\t{tokens}\t{nats_per_token:.4f}\t{text}".format(**row))
+def _print(scores: list[State]) -> None:
+    for score in scores:
+        print("{nats:.4f}\t{tokens}\t{nats_per_token:.4f}\t{text}".format(**score))
 
 
 def score_texts(
     run: Any, texts: list[str], sources: list[str] | None
 ) -> Iterator[tuple[str, float, int]]:
-    """(text, -log p in nats, tokens that are predicted) of each text; of an answer with its end,
-    given its source.
+    """Yields (text, -log p in nats, number of predicted tokens) per text. With sources, the texts
+    are answers to them, and p includes the end token of the answer.
     """
     import torch
 
@@ -70,17 +68,18 @@ def score_texts(
     if sources is None:
         examples = [{"tokens": ids} for ids in encode_lines(tokenizer, texts, "--input")]
     else:
-        given_ids = encode_lines(objective.source_tokenizer, sources, "--input")
+        source_ids = encode_lines(objective.source_tokenizer, sources, "--input")
         answer_ids = encode_lines(tokenizer, texts, "--reference")
-        examples = [objective.pair(a, b) for a, b in zip(given_ids, answer_ids, strict=True)]
-    for start in range(0, len(examples), ROWS):
-        batch = batch_to_device(device_of(run), examples[start : start + ROWS])
-        said = batch["target"] if "target" in batch else batch["tokens"]
+        examples = list(map(objective.pair, source_ids, answer_ids))
+    for start in range(0, len(examples), BATCH_SIZE):
+        batch = batch_to_device(device_of(run), examples[start : start + BATCH_SIZE])
+        tokens = batch["target"] if "target" in batch else batch["tokens"]
         source = batch.get("source")
         given = {} if source is None else {"source": source.ids, "source_real": source.real}
-        each = score(run.model, said.ids, real=said.real, prefix=said.prefix, **given)
-        nats = -each.double().sum(1)
-        real = torch.ones_like(said.ids, dtype=torch.bool) if said.real is None else said.real
-        real = real if said.prefix is None else real & ~said.prefix
-        some = texts[start : start + ROWS]
-        yield from zip(some, nats.tolist(), real[:, 1:].sum(1).tolist(), strict=True)
+        log_p = score(run.model, tokens.ids, real=tokens.real, prefix=tokens.prefix, **given)
+        nats = -log_p.double().sum(1)
+        real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.real is None else tokens.real
+        predicted = real if tokens.prefix is None else real & ~tokens.prefix
+        counts = predicted[:, 1:].sum(1)
+        some_texts = texts[start : start + BATCH_SIZE]
+        yield from zip(some_texts, nats.tolist(), counts.tolist(), strict=True)

@@ -1,16 +1,24 @@
 """Show the progress of a study: for each variant, how many of its runs finished, diverged, failed,
-are running or have not started; why runs failed; and the command to continue. A study that is
-running is not disturbed.
+are running or have not started; why runs failed; and the command to continue. It only reads, so it
+can be used while the study is running.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from tasks import State
-from tasks.cli.command import console, output, say, say_wrapped, study_folder, styled, table
+from tasks.cli.command import (
+    console,
+    print_line,
+    print_result,
+    print_wrapped,
+    study_directory,
+    styled,
+    table,
+)
 from xformer_kit.registry.messages import first_line
 
-SUMMARY = "how far a study is, what failed, and how to go on"
+SUMMARY = "the progress of a study, what failed, and how to continue"
 EXAMPLES = """examples:
   xformer status norm_placement
   xformer status outputs/studies/norm_placement --json"""
@@ -18,47 +26,49 @@ OPTIONS = {
     "study STUDY": "a study's directory, or its name under outputs/studies",
     "--json": "print plain data",
 }
-STYLE = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow"}
+STYLES = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow"}
 
 
 def run(args: Any) -> int:
     from tasks.study.progress import progress
 
-    found = progress(study_folder(args.study))
-    return output(args, found, _show, found)
+    data = progress(study_directory(args.study))
+    return print_result(args, data, _print, data)
 
 
-def _show(found: State) -> None:
-    screen, counts = console(), found["counts"]
-    say_wrapped(screen, (found["study"], "bold"), (f"  {found['question']}", "dim"))
+def _print(data: State) -> None:
+    counts = data["counts"]
+    print_wrapped((data["study"], "bold"), (f"  {data['question']}", "dim"))
     shown = [status for status, count in counts.items() if count or status == "finished"]
     others = (f"{counts[status]} {status}" for status in shown if status != "finished")
-    done = f"{counts['finished']} of {len(found['runs'])} runs finished"
-    say(screen, (", ".join((done, *others, found["folder"])), "dim"))
-    numbers = (*shown, "runs")
-    page = table("variant", *numbers, right=numbers)
-    for variant in found["variants"]:
-        cells = (
-            styled(str(variant[s] or "."), STYLE.get(s, "") if variant[s] else "dim") for s in shown
-        )
-        page.add_row(variant["name"], *cells, str(variant["runs"]))
-    screen.print()
-    screen.print(page)
-    if lines := list(_remarks(found["runs"])):
-        screen.print()
+    finished = f"{counts['finished']} of {len(data['runs'])} runs finished"
+    print_line((", ".join((finished, *others, data["folder"])), "dim"))
+
+    def cell(variant: State, status: str) -> Any:
+        count = variant[status]
+        return styled(str(count), STYLES.get(status, "")) if count else styled(".")
+
+    rows = (
+        (variant["name"], *(cell(variant, status) for status in shown), str(variant["runs"]))
+        for variant in data["variants"]
+    )
+    print()
+    console().print(table(rows, ("variant", *shown, "runs"), right=range(1, len(shown) + 2)))
+    if lines := list(_run_lines(data["runs"])):
+        print()
     for line in lines:
-        say(screen, line)
-    for what, key in (("Go on", "go_on"), ("Run those again that failed or diverged", "retry")):
-        if found[key]:
-            say(screen, (f"\n{what}:  ", "dim"), (found[key], "bold"))
+        print_line(line)
+    for purpose, key in (("Go on", "go_on"), ("Run those again that failed or diverged", "retry")):
+        if data[key]:
+            print_line((f"\n{purpose}:  ", "dim"), (data[key], "bold"))
 
 
-def _remarks(runs: list[State]) -> Iterator[tuple[str, str]]:
-    """A line, with its style, on each run that is neither finished nor still to begin."""
+def _run_lines(runs: list[State]) -> Iterator[tuple[str, str]]:
+    """Yields (line, style) per run that has started and not finished."""
     for run in runs:
-        if (status := run["status"]) in STYLE:
+        if (status := run["status"]) in STYLES:
             line = f"{run['variant']} seed {run['seed']}: {status}"
             line += "" if status == "failed" else f" at step {run['step'] or 0:,}"
-            going = status in ("running", "stopped")
-            line += f" of {run['steps']:,}" if going else f": {first_line(run['why'])}"
-            yield line, STYLE[status]
+            continues = status in ("running", "stopped")
+            line += f" of {run['steps']:,}" if continues else f": {first_line(run['why'])}"
+            yield line, STYLES[status]

@@ -1,6 +1,6 @@
 """Write a W&B sweep from a study, or from overrides with several values: the file for `wandb
-sweep`, to stdout or to --out. Every combination that W&B can propose is composed first (of many, a
-sample), so that no agent is sent one that is refused.
+sweep`, to stdout or to --out. Every combination that W&B can propose is composed first (a sample of
+them if there are many), so that no agent receives an invalid one.
 """
 
 import sys
@@ -16,10 +16,10 @@ EXAMPLES = """examples:
   xformer sweep export attn.heads=2,4,8 'optim.lr=tag(log,interval(1e-4,1e-2))' \\
       --method bayes --out sweep.yaml
 then:
-  wandb sweep sweep.yaml      and on every machine the `wandb agent` that it names"""
+  wandb sweep sweep.yaml      and on every machine the `wandb agent` command that it prints"""
 OPTIONS = {
     "action export": "export: write the file",
-    "what* OVERRIDE": "study=NAME, or overrides of which some have several values",
+    "inputs* OVERRIDE": "study=NAME, or overrides, some with several values",
     "--method grid|random|bayes": "how W&B chooses (grid; bayes with intervals)",
     "--metric NAME": "the metric to optimize (val/loss, or the study's)",
     "--out FILE": "output file (stdout)",
@@ -35,13 +35,13 @@ def run(args: Any) -> int:
     if args.action != "export":
         raise config_error("sweep", f"there is no '{args.action}'", fix="Known: export.")
     import_files(args.components)
-    found = export_sweep(args.what, args.method, args.metric, args.components)
-    text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
+    sweep = export_sweep(args.inputs, args.method, args.metric, args.components)
+    text = yaml.safe_dump(sweep.config, sort_keys=False, allow_unicode=True, width=120)
     if args.out:
         check_writable(args.out, "--out").write_text(text, encoding="utf-8")
         print(f"{args.out}: wandb sweep {args.out}")
     else:
         print(text, end="")
-    for note in found.notes:
+    for note in sweep.notes:
         print(note, file=sys.stderr)
     return 0

@@ -1,14 +1,13 @@
-"""The page of `python train.py --help`: groups and choices from the registries and the YAML
-files.
+"""The page of `python train.py --help`, with the choices of each group from the registries and the
+YAML files.
 """
 
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from tasks import Facts
-from xformer_kit.config import GROUPS, compose
+from xformer_kit.config import GROUPS, compose, conf_dir
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import OPTIONS
@@ -18,7 +17,7 @@ HEAD = """Train a transformer that is composed of components.
 
   python train.py [GROUP=CHOICE ...] [KEY=VALUE ...]
   python train.py -m KEY=VALUE,VALUE ...        one run for every combination
-  python train.py resume=RUN                    go on with a run where it stopped
+  python train.py resume=RUN                    resume a run
 """
 TAIL = """
 Instructions
@@ -41,28 +40,30 @@ Look things up
   xformer components attn                            every option of a kind of component
   xformer describe attn.heads=4 model.layers=12     what a model costs, before it is built
 """
-ORDER = (*GROUPS, "model", "trainer", "preset", "experiment", "debug", "study")
+GROUP_ORDER = (*GROUPS, "model", "trainer", "preset", "experiment", "debug", "study")
 
 
 def train_help(width: int | None = None) -> str:
-    """The page of `python train.py --help`, at most `width` columns wide (the terminal's)."""
+    """Returns the page of `python train.py --help`; lists are cut at `width` columns, by default
+    those of the terminal.
+    """
     width = width or shutil.get_terminal_size((120, 24)).columns
-    config = compose(data=False)  # the defaults, their experiment included
-    chosen, groups = _defaults() | {group: config[group]["name"] for group in GROUPS}, _choices()
-    names = [*(g for g in ORDER if g in groups), *sorted(g for g in groups if g not in ORDER)]
-    left = max(map(len, names))
+    config = compose(data=False)  # the defaults, including those of their experiment
+    defaults = _default_choices() | {group: config[group]["name"] for group in GROUPS}
+    choices = _choices()
+    names = [*(g for g in GROUP_ORDER if g in choices), *sorted(choices.keys() - set(GROUP_ORDER))]
+    name_width = max(map(len, names))
     lines = [HEAD, "Groups and their choices (* is the default)"]
     for group in names:
-        middle = max(map(len, groups[group])) + 1
-        for i, (name, said) in enumerate(groups[group].items()):
-            mark = "*" if chosen.get(group) == name else " "
-            lines.append(
-                _cut(f"  {'' if i else group:{left}}  {mark}{name:{middle}} {said}", width)
-            )
+        choice_width = max(map(len, choices[group])) + 1
+        for i, (name, text) in enumerate(choices[group].items()):
+            mark = "*" if defaults.get(group) == name else " "
+            label = f"{'' if i else group:{name_width}}"
+            lines.append(_cut(f"  {label}  {mark}{name:{choice_width}} {text}", width))
     lines += ["", "Values that most runs set (--cfg job prints all)"]
-    values = list(_values(config))
-    left = max(len(value) for value, _ in values)
-    lines += [_cut(f"  {value:{left}}  {said}", width) for value, said in values]
+    values = dict(_values(config))
+    value_width = max(map(len, values))
+    lines += [_cut(f"  {value:{value_width}}  {text}", width) for value, text in values.items()]
     return "\n".join(lines) + "\n" + TAIL
 
 
@@ -71,40 +72,44 @@ def _cut(line: str, width: int) -> str:
 
 
 def _choices() -> dict[str, dict[str, str]]:
-    """Group -> choice -> one line on it: registered components, then YAML files."""
+    """Returns {group: {choice: one line on it}}: registered components, then YAML files."""
     found: dict[str, dict[str, str]] = {
         group: {name: summary(component) for name, component in registry.items()}
         for group, registry in GROUPS.items()
     }
-    for path in sorted(_conf().glob("*/**/*.yaml"), key=lambda path: (len(path.parts), path)):
-        group, *inside = path.relative_to(_conf()).with_suffix("").parts
+    conf = Path(conf_dir())
+    for path in sorted(conf.glob("*/**/*.yaml"), key=lambda path: (len(path.parts), path)):
+        group, *name = path.relative_to(conf).with_suffix("").parts
         if group != SWEEPS:
-            found.setdefault(group, {}).setdefault("/".join(inside), _first_comment(path))
+            found.setdefault(group, {}).setdefault("/".join(name), _first_comment(path))
     return found
 
 
 def _first_comment(path: Path) -> str:
-    """The first comment of a YAML file that is not an instruction to Hydra."""
+    """Returns the first comment of a YAML file that is not an instruction to Hydra."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") and "@package" not in line:
             return line.lstrip("# ").rstrip(". ")
     return ""
 
 
-def _defaults() -> dict[str, str]:
-    """Group -> the choice that conf/train.yaml makes."""
+def _default_choices() -> dict[str, str]:
+    """Returns {group: choice} of the defaults list of conf/train.yaml."""
     import yaml
 
-    train = yaml.safe_load((_conf() / "train.yaml").read_text(encoding="utf-8"))
-    pairs = [
-        pair for entry in train["defaults"] if isinstance(entry, Mapping) for pair in entry.items()
-    ]
-    return {group: choice for group, choice in pairs if not group.startswith("override")}
+    train = yaml.safe_load(Path(conf_dir(), "train.yaml").read_text(encoding="utf-8"))
+    return {
+        group: choice
+        for entry in train["defaults"]
+        if isinstance(entry, Mapping)
+        for group, choice in entry.items()
+        if not group.startswith("override")
+    }
 
 
 def _values(config: Facts) -> Iterator[tuple[str, str]]:
-    """Key=default and its meaning, of what is no component: the run, the model, the data, the
-    trainer.
+    """Yields (key=default, meaning) of the settings that are not components: of the run, the model,
+    the data and the trainer.
     """
     for node in ("run", "model", "data"):
         prefix, values = ("", config) if node == "run" else (f"{node}.", config[node])
@@ -113,9 +118,3 @@ def _values(config: Facts) -> Iterator[tuple[str, str]]:
                 yield f"{prefix}{key}={written(values[key])}", option.meaning
     for key, value in config["trainer"].items():
         yield f"trainer.{key}={written(value)}", OPTIONS[key].meaning
-
-
-def _conf() -> Any:
-    from xformer_kit.config import conf_dir
-
-    return Path(conf_dir())

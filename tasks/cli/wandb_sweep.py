@@ -1,4 +1,5 @@
-"""A study, or a sweep of overrides, as a W&B sweep: the YAML for `wandb sweep` and `wandb agent`.
+"""Converts a study, or overrides with several values, to a W&B sweep: the YAML file for `wandb
+sweep` and `wandb agent`.
 
 An agent appends the values that W&B proposes to the fixed arguments, as `key=value`: `python
 train.py model.dim=64 attn.heads=4`.
@@ -9,7 +10,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -31,135 +32,141 @@ from xformer_kit.study.range import FactorRange
 from xformer_kit.study.settings import seeds
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
-DISTRIBUTIONS = {  # by whether they are logarithmic, and of whole numbers
+DISTRIBUTIONS = {  # (logarithmic, integers) -> W&B's name
     (False, False): "uniform",
     (False, True): "int_uniform",
     (True, False): "log_uniform_values",
     (True, True): "q_log_uniform_values",
 }
-TRIED = 64  # combinations that are composed before the file is written; of more, a sample
+MAX_COMPOSED = 64  # combinations that are composed before the file is written; else a sample
 
 
 class WandbSweep(NamedTuple):
-    """`config` is the YAML's content; `notes` are sentences on what a W&B sweep leaves out."""
+    """`config` is the content of the YAML file; `notes` are sentences on what a W&B sweep does not
+    do.
+    """
 
     config: Config
     notes: list[str]
 
 
 def export_sweep(
-    words: list[str],
+    arguments: list[str],
     method: str | None = None,
-    measured: str | None = None,
-    files: Sequence[str] = (),
+    metric_name: str | None = None,
+    components: Sequence[str] = (),
 ) -> WandbSweep:
-    """The W&B sweep of a command line that names a study, or that gives overrides several values or
-    an interval.
+    """Returns the W&B sweep of a command line that names a study, or that gives overrides several
+    values or an interval.
 
-    Raises ConfigError if nothing varies, if W&B cannot vary it, or if a combination is invalid.
+    Raises ConfigError if no key has several values, if W&B cannot vary a key, or if a combination
+    is invalid.
     """
-    own = [f"components={override_value(files)}"] if files else []
+    files = [f"components={override_value(components)}"] if components else []
     parser = OverridesParser.create()
     try:
-        overrides = [parser.parse_override(word) for word in expand(words)]
+        overrides = [parser.parse_override(word) for word in expand(arguments)]
     except HydraException as error:
         raise config_error("sweep", f"cannot be read: {str(error).splitlines()[0]}") from None
-    if any(o.key_or_group == "study" for o in overrides):
-        return _study([*own, *words], method, measured)
-    varied = [o for o in overrides if o.is_sweep_override()]
+    if any(override.key_or_group == "study" for override in overrides):
+        return _study_sweep([*files, *arguments], method, metric_name)
+    varied = [override for override in overrides if override.is_sweep_override()]
     if not varied:
         raise config_error(
             "sweep",
             "needs something to vary",
-            " ".join(words) or "nothing",
+            " ".join(arguments) or "nothing",
             "Try attn.heads=2,4,8 or 'optim.lr=tag(log,interval(1e-4,1e-2))' or study=NAME.",
         )
-    parameters = {o.key_or_group: _parameter(o) for o in varied}
-    fixed = [*own, *(str(o.input_line) for o in overrides if not o.is_sweep_override())]
+    parameters = {override.key_or_group: _parameter(override) for override in varied}
+    fixed = [*files, *(str(o.input_line) for o in overrides if not o.is_sweep_override())]
     for combination in combinations(parameters):
-        _accepted([*fixed, *combination], combination)
-    return WandbSweep(
-        _sweep(parameters, fixed, _method(method, parameters), measured or "val/loss"), []
-    )
+        _compose(fixed, combination)
+    method = _method(method, parameters)
+    return WandbSweep(_sweep_config(parameters, fixed, method, metric_name or "val/loss"), [])
 
 
-def _study(words: list[str], method: str | None, measured: str | None) -> WandbSweep:
-    line: Any = preflight(words)
+def _study_sweep(arguments: list[str], method: str | None, metric_name: str | None) -> WandbSweep:
+    """Returns the W&B sweep of a study."""
+    line: Any = preflight(arguments)
     refuse(study_node.faults(line.study))
     node = study_node.complete(line.study, line.study["name"])
-    if DESIGNS.create(node["design"]).rungs():
+    design = node["design"]
+    if DESIGNS.create(design).rungs():
         raise config_error(
             "study.design",
-            f"'{node['design']['name']}' trains each size for as many steps as follow from its"
-            " parameters, which a W&B sweep cannot express",
+            f"'{design['name']}' computes the steps of each size from its parameters, which a W&B"
+            " sweep cannot express",
             fix="Run the study itself, or take study.design=one_at_a_time.",
         )
-    factors, chosen = study_node.levels_of(node)
-    parameters = _parameters(factors, node["tune"] or {})
-    base, faults = line.compose(
-        words_of(factors, {name: factor.baseline for name, factor in factors.items()})
-    )
+    factors, variants = study_node.levels_of(node)
+    parameters = _study_parameters(factors, node["tune"] or {})
+    baseline = {name: factor.baseline for name, factor in factors.items()}
+    base, faults = line.compose(words_of(factors, baseline))
     refuse(faults)
-    taken = (*parameters, "seed")
+    varied = tuple(f"{key}{end}" for key in (*parameters, "seed") for end in "=.")
     fixed = [
-        w
-        for w in to_overrides(base)
-        if not w.lstrip("~").startswith(tuple(f"{key}{end}" for key in taken for end in "=."))
+        *(word for word in arguments if word.startswith("components=")),
+        *(word for word in to_overrides(base) if not word.lstrip("~").startswith(varied)),
     ]
-    fixed = [*(word for word in words if word.startswith("components=")), *fixed]
-    searches = DESIGNS[node["design"]["name"]].adaptive
-    refused = _compared(line, parameters, fixed, searches)
-    how = _method(method or ("bayes" if searches else None), parameters)
-    if how == "grid":
+    is_search = DESIGNS[design["name"]].adaptive
+    invalid = _check_combinations(line, parameters, fixed, is_search)
+    method = _method(method or ("bayes" if is_search else None), parameters)
+    if method == "grid":
         parameters["seed"] = {"values": seeds(node, base["seed"])}
-    higher = None if measured else node["higher_is_better"]
-    found = _sweep(
-        parameters, fixed, how, measured or node["metric"], higher, node["name"], node["question"]
+    config = _sweep_config(
+        parameters,
+        fixed,
+        method,
+        metric_name or node["metric"],
+        None if metric_name else node["higher_is_better"],
+        name=node["name"],
+        description=node["question"],
     )
-    every = math.prod(len(factor.levels) for factor in factors.values())
-    left_out = list(_left_out(node, len(chosen), every, how))
-    if searches:
-        found["run_cap"] = node["design"]["trials"]
-        left_out += _searched(node, refused)
-    return WandbSweep(found, left_out)
+    combination_count = math.prod(len(factor.levels) for factor in factors.values())
+    notes = list(_study_notes(node, len(variants), combination_count, method))
+    if is_search:
+        config["run_cap"] = design["trials"]
+        notes += _search_notes(node, invalid)
+    return WandbSweep(config, notes)
 
 
-def _parameters(factors: Facts, tune: Mapping[str, list[Any]]) -> State:
-    """What W&B may propose for the factors of a study, and for what each of its variants tunes."""
+def _study_parameters(factors: Facts, tune: Mapping[str, list[Any]]) -> State:
+    """Returns W&B's parameters for the factors of a study and the keys that each variant tunes."""
     parameters: State = {}
     for name, factor in factors.items():
-        if several := [label for label, said in factor.levels.items() if set(said) != {name}]:
-            raise config_error(
-                f"study.factors.{name}",
-                f"W&B varies each key by itself, and the level {several[0]} sets"
-                f" {', '.join(factor.levels[several[0]]) or 'nothing'}",
-                fix="Run the study itself, or make each key a factor.",
-            )
-        values = [_plain(said[name]) for said in factor.levels.values()]
+        for label, overrides in factor.levels.items():
+            if set(overrides) != {name}:
+                raise config_error(
+                    f"study.factors.{name}",
+                    f"W&B varies each key by itself, and the level {label} sets"
+                    f" {', '.join(overrides) or 'nothing'}",
+                    fix="Run the study itself, or make each key a factor.",
+                )
         parameters[name] = (
-            {"values": values} if factor.interval is None else _between(factor.interval)
+            _choice(overrides[name] for overrides in factor.levels.values())
+            if factor.interval is None
+            else _distribution(factor.interval)
         )
-    return parameters | {
-        key: {"values": [_plain(item) for item in values]} for key, values in tune.items()
-    }
+    return parameters | {key: _choice(values) for key, values in tune.items()}
 
 
-def _compared(line: Any, parameters: Facts, fixed: list[str], searches: bool) -> str:
-    """Why a combination is refused that a search may propose; empty where none is. Raises
-    ConfigError for one that another study proposes, and where W&B would train another model than
-    the study.
+def _check_combinations(line: Any, parameters: Facts, fixed: list[str], is_search: bool) -> str:
+    """Returns the message on an invalid combination of a search, which skips it; "" if there is
+    none. Raises ConfigError for an invalid combination of another design, and if W&B would train
+    another model than the study.
     """
-    refused = ""
+    invalid = ""
     for combination in combinations(parameters):
         try:
-            made = _accepted([*fixed, *combination], combination)
+            config = _compose(fixed, combination)
         except ConfigError as error:
-            if not searches:
+            if not is_search:
                 raise
-            refused = error.messages[0]
+            invalid = error.messages[0]
             continue
-        wanted, _ = line.compose(combination)
-        if wrong := differing([dict(flat(made)), dict(flat(wanted))]):
+        expected, _ = line.compose(combination)
+        if wrong := differing([dict(flat(config)), dict(flat(expected))]):
             raise config_error(
                 "study.factors",
                 f"W&B would train another model than the study at {' '.join(combination)}:"
@@ -167,100 +174,103 @@ def _compared(line: Any, parameters: Facts, fixed: list[str], searches: bool) ->
                 fix="Give such options as part of a level: mask: [{name: sliding_window,"
                 " window: 64}].",
             )
-    return refused
+    return invalid
 
 
-def _searched(node: Facts, refused: str) -> Iterator[str]:
-    """What a search does that W&B does not."""
-    if refused:
+def _search_notes(node: Facts, invalid: str) -> Iterator[str]:
+    """Yields what a search of ours does and W&B does not."""
+    if invalid:
         yield (
             "W&B proposes points that are no valid model, and their runs end at once with code 2,"
-            f" such as: {refused}"
+            f" such as: {invalid}"
         )
-    if lost := [f"study.{key}" for key in ("only", "exclude") if node[key]]:
-        yield f"W&B has no conditions between parameters: {' and '.join(lost)} is left out."
+    if conditions := [f"study.{key}" for key in ("only", "exclude") if node[key]]:
+        yield f"W&B has no conditions between parameters: {' and '.join(conditions)} is left out."
     if node["design"]["pruner"] != "none":
         yield "No run is ended early. Add early_terminate to the file for that."
 
 
-def _left_out(node: Facts, chosen: int, every: int, how: str) -> Iterator[str]:
-    if how == "grid" and every != chosen:
+def _study_notes(
+    node: Facts, variant_count: int, combination_count: int, method: str
+) -> Iterator[str]:
+    """Yields what a study does and a W&B sweep does not."""
+    if method != "grid":
         yield (
-            f"The sweep tries all {every} combinations; the study, by its design"
-            f" {node['design']['name']}, {chosen} of them."
+            "The seeds of the study are left out: a search would choose the luckiest seed instead"
+            " of the best model."
         )
-    if how != "grid":
+    elif combination_count != variant_count:
         yield (
-            "The seeds of the study are left out: with them, a search would take the luckiest one"
-            " for the best model."
+            f"The sweep tries all {combination_count} combinations; the study, by its design"
+            f" {node['design']['name']}, {variant_count} of them."
         )
     if node["stop"]:
         yield "W&B runs every variant at all seeds: study.stop is left out."
-    if node["budget"]["match"] != "none":
-        yield (
-            f"W&B turns no knob to meet a budget, so {node['budget']['match']} of the variants are"
-            " not made equal."
-        )
+    budget = node["budget"]["match"]
+    if budget != "none":
+        yield f"W&B does not match budgets, so {budget} of the variants are not made equal."
 
 
-def combinations(parameters: Mapping[str, Facts], tried: int = TRIED) -> Iterator[list[str]]:
-    """Overrides that W&B can propose: all of them, with the ends of intervals; of more than
-    `tried`, each value once and a fixed sample.
+def combinations(parameters: Mapping[str, Facts], limit: int = MAX_COMPOSED) -> Iterator[list[str]]:
+    """Yields the overrides of combinations that W&B can propose: of all values and the ends of
+    intervals. If there are more than `limit`, each value is in one, and the rest is a fixed random
+    sample.
     """
-    ends = {
-        key: said.get("values") or [said["min"], said["max"]] for key, said in parameters.items()
+    values = {
+        key: parameter.get("values") or [parameter["min"], parameter["max"]]
+        for key, parameter in parameters.items()
     }
-    picks: Any = itertools.product(*ends.values())
-    if math.prod(map(len, ends.values())) > tried:
-        draw, most = random.Random(0), max(map(len, ends.values()))
-        first = [tuple(values[i % len(values)] for values in ends.values()) for i in range(most)]
-        picks = first + [tuple(map(draw.choice, ends.values())) for _ in range(tried - most)]
-    for pick in picks:
-        yield [f"{key}={item}" for key, item in zip(ends, pick, strict=True)]
+    rows: Any = itertools.product(*values.values())
+    if math.prod(map(len, values.values())) > limit:
+        generator, count = random.Random(0), max(map(len, values.values()))
+        rows = [tuple(some[i % len(some)] for some in values.values()) for i in range(count)]
+        rows += [tuple(map(generator.choice, values.values())) for _ in range(limit - count)]
+    for row in rows:
+        yield [f"{key}={item}" for key, item in zip(values, row, strict=True)]
 
 
-def _accepted(words: list[str], combination: list[str]) -> Config:
-    """The config of a combination. Raises ConfigError if it is invalid, since W&B would propose
-    it.
-    """
+def _compose(fixed: list[str], combination: list[str]) -> Config:
+    """Returns the config of a combination. Raises ConfigError if it is invalid."""
     try:
-        config = compose(words, data=False)
+        config = compose([*fixed, *combination], data=False)
     except ConfigError as error:
-        raise ConfigError(
-            [fault.with_fix(f"[{' '.join(combination)}]") for fault in error.faults]
-        ) from None
+        note = f"[{' '.join(combination)}]"
+        raise ConfigError([fault.with_fix(note) for fault in error.faults]) from None
     if (logger := config["logger"]["name"]) != "wandb":
         raise config_error(
-            "logger", "W&B steers by what runs log to it", logger, "Take logger=wandb."
+            "logger",
+            "a W&B sweep needs the values that runs log to W&B",
+            logger,
+            "Take logger=wandb.",
         )
     return config
 
 
 def _parameter(override: Override) -> State:
-    """What W&B may propose for an override that is swept."""
-    key, given = override.key_or_group, override.value()
+    """Returns W&B's parameter for an override with several values or an interval."""
+    key, sweep = override.key_or_group, override.value()
     if not NAME.fullmatch(key):
         raise config_error(
             key,
             "is no name of a W&B parameter, which has letters, digits and _ . - only",
             fix="Give it one value.",
         )
-    if isinstance(given, IntervalSweep):
-        return _interval(key, given)
+    if isinstance(sweep, IntervalSweep):
+        return _interval(key, sweep)
     try:
         parser = OverridesParser.create()
-        values = [
+        return _choice(
             parser.parse_override(f"x={text}").value() for text in override.sweep_string_iterator()
-        ]
+        )
     except HydraException:
         raise config_error(
             key, "must list its values", override.input_line, f"Try {key}=1,2."
         ) from None
-    return {"values": [_plain(item) for item in values]}
 
 
-def _interval(key: str, given: IntervalSweep) -> State:
-    low, high, log = given.start, given.end, "log" in given.tags
+def _interval(key: str, sweep: IntervalSweep) -> State:
+    """Returns W&B's parameter for Hydra's interval."""
+    low, high, log = sweep.start, sweep.end, "log" in sweep.tags
     if low is None or high is None or not low < high:
         raise config_error(
             key, "an interval goes from a number to a larger one", f"{low} to {high}"
@@ -272,53 +282,59 @@ def _interval(key: str, given: IntervalSweep) -> State:
             low,
             "Leave tag(log, ...) out.",
         )
-    return _between(FactorRange(low, high, log))
+    return _distribution(FactorRange(low, high, log))
 
 
-def _between(between: FactorRange) -> State:
-    """W&B's distribution over an interval."""
-    if between.step and (values := between.values()) is not None:
+def _distribution(interval: FactorRange) -> State:
+    """Returns W&B's parameter for an interval; with steps, it is a list of values."""
+    if interval.step and (values := interval.values()) is not None:
         return {"values": values}
-    kind: State = {"distribution": DISTRIBUTIONS[between.log, between.integer]}
-    # With a whole q, W&B rounds to multiples of it and prints whole numbers.
-    kind |= {"q": 1} if between.log and between.integer else {}
-    return kind | {"min": between.low, "max": between.high}
+    log, integers = interval.log, interval.integer
+    return {
+        "distribution": DISTRIBUTIONS[log, integers],
+        # With an integer q, W&B rounds to multiples of it and prints integers.
+        **({"q": 1} if log and integers else {}),
+        "min": interval.low,
+        "max": interval.high,
+    }
 
 
-def _plain(item: Any) -> Any:
-    """A value for the YAML, from which it goes into `key=value` as Python prints it."""
-    return item if isinstance(item, (int, float)) else override_value(item)
+def _choice(values: Iterable[Any]) -> State:
+    """Returns W&B's parameter for a list of values, in the form in which Python prints them into
+    `key=value`.
+    """
+    return {"values": [v if isinstance(v, (int, float)) else override_value(v) for v in values]}
 
 
 def _method(method: str | None, parameters: Mapping[str, Facts]) -> str:
-    between = [key for key, said in parameters.items() if "values" not in said]
-    if method == "grid" and between:
+    """Returns the method, by default grid, or bayes if there is an interval."""
+    intervals = [key for key, parameter in parameters.items() if "values" not in parameter]
+    if method == "grid" and intervals:
         raise config_error(
             "--method",
-            f"grid tries all values, and {between[0]} has an interval of them",
+            f"grid tries all values, and {intervals[0]} has an interval of them",
             fix="List its values, or take --method bayes.",
         )
-    return method or ("bayes" if between else "grid")
+    return method or ("bayes" if intervals else "grid")
 
 
-def _sweep(
+def _sweep_config(
     parameters: Facts,
     fixed: list[str],
     method: str,
-    measured: str,
+    metric_name: str,
     higher_is_better: bool | None = None,
-    name: str = "",
-    said: str = "",
+    **texts: str,
 ) -> State:
+    """Returns the content of the YAML file. texts: name and description of the sweep."""
     with faults_at("--metric"):
-        higher = metric(measured, higher_is_better).higher_is_better
-    named = ({"name": name} if name else {}) | ({"description": said} if said else {})
-    return named | {
+        maximize = metric(metric_name, higher_is_better).higher_is_better
+    return {
+        **{key: text for key, text in texts.items() if text},
         "program": "train.py",
         "command": ["${env}", "${interpreter}", "${program}", *fixed, "${args_no_hyphens}"],
         "method": method,
-        "metric": {"name": measured, "goal": "maximize" if higher else "minimize"},
-        "parameters": json.loads(
-            json.dumps(parameters)
-        ),  # no list of it stands for another, as an alias in YAML would
+        "metric": {"name": metric_name, "goal": "maximize" if maximize else "minimize"},
+        # A copy without shared lists, which YAML would write as aliases.
+        "parameters": json.loads(json.dumps(parameters)),
     }

@@ -1,1 +1,1 @@
-"""What a run writes: csv files, summaries, loggers and the terminal."""
+"""Writes the output of runs: csv files, summaries, loggers and the terminal."""

@@ -1,29 +1,31 @@
-"""The progress of a run: a live bar on a terminal, a line every so often elsewhere."""
+"""The progress of a run: a bar on a terminal, else a line every LINE_INTERVAL seconds."""
 
 import sys
 import time
+from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from tasks.logging.console import screen
-from xformer_kit.study.report.numbers import compact as compact
+from tasks.logging.console import create_console
+from xformer_kit.study.report.numbers import compact
 
-REDRAW = 0.25  # seconds between two pictures of the bar
-LINE = 15.0  # seconds between two lines without a terminal
+BAR_INTERVAL = 0.25  # seconds between two updates of the bar
+LINE_INTERVAL = 15.0  # seconds between two lines
 
 
 class Bar:
-    """Shows step/total, loss, tokens/s and the time left. Call `due` every step, and read the loss
-    only if it returns True.
+    """Shows step/total, loss, tokens/s and the remaining time on stderr.
+
+    Call `due` after each step, and `show` if it returns True. live: whether to draw a bar, by
+    default on a terminal.
     """
 
     def __init__(self, total: int, done: int = 0, live: bool | None = None):
-        self.console = screen(stderr=True)
-        self.live = self.console.is_terminal if live is None else live
+        self.console = create_console(stderr=True)
         self.total = total
-        self.next = 0.0
+        self.next_time = 0.0  # of an update
         self.progress: Progress | None = None
-        if self.live:
+        if self.console.is_terminal if live is None else live:
             self.progress = Progress(
                 TextColumn("[bold]{task.completed:,}[/]/{task.total:,}"),
                 BarColumn(bar_width=None),
@@ -40,30 +42,27 @@ class Bar:
             self.progress.start()
 
     def due(self, step: int) -> bool:
-        """Whether it is time; a live bar always shows the last step."""
-        return time.perf_counter() >= self.next or (
-            self.progress is not None and step >= self.total
-        )
+        """Whether it is time for an update; a bar always shows the last step."""
+        is_last = self.progress is not None and step >= self.total
+        return is_last or time.perf_counter() >= self.next_time
 
     def show(self, step: int, loss: float, tokens_per_second: float, seconds_left: float) -> None:
+        """Update the bar, or print a line, except at the first call."""
+        speed, left = compact(tokens_per_second), f"{format_duration(seconds_left)} left"
+        interval = LINE_INTERVAL
         if self.progress is not None:
-            shown = {
-                "loss": f"{loss:.3f}",
-                "speed": compact(tokens_per_second),
-                "left": f"{duration(seconds_left)} left",
-            }
-            self.progress.update(self.task, completed=step, **shown)  # type: ignore[arg-type]
+            fields: dict[str, Any] = {"loss": f"{loss:.3f}", "speed": speed, "left": left}
+            self.progress.update(self.task, completed=step, **fields)
             self.progress.refresh()
-        elif self.next:
-            speed = compact(tokens_per_second)
+            interval = BAR_INTERVAL
+        elif self.next_time:
             self.print_line(
-                f"step {step:,}/{self.total:,}  loss {loss:.3f}  {speed} tokens/s "
-                f" {duration(seconds_left)} left"
+                f"step {step:,}/{self.total:,}  loss {loss:.3f}  {speed} tokens/s  {left}"
             )
-        self.next = time.perf_counter() + (REDRAW if self.progress is not None else LINE)
+        self.next_time = time.perf_counter() + interval
 
     def print_line(self, line: str) -> None:
-        """A line above the bar."""
+        """Print a line, above the bar if there is one."""
         self.console.print(line, soft_wrap=True)
 
     def close(self) -> None:
@@ -73,7 +72,8 @@ class Bar:
         sys.stderr.flush()
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Returns m:ss or h:mm:ss."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,5 +1,5 @@
-"""The console of all tables and lines; control characters in printed values, which may come from
-foreign runs, are removed.
+"""The rich console of all tables and lines. It removes control characters from printed values,
+which may come from untrusted runs.
 """
 
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from xformer_kit.registry.printable import printable
 
 
 class _PrintableRenderable:
-    """A renderable without control characters of its own; those of rich, for colours and the
-    cursor, stay.
+    """A renderable without the control characters of its text; those that rich adds for colours and
+    the cursor remain.
     """
 
     def __init__(self, renderable: RenderableType):
@@ -24,15 +24,15 @@ class _PrintableRenderable:
             yield Segment(text if control else printable(text), style, control)
 
 
-class _Cleaning(RenderHook):
+class _RemoveControlCharacters(RenderHook):
     def process_renderables(self, renderables: Iterable[Any]) -> list[Any]:
-        return [_PrintableRenderable(one) for one in renderables]
+        return list(map(_PrintableRenderable, renderables))
 
 
-def screen(stderr: bool = False, width: int | None = None, **options: Any) -> Console:
-    """A console that prints no control characters of a text. There is no markup, which a value such
-    as [attn, ffn] would be taken for.
+def create_console(stderr: bool = False, width: int | None = None, **options: Any) -> Console:
+    """Returns a console that removes control characters and interprets no markup, so that a value
+    such as [attn, ffn] is printed unchanged.
     """
     console = Console(stderr=stderr, highlight=False, markup=False, width=width, **options)
-    console.push_render_hook(_Cleaning())
+    console.push_render_hook(_RemoveControlCharacters())
     return console

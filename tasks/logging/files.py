@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writes files atomically and durably, and numbers paths."""
 
 import itertools
 import os
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str, *, sync: bool = False) -> None:
-    """Write next to the path and rename, so that a kill leaves the old file or the new one; line
-    ends are kept. `sync`: the file is on the disk when this returns.
+    """Replace a file atomically: a process that is killed leaves the old file or the new one. Line
+    breaks are written unchanged. sync: whether the file is on the disk when this returns.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")  # two workers write one plan
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")  # several processes may write it
     fresh.write_text(text, encoding="utf-8", newline="")
     if sync:
         sync_path(fresh)
@@ -20,7 +20,7 @@ def replace_text(path: Path, text: str, *, sync: bool = False) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the entries of a directory, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -28,7 +28,7 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
-def numbered(path: Path) -> Iterator[Path]:
-    """The path, then path_2, path_3, ..."""
+def numbered_paths(path: Path) -> Iterator[Path]:
+    """Yields the path, then path_2, path_3, ..."""
     yield path
     yield from (path.with_name(f"{path.name}_{number}") for number in itertools.count(2))

@@ -1,4 +1,4 @@
-"""The log of a run: train.log, and its warnings on the screen."""
+"""Sets up the log "xformer" of a run: train.log, and warnings on stderr."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ class _PrintableFormatter(logging.Formatter):
 
 
 def log_into(path: Path) -> None:
-    """Write the log "xformer" into a file, and warnings to stderr too."""
+    """Write the log "xformer" to a file, and its warnings also to stderr."""
     logger = logging.getLogger("xformer")
     for handler in logger.handlers[:]:
         logger.removeHandler(handler)

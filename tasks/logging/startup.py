@@ -1,6 +1,7 @@
-"""What a run does before its first step: one line on a terminal, which the next one replaces.
+"""Shows the stages of a run before its first step: on a terminal one line, which the next stage
+replaces.
 
-Imports nothing but the standard library: the first line is there before torch is imported.
+It imports only the standard library, so that the first stage is shown before torch is imported.
 """
 
 import sys
@@ -9,8 +10,8 @@ CLEAR = "\r\x1b[2K"
 
 
 def show(stage: str, plain: bool = True) -> None:
-    """Show a stage, such as "Preparing the data", on stderr. Without a terminal it is a line on
-    stdout, if `plain`: stderr then has errors and warnings only.
+    """Show a stage, such as "Preparing the data", on stderr. If that is no terminal, print it on
+    stdout if `plain`; stderr then contains only errors and warnings.
     """
     if sys.stderr.isatty():
         sys.stderr.write(f"{CLEAR}{stage} ...")

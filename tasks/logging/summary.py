@@ -1,4 +1,4 @@
-"""Descriptions of a run: a line at its start, summary.json, and a short page at its end."""
+"""Describes a run: the line at its start, summary.json, and the page at its end."""
 
 import json
 import os
@@ -8,28 +8,28 @@ import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tasks import Config, Facts, Files, Metrics, State
-from tasks.logging.bar import compact
 from tasks.logging.files import replace_text
 from tasks.run.exit_codes import NONFINITE, RESTART_HINT
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import REQUIRED, ConfigError, config_error
-from xformer_kit.registry import command_lines as proposed
+from xformer_kit.registry import REQUIRED, ConfigError, command_lines, config_error
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import WAY, read_object
+from xformer_kit.study.report.numbers import compact
 
 SUMMARY = "summary.json"
-ENDED = "ended.json"  # how the last process ended of a run that is not finished: {code, text, step}
+ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
 NUMBER, NONE = (int, float), type(None)
-# types of what is there, and what must be
-SHAPES: dict[str, tuple[State, tuple[str, ...]]] = {
+# File -> types of its keys, and its required keys.
+SCHEMAS: dict[str, tuple[State, tuple[str, ...]]] = {
     SUMMARY: (
         {
             "steps": int,
@@ -51,10 +51,20 @@ SHAPES: dict[str, tuple[State, tuple[str, ...]]] = {
     ),
     ENDED: ({"code": int, "text": str, "step": (int, NONE)}, ("code", "text", "step")),
 }
+PACKAGES = (
+    *("xformer_kit", "torch", "lightning", "hydra-core", "torchmetrics", "tokenizers", "wandb"),
+    "numpy",
+)
+MAX_PROMPT = 100  # characters of a prompt in a proposed command
+TITLES = {
+    "val/loss": "Validation loss",
+    "val/bits_per_byte": "Bits per byte",
+    "val/perplexity": "Perplexity",
+}
 
 
 def final_metrics(summary: Facts) -> Metrics:
-    """val/loss and the other figures of the validation and test splits."""
+    """Returns val/loss and the other metrics of the validation and test splits."""
     return {
         name: value
         for name, value in summary.items()
@@ -63,28 +73,20 @@ def final_metrics(summary: Facts) -> Metrics:
 
 
 def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the installed PACKAGES."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": platform.python_version()}
-    for name in (
-        "xformer_kit",
-        "torch",
-        "lightning",
-        "hydra-core",
-        "torchmetrics",
-        "tokenizers",
-        "wandb",
-        "numpy",
-    ):
-        try:
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the most that torch allocated on a GPU, else the most that this process held."""
+    """Returns the largest number of bytes that torch allocated on a GPU, or else that this process
+    used.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -92,7 +94,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def kernels(config: Config, vocab_size: int) -> dict[str, str]:
-    """Attentions -> the kernel that computes their scores."""
+    """Returns {attentions: name of the kernel that computes their scores}."""
     from xformer_kit.inspect import describe
     from xformer_kit.model.build import build_model
     from xformer_kit.plan import stacks
@@ -104,27 +106,27 @@ def kernels(config: Config, vocab_size: int) -> dict[str, str]:
     }
 
 
-def beginning(config: Config, model: torch.nn.Module, train: Any, run_dir: Path) -> str:
-    """What is trained, on what data, and where."""
+def start_line(config: Config, model: torch.nn.Module, train: Any, run_dir: Path) -> str:
+    """Returns the model, the training data and the directory of a run, in one line."""
     from xformer_kit.data.corpus.probes.base import TRAIN_EXAMPLES
 
     stacks = " and ".join(name for name in STACKS if name in config["model"])
     size = compact(sum(p.numel() for p in model.parameters()))
-    most = "up to " * hasattr(train, "lengths")
     data, count = config["data"], "fresh" if len(train) >= TRAIN_EXAMPLES else f"{len(train):,}"
-    what = f"{count} examples of {most}{data['seq_len']:,} tokens"
-    return f"{stacks}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"
+    length = f"{'up to ' * hasattr(train, 'lengths')}{data['seq_len']:,}"
+    examples = f"{data['name']}: {count} examples of {length} tokens"
+    return f"{stacks}, {size} parameters, {examples}; {_relative_path(run_dir)}"
 
 
 def write(summary: State, path: Path) -> None:
-    """Write summary.json as a whole: if it exists, its run is finished."""
+    """Write summary.json or ended.json atomically. A run with a summary.json is finished."""
     text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
     replace_text(path, text + "\n")
 
 
 def read(run_dir: Path, name: str = SUMMARY) -> State | None:
-    """The summary of a finished run; None if there is none, or if it is damaged: the run continues
-    then, and rewrites it.
+    """Returns the content of summary.json or ended.json; None if it is missing or damaged, in which
+    case the run can be resumed and writes it again.
     """
     try:
         return _read_checked(run_dir / name)
@@ -133,99 +135,96 @@ def read(run_dir: Path, name: str = SUMMARY) -> State | None:
 
 
 def check_summary(run_dir: Path, components: Iterable[str] = ()) -> None:
-    """Raises ConfigError if a run's summary.json is there but cannot be read as what a run
-    writes.
-    """
+    """Raises ConfigError if a run has a summary.json that is damaged."""
     path = run_dir / SUMMARY
     first = "Move it away, then write it again" if path.is_dir() else "Write it again"
     with suppress(FileNotFoundError):
-        _read_checked(path, way=f"{first}: {proposed.resume(run_dir, components)}")
+        _read_checked(path, fix=f"{first}: {command_lines.resume(run_dir, components)}")
 
 
-def _read_checked(path: Path, way: str = WAY) -> State:
-    """Raises as `xformer_kit.registry.saved_files.read_object` does, also for a figure that is no
-    number.
+def _read_checked(path: Path, fix: str = WAY) -> State:
+    """Returns the content of summary.json or ended.json. Raises like
+    `xformer_kit.registry.saved_files.read_object`, also for a metric that is no number.
     """
-    found = read_object(path, *SHAPES[path.name], way=way)
+    found = read_object(path, *SCHEMAS[path.name], way=fix)
     for key, value in found.items():
-        if key.startswith(("val/", "test/")) and not isinstance(value, (int, float)):
+        if key.startswith(("val/", "test/")) and not isinstance(value, NUMBER):
             raise config_error(
-                str(path),
+                path,
                 f"has a {key} of the type {type(value).__name__}, which no run writes",
-                fix=way,
+                fix=fix,
             )
     return found
 
 
-def show(
-    summary: State,
-    run_dir: Path,
-    sample: Any,
-    components: Files = (),
-) -> None:
-    """The end of a run on a terminal. `components`: the files of own components that were typed."""
+def show(summary: State, run_dir: Path, sample: Any, components: Files = ()) -> None:
+    """Print the page at the end of a run. components: files given on the command line."""
     from rich.table import Table
     from rich.text import Text
 
-    from tasks.logging.console import screen
+    from tasks.logging.console import create_console
 
-    console = screen()
+    console = create_console()
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
-    for name, value in lines(summary):
-        table.add_row(name, value)
+    for row in summary_rows(summary):
+        table.add_row(*row)
     console.print()
     console.print(table)
     if sample:
         console.print()
-        _show_sample(console, sample)
+        _print_sample(console, sample)
     console.print()
-    for command in (*activation(), *commands(summary, run_dir, sample, components)):
+    for command in (*activation_commands(), *next_commands(summary, run_dir, sample, components)):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
 
 
-def _show_sample(console: Any, sample: Any) -> None:
-    """A continuation after its prompt; an answer below its source, with the right one if it
-    differs.
+def _print_sample(console: Any, sample: Any) -> None:
+    """Print a continuation after its prompt; or a source, its answer, and the expected answer if
+    that differs.
     """
     from rich.text import Text
 
-    given, written = printable(sample.prompt), printable(sample.generated)
+    prompt, generated = printable(sample.prompt), printable(sample.generated)
     if not sample.expected:
-        text = Text(given, style="dim").append(written, style="not dim")
+        text = Text(prompt, style="dim").append(generated, style="not dim")
         console.print(Text("It wrote  ", style="dim"), text, sep="")
         return
-    pairs = [("Given     ", given), ("It wrote  ", written)]
+    rows = [("Given     ", prompt), ("It wrote  ", generated)]
     if sample.generated != sample.expected:
-        pairs.append(("Right is  ", printable(sample.expected)))
-    for title, said in pairs:
-        console.print(Text(title, style="dim"), Text(said), sep="")
+        rows.append(("Right is  ", printable(sample.expected)))
+    for title, line in rows:
+        console.print(Text(title, style="dim"), Text(line), sep="")
 
 
-def activation() -> list[str]:
-    """The command that activates this Python's virtual environment; empty if it is active."""
+def activation_commands() -> list[str]:
+    """Returns the command that activates this Python's virtual environment; none if it is
+    active.
+    """
     script = Path(sys.prefix) / "bin" / "activate"
     if not script.is_file() or str(script.parent) in os.environ.get("PATH", "").split(os.pathsep):
         return []
-    return [f"source {shlex.quote(str(_short(script)))}"]
+    return [f"source {shlex.quote(str(_relative_path(script)))}"]
 
 
 def continue_hint(run: str, components: Iterable[str] = ()) -> str:
-    """The message on a run that is not finished: how to continue it, or, if a step that was not
-    finite ended it, what to do instead.
+    """Returns how to continue a run that is not finished; or if a step was not finite, what to do
+    instead.
     """
     ended = read(Path(run).expanduser(), ENDED)
     if ended is not None and ended["code"] == NONFINITE:
         return f"A step that is not finite ended it. {RESTART_HINT}"
-    return f"Go on with it: {proposed.resume(run, components)}"
+    return f"Go on with it: {command_lines.resume(run, components)}"
 
 
-def commands(
+def next_commands(
     summary: State, run_dir: Path, sample: Any = None, components: Files = ()
 ) -> list[str]:
-    """What can be done next; without a checkpoint, nothing with this run."""
+    """Returns the commands that are proposed after a run; those that read the run only if it has a
+    checkpoint.
+    """
     task = summary.get("task")
     prompt = {
         "seq2seq": sample and sample.prompt,
@@ -234,83 +233,75 @@ def commands(
     }.get(task)
     if task in OBJECTIVES and OBJECTIVES[task].text_use in ("fills", "restores"):
         prompt = "The <mask> of"
-    run, found = _short(run_dir), []
+    run, commands = _relative_path(run_dir), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():
-        found = [proposed.resume(run, components)] if summary.get("stopped") else []
+        xformer = partial(command_lines.xformer, components=components)
+        if summary.get("stopped"):
+            commands.append(command_lines.resume(run, components))
         if prompt and len(prompt) <= MAX_PROMPT:
-            found += [
-                proposed.xformer(
-                    "generate", run, "--prompt", _quoted(prompt), components=components
-                )
-            ]
-        found += [proposed.xformer("evaluate", run, components=components)]
-    other = summary.get("again")
-    if other is None:
-        return found
-    return [*found, proposed.train(*other, "position=alibi", "ffn=mlp", components=components)]
+            commands.append(xformer("generate", run, "--prompt", _quoted(prompt)))
+        commands.append(xformer("evaluate", run))
+    if (overrides := summary.get("again")) is not None:
+        overrides = (*overrides, "position=alibi", "ffn=mlp")
+        commands.append(command_lines.train(*overrides, components=components))
+    return commands
 
 
 def rerun_overrides(config: Config) -> list[str] | None:
-    """Overrides for another run of the same kind; None if its data need more than a name."""
+    """Returns the overrides for another run with the same kind of model, task and data; None if the
+    data require options.
+    """
     data, task = config["data"]["name"], config["task"]["name"]
     if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
         return None
     stacks = [stack for stack in STACKS if stack in config["model"]]
-    words = {"model": "_".join(stacks), "task": task, "data": data}
-    usual = {"model": "decoder", "task": "language_modeling", "data": "pydoc"}
-    return [f"{key}={word}" for key, word in words.items() if word != usual[key]]
+    choices = {"model": "_".join(stacks), "task": task, "data": data}
+    defaults = {"model": "decoder", "task": "language_modeling", "data": "pydoc"}
+    return [f"{key}={choice}" for key, choice in choices.items() if choice != defaults[key]]
 
 
 def _quoted(text: str) -> str:
     return shlex.quote(text) if set('"$`!\\') & set(text) else f'"{text}"'
 
 
-def lines(summary: State) -> list[tuple[str, str]]:
-    found = [("Ended", summary["stopped"])] if summary.get("stopped") else []
-    speed, left = summary["tokens_per_second"], summary.get("steps_left_out")
-    found += [
-        *figures(final_metrics(summary)),
+def summary_rows(summary: State) -> list[tuple[str, str]]:
+    """Returns (title, text) of each row of the page at the end of a run."""
+    speed, skipped = summary["tokens_per_second"], summary.get("steps_left_out")
+    run_dir = Path(summary["run"])
+    rows = [("Ended", summary["stopped"])] if summary.get("stopped") else []
+    rows += [
+        *metric_rows(final_metrics(summary)),
         ("Parameters", compact(summary["params"])),
         ("Speed", f"{compact(speed)} tokens/s" if speed else "not measured"),
-        ("Run", str(_short(Path(summary["run"])))),
+        ("Run", str(_relative_path(run_dir))),
     ]
-    if left:
-        steps = f"{left:,} of {summary['steps']:,} steps"
-        found.append(("Left out", f"{steps}: their loss or gradient was not finite"))
-    if (Path(summary["run"]) / "profile.txt").exists():
-        found.append(("Profile", "profile.txt and trace.json in the run's directory"))
-    return found
+    if skipped:
+        steps = f"{skipped:,} of {summary['steps']:,} steps"
+        rows.append(("Left out", f"{steps}: their loss or gradient was not finite"))
+    if (run_dir / "profile.txt").exists():
+        rows.append(("Profile", "profile.txt and trace.json in the run's directory"))
+    return rows
 
 
-def figures(found: Facts) -> list[tuple[str, str]]:
-    """Titles and texts of the figures of one or several splits."""
-    from tasks import metrics
-
-    def title(split: str, *part: str) -> str:
-        if len(part) > 1:  # of a mixture
-            return f"Validation loss of {part[0]}"
-        name = metrics.metric_title(*part) if part else metrics.metric_title(split)
-        of = {"test": "Test ", "val": "Validation "}.get(split, "")
-        return TITLES.get("/".join((split, *part))) or f"{of}{name}"
-
-    return [
-        (title(*key.split("/")), metrics.format_metric(key.rpartition("/")[2], value))
-        for key, value in found.items()
-        if key.count("/") < 2 or key.endswith("/loss")  # of a part of a mixture only its loss
-    ]
-
-
-MAX_PROMPT = 100  # characters of a prompt that a command is shown with
-TITLES = {
-    "val/loss": "Validation loss",
-    "val/bits_per_byte": "Bits per byte",
-    "val/perplexity": "Perplexity",
-}
-
-
-def _short(path: Path) -> Path:
-    """Relative to where the user is; absolute from outside, and where the run itself is the place
-    to be.
+def metric_rows(values: Facts) -> list[tuple[str, str]]:
+    """Returns (title, text) of metrics such as val/loss or exact_match; of a part of a mixture,
+    such as val/prose/loss, only for its loss.
     """
-    whole, here = path.resolve(), Path.cwd()
-    return whole.relative_to(here) if here in whole.parents else whole
+    from tasks.metrics import format_metric, metric_title
+
+    rows = []
+    for key, value in values.items():
+        split, *part, name = key.split("/") if "/" in key else ("", key)
+        if part and name != "loss":
+            continue
+        of = {"test": "Test ", "val": "Validation "}.get(split, "")
+        title = TITLES.get(key, f"{of}{metric_title(name)}")
+        text = format_metric(name, value)
+        rows.append((f"Validation loss of {part[0]}" if part else title, text))
+    return rows
+
+
+def _relative_path(path: Path) -> Path:
+    """Returns the path relative to the current directory if it is inside, else absolute."""
+    absolute, here = path.resolve(), Path.cwd()
+    return absolute.relative_to(here) if here in absolute.parents else absolute

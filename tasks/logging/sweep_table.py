@@ -1,4 +1,4 @@
-"""The jobs of a multirun, sorted by validation loss: a table on the screen and sweep.csv."""
+"""Writes the table of a multirun's jobs, sorted by validation loss, and prints it."""
 
 import csv
 import math
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tasks import State
 from tasks.logging import summary
-from tasks.logging.bar import compact
-from tasks.logging.console import screen
+from tasks.logging.console import create_console
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
 from xformer_kit.registry.printable import cell
+from xformer_kit.study.report.numbers import compact
 
 RESULTS = (
     "val/loss",
@@ -24,84 +24,91 @@ RESULTS = (
     "tokens_per_second",
 )
 STYLES = {"failed": "red", "stopped": "yellow"}
-SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
+# Column of sweep.csv -> its heading on the terminal.
+HEADINGS = {
+    "val/loss": "val loss",
+    "val/bits_per_byte": "bits/byte",
+    "val/exact_match": "exact match",
+}
 
 
-def finish(sweep_dir: Path, components: Sequence[str] = ()) -> int:
-    """Write and show the table of a multirun; returns 0, or 1 if a job did not finish.
-    `components`: files given on the command line.
+def write_sweep_table(sweep_dir: Path, components: Sequence[str] = ()) -> int:
+    """Write sweep.csv and print the table of a multirun; returns 0, or 1 if a job did not finish.
+    components: files given on the command line.
     """
-    rows, paths = table(sweep_dir)
+    rows, paths = job_rows(sweep_dir)
     if not rows:
         print(f"No job ran in {sweep_dir}.")
         return 1
+    columns = ["job", *paths, "status", *RESULTS]
     with open(sweep_dir / "sweep.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["job", *paths, "status", *RESULTS])
-        writer.writerow({key: cell(key) for key in writer.fieldnames})
-        writer.writerows({key: cell(row.get(key, "")) for key in writer.fieldnames} for row in rows)
-    _show(rows, paths, sweep_dir, components)
+        writer = csv.writer(file)
+        writer.writerow(map(cell, columns))
+        writer.writerows([cell(row.get(key, "")) for key in columns] for row in rows)
+    _print(rows, paths, sweep_dir, components)
     return 0 if all(row["status"] == "finished" for row in rows) else 1
 
 
-def table(sweep_dir: Path) -> tuple[list[State], list[str]]:
-    """One row per job, best first, those that did not finish last; and the config paths in which
-    the jobs differ.
+def job_rows(sweep_dir: Path) -> tuple[list[State], list[str]]:
+    """Returns one row per job, the best first and unfinished ones last, and the config paths in
+    which the jobs differ.
     """
     configs, rows = {}, []
-    folders = (path for path in sweep_dir.iterdir() if path.is_dir())
-    for folder in sorted(folders, key=lambda path: (len(path.name), path.name)):
+    directories = (path for path in sweep_dir.iterdir() if path.is_dir())
+    for directory in sorted(directories, key=lambda path: (len(path.name), path.name)):
         try:
-            configs[folder.name] = dict(flat(read_config(folder)))
+            configs[directory.name] = dict(flat(read_config(directory)))
         except ConfigError:
             continue
-        done, ended = summary.read(folder), summary.read(folder, summary.ENDED)
+        results, ended = summary.read(directory), summary.read(directory, summary.ENDED)
         stopped = ended is not None and ended["code"] > 128  # by a signal, after saving
-        status = "finished" if done else "stopped" if stopped else "failed"
-        row: State = {"job": folder.name, "status": status}
-        rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
+        status = "finished" if results else "stopped" if stopped else "failed"
+        row: State = {"job": directory.name, "status": status}
+        rows.append(row | {name: results[name] for name in RESULTS if results and name in results})
     paths = differing(list(configs.values()))
     for row in rows:
         row |= {path: as_literal(configs[row["job"]].get(path, "")) for path in paths}
-    best_first = lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))
-    return sorted(rows, key=best_first), paths
+    order = lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))
+    return sorted(rows, key=order), paths
 
 
-def _show(rows: list[State], paths: list[str], sweep_dir: Path, components: Sequence[str]) -> None:
+def _print(rows: list[State], paths: list[str], sweep_dir: Path, components: Sequence[str]) -> None:
     from rich.table import Table
 
-    shown = Table(box=None, header_style="dim", pad_edge=False)
-    measured = [name for name in SHOWN if any(name in row for row in rows)]
-    for name in ("job", *paths, *(SHOWN[name] for name in measured), "parameters", "tokens/s"):
-        shown.add_column(
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    metrics = [name for name in HEADINGS if any(name in row for row in rows)]
+    for name in ("job", *paths, *(HEADINGS[name] for name in metrics), "parameters", "tokens/s"):
+        table.add_column(
             name.removesuffix(".name"),
             justify="left" if name in paths else "right",
             overflow="fold",
         )
     for row in rows:
-        values = [row["status"]]
+        cells = [row["status"]]
         if row["status"] == "finished":
             speed = row["tokens_per_second"]
-            values = [f"{row[name]:.4f}" if name in row else "" for name in measured]
-            values += [compact(row["params"]), compact(speed) if speed else "-"]
-        best = "bold" if row is rows[0] else None
-        named = (str(row[key]) for key in ("job", *paths))
-        shown.add_row(*named, *values, style=STYLES.get(row["status"], best))
-    console = screen()
-    if not console.is_terminal:  # a file has no edge
-        console = screen(width=10_000)
+            cells = [f"{row[name]:.4f}" if name in row else "" for name in metrics]
+            cells += [compact(row["params"]), compact(speed) if speed else "-"]
+        style = STYLES.get(row["status"], "bold" if row is rows[0] else None)
+        table.add_row(*(str(row[key]) for key in ("job", *paths)), *cells, style=style)
+    console = create_console()
+    if not console.is_terminal:
+        console = create_console(width=10_000)
     console.print()
-    console.print(shown)
-    for line in endings(rows, sweep_dir, components):
+    console.print(table)
+    for line in unfinished_messages(rows, sweep_dir, components):
         console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
 
 
-def endings(rows: list[State], sweep_dir: Path, components: Sequence[str] = ()) -> Iterable[str]:
-    """A message on the jobs that failed, and one on each job that was stopped."""
-    of = {status: [row["job"] for row in rows if row["status"] == status] for status in STYLES}
-    if failed := of["failed"]:
+def unfinished_messages(
+    rows: list[State], sweep_dir: Path, components: Sequence[str] = ()
+) -> Iterable[str]:
+    """Yields a message on the jobs that failed, and one on each job that was stopped."""
+    jobs = {status: [row["job"] for row in rows if row["status"] == status] for status in STYLES}
+    if failed := jobs["failed"]:
         logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)
         yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
-    for job in of["stopped"]:
-        way = resume(sweep_dir / job, components)
-        yield f"Job {job} was stopped. Go on with: {way}"
+    for job in jobs["stopped"]:
+        command = resume(sweep_dir / job, components)
+        yield f"Job {job} was stopped. Go on with: {command}"

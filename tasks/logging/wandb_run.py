@@ -1,4 +1,4 @@
-"""A run on W&B: offline without a login or without a connection."""
+"""Starts a run on W&B, which is offline without a login or a connection."""
 
 import os
 import secrets
@@ -7,49 +7,56 @@ from typing import Any
 
 from tasks import Facts
 
-OPTIONS = ("project", "entity", "group", "job_type", "tags")  # of the logger's node
-GROUP, JOB_TYPE, TAG = 128, 64, 64  # characters that W&B takes
+OPTIONS = ("project", "entity", "group", "job_type", "tags")  # of the config's logger
+MAX_GROUP = 128  # characters that W&B accepts
+MAX_JOB_TYPE = 64
+MAX_TAG = 64
 
 
-def start_wandb_run(node: Facts, folder: Path, **more: Any) -> tuple[Any, str | None]:
-    """The W&B run of a `logger` config, with its files in `folder`, and a line for the user, such
-    as how to sync.
+def start_wandb_run(node: Facts, directory: Path, **options: Any) -> tuple[Any, str | None]:
+    """Returns (W&B's run for the node of a `logger`, a message to the user or None, such as how to
+    sync). Its files are written into the directory.
     """
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
     mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_login() else "offline")
-    wanted = {"dir": str(folder), **{key: node[key] for key in OPTIONS if node.get(key)}, **more}
-    # W&B runs git in `dir`: a run from elsewhere may hold a .git/config that names
-    # commands.
-    root = str(folder.resolve().parent)
-    settings = wandb.Settings(
-        init_timeout=30, console="off", silent=True, x_disable_stats=False, git_root=root
+    options = {key: node[key] for key in OPTIONS if node.get(key)} | options
+    options["settings"] = wandb.Settings(
+        init_timeout=30,
+        console="off",
+        silent=True,
+        x_disable_stats=False,
+        # By default W&B runs git in `dir`, where an untrusted run may have a .git/config with
+        # commands.
+        git_root=str(directory.resolve().parent),
     )
-    line = ""
+    message = ""
     try:
-        run = wandb.init(mode=mode, settings=settings, **wanted)
+        run = wandb.init(mode=mode, dir=directory, **options)
     except Exception as error:
         if mode != "online":
             raise
-        run, mode = wandb.init(mode="offline", settings=settings, **wanted), "offline"
-        line = f"W&B cannot be reached ({first_line(error)}). "
+        mode = "offline"
+        run = wandb.init(mode=mode, dir=directory, **options)
+        message = f"W&B cannot be reached ({error_line(error)}). "
     if mode == "offline":
-        line += f"W&B logs offline; to sync: wandb sync {Path(run.dir).parent}"
+        message += f"W&B logs offline; to sync: wandb sync {Path(run.dir).parent}"
     elif mode == "online":
-        line = f"W&B: {run.url}"
-    return run, line or None
+        message = f"W&B: {run.url}"
+    return run, message or None
 
 
 def wandb_id(run_dir: Path) -> str:
-    """The id of a run's directory on W&B, the same after a resume."""
+    """Returns the id of a run on W&B, which is the same after a resume."""
     path = run_dir / "wandb_id.txt"
     if not path.exists():
         path.write_text(secrets.token_hex(4))
     return path.read_text().strip()
 
 
-def first_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
+    """Returns the type and the first line of an error."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 

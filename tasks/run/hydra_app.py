@@ -13,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from tasks import Files
-from tasks.logging.files import numbered
+from tasks.logging.files import numbered_paths
 from tasks.run import ranks
 from tasks.run.exit_codes import NoRun
 from tasks.run.processes import end_with_launcher
@@ -48,9 +48,9 @@ def compose_and_run(line: Any) -> int:
             _existing_dirs.add(Path(value).resolve())
     _run_hydra()
     if _sweep_dirs:
-        from tasks.logging.sweep_table import finish
+        from tasks.logging.sweep_table import write_sweep_table
 
-        return finish(_sweep_dirs[-1], line.components)
+        return write_sweep_table(_sweep_dirs[-1], line.components)
     return max(_exit_codes, default=0)
 
 
@@ -160,11 +160,11 @@ def claim_directory(directory: Path) -> Path:
     """Creates the directory and a file .claim in it; uses directory_2, directory_3, ... if another
     process has claimed it.
     """
-    for candidate in numbered(directory):
+    for candidate in numbered_paths(directory):
         candidate.mkdir(parents=True, exist_ok=True)
         try:
             (candidate / ".claim").touch(exist_ok=False)
             return candidate
         except FileExistsError:
             continue
-    raise AssertionError("numbered() is endless")
+    raise AssertionError("numbered_paths() is endless")

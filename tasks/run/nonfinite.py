@@ -60,15 +60,15 @@ def _describe_step(task: EvaluatedTask, step: int) -> str:
 
 def _save_finite_state(task: EvaluatedTask, saver: Any, step: int) -> str:
     """Saves the state after `step` steps; returns a message on which checkpoint exists."""
-    if not saver.cadence.saves:
+    if not saver.cadence.saves_checkpoints:
         return "Nothing is kept: trainer.enable_checkpointing is false."
     # The gradient may have been finite, and the updated weights not.
     if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
-        if saver.saved < 0:
+        if saver.saved_step < 0:
             return "There is no checkpoint before it."
-        return f"The last checkpoint is of step {saver.saved}."
+        return f"The last checkpoint is of step {saver.saved_step}."
     task.rewind(step)
-    saver.keep(task.trainer, task)
+    saver.save_unless_saved(task.trainer, task)
     return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from tasks import Config, State
-from tasks.callbacks import Observers, users
+from tasks.callbacks import Observers, user_callbacks
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoints import CheckpointSaver
-from tasks.callbacks.observers import averages, observers
+from tasks.callbacks.observers import create_averages, create_observers
 from tasks.callbacks.recorder import Recorder
 from tasks.data import DataModule
 from tasks.logging import loggers, startup, summary
@@ -189,16 +189,16 @@ class TrainingProcess:
             "data_fingerprint": self.prepared.fingerprint,
             "versions": summary.versions(),
         }
-        user_callbacks = users.create_callbacks(
+        own_callbacks = user_callbacks.create_callbacks(
             config, self.run_dir, checkpoint.get("callbacks", {})
         )
-        average = averages(config, cadence, self.checkpoint_dir, checkpoint.get("average"))
+        average = create_averages(config, cadence, self.checkpoint_dir, checkpoint.get("average"))
         self.checkpoint_saver = CheckpointSaver(
             cadence,
             self.checkpoint_dir,
             constant_entries,
             recorder,
-            user_callbacks,
+            own_callbacks,
             average,
             checkpoint.get("best"),
             checkpoint.get("global_step", -1),
@@ -210,9 +210,11 @@ class TrainingProcess:
         if logger_message:
             self._print_line(logger_message)
         same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
-        own_observers = Observers([same_config, *observers(self, self.checkpoint_saver, average)])
+        own_observers = Observers(
+            [same_config, *create_observers(self, self.checkpoint_saver, average)]
+        )
         # The user's callbacks run first, since CheckpointSaver saves their state.
-        callbacks = [*user_callbacks.values(), own_observers]
+        callbacks = [*own_callbacks.values(), own_observers]
         self.trainer = trainers.make_trainer(
             config, callbacks, self.logger.logger, self.total_steps
         )
@@ -223,7 +225,7 @@ class TrainingProcess:
         """
         if not self.is_rank_zero:
             return None, None, None
-        logger, message = loggers.make(self.config, self.run_dir)
+        logger, message = loggers.create_logger(self.config, self.run_dir)
         self.logger = loggers.SafeLogger(logger)
         text_column = ("val/bits_per_byte",) * (self.data.bytes_per_token is not None)
         columns = (*METRICS_COLUMNS, *text_column, "lr", "grad_norm")
@@ -234,7 +236,7 @@ class TrainingProcess:
     def _announce(self) -> None:
         """Prints what is trained, and removes the summary of a run that is continued."""
         step, model = self.task.step, self.task.model
-        self._print_line(summary.beginning(self.config, model, self.prepared.train, self.run_dir))
+        self._print_line(summary.start_line(self.config, model, self.prepared.train, self.run_dir))
         if self.checkpoint:
             self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
         if step < self.total_steps:
@@ -288,7 +290,7 @@ class TrainingProcess:
             "task": config["task"]["name"],
             "again": summary.rerun_overrides(config),
             "steps": task.step,
-            "stopped": self.cadence.stopped(),
+            "stopped": self.cadence.stop_message(),
             "steps_left_out": int(task.skipped_steps),
             "params": sum(p.numel() for p in task.model.parameters()),
             "flops_per_token": flops_per_token(
@@ -336,7 +338,7 @@ class TrainingProcess:
     def saved_step(self) -> int | None:
         """The step of the last checkpoint that this process saved, None if there is none."""
         saver = self.checkpoint_saver
-        return saver.saved if self.is_rank_zero and saver and saver.saved >= 0 else None
+        return saver.saved_step if self.is_rank_zero and saver and saver.saved_step >= 0 else None
 
     def close(self, exit_code: int) -> None:
         """Close the progress bar, the loggers, the heartbeat and the process group."""

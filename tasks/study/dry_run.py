@@ -6,13 +6,13 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
-from tasks.logging.bar import compact
-from tasks.logging.console import screen
+from tasks.logging.console import create_console
 from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import Variant
+from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.study_node import levels_of
 
 HOUR, MINUTE = 3600, 60
@@ -21,9 +21,9 @@ HEADINGS = ("parameters", "training FLOPs", "tokens", "steps", "s/step", "a run"
 
 def show(plan: StudyPlan, console: Any = None) -> None:
     """Prints the variants with their sizes, and the total time of all missing runs."""
-    console = console or screen()
+    console = console or create_console()
     if not console.is_terminal:  # a file has no width
-        console = screen(width=200)
+        console = create_console(width=200)
     columns = [Column(name, justify="right", no_wrap=True) for name in HEADINGS]
     table = _table(Column("variant", no_wrap=True), *columns)
     for variant in plan.variants:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tasks.logging.bar import compact
 from xformer_kit.inspect.cost import tokens
 from xformer_kit.registry import Fault, config_error
 from xformer_kit.study import budget, scaling
@@ -12,6 +11,7 @@ from xformer_kit.study.design import Rung
 from xformer_kit.study.ladder import STEPS_KEY, axis
 from xformer_kit.study.nodes import Config
 from xformer_kit.study.plan import Variant
+from xformer_kit.study.report.numbers import compact
 
 
 def faults(variants: Sequence[Variant], command: Sequence[str]) -> list[Fault]:

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from tasks.logging.console import screen
+from tasks.logging.console import create_console
 from tasks.study import state, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.registry.messages import first_line
@@ -37,7 +37,7 @@ class ProgressTable:
         self.states: dict[str, state.State] = {}
         self.plain_plan = plan.plain()
         self.stopped = stopping.StopDecision()
-        self.console = screen(stderr=True)
+        self.console = create_console(stderr=True)
         self.began = time.monotonic()
         self.done_before = self._update_states()
         self.live: Any = None

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from tasks.logging.console import screen
+from tasks.logging.console import create_console
 from tasks.logging.files import replace_text
 from tasks.study.collect import results
 from xformer_kit.study.results import Results
@@ -63,7 +63,7 @@ def write_report(folder: Path) -> tuple[Results, Any]:
 
 def _show(page: Any, search: list[str], path: Path) -> None:
     """Prints the question, the answer, a sentence for each variant, and the path of the report."""
-    console = screen()
+    console = create_console()
     texts = [Text(), Text(page.title, style="bold")]
     if page.partial:
         texts.append(Text(page.partial, style="yellow"))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, first_line, start_wandb_run
+from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
 from xformer_kit.study.factor import text
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
@@ -32,8 +32,8 @@ def logger_overrides(node: Node, run: StudyRun) -> list[str]:
     if logger["name"] != "wandb":
         return []
     defaults = {
-        "group": node["name"][:GROUP],
-        "job_type": " ".join((run.variant.name, *run.variant.tuned))[:JOB_TYPE],
+        "group": node["name"][:MAX_GROUP],
+        "job_type": " ".join((run.variant.name, *run.variant.tuned))[:MAX_JOB_TYPE],
         "tags": [*tags(node), f"seed={run.seed}"],
     }
     return [
@@ -45,7 +45,7 @@ def tags(node: Node) -> list[str]:
     """Returns W&B tags: the design, `claim` if there is one, and arXiv numbers of its paper."""
     claim = node.get("claim") or {}
     names = [node["design"]["name"], *(["claim"] if claim.get("expect") else [])]
-    return [tag[:TAG] for tag in (*names, *ARXIV.findall(str(claim.get("paper") or "")))]
+    return [tag[:MAX_TAG] for tag in (*names, *ARXIV.findall(str(claim.get("paper") or "")))]
 
 
 def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
@@ -78,7 +78,7 @@ def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
     except Exception as error:
         marker.unlink(missing_ok=True)
         line = (
-            f"The report could not be logged to W&B ({first_line(error)}); its files are written."
+            f"The report could not be logged to W&B ({error_line(error)}); its files are written."
         )
     print(line, file=sys.stderr)
 
@@ -125,7 +125,7 @@ def _log(
     run, line = start_wandb_run(
         logger,
         folder,
-        group=logger.get("group") or node["name"][:GROUP],
+        group=logger.get("group") or node["name"][:MAX_GROUP],
         tags=logger.get("tags") or tags(node),
         name=f"{node['name']} {REPORT}",
         id=run_id,

@@ -199,7 +199,10 @@ PAGE = '<html><body><h1 id="top">Title</h1>{}</body></html>'
         ('<a href="none.html">component</a>', "links to none.html, which does not exist"),
         ('<a href="#nowhere">place</a>', "links to #nowhere, an anchor that does not exist"),
         ('<img src="none.png">', "links to none.png, which does not exist"),
-        ('<script src="https://cdn.example/mathjax.js"></script>', "which is not a file of the site"),
+        (
+            '<script src="https://cdn.example/mathjax.js"></script>',
+            "which is not a file of the site",
+        ),
         ('<a href="../index.html">out</a>', "links to ../index.html, which does not exist"),
     ],
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tasks.cli import main
-from tasks.cli.diff import words
+from tasks.cli.diff import split_overrides
 from xformer_kit import compose
 from xformer_kit.inspect.diff import MISSING, Tensors, diff
 from xformer_kit.model.build import build_model
@@ -142,7 +142,7 @@ def test_what_is_shared_starts_equal():
     ],
 )
 def test_overrides_of_a_side_are_told_apart(side, overrides):
-    assert words(side) == overrides
+    assert split_overrides(side) == overrides
 
 
 def test_the_command_shows_lists_as_they_are_written(capsys):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from tasks.logging.console import screen
+from tasks.logging.console import create_console
 from xformer_kit.registry import config_error
 from xformer_kit.registry.printable import cell, printable, text_of
 from xformer_kit.study.report.csv_files import _text
@@ -34,7 +34,9 @@ def test_printable_text_has_no_control_character_and_all_else(text):
 @pytest.mark.parametrize("foreign", [TITLE, MOVES])
 def test_no_foreign_control_character_reaches_a_terminal(foreign):
     file = io.StringIO()
-    console = screen(file=file, force_terminal=True, color_system="standard", legacy_windows=False)
+    console = create_console(
+        file=file, force_terminal=True, color_system="standard", legacy_windows=False
+    )
     table = Table(title=foreign)
     table.add_column(foreign)
     table.add_row(Text(foreign, "bold"), style="red")

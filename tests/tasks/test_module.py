@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from tasks.callbacks.cadence import Cadence
-from tasks.callbacks.guard import NonFiniteGuard, SignalStop
+from tasks.callbacks.stopping import NonFiniteGuard, SignalStop
 from tasks.module import Task
 from tasks.run.exit_codes import NonFinite, SignalBox, StoppedBySignal
 from tasks.run.start import start_run

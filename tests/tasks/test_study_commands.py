@@ -176,7 +176,7 @@ def test_a_report_that_cannot_be_written_is_no_success(capsys, home, monkeypatch
 def test_unknown_studies_are_refused(capsys, home, word):
     answer = fault(capsys, word, "norm_plcement")
     assert (
-        answer == "norm_plcement: no study is called so. Did you mean 'norm_placement'? Known:"
+        answer == "norm_plcement: no study has this name. Did you mean 'norm_placement'? Known:"
         " norm_placement."
     )
     assert fault(capsys, word, "outputs").startswith(

@@ -96,7 +96,7 @@ def weights(folder):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_continues_and_ends_with_test_metrics(start, kind, monkeypatch):
-    from tasks.callbacks.guard import Deadline
+    from tasks.callbacks.stopping import Deadline
 
     more = ["model.dropout=0.1", "data.num_workers=0"]
     whole = start("whole", kind, *more)

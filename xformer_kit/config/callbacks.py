@@ -21,7 +21,7 @@ CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=
 
 class Observer:
     """Base of those that look at a run and change nothing of it: their options.
-    tasks/callbacks/watching.py makes them.
+    tasks/callbacks/built_in.py makes them.
     """
 
 

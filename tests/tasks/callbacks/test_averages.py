@@ -1,5 +1,5 @@
-"""Averaged weights are judged and loaded; training goes on with the trained ones, and resumes bit
-for bit.
+"""Averaged weights are validated and loaded; training continues with the trained ones, and resumes
+bit for bit.
 """
 
 import json
@@ -14,7 +14,7 @@ def state(folder, name="last"):
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
 
 
-def test_a_moving_average_is_what_its_formula_says(begin):
+def test_a_moving_average_equals_its_formula(begin):
     each = [
         "trainer.checkpoint_every=1",
         "trainer.val_every=1",
@@ -22,13 +22,17 @@ def test_a_moving_average_is_what_its_formula_says(begin):
         "schedule=constant",
     ]
     _, one = begin("one", *each, "ema.decay=0.75")
-    start, trained, average = load_start(begin), state(one)["state_dict"], state(one)["average"]
+    start, trained, average = (
+        initial_weights(begin),
+        state(one)["state_dict"],
+        state(one)["average"],
+    )
     for name, value in average.items():
         torch.testing.assert_close(value, 0.75 * start[name] + 0.25 * trained[name])
 
 
-def load_start(begin):
-    """The initial weights: those of a run whose only step has no learning rate to speak of."""
+def initial_weights(begin):
+    """Returns the initial weights: those of a run whose only step has a learning rate near zero."""
     _, folder = begin(
         "still",
         "trainer.max_steps=1",
@@ -39,7 +43,7 @@ def load_start(begin):
     return state(folder)["state_dict"]
 
 
-def test_training_is_the_same_with_an_average_beside_it(begin):
+def test_an_average_does_not_change_training(begin):
     _, plain = begin("plain", "model.dropout=0.1")
     _, averaged = begin("averaged", "model.dropout=0.1", "ema.decay=0.9")
     pairs = zip(
@@ -53,14 +57,14 @@ def test_training_is_the_same_with_an_average_beside_it(begin):
     assert losses[0] != losses[1]
 
 
-def test_what_is_loaded_is_the_average(begin):
+def test_the_average_is_loaded(begin):
     _, folder = begin("averaged", "ema.decay=0.9")
     model, saved = load_trained(folder, checkpoint="last"), state(folder)
     for name, value in model.named_parameters():
         assert torch.equal(value, saved["average"][name])
 
 
-def test_the_mean_of_the_last_checkpoints_is_judged_at_the_end(begin):
+def test_the_mean_of_the_last_checkpoints_is_saved_at_the_end(begin):
     _, folder = begin(
         "mean", "checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"
     )
@@ -72,8 +76,8 @@ def test_the_mean_of_the_last_checkpoints_is_judged_at_the_end(begin):
         torch.testing.assert_close(value, torch.stack([e[name] for e in each]).mean(0))
 
 
-def test_a_moving_average_goes_on_where_it_stopped(begin, monkeypatch):
-    from tasks.callbacks.guard import Deadline
+def test_a_moving_average_is_resumed(begin, monkeypatch):
+    from tasks.callbacks.stopping import Deadline
 
     with monkeypatch.context() as patch:
         patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 7)
@@ -87,7 +91,7 @@ def test_a_moving_average_goes_on_where_it_stopped(begin, monkeypatch):
     )
 
 
-def test_weights_of_steps_that_are_taken_again_are_not_in_the_mean(begin):
+def test_weights_of_repeated_steps_are_not_in_the_mean(begin):
     words = ["checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"]
     _, whole = begin("whole", *words)
     _, folder = begin("again", *words)

@@ -1,4 +1,4 @@
-"""A run of four steps, which commands read."""
+"""A finished run for the commands that read runs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wrong words of the xformer command: one fault each, with the fix."""
+"""Invalid arguments of the xformer command: one message each, with the fix."""
 
 import pytest
 
@@ -69,7 +69,7 @@ from tests.tasks.command_lines import fault
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_wrong_words_are_one_sentence(capsys, words, answer):
+def test_invalid_arguments_have_one_message(capsys, words, answer):
     assert fault(capsys, *words).startswith(answer)
 
 
@@ -105,14 +105,14 @@ def test_wrong_words_are_one_sentence(capsys, words, answer):
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_an_unknown_option_proposes_options_with_that_beginning_or_else_the_nearest(
+def test_an_unknown_option_proposes_options_with_its_prefix_or_the_most_similar_one(
     capsys, words, answer
 ):
     assert fault(capsys, *words).startswith(f"xformer {words[0]}: no option is called {answer}")
 
 
 @pytest.mark.parametrize("command", ["describe", "explain", "diff", "plot mask", "plot bias"])
-def test_a_size_too_large_for_any_machine_is_one_sentence(capsys, tmp_path, monkeypatch, command):
+def test_a_model_too_large_for_any_machine_has_one_message(capsys, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     assert main([*command.split(), "model.dim=4000000000"]) == 2
     sentence = (
@@ -121,10 +121,10 @@ def test_a_size_too_large_for_any_machine_is_one_sentence(capsys, tmp_path, monk
     assert capsys.readouterr() == ("", sentence)
 
 
-def test_plot_bias_of_a_model_too_large_for_this_machine_is_one_sentence(
+def test_plot_bias_of_a_model_too_large_for_this_machine_has_one_message(
     capsys, tmp_path, monkeypatch
 ):
-    """Its weights are drawn, unlike those of a mask."""
+    """plot bias initializes the weights; plot mask does not."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**30, "this machine"))
     assert (

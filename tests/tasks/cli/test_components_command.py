@@ -1,4 +1,4 @@
-"""xformer --help, components and check: what is listed, and components of a user's file."""
+"""xformer --help, components and check, also with components of a user's file."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tasks.cli.command import short, size
+from tasks.cli.command import format_bytes, format_count
 from tests.tasks.command_lines import TINY, output
 from tests.user_components import forget_user_components
 from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS
@@ -16,7 +16,7 @@ from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead
 
 @ATTENTIONS.register("mine", also_called=("my_own",))
 class Mine(MultiHead):
-    """softmax(knob * q k^T) v: scores that are turned up."""
+    """softmax(knob * q k^T) v: with larger scores."""
 
     def __init__(
         self, dim: int, norm, kernel, *, heads: int = 4,
@@ -40,7 +40,7 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
-OF_COMMANDS = [
+COMMANDS_WITH_HELP = [
     "components",
     "describe",
     "evaluate",
@@ -55,7 +55,7 @@ OF_COMMANDS = [
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--help"], *([name, "--help"] for name in OF_COMMANDS)], ids=" ".join
+    "words", [[], ["--help"], *([name, "--help"] for name in COMMANDS_WITH_HELP)], ids=" ".join
 )
 def test_help_imports_no_torch(words):
     script = (
@@ -63,10 +63,10 @@ def test_help_imports_no_torch(words):
         " assert not e.code\n"
     )
     script += "assert 'torch' not in sys.modules and 'lightning' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "usage: xformer" in done.stdout
-    assert "examples:" in done.stdout or words in ([], ["--help"])
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "usage: xformer" in result.stdout
+    assert "examples:" in result.stdout or words in ([], ["--help"])
 
 
 def test_components_lists_every_component(capsys, wide):
@@ -77,7 +77,7 @@ def test_components_lists_every_component(capsys, wide):
     assert "softmax(mask(q k^T * scale)) v in each head" in out
 
 
-def test_components_of_a_kind_has_options_papers_and_other_names(capsys, wide):
+def test_components_of_a_kind_lists_options_papers_and_synonyms(capsys, wide):
     _, out, _ = output(capsys, "components", "attn")
     assert "arXiv:1706.03762" in out
     assert "also called mha, gqa, mqa" in out
@@ -153,7 +153,7 @@ def test_check_finds_the_law_that_a_component_breaks(capsys, mine, tmp_path, wid
 def test_check_of_a_component_that_cannot_be_registered_is_an_error_of_the_file(
     capsys, tmp_path, wide
 ):
-    """Exit code 2, as for any other bad input; a broken law has 1."""
+    """Exit code 2, as for any other invalid input; 1 is for a broken law."""
     file = tmp_path / "my_components.py"
     file.write_text(MINE.replace("knob: int = 1", "knob=1"))
     code, out, _ = output(capsys, "check", str(file))
@@ -173,11 +173,11 @@ def test_check_of_a_component_that_cannot_be_registered_is_an_error_of_the_file(
     ],
 )
 def test_numbers_with_units(number, text):
-    assert short(number) == text
+    assert format_count(number) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(512, "512 B"), (1536, "1.50 KiB"), (604 * 2**20, "604 MiB")]
 )
 def test_bytes_with_units(number, text):
-    assert size(number) == text
+    assert format_bytes(number) == text

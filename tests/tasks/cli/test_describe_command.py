@@ -52,7 +52,7 @@ def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
     assert "model.decoder.variants.far" in out
 
 
-def test_describe_needs_no_text(capsys):
+def test_describe_reads_no_data(capsys):
     assert output(capsys, "describe", "data=text", *TINY)[0] == 0
 
 

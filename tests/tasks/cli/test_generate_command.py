@@ -23,7 +23,8 @@ def test_evaluate_gives_the_metrics_of_the_run(capsys, finished):
     assert "nats per token" in output(capsys, "evaluate", str(finished), "--checkpoint", "best")[1]
 
 
-def written(capfdbinary, *words):
+def generated(capfdbinary, *words):
+    """Returns the bytes on stdout of a command."""
     capfdbinary.readouterr()
     assert main(words) == 0
     return capfdbinary.readouterr().out
@@ -31,21 +32,21 @@ def written(capfdbinary, *words):
 
 def test_generate_prints_what_the_model_generates(capfdbinary, finished):
     words = ("generate", str(finished), "--prompt", "the cat", "--max-new-tokens", "20")
-    greedy = written(capfdbinary, *words, "--temperature", "0")
+    greedy = generated(capfdbinary, *words, "--temperature", "0")
     model = load(finished)
     ids = torch.tensor([list(b"the cat")])
     expected = model.tokenizer.decode(
         model.generate(ids, max_new_tokens=20, temperature=0.0)[0].tolist()
     )
     assert greedy.decode() == expected + "\n"
-    drawn = [written(capfdbinary, *words, "--seed", seed) for seed in ("1", "1", "2")]
+    drawn = [generated(capfdbinary, *words, "--seed", seed) for seed in ("1", "1", "2")]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("schön\n".encode())))
     words = ("--max-new-tokens", "5", "--num-samples", "2", "--seed", "3")
-    texts = written(capfdbinary, "generate", str(finished), "--prompt", "-", *words).split(
+    texts = generated(capfdbinary, "generate", str(finished), "--prompt", "-", *words).split(
         b"--------\n"
     )
     assert len(texts) == 2
@@ -65,10 +66,10 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
         ),
         (
             ["--prompt", "x", "--beam", "4"],
-            "--beam: is not for a run of task=language_modeling, which goes on with a text.",
+            "--beam: is not for a run of task=language_modeling, which continues a text.",
         ),
         (
-            ["--prompt", "x", "--length-penalty", "0"],  # 0 is given too
+            ["--prompt", "x", "--length-penalty", "0"],  # 0 is an option that is set
             "--length-penalty: is not for a run of task=language_modeling",
         ),
         (
@@ -78,7 +79,7 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
         (
             ["--input", "x"],
             (
-                "--input: is not for a run of task=language_modeling, which goes on with a text."
+                "--input: is not for a run of task=language_modeling, which continues a text."
                 " Use --prompt."
             ),
         ),
@@ -97,7 +98,7 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
         ),
     ],
 )
-def test_wrong_options_of_generate_are_one_sentence(capsys, finished, words, answer):
+def test_invalid_options_of_generate_have_one_message(capsys, finished, words, answer):
     assert fault(capsys, "generate", str(finished), *words).startswith(answer)
 
 
@@ -124,15 +125,17 @@ def test_a_damaged_checkpoint_is_replaced_and_missing_components_are_refused(cap
     code, out, err = output(capsys, "evaluate", str(finished), "--json")
     assert (code, json.loads(out)["checkpoint"]) == (0, "previous")
     assert err.startswith(f"{last}: is damaged")
-    assert err.endswith("Taken instead: previous.\n")
+    assert err.endswith("Used instead: previous.\n")
     best.write_bytes(b"")
     code, out, err = output(
         capsys, "generate", str(finished), "--prompt", "the ", "--max-new-tokens", "3"
     )
     assert (code, out[:4]) == (0, "the ")
-    assert err.endswith("Taken instead: previous.\n")
+    assert err.endswith("Used instead: previous.\n")
     previous.write_bytes(b"")
-    assert "No other checkpoint is whole" in fault(capsys, "evaluate", str(finished))
+    assert "No other checkpoint is undamaged; train it again." in fault(
+        capsys, "evaluate", str(finished)
+    )
     last.unlink()
     assert "has no checkpoint 'last'. It has: best, previous" in fault(
         capsys, "evaluate", str(finished), "--checkpoint", "last"

@@ -1,4 +1,4 @@
-"""xformer reproduce: the command line of a run, what has changed since, and what comes of it."""
+"""xformer reproduce: the command line of a run, what has changed since, and its metrics."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tasks.cli import main
-from tasks.cli.reproduction import free, verdict
+from tasks.cli.reproduction import compare_values, unused_directory
 from tasks.run.start import start_run
 from tests.tasks.command_lines import output
 from xformer_kit import compose
@@ -64,17 +64,17 @@ def change(run, name, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_nothing_has_changed_and_the_line_composes_the_run(capfd, run):
+def test_an_unchanged_run_has_no_differences_and_its_command_line_composes_it(capfd, run):
     code, out, _ = output(capfd, "reproduce", run)
     assert code == 0
-    assert "Config, data, code of the components, versions and device are as they were." in out
+    assert "Config, data, code of the components, versions and device are unchanged." in out
     typed = shlex.split(out.splitlines()[0].strip(" $"))
     assert typed[:2] == ["python", "train.py"]
     assert typed[-1] == "hydra.run.dir=outputs/reproduced/run"
     assert preflight(typed[2:]).argv
     assert not os.path.exists("outputs")
     os.makedirs("outputs/reproduced/run")
-    assert free(run) == Path("outputs/reproduced/run_2")
+    assert unused_directory(run) == Path("outputs/reproduced/run_2")
 
 
 def test_every_difference_is_a_sentence(capfd, run, text):
@@ -114,17 +114,17 @@ def test_every_difference_is_a_sentence(capfd, run, text):
     )
 
 
-def test_what_was_not_noted_is_not_vouched_for(capfd, run):
+def test_a_missing_record_of_the_code_is_a_difference(capfd, run):
     facts = json.loads((run / "summary.json").read_text())
     del facts["code"]
     (run / "summary.json").write_text(json.dumps(facts))
     assert (
-        "code: the run did not note the code of its components"
+        "code: the run did not record the code of its components"
         in output(capfd, "reproduce", run)[1]
     )
 
 
-def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):
+def test_a_run_trained_again_has_equal_metrics(capfd, run):
     code, out, _ = output(capfd, "reproduce", run, "--run", "--json")
     found = json.loads(out)
     assert (code, found["run"], found["differences"]) == (0, "outputs/reproduced/run", [])
@@ -136,9 +136,9 @@ def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):
     assert again["config_hash"] == before["config_hash"]
 
 
-def test_other_figures_are_printed_with_their_differences(capfd, run, monkeypatch):
-    def train(words, aside):
-        (folder := run.parent / words[-1].partition("=")[2]).mkdir(parents=True)
+def test_metrics_that_differ_are_printed_with_their_difference(capfd, run, monkeypatch):
+    def train(arguments, output_to_stderr):
+        (folder := run.parent / arguments[-1].partition("=")[2]).mkdir(parents=True)
         facts = json.loads((run / "summary.json").read_text())
         (folder / "summary.json").write_text(
             json.dumps(facts | {"val/loss": facts["val/loss"] * 1.5})
@@ -150,16 +150,16 @@ def test_other_figures_are_printed_with_their_differences(capfd, run, monkeypatc
     assert code == 1
     assert "off by" in next(line for line in out.splitlines() if line.startswith("val/loss: was "))
     assert "steps: 3, equal to the last digit" in out
-    monkeypatch.setattr("tasks.cli.reproduction.train", lambda words, aside: 3)
+    monkeypatch.setattr("tasks.cli.reproduction.train", lambda arguments, output_to_stderr: 3)
     assert output(capfd, "reproduce", run, "--run")[0] == 3
 
 
-def test_figures_worked_out():
-    assert verdict(2.5, 2.5) == "2.5, equal to the last digit"
-    assert verdict(2.0, 2.5) == "was 2.0, and is 2.5: off by 0.5, 25 %"
-    assert verdict(0.0, 0.5) == "was 0.0, and is 0.5: off by 0.5"
-    assert verdict(2.0, None) == "was 2.0, and is missing"
-    assert verdict(float("nan"), float("nan")) == "nan, equal to the last digit"
+def test_values_are_compared_with_their_difference():
+    assert compare_values(2.5, 2.5) == "2.5, equal to the last digit"
+    assert compare_values(2.0, 2.5) == "was 2.0, and is 2.5: off by 0.5, 25 %"
+    assert compare_values(0.0, 0.5) == "was 0.0, and is 0.5: off by 0.5"
+    assert compare_values(2.0, None) == "was 2.0, and is missing"
+    assert compare_values(float("nan"), float("nan")) == "nan, equal to the last digit"
 
 
 def test_runs_that_cannot_be_reproduced(capfd, run):
@@ -185,11 +185,9 @@ def test_runs_that_cannot_be_reproduced(capfd, run):
 
 
 @pytest.mark.parametrize("command", ["reproduce", "generate"])
-def test_of_a_run_that_diverged_no_command_proposes_to_resume(
-    capfd, run, text, monkeypatch, command
-):
-    """As train.py does: a step is a function of the config and its number, so that going on ends
-    there again.
+def test_no_command_proposes_to_resume_a_run_that_diverged(capfd, run, text, monkeypatch, command):
+    """Like train.py: a step is a function of the config and its number, so that a resumed run ends
+    at the same step.
     """
     monkeypatch.chdir(run.parent)
     config = compose(

@@ -17,7 +17,7 @@ def test_every_group_and_choice_has_its_line():
         assert f"\n  {group} " in page
         for name, said in named.items():
             assert f"{name} " in page
-            assert said, f"conf/{group}/{name}.yaml needs a first line that says what it is"
+            assert said, f"conf/{group}/{name}.yaml needs a first line that describes it"
 
 
 def test_the_page_has_instructions_flags_and_defaults():

@@ -1,4 +1,4 @@
-"""xformer sweep export: what W&B reads, and what its agents then type."""
+"""xformer sweep export: the file for W&B, and the command lines of its agents."""
 
 import math
 import random
@@ -21,10 +21,8 @@ ROOT = Path(__file__).resolve().parents[3]
 LOG = "optim.lr=tag(log,interval(1e-4,1e-2))"
 
 
-def typed(config, values):
-    """Arguments of `python train.py` for values that W&B proposes: W&B's own way of
-    writing them.
-    """
+def agent_arguments(config, values):
+    """Returns the arguments of `python train.py` for proposed values, as W&B writes them."""
     args = create_sweep_command_args(
         {"args": {key: {"value": value} for key, value in values.items()}}
     )
@@ -33,11 +31,11 @@ def typed(config, values):
     return [*config["command"][start:-1], *args["args_no_hyphens"]]
 
 
-def draw(said, random_):
-    """A value of a parameter, by W&B's rules."""
-    if "values" in said:
-        return random_.choice(said["values"])
-    low, high = said["min"], said["max"]
+def draw(parameter, random_):
+    """Returns a random value of a parameter, by W&B's rules."""
+    if "values" in parameter:
+        return random_.choice(parameter["values"])
+    low, high = parameter["min"], parameter["max"]
     return {
         "uniform": lambda: random_.uniform(low, high),
         "int_uniform": lambda: random_.randint(low, high),
@@ -45,10 +43,10 @@ def draw(said, random_):
         "q_log_uniform_values": lambda: round(
             math.exp(random_.uniform(math.log(low), math.log(high)))
         ),
-    }[said["distribution"]]()
+    }[parameter["distribution"]]()
 
 
-def test_worked_out(capsys):
+def test_overrides_with_several_values_become_parameters(capsys):
     words = ["attn.heads=range(2,5,2)", "model.dim=64", LOG, "schedule.warmup=int(interval(0,9))"]
     assert main(["sweep", "export", *words, "--metric", "val/bits_per_byte"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == {
@@ -76,12 +74,12 @@ def test_the_command_of_an_agent_has_the_proposed_values(tmp_path, capsys):
     assert capsys.readouterr().out == f"{file}: wandb sweep {file}\n"
     config = load_sweep_config(str(file))
     assert (config["method"], config["metric"]["goal"]) == ("grid", "minimize")
-    last = {key: said["values"][-1] for key, said in config["parameters"].items()}
-    found = compose(typed(config, last), data=False)
+    last = {key: p["values"][-1] for key, p in config["parameters"].items()}
+    found = compose(agent_arguments(config, last), data=False)
     assert (found["attn"]["kv_heads"], found["ffn"]["bias"]) == (1, False)
     assert (found["mask"]["name"], found["mask"]["window"]) == ("sliding_window", 4)
-    first = {key: said["values"][0] for key, said in config["parameters"].items()}
-    found = compose(typed(config, first), data=False)
+    first = {key: p["values"][0] for key, p in config["parameters"].items()}
+    found = compose(agent_arguments(config, first), data=False)
     assert (found["attn"]["kv_heads"], found["ffn"]["bias"], found["mask"]["name"]) == (
         None,
         True,
@@ -89,14 +87,11 @@ def test_the_command_of_an_agent_has_the_proposed_values(tmp_path, capsys):
     )
 
 
-def test_a_study_of_one_factor_is_the_same_models(capsys):
+def test_a_study_of_one_factor_trains_the_same_models(capsys):
     words = ["study=norm_placement", "study.seeds=2", "model.dim=64"]
     assert main(["sweep", "export", *words]) == 0
     out = capsys.readouterr()
-    assert (
-        "W&B turns no knob to meet a budget, so params of the variants are not made equal."
-        in out.err
-    )
+    assert "W&B does not match budgets, so params of the variants are not made equal." in out.err
     config = yaml.safe_load(out.out)
     assert config["name"] == "norm_placement"
     assert config["parameters"]["seed"] == {"values": [0, 1]}
@@ -106,9 +101,9 @@ def test_a_study_of_one_factor_is_the_same_models(capsys):
     }
     assert list(wanted) == config["parameters"]["placement"]["values"]
     for level, model in wanted.items():
-        assert compose(typed(config, {"placement": level, "seed": 1}), data=False) == model | {
-            "seed": 1
-        }
+        assert compose(
+            agent_arguments(config, {"placement": level, "seed": 1}), data=False
+        ) == model | {"seed": 1}
 
 
 def test_notes_name_what_a_sweep_leaves_out_of_a_study():
@@ -128,12 +123,12 @@ def test_notes_name_what_a_sweep_leaves_out_of_a_study():
         word for word in found.config["command"] if word.startswith(("norm", "placement", "seed"))
     ]
     assert found.notes == [
-        "The seeds of the study are left out: with them, a search would take the luckiest one for"
+        "The seeds of the study are left out: a search would choose the luckiest seed instead of"
         " the best model."
     ]
 
 
-def test_wandb_fills_in_nothing():
+def test_wandb_adds_nothing_to_the_example():
     """Every interval names its distribution."""
     for file in (ROOT / "conf" / "sweep").glob("*.yaml"):
         config = load_sweep_config(str(file))
@@ -141,35 +136,33 @@ def test_wandb_fills_in_nothing():
         assert all(NAME.fullmatch(key) for key in config["parameters"])
 
 
-def test_the_example_proposes_nothing_that_is_refused():
+def test_all_proposals_of_the_example_are_valid():
     config = load_sweep_config(str(ROOT / "conf" / "sweep" / "bayes.yaml"))
     random_ = random.Random(0)
-    drawn = [
-        {key: draw(said, random_) for key, said in config["parameters"].items()} for _ in range(5)
-    ]
+    drawn = [{key: draw(p, random_) for key, p in config["parameters"].items()} for _ in range(5)]
     for values in drawn:
-        found = compose(typed(config, values), data=False)
+        found = compose(agent_arguments(config, values), data=False)
         assert found["optim"]["lr"] == pytest.approx(values["optim.lr"])
         assert found["ffn"]["name"] == values["ffn"]
     assert found["logger"]["name"] == "wandb"
     assert "sweep" not in choices()
 
 
-def test_every_value_is_tried_once_where_there_are_many_combinations():
+def test_a_sample_of_many_combinations_has_every_value():
     parameters = {
         "a": {"values": list(range(9))},
         "b": {"values": list(range(9))},
         "c": {"min": 0.5, "max": 1.5},
     }
-    tried = list(combinations(parameters, tried=20))
-    assert len(tried) == 20
-    assert {word for words in tried for word in words} >= {
+    sample = list(combinations(parameters, limit=20))
+    assert len(sample) == 20
+    assert {word for words in sample for word in words} >= {
         f"{key}={i}" for key in "ab" for i in range(9)
     } | {
         "c=0.5",
         "c=1.5",
     }
-    assert len(list(combinations(parameters, tried=162))) == 162
+    assert len(list(combinations(parameters, limit=162))) == 162
 
 
 @pytest.mark.parametrize(
@@ -183,7 +176,10 @@ def test_every_value_is_tried_once_where_there_are_many_combinations():
         (["attn.heads=interval(2,4)"], "attn.heads: must be a whole number; got 2.0."),
         (
             ["attn.heads=2,4", "logger=none"],
-            "logger: W&B steers by what runs log to it; got none. Take logger=wandb.",
+            (
+                "logger: a W&B sweep needs the values that runs log to W&B; got none. Take"
+                " logger=wandb."
+            ),
         ),
         (
             [LOG, "--method", "grid"],
@@ -222,11 +218,11 @@ def test_every_value_is_tried_once_where_there_are_many_combinations():
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
+def test_invalid_input_has_one_message(capsys, words, answer):
     assert fault(capsys, "sweep", "export", *words).startswith(answer)
 
 
-def test_other_words(capsys):
+def test_an_unknown_action_is_refused_and_a_logarithmic_integer_interval_is_exported(capsys):
     assert main(["sweep", "exprt"]) == 2
     assert capsys.readouterr().err == "sweep: there is no 'exprt'. Known: export.\n"
     assert export_sweep(["attn.heads=tag(log,int(interval(1,8)))"]).config["parameters"][

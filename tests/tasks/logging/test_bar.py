@@ -1,10 +1,10 @@
-"""What the bar shows, and when."""
+"""The progress bar and the lines in its place: their content, and when they are shown."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from tasks.callbacks.progress import ProgressBar
+from tasks.callbacks.progress import ProgressObserver
 from tasks.logging.bar import Bar
 
 
@@ -19,21 +19,21 @@ def test_a_live_bar_shows_the_last_step(capsys):
     bar.close()
 
 
-def test_lines_in_place_of_a_bar_come_by_the_clock_alone():
+def test_lines_in_place_of_a_bar_depend_only_on_the_time():
     bar = Bar(10, live=False)
     bar.show(1, 2.0, 100.0, 9.0)
     assert not bar.due(10)
 
 
-def test_the_time_that_remains_follows_the_pace_of_steps():
-    """Steps of half a second show 20 tokens in that time as 40 a second; then of a second, a pace
-    between the two is shown.
+def test_the_remaining_time_follows_the_seconds_per_step():
+    """Steps of 20 tokens and half a second are 40 tokens/s. After a step of one second, the shown
+    seconds per step are between the two.
     """
     shown, clock = [], SimpleNamespace(spent=0.0)
     bar = SimpleNamespace(total=10, due=lambda step: True, show=lambda *row: shown.append(row))
     sums = SimpleNamespace(sums=[6.0, 3.0])
     task = SimpleNamespace(step=0, step_state=sums, tokens_per_step=lambda: 20.0)
-    progress = ProgressBar(bar, clock)
+    progress = ProgressObserver(bar, clock)
     progress.on_train_start(None, task)
     for seconds in (0.5, 0.5, 0.5, 1.0):
         task.step, clock.spent = task.step + 1, clock.spent + seconds
@@ -43,9 +43,9 @@ def test_the_time_that_remains_follows_the_pace_of_steps():
 
 
 def test_a_validation_is_a_line_above_the_bar():
-    said = []
-    progress = ProgressBar(SimpleNamespace(print_line=said.append), SimpleNamespace())
+    lines = []
+    progress = ProgressObserver(SimpleNamespace(print_line=lines.append), SimpleNamespace())
     progress.on_validation_end(
         None, SimpleNamespace(step=1200, validation={"loss": 1.5, "perplexity": 4.5})
     )
-    assert said == ["step 1,200: validation loss 1.5000"]
+    assert lines == ["step 1,200: validation loss 1.5000"]

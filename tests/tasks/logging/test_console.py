@@ -1,6 +1,4 @@
-"""What is printed is printed as it is: no value, such as [attn, ffn], is taken for rich's
-markup.
-"""
+"""Values such as [attn, ffn] are printed unchanged and not interpreted as rich's markup."""
 
 import ast
 from pathlib import Path
@@ -14,28 +12,30 @@ ROOT = Path(__file__).parents[3]
 SOURCES = [
     path for folder in ("tasks", "xformer_kit") for path in sorted((ROOT / folder).rglob("*.py"))
 ]
-MAKERS = [path for path in SOURCES if "Console(" in path.read_text(encoding="utf-8")]
+CREATORS = [path for path in SOURCES if "Console(" in path.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("path", MAKERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_console_reads_no_markup(path):
+@pytest.mark.parametrize("path", CREATORS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_console_interprets_no_markup(path):
     calls = [
         node
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
     ]
-    made = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Console"]
-    assert made
-    for call in made:
-        said = {
+    created = [
+        call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Console"
+    ]
+    assert created
+    for call in created:
+        arguments = {
             word.arg: ast.literal_eval(word.value) for word in call.keywords if word.arg == "markup"
         }
-        assert said == {"markup": False}, (
+        assert arguments == {"markup": False}, (
             f"{path.name}, line {call.lineno}: Console(..., markup=False)"
         )
 
 
-def test_a_list_is_shown_whole(capsys):
+def test_a_list_is_printed_unchanged(capsys):
     table = Table("model.decoder.layout")
     table.add_row("[attn,attn,ffn]")
     console().print(table)

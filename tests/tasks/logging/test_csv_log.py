@@ -8,7 +8,7 @@ def lines(path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_rows_after_the_checkpoint_are_cut(tmp_path):
+def test_rows_after_the_checkpoint_are_removed(tmp_path):
     path = tmp_path / "metrics.csv"
     records = CsvLog(path, ("step", "loss")).open(0)
     for step in range(1, 6):
@@ -17,7 +17,7 @@ def test_rows_after_the_checkpoint_are_cut(tmp_path):
     assert lines(path) == ["step,loss", "1,0.333333333", "2,0.666666667", "3,1"]
 
 
-def test_a_row_that_was_cut_off_while_it_was_written_is_dropped(tmp_path):
+def test_an_incomplete_last_row_is_removed(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n2,0.2")
     CsvLog(path, ("step", "loss")).open(9)
@@ -32,7 +32,7 @@ def test_a_column_that_appears_later_is_added_at_the_end(tmp_path):
     assert read_table(records.path)[0] == ["step", "loss", "val/loss"]
 
 
-def test_numbers_come_back_as_the_fp32_values_that_they_were(tmp_path):
+def test_fp32_values_are_read_back_exactly(tmp_path):
     import numpy as np
 
     records = CsvLog(tmp_path / "m.csv", ("step", "x")).open(0)
@@ -42,41 +42,41 @@ def test_numbers_come_back_as_the_fp32_values_that_they_were(tmp_path):
     assert [np.float32(x) for x in read_columns(records.path)["x"][1]] == list(values)
 
 
-def test_lost_or_changed_rows_are_named_when_the_run_goes_on(tmp_path, caplog):
+def test_missing_or_changed_rows_are_reported_when_the_run_is_resumed(tmp_path, caplog):
     path = tmp_path / "metrics.csv"
 
-    def again(change) -> str:
+    def warning_after(change) -> str:
         records = CsvLog(path, ("step", "loss")).open(0)
         for step in range(1, 6):
             records.add({"step": step, "loss": step / 4})
-        mark = records.mark()
+        fingerprint = records.fingerprint()
         records.add({"step": 6, "loss": 0.0, "late": 1.0})  # a later column is no change
         change()
         caplog.clear()
         logging.getLogger("xformer").propagate = True
-        CsvLog(path, ("step", "loss")).open(5, mark)
+        CsvLog(path, ("step", "loss")).open(5, fingerprint)
         path.unlink()
         return caplog.text
 
     def keep(count: int) -> None:
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:count]))
 
-    assert again(lambda: None) == ""
-    assert "3 of the 5 rows up to the checkpoint are missing" in again(lambda: keep(3))
-    assert "1 of the 5 rows up to the checkpoint is missing" in again(lambda: keep(5))
-    for gone in (
+    assert warning_after(lambda: None) == ""
+    assert "3 of the 5 rows up to the checkpoint are missing" in warning_after(lambda: keep(3))
+    assert "1 of the 5 rows up to the checkpoint is missing" in warning_after(lambda: keep(5))
+    for lose_all in (
         path.unlink,
         lambda: path.write_text(""),
         lambda: path.write_bytes(bytes(range(256)) * 9),
     ):
-        assert "5 of the 5 rows" in again(gone)
+        assert "5 of the 5 rows" in warning_after(lose_all)
     for old, new in (("0.75", "0.5"), ("\n4,", "\n3,"), ("\n4,", "\n4,1.0,\n4,")):
-        assert "rows up to the checkpoint were changed" in again(
+        assert "rows up to the checkpoint were changed" in warning_after(
             lambda o=old, n=new: path.write_text(path.read_text().replace(o, n))
         )
 
 
-def test_a_step_is_digits_of_ascii(tmp_path):
+def test_a_step_is_a_number_in_ascii_digits(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n²,0.5\n" + "9" * 5000 + ",0.5\n", encoding="utf-8")
     assert [row[0] for row in read_table(path)[1]] == ["1"]

@@ -8,7 +8,7 @@ from tasks.logging.files import replace_text
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_a_file_is_replaced_with_its_line_ends_and_nothing_is_left_next_to_it(tmp_path, sync):
+def test_a_file_is_replaced_with_its_line_breaks_and_no_other_file_remains(tmp_path, sync):
     file = tmp_path / "a.csv"
     file.write_text("old")
     replace_text(file, "é,1\r\n2\n", sync=sync)

@@ -1,4 +1,4 @@
-"""What a run shows before its first step."""
+"""The stages that a run shows before its first step."""
 
 import io
 import os
@@ -37,13 +37,13 @@ def test_a_stage_is_a_line_without_a_terminal(capsys):
 
 @pytest.mark.slow
 def test_a_terminal_shows_the_check_before_torch_is_imported():
-    """torch is made unimportable: the first stage is there all the same."""
+    """torch cannot be imported here, and the first stage is shown nevertheless."""
     code = (
         "import sys; sys.modules['torch'] = None; sys.argv = ['train.py'];"
         f" sys.path.insert(0, {str(ROOT)!r}); import train; train.main()"
     )
-    ours, theirs = pty.openpty()
-    done = subprocess.run([sys.executable, "-c", code], stdout=theirs, stderr=theirs, timeout=120)
-    os.close(theirs)
+    terminal, child = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", code], stdout=child, stderr=child, timeout=120)
+    os.close(child)
     assert done.returncode != 0
-    assert os.read(ours, 65536).decode().startswith(f"{startup.CLEAR}Checking the config ...")
+    assert os.read(terminal, 65536).decode().startswith(f"{startup.CLEAR}Checking the config ...")

@@ -6,7 +6,7 @@ import csv
 
 import torch
 
-from tasks.callbacks.guard import Deadline
+from tasks.callbacks.stopping import Deadline
 from tasks.run.resume import resume_run
 from xformer_kit.model.api import load
 

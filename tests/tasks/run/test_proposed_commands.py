@@ -84,7 +84,9 @@ def test_the_command_proposed_for_a_stopped_run_resumes_it(
 
 
 def test_another_run_is_proposed_with_the_components(component_files, tmp_path):
-    [line] = summary.commands({"again": ["task=seq2seq"]}, tmp_path, components=component_files)
+    [line] = summary.next_commands(
+        {"again": ["task=seq2seq"]}, tmp_path, components=component_files
+    )
     assert preflight(shlex.split(line)[2:4]).components == (NAME,)
 
 
@@ -103,7 +105,10 @@ def test_all_other_messages_name_the_components(
     assert start_run(own, folder, component_files) == 2
     message = capsys.readouterr().err
     rows = [{"job": "3", "status": "stopped"}]
-    for text in (*message.splitlines(), *sweep_table.endings(rows, tmp_path, component_files)):
+    for text in (
+        *message.splitlines(),
+        *sweep_table.unfinished_messages(rows, tmp_path, component_files),
+    ):
         assert f"components=['{NAME}']" in text and "resume=" in text, text
 
 

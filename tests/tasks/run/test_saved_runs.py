@@ -284,14 +284,16 @@ def test_a_checkpoint_whose_config_cannot_be_read_is_damaged(
     assert cli.main(["evaluate", str(folder), "--json"]) == 0
     err = capsys.readouterr().err
     assert err.startswith(f"{last}: is damaged (its config") and err.endswith(
-        "Taken instead: previous.\n"
+        "Used instead: previous.\n"
     )
     for path in (previous, best):
         change_checkpoint(path, config=text_)
     before = contents(folder)
     assert cli.main(["evaluate", str(folder)]) == 2
     err = capsys.readouterr().err
-    assert f"{last}: is damaged (its config" in err and err.endswith("whole; train it again.\n")
+    assert f"{last}: is damaged (its config" in err and err.endswith(
+        "No other checkpoint is undamaged; train it again.\n"
+    )
     with pytest.raises(
         ConfigError, match=rf"^{best}: cannot be read as a checkpoint: its config.*Load another"
     ):

@@ -291,7 +291,7 @@ def test_speed_is_measured_without_warm_up_steps(begin):
 
 
 def test_a_run_stopped_by_max_time_reports_it_and_can_be_resumed(begin, capsys, monkeypatch):
-    from tasks.callbacks.guard import Deadline
+    from tasks.callbacks.stopping import Deadline
 
     with monkeypatch.context() as patch:
         patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 7)

@@ -76,11 +76,11 @@ def test_the_activation_command_is_shown_if_the_environment_is_not_active(tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     monkeypatch.setenv("PATH", "/usr/bin")
-    assert summary.activation() == []  # there is nothing to activate
+    assert summary.activation_commands() == []  # there is nothing to activate
     (tmp_path / ".venv" / "bin" / "activate").touch()
-    assert summary.activation() == ["source .venv/bin/activate"]
+    assert summary.activation_commands() == ["source .venv/bin/activate"]
     monkeypatch.setenv("PATH", f"{tmp_path}/.venv/bin:/usr/bin")
-    assert summary.activation() == []
+    assert summary.activation_commands() == []
 
 
 def test_a_prompt_is_proposed_if_it_can_be_typed(tmp_path):
@@ -88,7 +88,7 @@ def test_a_prompt_is_proposed_if_it_can_be_typed(tmp_path):
     (tmp_path / "checkpoints" / "last.ckpt").touch()
 
     def proposed_prompts(sample):
-        found = summary.commands({"task": "language_modeling"}, tmp_path, sample)
+        found = summary.next_commands({"task": "language_modeling"}, tmp_path, sample)
         return [line.partition("--prompt ")[2] for line in found if "generate" in line]
 
     assert proposed_prompts(Sample("The cat", " sat")) == ['"The "']  # of a text

@@ -166,7 +166,7 @@ def test_a_prompt_has_the_answer_of_a_file_with_the_same_line(trained, capsys):
         ),
         (
             ["generate", "RUN", "--input", "IN", "--scores"],
-            "--scores: are those of a search, and there is none. Add --beam 4",
+            "--scores: are those of a beam search, and there is none. Add --beam 4",
         ),
         (
             ["generate", "RUN", "--input", "IN", "--beam", "2", "--top-p", "0.5"],

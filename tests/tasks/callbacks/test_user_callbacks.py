@@ -1,5 +1,5 @@
-"""A user's own callbacks: registered by a file, named in the config, checked as components are,
-kept in checkpoints.
+"""A user's own callbacks: registered by a file, chosen in the config, checked like components, and
+saved in checkpoints.
 """
 
 import csv
@@ -8,7 +8,7 @@ import json
 import pytest
 from refusing import refused
 
-from tasks.callbacks import users
+from tasks.callbacks import user_callbacks
 from tasks.run import checkpoints
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
@@ -96,7 +96,7 @@ def mine(tmp_path):
     assert set(CALLBACKS) == {"norms", "pictures"}
 
 
-def test_a_callback_of_a_file_takes_part_in_a_run(config, mine, tmp_path):
+def test_a_callback_of_a_file_is_called_during_a_run(config, mine, tmp_path):
     made = config(f"components=[{mine}]", "callbacks.mine.every=7")
     assert made["callbacks"] == {"mine": {"every": 7, "word": None}}
     assert start_run(made, tmp_path / "run", (mine,)) == 0
@@ -104,15 +104,13 @@ def test_a_callback_of_a_file_takes_part_in_a_run(config, mine, tmp_path):
     assert read_config(tmp_path / "run")["callbacks"] == made["callbacks"]
 
 
-def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_component(
-    config, mine, tmp_path
-):
+def test_a_callback_after_a_built_in_one_is_created(config, mine, tmp_path):
     made = config(f"components=[{mine}]", "callbacks.norms={}", "callbacks.mine.every=7")
     assert list(made["callbacks"]) == ["norms", "mine"]
-    assert list(users.create_callbacks(made, tmp_path, {})) == ["mine"]
+    assert list(user_callbacks.create_callbacks(made, tmp_path, {})) == ["mine"]
 
 
-def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
+def test_the_state_of_a_callback_is_resumed(config, mine, tmp_path):
     made, folder = config(f"components=[{mine}]", "callbacks.mine.every=3"), tmp_path / "run"
     assert start_run(made, folder, (mine,)) == 0
     whole = json.loads((folder / "mine.json").read_text())
@@ -121,7 +119,7 @@ def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
         "last.ckpt",
         "best.ckpt",
         "previous.ckpt",
-    ):  # as if it had been killed behind the save of step 15
+    ):  # as if it had been killed after the save of step 15
         state = folder / "checkpoints" / name
         if state.exists() and checkpoints.read(state)["global_step"] > 15:
             state.unlink()
@@ -145,8 +143,8 @@ RISING = [
 @pytest.mark.parametrize(
     "more", [[], ["ema.decay=0.5"], ["checkpoints.average=2"]], ids=["plain", "ema", "mean"]
 )
-def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_path, more, capsys):
-    """As trainer.max_time does: the last step is validated, written down and saved."""
+def test_early_stopping_ends_the_run(config, mine, tmp_path, more, capsys):
+    """Like trainer.max_time: the last step is validated, recorded and saved."""
     made, folder = (
         config(f"components=[{mine}]", "callbacks.early.patience=2", *RISING, *more),
         tmp_path / "run",
@@ -213,11 +211,11 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
         ),
     ],
 )
-def test_a_fault_is_a_sentence(mine, word, fault):
+def test_an_invalid_config_has_one_message(mine, word, fault):
     assert refused([f"components=[{mine}]", word]) == [fault]
 
 
-def test_without_its_file_a_callback_is_not_known():
+def test_a_callback_without_its_file_is_unknown():
     assert refused("callbacks.mine.every=3") == [
         "callbacks.mine: no callback is called 'mine'. Known: norms, pictures. One of your own"
         " needs its file: components=[my_callbacks.py]."
@@ -255,7 +253,7 @@ def test_null_leaves_a_callback_out(mine):
         ),
     ],
 )
-def test_what_no_run_can_use_ends_before_the_first_step(
+def test_a_callback_that_no_run_can_use_is_refused_before_the_first_step(
     config, mine, tmp_path, capsys, name, fault
 ):
     made = config(f"components=[{mine}]", f"callbacks.{name}={{}}")

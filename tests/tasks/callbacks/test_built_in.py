@@ -1,6 +1,4 @@
-"""callbacks.norms and callbacks.pictures: what they note is true, and a run comes out the same with
-them and without.
-"""
+"""callbacks.norms and callbacks.pictures: correct values, and no effect on the run."""
 
 import csv
 import math
@@ -25,7 +23,7 @@ from xformer_kit.laws import tiny
 from xformer_kit.laws.composition import default_config, made
 from xformer_kit.model.api import load
 
-WATCHED = (
+OBSERVED = (
     "callbacks.norms.every=5",
     "callbacks.pictures.every=8",
     "callbacks.pictures.of=[attention,mask,bias]",
@@ -66,20 +64,20 @@ def table(path):
 
 @pytest.fixture(scope="module")
 def runs(text, tmp_path_factory):
-    """(watched, not watched)"""
+    """Returns the directories of two runs, with and without the built-in callbacks."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         shared = [*TINY, f"data.path={text}"]
-        for name, words in (("watched", WATCHED), ("alone", ())):
+        for name, words in (("observed", OBSERVED), ("plain", ())):
             assert start_run(compose([*shared, *words]), folder / name) == 0
-    return folder / "watched", folder / "alone"
+    return folder / "observed", folder / "plain"
 
 
-def test_a_run_comes_out_the_same(runs):
-    watched, alone = runs
-    assert (watched / "metrics.csv").read_text() == (alone / "metrics.csv").read_text()
-    assert not (alone / "norms.csv").exists() and not (alone / "pictures").exists()
+def test_built_in_callbacks_do_not_change_the_metrics(runs):
+    observed, plain = runs
+    assert (observed / "metrics.csv").read_text() == (plain / "metrics.csv").read_text()
+    assert not (plain / "norms.csv").exists() and not (plain / "pictures").exists()
 
 
 def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
@@ -99,36 +97,40 @@ def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
         )  # before clipping
 
 
-def test_activations_are_those_after_each_layer_of_real_tokens(tmp_path, config):
+def test_activation_norms_are_of_real_tokens_after_each_layer(tmp_path, config):
     model, expected = made(tiny(norm="rms", layers=3)).train(), {}
     real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
-    noting = NormsLog(
-        Options(every=1), None, tmp_path, lambda row, step: expected.update(told=(row, step)), True
+    norms_log = NormsLog(
+        Options(every=1),
+        None,
+        tmp_path,
+        lambda row, step: expected.update(logged=(row, step)),
+        True,
     )
 
     task = Task(config(), model, None, total_steps=2)
-    noting.on_train_start(None, task)
+    norms_log.on_train_start(None, task)
     for depth, block in enumerate(model.decoder.layers):
         block.register_forward_hook(
             lambda m, args, out, d=depth: expected.update({f"activation/decoder.{d}": out[0][0]})
         )
     model(torch.arange(12).view(2, 6), real=real)
-    model.eval()(torch.arange(12).view(2, 6))  # a validation is not noted
+    model.eval()(torch.arange(12).view(2, 6))  # a validation is not recorded
     task.step = 1
     model.train()(torch.arange(12).view(2, 6), real=real)  # another micro-batch
-    noting.on_train_batch_end(None, task)
-    row, step = expected["told"]
+    norms_log.on_train_batch_end(None, task)
+    row, step = expected["logged"]
     assert step == 1 and list(row) == [f"activation/decoder.{d}" for d in range(3)]
     for name, value in row.items():
         assert value == pytest.approx(expected[name][real].square().mean().sqrt().item(), rel=1e-5)
-    noting.on_train_end(None, task)
+    norms_log.on_train_end(None, task)
     assert (
         not any(module._forward_pre_hooks for module in model.modules())
         and not task._gradient_hooks
     )
 
 
-def test_pictures_lie_in_the_run(runs):
+def test_pictures_are_saved_in_the_runs_directory(runs):
     names = [f"{name}_{step:06d}.png" for name in ("attention", "bias") for step in (0, 8, 10)] + [
         "mask_000000.png"
     ]
@@ -156,13 +158,13 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
     assert found == [{"pictures/mask": ("image", str(tmp_path / "mask.png")), "step": 7}]
 
 
-def test_callbacks_that_only_watch_do_not_change_the_run():
+def test_only_callbacks_that_change_a_run_are_in_its_config_hash():
     config = default_config()
     assert config_hash(config | {"callbacks": {"norms": {"every": 5}}}) == config_hash(config)
     assert config_hash(config | {"callbacks": {"mine": {"every": 5}}}) != config_hash(config)
 
 
-def test_a_fault_is_a_sentence():
+def test_invalid_options_have_one_message_each():
     faults = {
         "callbacks.norms.every=0": "callbacks.norms.every: must be at least 1 step; got 0.",
         "callbacks.pictures.evry=3": (
@@ -197,7 +199,7 @@ def test_a_fault_is_a_sentence():
             [
                 "curves",
                 "{run}",
-                "{alone}",
+                "{plain}",
                 "--metric",
                 "val/loss,lr",
                 "--save",
@@ -221,7 +223,7 @@ def test_a_fault_is_a_sentence():
     ],
 )
 def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
-    places = {"run": runs[0], "alone": runs[1], "here": tmp_path}
+    places = {"run": runs[0], "plain": runs[1], "here": tmp_path}
     file = file.format(**places)
     code, out, err = output(capsys, "plot", *(word.format(**places) for word in words))
     assert (code, out, err) == (0, f"{file}\n", "")
@@ -262,12 +264,12 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
             ["attention", "{run}", "--text", "x", "--target", "y"],
             "--target: is of a run with sources and targets;",
         ),
-        (["norms", "{alone}"], "{alone}: has no norms.csv. Norms are noted on request"),
+        (["norms", "{plain}"], "{plain}: has no norms.csv. Norms are noted on request"),
         (["curves", "a=b"], "plot curves: takes directories of runs; got a=b."),
     ],
 )
-def test_wrong_words_are_one_sentence(runs, capsys, words, fault):
-    places = {"run": runs[0], "alone": runs[1]}
+def test_invalid_plot_arguments_have_one_message(runs, capsys, words, fault):
+    places = {"run": runs[0], "plain": runs[1]}
     before = sorted(path for path in runs[0].rglob("*"))
     code, out, err = output(capsys, "plot", *(word.format(**places) for word in words))
     assert code == 2 and not out and err.startswith(fault.format(**places)) and err.count("\n") == 1
@@ -285,7 +287,7 @@ def test_without_matplotlib_the_fault_names_it(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("total", "first"), [(20, 5), (6, 5), (5, 2), (1, 0)])
-def test_one_trace_begins_after_the_first_steps_or_in_the_middle_of_a_short_run(
+def test_a_trace_starts_after_the_first_steps_or_in_the_middle_of_a_short_run(
     tmp_path, total, first
 ):
     trace = Profile(tmp_path, steps=2)
@@ -293,7 +295,7 @@ def test_one_trace_begins_after_the_first_steps_or_in_the_middle_of_a_short_run(
     action = torch.profiler.ProfilerAction
     plan = [trace.profiler.schedule(step) for step in range(30)]
     trace.on_train_end(None, None)
-    taken = [action.RECORD, action.RECORD_AND_SAVE]
-    assert plan == [action.NONE] * (first - 1) + [action.WARMUP] * (first > 0) + taken + [
+    recorded = [action.RECORD, action.RECORD_AND_SAVE]
+    assert plan == [action.NONE] * (first - 1) + [action.WARMUP] * (first > 0) + recorded + [
         action.NONE
     ] * (28 - first)

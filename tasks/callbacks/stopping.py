@@ -1,4 +1,4 @@
-"""Observers that end a run: non-finite steps, trainer.max_time, callbacks and signals."""
+"""Observers that end a run: at a non-finite step, trainer.max_time, a callback or a signal."""
 
 import time
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from tasks.run.exit_codes import SignalBox, StoppedBySignal, decode_signal, deco
 
 @dataclass(eq=False)
 class NonFiniteGuard:
-    """Ends a run that left out a step because it was not finite; `explain(step)` returns the error,
-    with the module that was the first to break.
+    """Ends a run that skipped a step because its loss or gradient was not finite. `explain(step)`
+    returns the error, which names the first module with a non-finite output.
     """
 
     cadence: Cadence
     explain: Callable[[int], Exception]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        cheap = task.step_state.skipped is not None and task.device.type == "cpu"
-        if (cheap or self.cadence.due(task.step)) and task.stops_at_nonfinite:
+        is_cheap = task.step_state.skipped is not None and task.device.type == "cpu"
+        if (is_cheap or self.cadence.reads_step(task.step)) and task.stops_at_nonfinite:
             self.check(task)
 
     def check(self, task: Task) -> None:
-        """Raises NonFinite if a step was left out. Waits for the device."""
+        """Raises NonFinite if a step was skipped. Waits for the device."""
         step = int(task.first_nonfinite)
         if step >= 0:
             raise self.explain(step)
@@ -33,9 +33,9 @@ class NonFiniteGuard:
 
 @dataclass(eq=False)
 class Deadline:
-    """Makes the current step the last one when this process has trained for `limit` seconds.
+    """Makes the current step the last one when a rank has trained for `limit` seconds.
 
-    It runs before the observers that validate, record and save, so that they handle the step as the
+    It runs before the observers that record, validate and save, so that they treat the step as the
     last one.
     """
 
@@ -44,15 +44,16 @@ class Deadline:
     signals: SignalBox
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
-        self.until = time.monotonic() + self.limit
+        self.deadline = time.monotonic() + self.limit
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if task.step < self.cadence.total and self._over(trainer, task):
-            self.cadence.end(task.step, "trainer.max_time")
+            self.cadence.stop_at(task.step, "trainer.max_time")
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
-        time_is_up = self.signals.time_is_up = time.monotonic() >= self.until
+        """Whether the time of any rank is over."""
+        time_is_up = self.signals.time_is_up = time.monotonic() >= self.deadline
         if trainer.world_size == 1:
             return time_is_up
         return decode_time_is_up(sum_of_signals(self.cadence, task))
@@ -62,31 +63,31 @@ class Deadline:
 class RequestedStop:
     """Makes the current step the last one when a user's callback has set trainer.should_stop.
 
-    late: at a validation, end with the following step instead, since the weights to evaluate at the
-    end must be known before a validation.
+    delays: whether a request at a validation ends the run one step later, because the weights to
+    evaluate at the end must be known before the validation.
     """
 
     cadence: Cadence
-    late: bool
-    next: bool = False
+    delays: bool
+    stops_next: bool = False
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        trainer.should_stop |= self.next
-        if trainer.should_stop and not self.cadence.ends(task.step):
-            self.cadence.end(task.step, "a callback")
+        trainer.should_stop |= self.stops_next
+        if trainer.should_stop and not self.cadence.is_last(task.step):
+            self.cadence.stop_at(task.step, "a callback")
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if not trainer.should_stop or self.cadence.ends(task.step):
+        if not trainer.should_stop or self.cadence.is_last(task.step):
             return
-        if self.late:
-            trainer.should_stop, self.next = False, True
+        if self.delays:
+            trainer.should_stop, self.stops_next = False, True
         else:
-            self.cadence.end(task.step, "a callback")
+            self.cadence.stop_at(task.step, "a callback")
 
 
 @dataclass(eq=False)
 class SignalStop:
-    """Ends the run after a signal, once the step is recorded. `save()` saves its state."""
+    """Ends the run after a signal, when the step is recorded. `save()` saves its state."""
 
     cadence: Cadence
     signals: SignalBox
@@ -97,7 +98,7 @@ class SignalStop:
         step = self.signals.step = task.step
         if step >= self.cadence.total:
             trainer.should_stop = True  # so that Lightning validates once more
-        elif not self.cadence.validates(step) and (number := self._signal_number(trainer, task)):
+        elif not self.cadence.validates_at(step) and (number := self._signal_number(trainer, task)):
             self._stop(task, number)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
@@ -105,8 +106,9 @@ class SignalStop:
             self._stop(task, number)
 
     def _signal_number(self, trainer: Any, task: Task) -> int:
-        own = trainer.world_size == 1
-        return self.signals.number if own else decode_signal(sum_of_signals(self.cadence, task))
+        """Returns the signal that a rank received; 0 if none."""
+        single = trainer.world_size == 1
+        return self.signals.number if single else decode_signal(sum_of_signals(self.cadence, task))
 
     def _stop(self, task: Task, number: int) -> None:
         if task.stops_at_nonfinite:
@@ -116,8 +118,8 @@ class SignalStop:
 
 
 def sum_of_signals(cadence: Cadence, task: Task) -> int:
-    """The sum over ranks of `encode_signal`, so that all stop at the same step. On a GPU it is read
-    at the steps at which the run waits for the device anyway, and is 0 at others.
+    """Returns the sum of `encode_signal` over all ranks, so that all stop at the same step.
+    On a GPU it is 0 except at steps at which the run waits for the device anyway.
     """
-    read = task.device.type == "cpu" or cadence.due(task.step)
-    return int(task.step_state.sums[3]) if read else 0
+    is_read = task.device.type == "cpu" or cadence.reads_step(task.step)
+    return int(task.step_state.sums[3]) if is_read else 0
