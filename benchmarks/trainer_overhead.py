@@ -30,7 +30,7 @@ WARM = 20  # steps that are not timed
 clock = time.perf_counter
 
 
-def tiny(steps: int, logger: str = "wandb") -> dict:
+def tiny_config(steps: int, logger: str = "wandb") -> dict:
     return compose(
         [
             "model.dim=64",
@@ -51,7 +51,7 @@ def bare(steps: int) -> float:
     """Seconds per step."""
     from xformer_kit.data.training_data import TrainingData
 
-    config = tiny(steps)
+    config = tiny_config(steps)
     prepared = prepare(config)
     model = build(config, prepared.tokenizer.vocab_size)
     objective = OBJECTIVES.create(config["task"])
@@ -98,7 +98,7 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
     training_process.Bar = lambda total, done, _live: Bar(total, done, live)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            assert start_run(tiny(steps, logger), Path(folder) / "run") == 0
+            assert start_run(tiny_config(steps, logger), Path(folder) / "run") == 0
     finally:
         training_process.trainers.make_trainer = make
     return (watch.ended - watch.begun) / (steps - 1 - WARM)

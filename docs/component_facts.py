@@ -5,9 +5,14 @@ from typing import Any, NamedTuple, get_args
 
 from xformer_kit.inspect.components import written
 from xformer_kit.kernel import KERNELS, cannot_compute
-from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.checking import COMPANIONS, COMPONENTS, chosen, example, faces
-from xformer_kit.laws.registry import UNDER
+from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws.checking import (
+    COMPANIONS,
+    COMPONENTS,
+    example_value,
+    option_variants,
+)
+from xformer_kit.laws.registry import PREREQUISITES
 from xformer_kit.plan import stacks
 from xformer_kit.registry import REQUIRED, Context, Registry
 
@@ -55,11 +60,11 @@ def _contexts(kind: str, name: str) -> Iterator[tuple[str, Context]]:
     """Yields (changed options, context of its attention) of the component with its defaults and
     with each variant of its options, in the first composition that is not refused.
     """
-    nodes = faces(kind, name)
+    nodes = option_variants(kind, name)
     for node in nodes:
         for companions in COMPANIONS:
-            changes: dict[str, Any] = {**companions, **chosen(kind, node)}
-            config = tiny(**changes)
+            changes: dict[str, Any] = {**companions, **config_changes(kind, node)}
+            config = tiny_config(**changes)
             if not faults(config):
                 plan = stacks(config)[-1]
                 attns = [sub for sub in plan.blocks[0].sublayers if sub.kind == "attn"]
@@ -98,11 +103,11 @@ def broken_laws(registry: Registry, kind: str, name: str) -> list[BrokenLaw]:
 
 def _nodes(registry: Registry, kind: str, name: str) -> Iterator[Mapping[str, Any]]:
     """Yields nodes of the component: defaults, each variant, and a number in place of each null."""
-    found = faces(kind, name)
+    found = option_variants(kind, name)
     yield from found
     for key, option in registry.options(name).items():
         if option.default is None:
-            values = [example(t) for t in get_args(option.type)]
+            values = [example_value(t) for t in get_args(option.type)]
             yield from (
                 {**found[0], key: value}
                 for value in values
@@ -112,4 +117,4 @@ def _nodes(registry: Registry, kind: str, name: str) -> Iterator[Mapping[str, An
 
 def implied(law: str) -> list[str]:
     """Returns the laws that a component which breaks this law breaks too."""
-    return [other for other, above in UNDER.items() if law in above]
+    return [other for other, above in PREREQUISITES.items() if law in above]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from docs.function_pictures import FAINT, INK
 from docs.kinds import KINDS
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 
@@ -17,7 +17,7 @@ HEAD_DIM, TOKENS = 64, 512  # of the picture of a rotation
 
 
 def position(figure: Any, name: str) -> str:
-    """Draws what a position encoding adds to embeddings or scores, or the effect of its rotation."""
+    """Draws what a position adds to embeddings or scores, or the effect of its rotation."""
     component = KINDS["position"][name]
     slot = torch.arange(LENGTH)[None]
     tokens = Tokens(slot=slot, position=slot)
@@ -118,6 +118,6 @@ def _model(**components: Any) -> Any:
     """Returns a small decoder with initial weights."""
     chosen = {"ffn": "mlp", "attn": {"name": "multi_head", "heads": HEADS}, **components}
     start = KINDS["init"].complete(chosen.pop("init", "xavier"))
-    config = tiny(**chosen) | {"init": start}
+    config = tiny_config(**chosen) | {"init": start}
     config["model"] |= {"dim": DIM, "layers": LAYERS, "max_len": LENGTH}
     return build_model(config, VOCAB).eval()

@@ -17,7 +17,7 @@ from docs.kinds import KINDS
 from docs.model_pictures import init, placement, position
 from xformer_kit.attention.score import Score
 from xformer_kit.inspect.components import written
-from xformer_kit.laws.checking import faces
+from xformer_kit.laws.checking import option_variants
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import REQUIRED
 
@@ -81,7 +81,7 @@ def drawn() -> Iterator[tuple[str, str, Draw]]:
 def mask(figure: Any, name: str) -> str:
     """Draws the keys that each query attends to."""
     registry = KINDS["mask"]
-    node = faces("mask", name)[0]
+    node = option_variants("mask", name)[0]
     node |= {key: size for key, size in OPTIONS.items() if key in node}
     module, slot = registry.create(node), torch.arange(SIZE)[None]
     tokens = Tokens(slot=slot, position=slot, prefix=slot < PREFIX)

@@ -17,7 +17,7 @@ from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import LIGHTNING, OURS
 from xformer_kit.inspect.components import doc, written
 from xformer_kit.laws import LAWS
-from xformer_kit.laws.registry import UNDER
+from xformer_kit.laws.registry import PREREQUISITES
 from xformer_kit.registry import Option, type_name
 from xformer_kit.study import study_node
 
@@ -128,7 +128,9 @@ def laws() -> str:
     for name, law in LAWS.items():
         blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _no_link))]
         blocks += (
-            [f"Broken if one of these is broken: {', '.join(UNDER[name])}."] if UNDER[name] else []
+            [f"Broken if one of these is broken: {', '.join(PREREQUISITES[name])}."]
+            if PREREQUISITES[name]
+            else []
         )
     return markup.page("Laws", *blocks)
 

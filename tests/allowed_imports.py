@@ -1,4 +1,4 @@
-"""Which folder or file of xformer_kit and of tasks may import which."""
+"""Which folder or file of xformer_kit and of tasks may import which others."""
 
 KINDS = ("attention", "mask", "position", "norm", "placement", "ffn")
 GROUND = {"registry", "model.tokens"}

@@ -11,27 +11,27 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
-# For the modules that several tests share: driving.py, refusing.py, x_attention.py.
+# For the modules that several tests share: train_processes.py, refusals.py, x_attention.py.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-# Modules that make tests or assert for them.
+# Modules that return tests or have assertions for them.
 pytest.register_assert_rewrite(
-    "refusing", "tests.config.effects", "tests.masks", "tests.tasks.command_lines"
+    "refusals", "tests.config.effects", "tests.masks", "tests.tasks.command_lines"
 )
 
-from tests.warm import IMPORTED  # noqa: E402
+from tests.forked_train import PRELOADED  # noqa: E402
 
 # The server starts when a test first needs it.
-multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)
+multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
 
 
 def pytest_collection_modifyitems(items):
-    """Slow tests come first: all other workers wait for the last test."""
+    """Sorts slow tests first, because all other workers wait for the last test."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_collection_finish():
-    """Leaves what is imported out of garbage collection, which takes half a second with it."""
+    """Excludes imported objects from garbage collection, which takes half a second with them."""
     gc.collect()
     gc.freeze()

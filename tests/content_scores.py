@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import Composition
 
 LENGTH, HEADS, HEAD = 13, 6, 10
@@ -13,7 +13,8 @@ LENGTH, HEADS, HEAD = 13, 6, 10
 
 @torch.no_grad()
 def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = None):
-    """The first attention, its position, queries, keys and values, and the output of its heads.
+    """Returns the first attention, its position, (queries, keys, values), and the output of its
+    heads.
 
     Queries, keys, values and output are (h, t, d), of the first row of the batch.
     """
@@ -25,14 +26,14 @@ def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = No
         "bias": True,
         "scale": 0.4,
     }
-    case = Composition(tiny(model, attn=attn, position=node), "")
-    built, held = case.model(), {}
+    composition = Composition(tiny_config(model, attn=attn, position=node), "")
+    built, held = composition.model(), {}
     layer = built.stack.blocks[0].attn
     layer.register_forward_hook(
         lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
     )
     layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
-    case.read(built, case.ids[:1], real=real)
+    composition.hidden(built, composition.ids[:1], real=real)
     q, k, v = (layer.split(p(held["x"]))[0] for p in (layer.q, layer.k, layer.v))
     k, v = (x.repeat_interleave(2, 0) for x in (k, v))
     place = built.stack.position[built.stack.groups[0].position]
@@ -40,7 +41,7 @@ def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = No
 
 
 def mixed(scores: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """softmax(scores) v, with later keys hidden if causal."""
+    """Returns softmax(scores) v, with later keys hidden if causal."""
     if causal:
         scores = scores.masked_fill(torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1), -math.inf)
     return scores.softmax(-1) @ v

@@ -19,6 +19,8 @@ class Import(NamedTuple):
 
 
 def imports(source: str, file: str) -> Iterator[Import]:
+    """Yields the imports of a file, except those for types only."""
+
     def walk(node: ast.AST, late: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
@@ -26,7 +28,7 @@ def imports(source: str, file: str) -> Iterator[Import]:
             if isinstance(child, ast.Import):
                 yield from (Import(file, alias.name, late) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
-                assert child.level == 0, f"{file}: a relative import hides where it goes"
+                assert child.level == 0, f"{file}: imports must be absolute"
                 packages = child.module == "xformer_kit" or (
                     child.module.split(".")[0] == "tasks"
                     and (ROOT / child.module.replace(".", "/")).is_dir()
@@ -45,7 +47,8 @@ def imports(source: str, file: str) -> Iterator[Import]:
     return walk(ast.parse(source), False)
 
 
-def of(pattern: str) -> list[Import]:
+def imports_of_files(pattern: str) -> list[Import]:
+    """Returns the imports of all files that match a pattern."""
     files = sorted(ROOT.glob(pattern))
     assert files
     return [
@@ -54,8 +57,9 @@ def of(pattern: str) -> list[Import]:
 
 
 def unit(name: str) -> str:
-    """xformer_kit/attention/base.py or xformer_kit.attention.base -> attention;
-    xformer_kit/model/head.py -> model.head; a name of the package -> __init__.
+    """Returns the unit of a file or module: xformer_kit/attention/base.py or
+    xformer_kit.attention.base -> attention; xformer_kit/model/head.py -> model.head; a name of the
+    package -> __init__.
     """
     components = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__").split(".")
     if (of_model := ".".join(components[1:3])) in MAY and components[1] == "model":
@@ -64,7 +68,9 @@ def unit(name: str) -> str:
 
 
 def tasks_unit(name: str) -> str:
-    """tasks/run/seeds.py -> run.seeds; tasks.run.trainer -> run; tasks/data.py -> modules."""
+    """Returns the unit of a file or module of tasks: tasks/run/seeds.py -> run.seeds;
+    tasks.run.trainer -> run; tasks/data.py -> modules.
+    """
     components = name.removesuffix(".py").replace("/", ".").split(".")[1:]
     if (in_run := ".".join(components[:2])) in TASKS_MAY:
         return in_run
@@ -74,7 +80,7 @@ def tasks_unit(name: str) -> str:
 
 
 def registries() -> set[str]:
-    """The names of all registries."""
+    """Returns the names of all registries."""
     return {
         node.targets[0].id
         for path in ROOT.glob("xformer_kit/**/*.py")
@@ -86,8 +92,8 @@ def registries() -> set[str]:
     }
 
 
-def reads(source: str) -> set[str]:
-    """The names that code uses, but for `X.register`."""
+def used_names(source: str) -> set[str]:
+    """Returns the names that code uses, except X in `X.register`."""
     tree = ast.parse(source)
     registering = {
         id(node.value)
@@ -103,18 +109,19 @@ def reads(source: str) -> set[str]:
     }
 
 
-LIBRARY = of("xformer_kit/**/*.py")
-TASKS = of("tasks/**/*.py")
+LIBRARY = imports_of_files("xformer_kit/**/*.py")
+TASKS = imports_of_files("tasks/**/*.py")
 
 
 def between_units(found: list[Import]) -> Iterator[tuple[str, str, bool]]:
+    """Yields (importing unit, imported unit, late) for each import of another unit."""
     for one in found:
         if one.module.split(".")[0] == "xformer_kit" and unit(one.file) != unit(one.module):
             yield unit(one.file), unit(one.module), one.late
 
 
 def faults(found: list[Import]) -> list[str]:
-    """Every import that runs the wrong way."""
+    """Returns every import between units of the library that is not allowed."""
     wrong = []
     for here, there, late in between_units(found):
         if there not in MAY[here] and not (late and (here, there) in LATE):
@@ -123,7 +130,7 @@ def faults(found: list[Import]) -> list[str]:
 
 
 def task_faults(found: list[Import]) -> list[str]:
-    """Every import between units of tasks that runs the wrong way."""
+    """Returns every import between units of tasks that is not allowed."""
     wrong = set()
     for one in found:
         here, there = tasks_unit(one.file), tasks_unit(one.module)
@@ -135,10 +142,10 @@ def task_faults(found: list[Import]) -> list[str]:
 
 
 def cycle(found: list[Import], package: str, late: bool) -> set[str]:
-    """Files of a package that need each other, and those that need them. `late`: with imports at
-    call time.
+    """Returns the files of a package that import each other, and those that import them. `late`:
+    with imports at call time.
 
-    An __init__ is left out: it gathers what its folder holds.
+    An __init__, which exports the names of its folder, is left out.
     """
     files = {str(path.relative_to(ROOT)) for path in ROOT.glob(f"{package}/**/*.py")} | {
         one.file for one in found

@@ -2,19 +2,19 @@
 
 import pytest
 
-from xformer_kit.mask import (
-    matrix,
-)
+from xformer_kit.mask import matrix
 
 
 def rows(mask, length=6, heads=1):
-    """1 for each key that a query may attend to, 0 for the others; heads one after another."""
+    """Returns a string of 0 and 1 for each query, with 1 for each visible key; one head after
+    another.
+    """
     picture = matrix(mask, length, heads).int()
     return ["".join(map(str, row)) for row in picture.flatten(0, -2).tolist()]
 
 
 def pictures(cases):
-    """A test of (mask, its rows) for each case."""
+    """Returns a test of each (mask, its rows)."""
 
     @pytest.mark.parametrize(
         ("mask", "expected"), cases, ids=lambda x: "" if isinstance(x, list) else str(x)

@@ -1,4 +1,4 @@
-"""Faults as the sentences that a user reads."""
+"""Faults as the messages that a user reads."""
 
 from collections.abc import Iterable
 

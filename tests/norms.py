@@ -6,15 +6,15 @@ from xformer_kit.norm import NORMS
 
 
 def numbers():
-    """x (3, 2, 5, 7), not contiguous as in a head, and a weight (7,)."""
+    """Returns x (3, 2, 5, 7), not contiguous, as in a head, and a weight (7,)."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(3, 5, 2, 7, generator=draw, dtype=torch.float64).transpose(1, 2)
     weight = torch.randn(7, generator=draw, dtype=torch.float64)
     return x.requires_grad_(), weight.requires_grad_()
 
 
-def drawn(module, dtype=torch.float64):
-    """A module whose parameters are moved away from their initial values."""
+def perturbed(module, dtype=torch.float64):
+    """Returns a module whose parameters are changed randomly."""
     draw = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -22,5 +22,6 @@ def drawn(module, dtype=torch.float64):
     return module.to(dtype)
 
 
-def made(name, dtype=torch.float64, **options):
-    return drawn(NORMS.create({"name": name, **options}, dim=7), dtype)
+def random_norm(name, dtype=torch.float64, **options):
+    """Returns a norm with random parameters."""
+    return perturbed(NORMS.create({"name": name, **options}, dim=7), dtype)

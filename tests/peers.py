@@ -1,6 +1,6 @@
 """Small models of transformers with random weights, and ours with the same weights.
 
-Every parameter is random, biases and weights of norms too, so that a missing one changes results.
+Every parameter is random, also biases and weights of norms, so that a missing one changes results.
 """
 
 import os
@@ -24,7 +24,7 @@ State = dict[str, Tensor]
 
 
 def randomised(model: nn.Module) -> nn.Module:
-    """A model in evaluation mode, with every parameter moved away from its initial value."""
+    """Sets every parameter to random values. Returns the model in evaluation mode."""
     torch.manual_seed(11)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -36,14 +36,14 @@ def randomised(model: nn.Module) -> nn.Module:
 
 
 def loaded(config: dict, state: State) -> Model:
-    """Our model in evaluation mode with these weights, in their dtype."""
+    """Returns our model in evaluation mode with these weights, in their dtype."""
     model = build_model(config, VOCAB).to(next(iter(state.values())).dtype).eval()
     model.load_state_dict(state)  # strict: every parameter of ours comes from the peer
     return model
 
 
 def llama_state(theirs: State) -> State:
-    """The weights of a Llama of transformers by our names."""
+    """Returns the weights of a Llama of transformers by our names."""
     state = {
         "embed.weight": theirs["model.embed_tokens.weight"],
         "head.weight": theirs["lm_head.weight"],
@@ -66,19 +66,20 @@ def llama_state(theirs: State) -> State:
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:
+    """Asserts that two tensors are equal up to rounding."""
     tolerance = 1e-10 if theirs.dtype == torch.float64 else 1e-5
     atol = tolerance * theirs.abs().max().item()
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=atol)
 
 
 def next_token_gradient(embedding: Tensor, logits: Tensor, ids: Tensor) -> Tensor:
-    """The gradient of the next-token loss by the embeddings."""
+    """Returns the gradient of the next-token loss by the embeddings."""
     loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
     return torch.autograd.grad(loss, embedding)[0]
 
 
 def close_gradients(pair: tuple[nn.Module, Model], ids: Tensor) -> None:
-    """Compares the gradients of the next-token loss of two decoders."""
+    """Asserts that two decoders have equal gradients of the next-token loss."""
     theirs, ours = pair
     close(
         next_token_gradient(ours.embed.weight, ours(ids), ids),

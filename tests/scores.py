@@ -7,8 +7,8 @@ from xformer_kit.attention import SCORES
 HEADS = 3
 
 
-def made(node):
-    """A score in float64 whose parameters are moved away from their initial values."""
+def random_score(node):
+    """Returns a score in float64 whose parameters are changed randomly."""
     score = SCORES.create(node, heads=HEADS).double().eval()
     with torch.no_grad():
         for i, p in enumerate(score.parameters()):
@@ -19,6 +19,7 @@ def made(node):
 
 
 def drawn(*shape):
+    """Returns standard normal numbers, the same in each call."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 

@@ -1,6 +1,4 @@
-"""Studies that nobody trained: results with known figures, and their directories as real runs leave
-them.
-"""
+"""Results of studies with invented figures, and directories like those of real runs."""
 
 import itertools
 import json
@@ -40,12 +38,14 @@ def variant(label="baseline", levels=None, words=(), tuned=(), knob=(), off=0.0,
 
 
 def changed(factor: str, level: str, **more):
-    """A variant that changes one factor."""
+    """Returns a variant that changes one factor."""
     return variant(f"{factor}={level}", {factor: level}, [f"{factor}={level}"], **more)
 
 
 def curve(floor: float, seed: int, steps: int = 1000, every: int = 10, until: int | None = None):
-    """Losses that fall from 9 to the floor, with the noise of a batch."""
+    """Returns curves of losses that fall from 9 to the floor, with the noise of batches; with
+    `until`, the training loss rises up to that step, the last.
+    """
     draw = random.Random(f"{floor} {seed}")
     at = list(range(every, (until or steps) + 1, every))
     fall = [floor + (9 - floor) * math.exp(-7 * (step / steps) ** 0.5) for step in at]
@@ -92,18 +92,18 @@ def finished(index: int, seed: int, value: float, steps: int = 1000, **facts) ->
 
 
 def diverged(index: int, seed: int, step: int = 240) -> Outcome:
-    lost = curve(3.0, seed, until=step)
+    curves = curve(3.0, seed, until=step)
     why = f"The loss of step {step} is not finite."
-    return Outcome(index, seed, f"k{index}s{seed}", "diverged", "", step, why, curves=lost)
+    return Outcome(index, seed, f"k{index}s{seed}", "diverged", "", step, why, curves=curves)
 
 
 def ended(index: int, seed: int, status: str, step: int | None = None, why: str = "") -> Outcome:
-    begun = curve(2.5, seed, until=step) if step else {}
-    return Outcome(index, seed, f"k{index}s{seed}", status, "", step, why, curves=begun)
+    curves = curve(2.5, seed, until=step) if step else {}
+    return Outcome(index, seed, f"k{index}s{seed}", status, "", step, why, curves=curves)
 
 
 def study(variants, outcomes, **node) -> Results:
-    whole = {
+    defaults = {
         "question": "Does the placement of the norm matter?",
         "name": "placement",
         "claim": None,
@@ -121,12 +121,14 @@ def study(variants, outcomes, **node) -> Results:
         "hydra.mode=MULTIRUN",
         "hydra.sweep.dir=outputs/runs",
     ]
-    return Results(whole | node, line, [], list(variants), pool, folder="outputs/studies/placement")
+    return Results(
+        defaults | node, line, [], list(variants), pool, folder="outputs/studies/placement"
+    )
 
 
 def placements(seeds: int = 5, **node) -> Results:
-    """Post is worse by 0.03 at every seed, output the same but for noise, sandwich diverges at the
-    first seed.
+    """Returns results in which post is worse by 0.03 at every seed, output differs by noise only,
+    and sandwich diverges at the first seed.
     """
     known = [variant(), *(changed("placement", name) for name in ("post", "output", "sandwich"))]
     draw = random.Random(0)
@@ -151,9 +153,7 @@ def report_of(results: Results) -> Document:
 
 
 def write(results: Results, root: Path) -> Path:
-    """The study's directory and the pool, as a study of such runs leaves them; returns the
-    directory.
-    """
+    """Writes the study's directory and the pool of its runs. Returns the directory."""
     folder, pool = root / "studies" / results.study["name"], root / "runs"
     folder.mkdir(parents=True)
     plan = {
@@ -166,11 +166,11 @@ def write(results: Results, root: Path) -> Path:
     }
     (folder / "plan.json").write_text(json.dumps(plan))
     for one in results.outcomes:
-        _run(one, pool / one.key)
+        _write_run(one, pool / one.key)
     return folder
 
 
-def _run(one: Outcome, directory: Path) -> None:
+def _write_run(one: Outcome, directory: Path) -> None:
     if one.status == "open":
         return
     directory.mkdir(parents=True)
@@ -201,22 +201,25 @@ def plain_study(**node):
 
 
 def partial():
-    """The last seed has not finished: one runs, one stopped, one failed, one has not begun."""
-    whole = placements(3)
-    ends = {
+    """Returns results whose last seed has not finished: one run is running, one was stopped, one
+    failed, one has not begun.
+    """
+    complete = placements(3)
+    endings = {
         0: ("running", 40, ""),
         1: ("stopped", 70, ""),
         2: ("failed", None, "No space left on device."),
         3: ("open", None, ""),
     }
-    kept = [
-        ended(o.variant, o.seed, *ends[o.variant]) if o.seed == 2 else o for o in whole.outcomes
+    outcomes = [
+        ended(o.variant, o.seed, *endings[o.variant]) if o.seed == 2 else o
+        for o in complete.outcomes
     ]
-    return replace(whole, outcomes=kept)
+    return replace(complete, outcomes=outcomes)
 
 
 def lost():
-    """All runs of a variant diverged."""
+    """Returns results in which all runs of a variant diverged."""
     known = [variant(), changed("placement", "post")]
     outcomes = [finished(0, s, 2.3 + 0.01 * s) for s in range(3)] + [
         diverged(1, s, 100 + 10 * s) for s in range(3)
@@ -225,8 +228,9 @@ def lost():
 
 
 def tuned():
-    """The baseline is best at the middle rate, post at the largest; at its smallest it diverges,
-    with the best of figures.
+    """Returns results of a tuned learning rate: the baseline is best at the middle rate, post at
+    the largest; at its smallest rate it has the best figure in one seed, and diverges in the
+    others.
     """
     rates = ["0.001", "0.003", "0.01"]
     known = [
@@ -251,7 +255,7 @@ def tuned():
 
 
 def factorial():
-    """Post adds 0.1, rms adds 0.02, and both together 0.05 more."""
+    """Returns results in which post adds 0.1, rms adds 0.02, and both together 0.05 more."""
     known, outcomes = [], []
     for i, (placement, norm) in enumerate(itertools.product(["pre", "post"], ["layer", "rms"])):
         levels = {"placement": placement, "norm": norm}
@@ -275,13 +279,14 @@ LAW = {
 
 
 def ladder_law(parameters: float, tokens: float, gain: float = 1.0) -> float:
+    """Returns the loss E + gain A / parameters^alpha + B / tokens^beta."""
     return (
         LAW["E"] + gain * LAW["A"] * parameters ** -LAW["alpha"] + LAW["B"] * tokens ** -LAW["beta"]
     )
 
 
 def ladder(multiples=(5, 10, 20), seeds: int = 3, noise: float = 0.002, **node):
-    """Two attentions at five sizes, whose losses follow known laws but for the noise of a seed."""
+    """Returns results of two attentions at five sizes; losses follow known laws, with noise."""
     draw, known, outcomes = random.Random(0), [], []
     for label, level, gain in (("baseline", "multi_head", 1.0), ("attn=linear", "linear", 1.3)):
         for dim, multiple in itertools.product((64, 96, 128, 192, 256), multiples):

@@ -1,4 +1,4 @@
-"""Every benchmark is run by `python -m benchmarks`, with flags that it has."""
+"""`python -m benchmarks` runs every benchmark, with flags that it has."""
 
 import importlib
 import re
@@ -21,9 +21,9 @@ MODULES = sorted(
 
 def test_every_benchmark_is_run():
     assert sorted({*every.BENCHMARKS, *every.OF_A_RUN}) == MODULES
-    said = (FOLDER / "README.md").read_text()
+    readme = (FOLDER / "README.md").read_text()
     assert [
-        name for name in MODULES if not re.search(rf"python -m benchmarks\.{name}( RUN)?`", said)
+        name for name in MODULES if not re.search(rf"python -m benchmarks\.{name}( RUN)?`", readme)
     ] == []
 
 
@@ -38,7 +38,7 @@ def test_a_benchmark_has_the_flags_that_it_is_run_with(name, monkeypatch, capsys
     assert set(re.findall(r"--[a-z]+", " ".join(every.BENCHMARKS.get(name, ())))) <= known
 
 
-def test_one_that_fails_is_named_and_stops_no_other(monkeypatch, capfd):
+def test_a_failed_benchmark_is_named_and_the_others_run(monkeypatch, capfd):
     broken = every.Flags("--no-such-flag", "--no-such-flag")
     monkeypatch.setattr(every, "BENCHMARKS", {"data": broken, "startup": every.Flags("", "--help")})
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick"])

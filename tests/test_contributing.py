@@ -1,5 +1,5 @@
-"""The components that CONTRIBUTING.md shows are whole: they keep every law, and are as long as it
-says.
+"""The components in CONTRIBUTING.md are complete: they keep every law, and have as many lines as
+stated.
 """
 
 import re
@@ -16,7 +16,7 @@ SHOWN = re.findall(r"in (\d+) lines:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
-def forgotten():
+def forget_registered_components():
     yield
     for registry in (*GROUPS.values(), *MAPPING_GROUPS.values()):
         for module in {component.__module__ for component in registry.values()}:
@@ -25,7 +25,7 @@ def forgotten():
 
 
 @pytest.mark.parametrize(("lines", "code"), SHOWN, ids=lambda x: x if x.isdigit() else "")
-def test_a_component_that_is_shown_keeps_every_law(lines, code, tmp_path):
+def test_a_component_of_the_page_keeps_every_law(lines, code, tmp_path):
     assert len(code.splitlines()) == int(lines)
     (tmp_path / "component.py").write_text(code)
     results = check_file(str(tmp_path / "component.py"))
@@ -33,7 +33,7 @@ def test_a_component_that_is_shown_keeps_every_law(lines, code, tmp_path):
     assert sum(result.verdict == "ok" for result in results) > 15
 
 
-def test_the_mask_that_is_shown_composes_as_typed(tmp_path):
+def test_the_mask_of_the_page_composes_with_the_stated_override(tmp_path):
     (tmp_path / "every.py").write_text(SHOWN[0][1])
     import_components([str(tmp_path / "every.py")], GROUPS.values())
     assert "mask=every" in PAGE

@@ -1,13 +1,11 @@
-"""Modules of the current directory, which may be a run that somebody else made, are imported by no
-process.
-"""
+"""No process imports modules of the current directory, which may be a run of somebody else."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
-from driving import (
-    PATIENCE,
+from train_processes import (
+    TIMEOUT,
     TINY,
     command,
     environment,
@@ -15,13 +13,13 @@ from driving import (
 )
 
 from tasks.cli import reproduction
-from tests.warm import train
+from tests.forked_train import train
 from xformer_kit import ConfigError
 
 pytestmark = pytest.mark.extended
 
-# The first that each start would find: of the interpreter's start, the standard library, torch and
-# this package.
+# Modules that a process would import first: at the start of the interpreter, of the standard
+# library, torch and this package.
 NAMES = [
     "sitecustomize",
     "queue",
@@ -36,16 +34,14 @@ NAMES = [
 
 
 @pytest.fixture
-def planted(tmp_path) -> Path:
+def untrusted(tmp_path) -> Path:
     """A directory whose modules write their name to ../imported and end the process."""
-    folder = tmp_path / "planted"
+    folder = tmp_path / "untrusted"
     folder.mkdir()
+    imported = str(tmp_path / "imported")
     for name in NAMES:
-        line = (
-            f"open({str(tmp_path / 'imported')!r}, 'a').write('{name} '); raise SystemExit('planted"
-            f" {name}')"
-        )
-        (folder / f"{name}.py").write_text(line)
+        code = f"open({imported!r}, 'a').write('{name} '); raise SystemExit('untrusted {name}')"
+        (folder / f"{name}.py").write_text(code)
     return folder
 
 
@@ -59,22 +55,22 @@ SHORT = [
 
 
 @pytest.mark.slow
-def test_workers_of_a_sweep_and_their_loaders(tmp_path, planted, text):  # noqa: F811
+def test_workers_of_a_sweep_and_their_loaders(tmp_path, untrusted, text):  # noqa: F811
     line = command("-m", *SHORT, f"data.path={text}", f"hydra.sweep.dir={tmp_path / 'sweep'}")
     done = subprocess.run(
         line,
-        cwd=planted,
+        cwd=untrusted,
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-def test_workers_of_a_launcher_and_the_ranks_that_they_start(tmp_path, planted, text):  # noqa: F811
+def test_workers_of_a_launcher_and_their_ranks(tmp_path, untrusted, text):  # noqa: F811
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     words = [
         "-m",
@@ -83,12 +79,12 @@ def test_workers_of_a_launcher_and_the_ranks_that_they_start(tmp_path, planted, 
         f"hydra.sweep.dir={tmp_path / 'sweep'}",
         "hydra/launcher=joblib",
     ]
-    done = train([*words, "trainer.devices=2"], planted, environment(tmp_path))
+    done = train([*words, "trainer.devices=2"], untrusted, environment(tmp_path))
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
     assert done.returncode == 0, done.stderr
 
 
-def test_a_train_py_is_not_taken_for_ours(tmp_path, monkeypatch):
+def test_a_train_py_of_the_current_directory_is_not_run(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("open('imported', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Imports run one way: train.py -> tasks -> xformer_kit, and there from the model to its
+"""Imports have one direction: train.py -> tasks -> xformer_kit, and there from the model to its
 components.
 """
 
@@ -16,10 +16,10 @@ from tests.found_imports import (
     TASKS,
     cycle,
     faults,
-    reads,
     registries,
     task_faults,
     unit,
+    used_names,
 )
 
 
@@ -37,12 +37,12 @@ def test_every_file_and_folder_is_in_the_table():
     assert len(units - {name for name in units if "." in name}) <= 22
 
 
-def test_the_library_imports_one_way():
+def test_the_library_has_no_forbidden_import():
     assert faults(LIBRARY) == []
 
 
 def test_the_zoo_imports_what_kinds_export_and_no_other_component():
-    """A module of a folder is private to it; a helper of the zoo has a leading underscore."""
+    """Modules of a folder are private to it; helper modules of the zoo start with an underscore."""
     wrong = []
     for one in LIBRARY:
         if unit(one.file) == "zoo" and one.module.startswith("xformer_kit."):
@@ -62,7 +62,7 @@ def test_the_tables_have_no_cycle(may):
         order += free
 
 
-def test_tasks_import_one_way():
+def test_tasks_have_no_forbidden_import():
     assert task_faults(TASKS) == []
 
 
@@ -76,8 +76,8 @@ def test_the_kinds_of_a_block_do_not_import_each_other():
         assert not MAY[kind] & set(KINDS)
 
 
-def test_what_a_model_is_made_of_reads_no_registry():
-    """Attentions, networks and the like only register themselves; the plan reads the registries."""
+def test_components_and_model_files_read_no_registry():
+    """Components only register themselves; the plan reads the registries."""
     folders = ("attention", "position", "norm", "placement", "ffn", "extra", "zoo", "model")
     files = [path for folder in folders for path in (ROOT / "xformer_kit" / folder).rglob("*.py")]
     found = registries()
@@ -86,7 +86,7 @@ def test_what_a_model_is_made_of_reads_no_registry():
         f"{path.relative_to(ROOT)} reads {name}"
         for path in files
         if path.name != "build.py"
-        for name in found & reads(path.read_text())
+        for name in found & used_names(path.read_text())
     } == set()
 
 
@@ -104,8 +104,8 @@ def test_the_files_of_a_model_import_no_registry():
 
 
 def test_files_have_no_cycle():
-    """Also within a unit: file by file. What `tasks` imports at call time counts too; the
-    library's, see LATE.
+    """Also within a unit. Imports of `tasks` at call time count too; for those of the library see
+    LATE.
     """
     assert cycle(LIBRARY, "xformer_kit", late=False) == set()
     assert cycle(TASKS, "tasks", late=True) == set()
@@ -140,7 +140,7 @@ def test_tasks_do_not_import_train():
     assert [one for one in TASKS if one.module.split(".")[0] == "train"] == []
 
 
-def test_heavy_packages_are_imported_where_they_are_used():
+def test_heavy_packages_are_imported_at_call_time():
     assert [one for one in LIBRARY if one.module.split(".")[0] in HEAVY and not one.late] == []
 
 

@@ -1,4 +1,4 @@
-"""Imports that are not allowed are found."""
+"""Forbidden imports are found."""
 
 import pytest
 
@@ -59,7 +59,7 @@ from tests.found_imports import TASKS, cycle, faults, imports, task_faults
         ),
     ],
 )
-def test_an_import_that_runs_the_wrong_way_is_found(file, line, fault):
+def test_a_forbidden_import_is_found(file, line, fault):
     rule = task_faults if file.startswith("tasks/") else faults
     assert rule(list(imports(line, file))) == [fault]
 

@@ -1,42 +1,46 @@
-"""Every registered component, and every pair of components, keeps the laws or is refused by one
-sentence.
+"""Every registered component, and every pair of components, keeps the laws or is refused with a
+message.
 """
 
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.laws.rows import KEPT, all_pairs, digest, each_choice
+from tests.laws.rows import STORED, all_pairs, digest, each_choice
 from xformer_kit.config import INNER, check
-from xformer_kit.laws import LAWS, LawBroken, check_component, overrides, tiny
-from xformer_kit.laws.building import among_many
+from xformer_kit.laws import LAWS, LawBroken, check_component, overrides, tiny_config
+from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.composition import MODELS, Composition
-from xformer_kit.laws.refusals import pairs, refused, table
+from xformer_kit.laws.refusals import pairs, refusal_table, refused_pairs
 from xformer_kit.laws.registry import SLOW
-from xformer_kit.laws.variants import composed, label
+from xformer_kit.laws.variants import config_of, row_label
 from xformer_kit.plan import KINDS
 
 
-def rows() -> Iterator[Any]:
-    """Rows that have every pair; those that have every component once are in both test tiers."""
-    for row in all_pairs():
-        marks = () if row in each_choice() else pytest.mark.extended
-        yield pytest.param(row, marks=marks, id=label(row))
+def rows() -> list[Any]:
+    """Returns rows that contain every pair; those that contain every component once are in both
+    test tiers.
+    """
+    return [
+        pytest.param(
+            row, marks=() if row in each_choice() else pytest.mark.extended, id=row_label(row)
+        )
+        for row in all_pairs()
+    ]
 
 
 @pytest.mark.parametrize("row", rows())
 def test_every_pair_of_components_keeps_every_law(row):
-    config, broken = composed(row), []
+    config, broken = config_of(row), []
     for name, law in LAWS.items():
         if name in SLOW and row not in each_choice():
             continue
         try:
-            with among_many():
+            with sampled_comparisons():
                 law(config)
         except LawBroken as error:
             broken.append(str(error))
@@ -45,34 +49,36 @@ def test_every_pair_of_components_keeps_every_law(row):
 
 @pytest.mark.slow
 @pytest.mark.extended
-def test_each_pair_is_in_a_row_or_refused_as_the_page_says():
-    """In one test, for which are refused takes a minute to find, and each worker would."""
-    held = {pair for row in all_pairs() for pair in itertools.combinations(row, 2)}
-    assert held == set(pairs()) - refused().keys(), "write the rows anew: python -m tests.laws.rows"
-    page = Path(__file__).parents[1] / "docs" / "refusals.md"
-    assert page.read_text() == table(), (
-        "renew it: python -m xformer_kit.laws --refusals > docs/refusals.md"
+def test_each_pair_is_in_a_row_or_in_the_table_of_refused_pairs():
+    """One test, because finding the refused pairs takes a minute in each worker."""
+    covered = {pair for row in all_pairs() for pair in itertools.combinations(row, 2)}
+    assert covered == set(pairs()) - refused_pairs().keys(), (
+        "write the rows again: python -m tests.laws.rows"
     )
-    assert len(refused()) < 0.15 * sum(1 for _ in pairs())
-    assert refused()  # an odd head_dim with rotary
-    for sentence in {str(fault) for found in refused().values() for fault in found}:
+    page = Path(__file__).parents[1] / "docs" / "refusals.md"
+    assert page.read_text() == refusal_table(), (
+        "write it again: python -m xformer_kit.laws --refusals > docs/refusals.md"
+    )
+    assert len(refused_pairs()) < 0.15 * sum(1 for _ in pairs())
+    assert refused_pairs()  # an odd head_dim with rotary
+    for sentence in {str(fault) for found in refused_pairs().values() for fault in found}:
         assert re.fullmatch(
             r"(attn|mask|position|norm|placement|ffn|kernel|model|extra)[\w.\[\]]*: .+[^.]\.",
             sentence,
         )
 
 
-def test_the_rows_that_are_kept_are_about_the_components_that_there_are():
-    assert json.loads(KEPT.read_text())["choices"] == digest(), (
-        "write the rows anew: python -m tests.laws.rows"
+def test_the_stored_rows_are_of_the_registered_components():
+    assert json.loads(STORED.read_text())["choices"] == digest(), (
+        "write the rows again: python -m tests.laws.rows"
     )
 
 
-def test_every_law_speaks_about_some_composition():
-    silent = set(LAWS)
+def test_every_law_applies_to_some_composition():
+    unused = set(LAWS)
     for row in all_pairs():
-        silent -= {name for name in sorted(silent) if LAWS[name](composed(row)) is None}
-    assert not silent
+        unused -= {name for name in sorted(unused) if LAWS[name](config_of(row)) is None}
+    assert not unused
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -81,7 +87,7 @@ def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
 
     of_model = (
         config
-        for config in map(composed, all_pairs())
+        for config in map(config_of, all_pairs())
         if "_".join(Composition(config, "").stacks) == model
     )
     config = next(config for config in of_model if not check(config))
@@ -90,22 +96,22 @@ def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
 
 
 def test_a_stack_without_a_residual_stream_keeps_every_law():
-    """Not among the pairs: in several layers its tokens become one (Dong et al., 2021,
-    arXiv:2103.03404), and gradients with them.
+    """Not among the pairs: in several layers its tokens become equal (Dong et al., 2021,
+    arXiv:2103.03404), and their gradients too.
     """
-    config = tiny(placement={"name": "none", "residual": False}, layers=1)
+    config = tiny_config(placement={"name": "none", "residual": False}, layers=1)
     for law in LAWS.values():
         law(config)
 
 
-def test_a_component_is_judged_by_every_law():
+def test_a_component_has_a_result_for_every_law():
     results = check_component("norm", "rms")
     assert [result.law for result in results] == list(LAWS)
     assert {result.verdict for result in results} <= {"ok", "skipped"}
 
 
-def test_the_laws_that_components_say_they_break():
-    """The whole list but for those that only some options break, for review by eye."""
+def test_the_laws_that_components_declare_to_break():
+    """The complete list, except for laws that only some options break."""
     components = {
         (kind, name): component
         for kind, registry in (KINDS | INNER).items()
@@ -113,8 +119,10 @@ def test_the_laws_that_components_say_they_break():
     }
     turn = "which experts take a token follows from its place in the text"
     place = "a column of E and F belongs to a place in the text"
-    apart = "the texts of a row are taken apart, and only the device has their number and lengths"
-    ragged = {"device with documents": apart}
+    split_reason = (
+        "the texts of a row are taken apart, and only the device has their number and lengths"
+    )
+    ragged = {"device with documents": split_reason}
     drawn = {"shift": "the draw of a place depends on its distance to the start of the text"}
     growing = {
         "one graph": (

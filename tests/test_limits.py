@@ -1,5 +1,5 @@
-"""Sizes of files, lines, functions and constructors of the library and the application; of files
-of tests too.
+"""Limits of the sizes of files, lines, functions and constructors in xformer_kit and tasks, and of
+test files.
 """
 
 import ast
@@ -13,7 +13,7 @@ CODE = [
     path for folder in ("xformer_kit", "tasks") for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-Sizes = Iterator[tuple[str, int]]  # where it is, and its size
+Sizes = Iterator[tuple[str, int]]  # name within the file, size
 
 
 def lines_of_files(path: Path, tree: ast.Module) -> Sizes:
@@ -21,19 +21,19 @@ def lines_of_files(path: Path, tree: ast.Module) -> Sizes:
 
 
 def characters_of_lines(path: Path, tree: ast.Module) -> Sizes:
-    """Of the longest one, with a comment for a tool at its end, which ruff does not count."""
+    """Yields the length of the longest line, with a `noqa` comment, which ruff does not count."""
     lines = path.read_text(encoding="utf-8").splitlines()
     yield "", max(map(len, lines), default=0)
 
 
 def lines_of_functions(path: Path, tree: ast.Module) -> Sizes:
-    """From `def` to the last line, decorators left out."""
+    """Yields the lines of each function, without decorators."""
     for name, node in functions(tree):
         yield name, node.end_lineno - node.lineno + 1
 
 
 def arguments_of_constructors(path: Path, tree: ast.Module) -> Sizes:
-    """Without self."""
+    """Yields the number of arguments of each constructor, without self."""
     for name, node in functions(tree):
         if name.endswith("__init__"):
             args = node.args
@@ -42,7 +42,7 @@ def arguments_of_constructors(path: Path, tree: ast.Module) -> Sizes:
 
 
 def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Qualified name -> each function, those in classes and functions too."""
+    """Yields (qualified name, function) for each function, also in classes and functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             name = f"{owner}.{child.name}" if owner else child.name
@@ -59,10 +59,11 @@ LIMITS: dict[Callable[[Path, ast.Module], Sizes], int] = {
     lines_of_functions: 50,
     arguments_of_constructors: 12,
 }
-FILES = {lines_of_files: CODE + TESTS}  # what a measure is taken of, where that is not CODE
+FILES = {lines_of_files: CODE + TESTS}  # measure -> files, if they are not CODE
 
 
 def larger(measure: Callable[[Path, ast.Module], Sizes], limit: int) -> dict[str, int]:
+    """Returns everything whose size is above a limit, with its size."""
     found = {}
     for path in FILES.get(measure, CODE):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -87,7 +88,7 @@ class A:
 """
 
 
-def test_measures_by_eye(tmp_path):
+def test_sizes_of_a_small_file(tmp_path):
     path = tmp_path / "file.py"
     path.write_text(SOURCE)
     tree = ast.parse(SOURCE)

@@ -1,4 +1,4 @@
-"""The wheel and the editable install carry conf, and compose from it wherever one stands."""
+"""The wheel and the editable install contain conf, and compose from it in any directory."""
 
 import os
 import subprocess
@@ -15,20 +15,27 @@ COMPOSE = (
 )
 
 
-def composed(where: Path, path: Path) -> list[str]:
+def conf_and_heads(directory: Path, path: Path) -> list[str]:
+    """Returns the conf directory and the composed number of heads of a process in a directory, with
+    the package of `path`.
+    """
     environment = os.environ | {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", COMPOSE], cwd=where, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", COMPOSE],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 
 def test_the_checkout_composes_from_any_directory(tmp_path):
-    assert composed(tmp_path, ROOT) == [str(ROOT / "conf"), "4"]
+    assert conf_and_heads(tmp_path, ROOT) == [str(ROOT / "conf"), "4"]
 
 
-def test_the_wheel_carries_conf_and_composes_from_it(tmp_path):
+def test_the_wheel_contains_conf_and_composes_from_it(tmp_path):
     builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder
     (wheel,) = builder(str(ROOT)).build(directory=str(tmp_path / "dist"), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
@@ -42,4 +49,4 @@ def test_the_wheel_carries_conf_and_composes_from_it(tmp_path):
     } <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     installed = tmp_path / "installed"
-    assert composed(tmp_path, installed) == [str(installed / "xformer_kit" / "conf"), "4"]
+    assert conf_and_heads(tmp_path, installed) == [str(installed / "xformer_kit" / "conf"), "4"]

@@ -20,7 +20,7 @@ from tests.peers import (
     randomised,
     transformers,
 )
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import LENGTH
 
 
@@ -36,7 +36,7 @@ def gpt2():
         attn_implementation="eager",
     )
     theirs = randomised(transformers.GPT2LMHeadModel(config))
-    ours = tiny(
+    ours = tiny_config(
         attn=ATTN,
         position="learned",
         norm=LAYER_NORM,
@@ -86,7 +86,7 @@ def llama():
     )
     config.rope_parameters = {"rope_type": "default", "rope_theta": 500.0}
     theirs = randomised(transformers.LlamaForCausalLM(config))
-    ours = tiny(
+    ours = tiny_config(
         attn={"name": "multi_head", "heads": HEADS, "kv_heads": 3, "head_dim": 10},
         position={"name": "rotary", "theta": 500.0},
         norm={"name": "rms", "eps": 1e-5},

@@ -20,7 +20,7 @@ from tests.peers import (
     randomised,
     transformers,
 )
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import LENGTH
 
 COMMON = {
@@ -57,7 +57,7 @@ def olmo():
         for name in ("input", "post_attention")
     ]
     state = llama_state(state | dict.fromkeys(["model.norm.weight", *norms]))
-    ours = tiny(
+    ours = tiny_config(
         attn=attention(),
         position={"name": "rotary", "theta": 500.0},
         ffn={"name": "glu", "width": WIDTH},
@@ -83,7 +83,7 @@ def granite():
     )
     theirs = randomised(transformers.GraniteForCausalLM(config))
     state = llama_state(theirs.state_dict())
-    ours = tiny(
+    ours = tiny_config(
         attn=attention(scale=0.2),
         position={"name": "rotary", "theta": 500.0},
         ffn={"name": "glu", "width": WIDTH},
@@ -112,7 +112,7 @@ def gemma2():
         pad_token_id=None,
     )
     theirs = randomised(transformers.Gemma2ForCausalLM(config))
-    ours = tiny(
+    ours = tiny_config(
         attn=attention(head_dim=10, scale=0.2),
         position={"name": "rotary", "theta": 500.0},
         ffn={"name": "glu", "width": WIDTH, "activation": "gelu_tanh"},

@@ -18,7 +18,7 @@ from tests.peers import (
     randomised,
 )
 from tests.two_stack_peers import IDS, REAL, SOURCE_REAL, SOURCES, renamed
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import LENGTH, VOCAB
 
 
@@ -53,7 +53,7 @@ def torch_encoder(pre: bool) -> nn.Module:
 
 
 def like_torch(model: str, pre: bool) -> dict:
-    return tiny(
+    return tiny_config(
         model,
         attn=ATTN,
         position="none",

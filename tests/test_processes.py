@@ -1,5 +1,5 @@
-"""Runs in several processes: the same update as one, one directory per job, and nobody left
-behind.
+"""Runs in several processes: the same updates as with one process, one directory per job, and no
+process that remains.
 """
 
 import csv
@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from driving import (
-    PATIENCE,
+from train_processes import (
+    TIMEOUT,
     TINY,
     command,
     environment,
-    environments,
     finish,
     last_step,
+    rank_environments,
     start,
-    start_cold,
+    start_new_python,
     start_ranks,
     text,  # noqa: F401
 )
 
-from tests.warm import Begun, train
+from tests.forked_train import ForkedTrain, train
 
 DDP = ["trainer=ddp", "trainer.devices=2"]
 PLAIN = ["model.dropout=0", "attn.dropout=0", "data.num_workers=0", "trainer.max_steps=30"]
@@ -47,7 +47,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def workers_of(run: Path) -> list[int]:
-    """Processes whose command line names the run."""
+    """Returns the ids of the worker processes of a run."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -59,9 +59,9 @@ def workers_of(run: Path) -> list[int]:
     return sorted(found)
 
 
-def wait_until(what, process: Begun | subprocess.Popen | None = None) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
+def wait_until(condition, process: ForkedTrain | subprocess.Popen | None = None) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
         assert process is None or process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -89,7 +89,7 @@ def test_two_processes_make_the_update_of_one(tmp_path, text):  # noqa: F811
 
 
 @pytest.mark.extended
-def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
+def test_metrics_of_answers_use_the_answers_of_all_ranks(tmp_path):
     pairs, words = tmp_path / "pairs.tsv", ["to", "be", "or", "not"]
     said = [f"{a} {b} {c} {d}" for a in words for b in words for c in words for d in words]
     pairs.write_text("".join(f"{line}\t{line}\n" for line in said))
@@ -115,7 +115,7 @@ def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
             f"hydra.run.dir={tmp_path / name}",
         ]
         alone = [*words, "trainer.accumulate=1"], tmp_path, environment(tmp_path)
-        for rank in [Begun(*alone)] if name == "one" else start_ranks(tmp_path, words):
+        for rank in [ForkedTrain(*alone)] if name == "one" else start_ranks(tmp_path, words):
             finish(rank)
     one, two = (table(tmp_path / name / "metrics.csv")[-1] for name in ("one", "two"))
     for figure in ("val/exact_match", "val/rougeL", "val/chrf"):
@@ -126,10 +126,10 @@ def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
-    process = start_cold(tmp_path, run, text, *DDP, *LONG)
+    process = start_new_python(tmp_path, run, text, *DDP, *LONG)
     wait_until(lambda: last_step(run) > 2, process)
     assert len(workers_of(run)) == 3  # the agent and two ranks
     process.kill()
@@ -138,13 +138,13 @@ def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     process = start(tmp_path, run, text, *DDP, *LONG)
     wait_until(lambda: last_step(run) > 2, process)
     os.kill(workers_of(run)[-1], signal.SIGKILL)
-    _, err = process.communicate(timeout=PATIENCE)
+    _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
     assert "was killed by SIGKILL, so the run stopped. Go on with: python train.py resume=" in err
     assert "Traceback" not in err, err
@@ -153,16 +153,16 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
 
 @pytest.mark.extended
 @pytest.mark.parametrize("stopped", [0, 1])
-def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped):  # noqa: F811
-    """The other rank saves the state if it is the one that writes it, and the run goes on from
-    there as if never stopped.
+def test_a_rank_without_progress_is_named_and_killed(tmp_path, text, stopped):  # noqa: F811
+    """The other rank saves the state if it writes checkpoints, and the resumed run equals an
+    uninterrupted one.
     """
     words = [*TINY, f"data.path={text}", *PLAIN, "trainer.max_steps=250", "trainer.val_every=null"]
     run, whole = tmp_path / "run", tmp_path / "whole"
     ranks = start_ranks(tmp_path, [*words, f"hydra.run.dir={run}", "trainer.rank_timeout=1"])
     wait_until(lambda: last_step(run) > 2, ranks[0])
     ranks[stopped].send_signal(signal.SIGSTOP)
-    said = [rank.communicate(timeout=PATIENCE)[1] for rank in ranks]
+    said = [rank.communicate(timeout=TIMEOUT)[1] for rank in ranks]
     assert f"Rank {stopped} has given no sign for 1 s (trainer.rank_timeout)" in said[1 - stopped]
     assert ranks[stopped].returncode == -signal.SIGKILL and ranks[1 - stopped].returncode == 1
     assert not any("Traceback" in err for err in said), said
@@ -171,7 +171,7 @@ def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped): 
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     assert f"The state after step {step} is saved. Go on with: python train.py resume=" in said[0]
     assert last_step(run) <= step < 250
-    again = [Begun([f"resume={run}"], tmp_path, each) for each in environments(tmp_path)]
+    again = [ForkedTrain([f"resume={run}"], tmp_path, each) for each in rank_environments(tmp_path)]
     for rank in [*again, *start_ranks(tmp_path, [*words, f"hydra.run.dir={whole}"])]:
         finish(rank)
     assert (run / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
@@ -182,8 +182,8 @@ def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped): 
 @pytest.mark.extended
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # noqa: F811
-    """Passed on to ranks of our own, or sent to all of them, as SLURM warns before it ends a
-    job.
+    """The signal is passed on to ranks that we started, or sent to all ranks, as by SLURM before it
+    ends a job.
     """
     run = tmp_path / "run"
     if number == signal.SIGTERM:
@@ -195,7 +195,7 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
     wait_until(lambda: last_step(run) > 2, processes[0])
     for process in processes:
         process.send_signal(number)
-    err, *silent = [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    err, *silent = [process.communicate(timeout=TIMEOUT)[1] for process in processes]
     assert {process.returncode for process in processes} == {code}, err
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     *before, last = err.strip().splitlines()
@@ -208,20 +208,20 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_imports_go_on_ends_with_one_line(tmp_path, text, number, code):  # noqa: F811
-    process = start_cold(tmp_path, tmp_path / "run", text)
+    process = start_new_python(tmp_path, tmp_path / "run", text)
     wait_until(lambda: "libtorch_cpu" in Path(f"/proc/{process.pid}/maps").read_text(), process)
     process.send_signal(number)
-    _, err = process.communicate(timeout=PATIENCE)
+    _, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, err) == (code, f"Stopped by {number.name}.\n")
 
 
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
-def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, text, launcher):  # noqa: F811
+def test_each_job_has_a_directory_and_a_failed_job_stops_no_other(tmp_path, text, launcher):  # noqa: F811
     if launcher == "joblib":
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     sweep = tmp_path / "sweep"
@@ -269,7 +269,7 @@ def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "outputs" / "joined").iterdir()

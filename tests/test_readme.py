@@ -1,5 +1,5 @@
-"""The statements of README.md and of the guides hold: tables of components, command lines, the
-example of a component.
+"""README.md and the guides are up to date: tables of components, command lines, the example of a
+component.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from xformer_kit.study.plan import variants
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "docs/getting_started.md", "docs/index.md", "docs/python.md"]
 PAGES += [f"docs/guide/{path.name}" for path in sorted((ROOT / "docs" / "guide").glob("*.md"))]
-# what needs files that only the reader has, or is faulty on purpose
+# commands that need files of the reader, or that are refused on purpose
 SKIPPED = "resume=|components=|heads=7|data=text|data=tsv|data=jsonl|data=hub|data.path="
 
 
@@ -45,7 +45,7 @@ def test_links_and_pictures_of_the_readme_are_files():
 
 
 def commands(program: str) -> list[str]:
-    """The lines of code of all pages that start with a program, without comments; once each."""
+    """Returns the lines of code of all pages that call a program, without comments; once each."""
     found = [
         line.split("  #")[0].strip()
         for page in PAGES
@@ -60,9 +60,12 @@ def commands(program: str) -> list[str]:
 def test_the_commands_compose(line):
     words = [word for word in shlex.split(line) if word not in ("-m", "--help")]
     if any(word.startswith("study=") for word in words):
-        asked = preflight(words)
-        assert messages(study_node.faults(asked.study)) == []
-        variants(study_node.complete(asked.study, asked.study["name"]), asked.compose)
+        command_line = preflight(words)
+        assert messages(study_node.faults(command_line.study)) == []
+        variants(
+            study_node.complete(command_line.study, command_line.study["name"]),
+            command_line.compose,
+        )
         return
     words = [word for word in words if not word.startswith("hydra")]
     compose([word.split(",")[0] if "-m" in line else word for word in words])
@@ -79,7 +82,7 @@ def test_the_commands_have_these_options(line):
         pytest.fail(str(error))
 
 
-def test_the_component_of_ones_own_works(tmp_path):
+def test_the_component_of_the_guide_works(tmp_path):
     page = read("docs/guide/components.md")
     source = re.search(r"```python\n# my_components.py\n(.*?)```", page, flags=re.DOTALL).group(1)
     file = tmp_path / "my_components.py"

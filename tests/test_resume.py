@@ -1,26 +1,26 @@
-"""A run that is killed and resumed ends bit for bit where the uninterrupted run ends."""
+"""A run that is killed and resumed ends with the same bits as an uninterrupted run."""
 
 import random
 
 import pytest
 import torch
-from driving import (
-    PATIENCE,
+from train_processes import (
+    TIMEOUT,
     TINY,
     Path,
+    all_ended,
     environment,
     finish,
-    go_on,
-    gone,
     kill_at,
+    resume,
     start,
-    start_cold,
+    start_new_python,
     start_ranks,
     text,  # noqa: F401
     wait_for,
 )
 
-from tests.warm import Begun, train
+from tests.forked_train import ForkedTrain, train
 
 
 def same(a: object, b: object) -> bool:
@@ -41,34 +41,34 @@ EXPERTS = [
     "ffn=moe",
     "ffn.experts=4",
     "ffn.router={name: sigmoid, correction: 0.01}",
-]  # whose loads even out by a bias
+]  # the correction bias is state of the run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, processes):  # noqa: F811
-    """Also where torchrun began it, with two ranks that are warm, and we go on by ourselves."""
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    """Also if torchrun started it with two ranks, and one command resumes it."""
+    uninterrupted, killed = tmp_path / "uninterrupted", tmp_path / "killed"
 
-    def begin(run: Path) -> list[Begun]:
+    def begin(run: Path) -> list[ForkedTrain]:
         if processes == 1:
             return [start(tmp_path, run, text)]
         return start_ranks(tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *EXPERTS])
 
-    for process in begin(whole):
+    for process in begin(uninterrupted):
         finish(process)
-    process, *others = begin(cut)
+    process, *others = begin(killed)
     for step in sorted(random.sample(range(1, 70), 2 if processes == 1 else 1)):
-        kill_at(process, cut, step)
+        kill_at(process, killed, step)
         for other in others:
             other.wait()
-        process, others = go_on(tmp_path, cut), []
+        process, others = resume(tmp_path, killed), []
     finish(process)
-    a, b = state(whole), state(cut)
+    a, b = state(uninterrupted), state(killed)
     assert a["global_step"] == b["global_step"] == 80
     for component in ("state_dict", "optimizer", "window", "best"):
         assert same(a[component], b[component]), component
-    assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    assert (killed / "metrics.csv").read_bytes() == (uninterrupted / "metrics.csv").read_bytes()
     biases = [value for name, value in a["state_dict"].items() if name.endswith("correction_bias")]
     assert all(bias.abs().max() > 0 for bias in biases) and bool(biases) == (processes > 1)
 
@@ -121,48 +121,46 @@ def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_en
     tmp_path, pairs, data
 ):
     words = [word.replace("PAIRS", str(pairs)) for word in (*PAIRED, *data)]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    uninterrupted, killed = tmp_path / "uninterrupted", tmp_path / "killed"
 
-    def begin(run: Path) -> Begun:
-        return Begun([*words, f"hydra.run.dir={run}"], tmp_path, environment(tmp_path))
+    def begin(run: Path) -> ForkedTrain:
+        return ForkedTrain([*words, f"hydra.run.dir={run}"], tmp_path, environment(tmp_path))
 
-    finish(begin(whole))
-    process = begin(cut)
-    kill_at(process, cut, random.randint(8, 43))
-    finish(go_on(tmp_path, cut))
-    a, b = state(whole), state(cut)
+    finish(begin(uninterrupted))
+    process = begin(killed)
+    kill_at(process, killed, random.randint(8, 43))
+    finish(resume(tmp_path, killed))
+    a, b = state(uninterrupted), state(killed)
     assert a["global_step"] == b["global_step"] == 50
     for component in ("state_dict", "optimizer", "window", "best"):
         assert same(a[component], b[component]), component
-    assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    assert (killed / "metrics.csv").read_bytes() == (uninterrupted / "metrics.csv").read_bytes()
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 @pytest.mark.extended
-def test_a_killed_run_leaves_no_loader_behind(tmp_path, text):  # noqa: F811
-    """And its loaders are forks of one process that has imported torch, so that not each of them
-    does.
-    """
+def test_loaders_of_a_killed_run_end(tmp_path, text):  # noqa: F811
+    """Its loaders are forks of one process that has imported torch."""
     run = tmp_path / "run"
-    process = start_cold(tmp_path, run, text)
+    process = start_new_python(tmp_path, run, text)
     wait_for(process, run, 3)
     servers = [child for child in children(process.pid) if children(child)]
     assert len(servers) == 1
     assert "libtorch_cpu" in Path(f"/proc/{servers[0]}/maps").read_text()
     kill_at(process, run, 3)
-    assert gone(tmp_path)
+    assert all_ended(tmp_path)
 
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_path, text):  # noqa: F811
+def test_a_finished_run_is_not_resumed_and_one_without_checkpoint_restarts(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     process = start(tmp_path, run, text, "trainer.checkpoint_every=null", "trainer.val_every=null")
     kill_at(process, run, 3)
     assert not (run / "checkpoints").exists()
-    finish(go_on(tmp_path, run))
+    finish(resume(tmp_path, run))
     again = train([f"resume={run}"], tmp_path, environment(tmp_path))
     assert again.returncode == 0
     assert again.stdout == f"The run in {run} is finished: 80 steps. Nothing is left to do.\n"
@@ -173,12 +171,12 @@ def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_
     assert "holds a run with checkpoints already; nothing is overwritten." in begun.stderr
 
 
-def test_other_data_than_the_run_began_with_is_refused(tmp_path, text):  # noqa: F811
+def test_resuming_with_other_data_is_refused(tmp_path, text):  # noqa: F811
     run, own = tmp_path / "run", tmp_path / "own.txt"
     own.write_text(text.read_text())
     kill_at(start(tmp_path, run, own), run, 20)
     own.write_text(text.read_text().replace("cat", "dog"))
-    process = go_on(tmp_path, run)
-    _, err = process.communicate(timeout=PATIENCE)
+    process = resume(tmp_path, run)
+    _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 2
     assert "data: the text must be the one that the run began with" in err

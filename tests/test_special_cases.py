@@ -1,6 +1,4 @@
-"""Special cases coincide: two configs that mean the same compute the same; and masks of any tree
-keep their laws.
-"""
+"""Two configs with the same meaning compute the same, and trees of masks keep the laws."""
 
 import re
 
@@ -10,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.messages import messages
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.composition import Composition, faults
 from xformer_kit.laws.variants import CAUSAL, WINDOW
 from xformer_kit.mask.base import HIDES_ALL
@@ -18,14 +16,15 @@ from xformer_kit.model.build import build_model
 
 
 def logits(config, weights=None):
-    case = Composition(config, "special cases coincide")
-    model = case.model()
+    """Returns the logits of a config with random weights, changed by the function `weights`."""
+    composition = Composition(config, "")
+    model = composition.model()
     if weights:
         model.load_state_dict(
             weights({name: value.clone() for name, value in model.state_dict().items()})
         )
     with torch.no_grad():
-        return model(case.ids)
+        return model(composition.ids)
 
 
 def same(a, b):
@@ -34,7 +33,7 @@ def same(a, b):
 
 def test_grouped_heads_are_multi_head_with_repeated_keys_and_values():
     grouped = (
-        Composition(tiny(attn={"name": "multi_head", "kv_heads": 3, "bias": True}), "")
+        Composition(tiny_config(attn={"name": "multi_head", "kv_heads": 3, "bias": True}), "")
         .model()
         .state_dict()
     )
@@ -49,21 +48,24 @@ def test_grouped_heads_are_multi_head_with_repeated_keys_and_values():
         return state
 
     multi = {"name": "multi_head", "kv_heads": 6, "bias": True}
-    same(logits(tiny(attn=multi), repeated), logits(tiny(attn={**multi, "kv_heads": 3})))
+    same(
+        logits(tiny_config(attn=multi), repeated),
+        logits(tiny_config(attn={**multi, "kv_heads": 3})),
+    )
 
 
 def test_kv_heads_equal_to_heads_is_kv_heads_null():
     same(
-        logits(tiny(attn={"name": "multi_head", "kv_heads": 6})),
-        logits(tiny(attn={"name": "multi_head", "kv_heads": None})),
+        logits(tiny_config(attn={"name": "multi_head", "kv_heads": 6})),
+        logits(tiny_config(attn={"name": "multi_head", "kv_heads": None})),
     )
 
 
 @pytest.mark.parametrize("window", [13, 14, 100])
 @pytest.mark.parametrize("kernel", ["reference", "sdpa"])
 def test_a_window_as_long_as_the_sequence_is_causal(window, kernel):
-    wide = tiny(mask={"name": "sliding_window", "window": window}, kernel=kernel)
-    same(logits(wide), logits(tiny(mask="causal", kernel=kernel)))
+    wide = tiny_config(mask={"name": "sliding_window", "window": window}, kernel=kernel)
+    same(logits(wide), logits(tiny_config(mask="causal", kernel=kernel)))
 
 
 @pytest.mark.parametrize(
@@ -79,22 +81,22 @@ def test_a_window_as_long_as_the_sequence_is_causal(window, kernel):
     ids=str,
 )
 def test_masks_that_mean_the_same_compute_the_same(tree, mask):
-    same(logits(tiny(mask=tree)), logits(tiny(mask=mask)))
+    same(logits(tiny_config(mask=tree)), logits(tiny_config(mask=mask)))
 
 
 def test_a_gate_that_is_the_up_projection_is_a_square():
     """relu(x U) * x U is relu(x U)^2."""
-    config = tiny(ffn={"name": "glu", "activation": "relu", "width": 19})
+    config = tiny_config(ffn={"name": "glu", "activation": "relu", "width": 19})
 
     def gate_is_up(state):
         return {name: state[name.replace(".gate.", ".up.")] for name in state}
 
-    mlp = tiny(ffn={"name": "mlp", "activation": "relu2", "width": 19})
+    mlp = tiny_config(ffn={"name": "mlp", "activation": "relu2", "width": 19})
     same(logits(config, gate_is_up), logits(mlp))
 
 
 def swapped(state):
-    """The weights with the names of gate and up exchanged."""
+    """Returns the weights with the names of gate and up exchanged."""
     other = {"gate": "up", "up": "gate"}
     return {n: state[re.sub(r"\.(gate|up)\.", lambda m: f".{other[m[1]]}.", n)] for n in state}
 
@@ -102,18 +104,21 @@ def swapped(state):
 def test_which_half_of_a_glu_is_activated_is_a_matter_of_names():
     config = {"name": "glu", "width": 19}
 
-    same(logits(tiny(ffn=config), swapped), logits(tiny(ffn={**config, "activated": "up"})))
+    same(
+        logits(tiny_config(ffn=config), swapped),
+        logits(tiny_config(ffn={**config, "activated": "up"})),
+    )
 
 
 def test_a_bilinear_glu_ignores_which_matrix_is_the_gate():
-    config = tiny(ffn={"name": "glu", "activation": "identity", "width": 19})
+    config = tiny_config(ffn={"name": "glu", "activation": "identity", "width": 19})
 
     same(logits(config, swapped), logits(config))
 
 
 def test_a_scale_that_is_written_out_is_the_default():
     attn = {"name": "multi_head", "head_dim": 10}
-    same(logits(tiny(attn={**attn, "scale": 10**-0.5})), logits(tiny(attn=attn)))
+    same(logits(tiny_config(attn={**attn, "scale": 10**-0.5})), logits(tiny_config(attn=attn)))
 
 
 def test_a_layer_norm_of_centred_channels_without_bias_is_an_rms_norm():
@@ -128,27 +133,27 @@ def test_a_layer_norm_of_centred_channels_without_bias_is_an_rms_norm():
 
 def test_expand_is_width():
     same(
-        logits(tiny(ffn={"name": "mlp", "width": None, "expand": 2.0})),
-        logits(tiny(ffn={"name": "mlp", "width": 72})),
+        logits(tiny_config(ffn={"name": "mlp", "width": None, "expand": 2.0})),
+        logits(tiny_config(ffn={"name": "mlp", "width": 72})),
     )
 
 
 def test_a_parallel_group_of_one_is_sequential():
-    same(logits(tiny(decoder={"layout": [["attn"], ["ffn"]]})), logits(tiny()))
+    same(logits(tiny_config(decoder={"layout": [["attn"], ["ffn"]]})), logits(tiny_config()))
 
 
 def test_a_variant_that_changes_nothing_is_the_base():
     pattern = {"pattern": ["base", "other"], "variants": {"other": {"attn": {"heads": 6}}}}
-    same(logits(tiny(decoder=pattern)), logits(tiny()))
+    same(logits(tiny_config(decoder=pattern)), logits(tiny_config()))
 
 
 def test_rows_that_pad_the_vocabulary_have_no_logits_and_no_effect():
-    config = tiny(vocab_multiple=64)
+    config = tiny_config(vocab_multiple=64)
     assert build_model(config, 37).embed.weight.shape[0] == 64
     assert logits(config).shape[-1] == 37
 
 
-# Trees of masks, at random.
+# Random trees of masks.
 
 SIZED = {
     "sliding_window": "window",
@@ -181,14 +186,14 @@ TREES = st.recursive(
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(TREES)
 def test_traits_of_a_tree_of_masks_are_true(tree):
-    assert LAWS["mask"](tiny(mask=tree)) is None
+    assert LAWS["mask"](tiny_config(mask=tree)) is None
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(TREES)
 def test_kernels_agree_on_any_tree_of_masks(tree):
-    config = tiny(mask=tree)
+    config = tiny_config(mask=tree)
     assume(
         not any(HIDES_ALL in fault for fault in messages(faults(config)))
-    )  # such a tree is refused, whatever the kernel
+    )  # such a tree is refused with any kernel
     assert LAWS["kernels"](config) is None

@@ -21,9 +21,9 @@ OUTPUT = [
 
 
 @pytest.fixture
-def book():
-    """Three tokens of five channels, and one head of four: the classic example of a text on
-    attention.
+def textbook_example():
+    """Returns three tokens of five channels, and the projections of one head of four channels, of
+    an example in a textbook on attention.
     """
     torch.manual_seed(42)
     x = torch.randn(3, 5)
@@ -31,8 +31,8 @@ def book():
     return x, w_q, w_k, torch.randn(5, 4)
 
 
-def looking(kernel, mask, length: int, heads: int = 1) -> AttentionContext:
-    """The context of `length` tokens at themselves, without position."""
+def self_attention_context(kernel, mask, length: int, heads: int = 1) -> AttentionContext:
+    """Returns the context of self-attention over `length` tokens, without position."""
     tokens = Tokens(slot=torch.arange(length)[None], position=torch.arange(length)[None])
     context = AttentionContext(tokens, tokens, mask, POSITIONS.create("none"))
     return context._replace(prepared=kernel.prepare(context, heads, False, torch.float32))
@@ -42,11 +42,11 @@ def rounded(x):
     return [[round(value, 4) for value in row] for row in x.tolist()]
 
 
-def test_the_weights_of_one_head(book):
-    x, w_q, w_k, _ = book
+def test_the_weights_of_one_head(textbook_example):
+    x, w_q, w_k, _ = textbook_example
     kernel = KERNELS["reference"]()
     q, k = (x @ w_q)[None, None], (x @ w_k)[None, None]
-    weights = kernel.weights(q, k, looking(kernel, Full(), 3), scale=4**-0.5)
+    weights = kernel.weights(q, k, self_attention_context(kernel, Full(), 3), scale=4**-0.5)
     # The text prints 0.9964 where the number is 0.99634940: one more than half a unit of its last
     # digit.
     torch.testing.assert_close(weights[0, 0], torch.tensor(WEIGHTS), rtol=0, atol=6e-5)
@@ -54,17 +54,17 @@ def test_the_weights_of_one_head(book):
 
 
 @pytest.mark.parametrize("name", ["reference", "sdpa"])
-def test_the_output_of_one_head(book, name):
-    x, w_q, w_k, w_v = book
+def test_the_output_of_one_head(textbook_example, name):
+    x, w_q, w_k, w_v = textbook_example
     kernel = KERNELS[name]()
     q, k, v = ((x @ w)[None, None] for w in (w_q, w_k, w_v))
-    out = kernel(q, k, v, looking(kernel, Full(), 3), 4**-0.5)
+    out = kernel(q, k, v, self_attention_context(kernel, Full(), 3), 4**-0.5)
     assert rounded(out[0, 0]) == OUTPUT
 
 
 @pytest.mark.parametrize("name", ["reference", "sdpa"])
-def test_the_attention_component_computes_the_same(book, name):
-    x, w_q, w_k, w_v = book
+def test_the_attention_component_computes_the_same(textbook_example, name):
+    x, w_q, w_k, w_v = textbook_example
     kernel = KERNELS[name]()
     node = ATTENTIONS.defaults("multi_head") | {"heads": 1, "head_dim": 4}
     attn = ATTENTIONS.create(
@@ -76,20 +76,20 @@ def test_the_attention_component_computes_the_same(book, name):
         attn.o.weight.copy_(
             torch.eye(5, 4)
         )  # channel i of the head becomes channel i of the stream, and the fifth is empty
-        out = attn(x[None], None, looking(kernel, Full(), 3))
+        out = attn(x[None], None, self_attention_context(kernel, Full(), 3))
     assert rounded(out[0, :, :4]) == OUTPUT
     assert out[0, :, 4].tolist() == [0, 0, 0]
 
 
-# Masks: row i shows what token i sees.
+# Masks: row i has a 1 for each token that token i sees.
 
 
-def picture(node, length: int = 5):
+def rows_of(node, length: int = 5):
     return matrix(MASKS.create(node), length).int().tolist()
 
 
 def test_causal_worked_out():
-    assert picture("causal", 4) == [
+    assert rows_of("causal", 4) == [
         [1, 0, 0, 0],
         [1, 1, 0, 0],
         [1, 1, 1, 0],
@@ -98,7 +98,7 @@ def test_causal_worked_out():
 
 
 def test_sliding_window_worked_out():
-    assert picture({"name": "sliding_window", "window": 2}) == [
+    assert rows_of({"name": "sliding_window", "window": 2}) == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
         [0, 1, 1, 0, 0],
@@ -108,15 +108,15 @@ def test_sliding_window_worked_out():
 
 
 def test_a_window_of_one_is_the_token_itself():
-    assert picture({"name": "sliding_window", "window": 1}, 3) == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    assert rows_of({"name": "sliding_window", "window": 1}, 3) == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_full_worked_out():
-    assert picture("full", 2) == [[1, 1], [1, 1]]
+    assert rows_of("full", 2) == [[1, 1], [1, 1]]
 
 
 def test_not_of_a_mask_worked_out():
-    assert picture({"name": "not", "of": {"name": "causal"}}, 3) == [
+    assert rows_of({"name": "not", "of": {"name": "causal"}}, 3) == [
         [0, 1, 1],
         [0, 0, 1],
         [0, 0, 0],
@@ -125,7 +125,7 @@ def test_not_of_a_mask_worked_out():
 
 def test_all_of_worked_out():
     near = {"name": "sliding_window", "window": 2}
-    assert picture(
+    assert rows_of(
         {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": near}]}, 4
     ) == [
         [0, 0, 0, 0],
@@ -141,7 +141,7 @@ def test_any_of_worked_out():
         "name": "any_of",
         "of": [itself, {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": far}]}],
     }
-    assert picture(tree, 4) == [
+    assert rows_of(tree, 4) == [
         [1, 0, 0, 0],
         [0, 1, 0, 0],
         [1, 0, 1, 0],
@@ -188,28 +188,28 @@ def test_alibi_bias_worked_out():
     assert (bias[0, 1] * 256).tolist() == [[0, -1, -2], [-1, 0, -1], [-2, -1, 0]]
 
 
-def turned(x, position: float, theta: float = 10_000.0):
+def rotated(x, position: float, theta: float = 10_000.0):
     at = Tokens(slot=torch.zeros(1, 1).long(), position=torch.tensor([[position]]))
     rotary = POSITIONS.create({"name": "rotary", "theta": theta}, head_dim=len(x), max_len=64)
     return rotary.begin(at, at).rotate(torch.tensor(x)[None, None, None], at)[0, 0, 0]
 
 
-def test_rotary_turns_a_pair_by_its_position():
+def test_rotary_rotates_a_pair_by_its_position():
     quarter = math.pi / 2
-    assert turned([1.0, 0.0], 0).tolist() == [1, 0]
-    torch.testing.assert_close(turned([1.0, 0.0], quarter), torch.tensor([0.0, 1.0]))
-    torch.testing.assert_close(turned([0.0, 1.0], quarter), torch.tensor([-1.0, 0.0]))
+    assert rotated([1.0, 0.0], 0).tolist() == [1, 0]
+    torch.testing.assert_close(rotated([1.0, 0.0], quarter), torch.tensor([0.0, 1.0]))
+    torch.testing.assert_close(rotated([0.0, 1.0], quarter), torch.tensor([-1.0, 0.0]))
 
 
 def test_rotary_pairs_channel_i_with_i_plus_half_and_slows_down_with_i():
     """theta 4, four channels: pair 0 turns by the position, pair 1 by position / 2."""
     quarter = math.pi / 2
     torch.testing.assert_close(
-        turned([1.0, 0.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, 0.0, 1.0, 0.0])
+        rotated([1.0, 0.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, 0.0, 1.0, 0.0])
     )
     half = math.sqrt(0.5)
     torch.testing.assert_close(
-        turned([0.0, 1.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, half, 0.0, half])
+        rotated([0.0, 1.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, half, 0.0, half])
     )
 
 

@@ -3,21 +3,22 @@
 import torch
 
 from tests.peers import ATTN, LAYER_NORM, SMALL, WIDTH, State
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import LENGTH, SOURCE, VOCAB
 
 
-def drawn(length: int, seed: int) -> torch.Tensor:
+def random_ids(length: int, seed: int) -> torch.Tensor:
+    """Returns a batch of 3 rows of random token ids."""
     return torch.randint(2, VOCAB, (3, length), generator=torch.Generator().manual_seed(seed))
 
 
-IDS, SOURCES = drawn(LENGTH, 3), drawn(SOURCE, 4)
+IDS, SOURCES = random_ids(LENGTH, 3), random_ids(SOURCE, 4)
 REAL = torch.arange(LENGTH) < torch.tensor([LENGTH, 9, 4])[:, None]
 SOURCE_REAL = torch.arange(SOURCE) < torch.tensor([5, SOURCE, 8])[:, None]
 
 
 def renamed(prefix: str, theirs: str, pairs: dict[str, str], state: State) -> State:
-    """Weights and biases of `theirs.<value>`, renamed to `prefix.<key>`."""
+    """Returns the weights and biases of `theirs.<value>`, renamed to `prefix.<key>`."""
     both = ("weight", "bias")
     return {
         f"{prefix}.{our}.{component}": state[f"{theirs}.{their}.{component}"]
@@ -38,7 +39,7 @@ NAMES = {
 
 
 def like_transformers(model: str, **more) -> dict:
-    """A config with the shapes and components of BERT or BART."""
+    """Returns a config with the shapes and components of BERT or BART."""
     eps = {"name": "layer", "eps": 1e-12} if model == "encoder" else LAYER_NORM
     components = {
         "attn": ATTN,
@@ -48,4 +49,4 @@ def like_transformers(model: str, **more) -> dict:
         "ffn": {"name": "mlp", "width": WIDTH, "activation": "gelu", "bias": True},
         "embed_norm": True,
     }
-    return tiny(model, **SMALL, **{**components, **more})
+    return tiny_config(model, **SMALL, **{**components, **more})

@@ -1,4 +1,4 @@
-"""Removes what a test has registered by a file of components."""
+"""Removes the components that a test has registered by a file."""
 
 from collections.abc import Iterable
 

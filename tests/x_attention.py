@@ -1,4 +1,4 @@
-"""One layer of attention with the weights of x-transformers' own, in float64."""
+"""One layer of attention of x-transformers, and ours, in float64."""
 
 import pytest
 import torch
@@ -17,11 +17,12 @@ DIM, HEADS, HEAD_DIM, LENGTH = 36, 6, 10, 11
 
 
 def x() -> Tensor:
+    """Returns random inputs (2, LENGTH, DIM)."""
     return torch.randn(2, LENGTH, DIM, generator=torch.Generator().manual_seed(2)).double()
 
 
 def theirs(**flags) -> nn.Module:
-    """Their layer, causal, with every parameter moved away from its start."""
+    """Returns a causal layer of x-transformers with random parameters."""
     torch.manual_seed(5)
     layer = peer.Attention(DIM, **{"dim_head": HEAD_DIM, "heads": HEADS, "causal": True} | flags)
     with torch.no_grad():
@@ -31,16 +32,16 @@ def theirs(**flags) -> nn.Module:
 
 
 def state_of(layer: nn.Module) -> dict[str, Tensor]:
-    """The four projections, by our names."""
+    """Returns the weights of the four projections by our names."""
     state = {f"{name}.weight": getattr(layer, f"to_{name}").weight for name in "qkv"}
     return state | ({"o.weight": layer.to_out.weight} if hasattr(layer.to_out, "weight") else {})
 
 
 def ours(name: str = "multi_head", depth: int = 1, **options) -> nn.Module:
-    """Our layer, with weights of its own."""
+    """Returns our layer with its initial weights."""
     options = {"name": name, "heads": HEADS, "head_dim": HEAD_DIM} | options
     norm = {"name": "rms", "eps": 0.0}
-    made = ATTENTIONS.create(
+    layer = ATTENTIONS.create(
         options,
         dim=DIM,
         depth=depth,
@@ -48,7 +49,7 @@ def ours(name: str = "multi_head", depth: int = 1, **options) -> nn.Module:
         norm=lambda dim: NORMS.create(norm, dim=dim),
         kernel=Reference(),
     )
-    return made.double()
+    return layer.double()
 
 
 def run(
@@ -59,7 +60,7 @@ def run(
     values=(),
     **more,
 ) -> Tensor:
-    """Our layer on a text, causal."""
+    """Returns the output of our layer for inputs (b, t, dim), with a causal mask."""
     tokens = Tokens(ids=torch.zeros(given.shape[:2], dtype=torch.long)).with_positions()
     place = POSITIONS.create(
         {"name": position} | more, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4

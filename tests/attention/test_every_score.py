@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from tests.messages import messages
-from tests.scores import HEADS, SCORED, SEEN, drawn, made
-from xformer_kit.laws import LAWS, faults, tiny
+from tests.scores import HEADS, SCORED, SEEN, drawn, random_score
+from xformer_kit.laws import LAWS, faults, tiny_config
 
 BEYOND_SOFTMAX = [
     {"name": "softmax", "softcap": 2.0, "sinks": True},
@@ -37,21 +37,21 @@ each = pytest.mark.parametrize("node", NODES, ids=name_of)
 
 @each
 def test_only_a_sparse_score_gives_visible_keys_no_gradient(node):
-    scores, score = SCORED.clone().requires_grad_(), made(node)
+    scores, score = SCORED.clone().requires_grad_(), random_score(node)
     (score(scores, SEEN) * drawn(*SCORED.shape)).sum().backward()
     assert bool((scores.grad[SEEN.expand_as(scores)] == 0).any()) == (node["name"] in SPARSE)
 
 
 @each
 def test_hidden_keys_have_weight_zero_and_do_not_change_the_others(node):
-    weights = made(node)(SCORED, SEEN)
+    weights = random_score(node)(SCORED, SEEN)
     assert weights.isfinite().all()
     assert (weights[..., 2, :] == 0).all()
     assert (weights[~SEEN.expand_as(weights)] == 0).all()
     for row in (0, 1, 3, 4):  # as if the hidden keys did not exist
         assert_close(
             weights[..., row, : row + 2],
-            made(node)(SCORED[..., row : row + 1, : row + 2], None)[..., 0, :],
+            random_score(node)(SCORED[..., row : row + 1, : row + 2], None)[..., 0, :],
         )
 
 
@@ -62,7 +62,7 @@ def test_hidden_keys_have_weight_zero_and_do_not_change_the_others(node):
     ids=name_of,
 )
 def test_gradients_equal_finite_differences(node):
-    score, seen = made(node), SEEN[:, :4]
+    score, seen = random_score(node), SEEN[:, :4]
 
     def of(x):
         return score(x, seen)[..., [0, 1, 3, 4], :]
@@ -77,7 +77,10 @@ def test_gradients_equal_finite_differences(node):
 )
 def test_laws(law, node):
     position = "alibi" if law in ("cache", "padding") else "none"
-    assert LAWS[law](tiny(attn={"name": "multi_head", "score": node}, position=position)) is None
+    assert (
+        LAWS[law](tiny_config(attn={"name": "multi_head", "score": node}, position=position))
+        is None
+    )
 
 
 @pytest.mark.parametrize("node", BEYOND_SOFTMAX, ids=name_of)
@@ -86,7 +89,7 @@ def test_sdpa_refuses_scores_other_than_softmax_and_auto_takes_the_reference(nod
     from xformer_kit.model.build import build_model
     from xformer_kit.plan import stacks
 
-    config = tiny(attn={"name": "multi_head", "score": node})
+    config = tiny_config(attn={"name": "multi_head", "score": node})
     assert not faults(config)
     (refusal,) = messages(faults({**config, "kernel": {"name": "sdpa"}}))
     assert refusal.startswith("kernel: 'sdpa' cannot: attn.score is ")
@@ -109,7 +112,9 @@ def test_scores_are_those_of_x_transformers(node, theirs):
     )
     eye = torch.eye(7, dtype=torch.float64).expand(2, HEADS, 7, 7)
     # Unit vectors as keys and as values: what comes out are the weights. Its softmax is in fp32.
-    assert_close(attend(SCORED, eye, eye)[0], made(node)(SCORED, None), atol=1e-6, rtol=1e-6)
+    assert_close(
+        attend(SCORED, eye, eye)[0], random_score(node)(SCORED, None), atol=1e-6, rtol=1e-6
+    )
 
 
 def test_a_variant_differs_in_an_option_of_the_score_or_names_another():
@@ -120,7 +125,7 @@ def test_a_variant_differs_in_an_option_of_the_score_or_names_another():
         "sparse": {"attn": {"score": {"name": "entmax"}}},
     }
     shared = {"name": "multi_head", "score": {"name": "softmax", "sinks": True}}
-    config = tiny(
+    config = tiny_config(
         attn=shared,
         layers=3,
         decoder={"pattern": ["base", "capped", "sparse"], "variants": variants},

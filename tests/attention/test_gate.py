@@ -4,13 +4,13 @@ laws.
 
 import pytest
 import torch
-from refusing import refused
+from refusals import refused
 from torch.nn import functional as F
 from torch.testing import assert_close
 from x_attention import HEADS, ours, run, state_of, theirs, x
 
 from xformer_kit import build, compose
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.model.build import build_model
 
 
@@ -135,7 +135,7 @@ def seen_by(model):
 
 def test_attention_on_attention_of_both_is_gated_by_input_and_output():
     model = build_model(
-        tiny(attn={"name": "multi_head", "gate": {"name": "projected", "of": "both"}}), 37
+        tiny_config(attn={"name": "multi_head", "gate": {"name": "projected", "of": "both"}}), 37
     ).double()
     attn, given, gathered, out = seen_by(model)
     assert_close(
@@ -146,7 +146,7 @@ def test_attention_on_attention_of_both_is_gated_by_input_and_output():
 def test_a_bias_starts_from_its_option_and_matrices_from_the_initialisation():
     gate = {"name": "element", "bias": 2.5, "rank": 3}
     state = (
-        build(tiny(attn={"name": "multi_head", "gate": gate}), 37)
+        build(tiny_config(attn={"name": "multi_head", "gate": gate}), 37)
         .decoder.blocks[0]
         .attn.state_dict()
     )
@@ -178,7 +178,7 @@ def test_a_gate_may_be_set_by_its_name(words):
 def test_laws(law):
     gate = {"name": "projected", "of": "both", "rank": 4, "activation": "silu", "bias": 0.5}
     changes = {"model": "encoder_decoder"} if law == "greedy" else {"norm": "layer"}
-    assert LAWS[law](tiny(attn={"name": "multi_head", "gate": gate}, **changes)) is None
+    assert LAWS[law](tiny_config(attn={"name": "multi_head", "gate": gate}, **changes)) is None
 
 
 KNOWN = "Known: constant, element, head, none, projected."

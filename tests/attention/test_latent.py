@@ -7,14 +7,14 @@ import os
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch import nn
 from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS, Latent
 from xformer_kit.kernel import Reference
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import BATCH, LENGTH, VOCAB, Composition, randomise
 from xformer_kit.mask import Causal
 from xformer_kit.model.build import build_model
@@ -35,11 +35,11 @@ SMALL = {
     "kv_rank": 5,
 }
 COMPRESSED = SMALL | {"q_rank": 8, "bias": True}
-IDS = Composition(tiny(), "").ids
+IDS = Composition(tiny_config(), "").ids
 
 
 def made(attn, **more):
-    model = build_model(tiny(attn=attn, **more), VOCAB)
+    model = build_model(tiny_config(attn=attn, **more), VOCAB)
     randomise(model)
     return model.double().eval()
 
@@ -212,7 +212,7 @@ def test_mscale_all_is_a_factor_on_the_scale():
 @pytest.mark.parametrize("kernel", ["reference", "sdpa"])
 @pytest.mark.parametrize("position", ["rotary", "alibi", "cope"])
 def test_the_absorbed_form_is_the_plain_form(position, kernel, monkeypatch):
-    config = tiny(attn=COMPRESSED, position=position, kernel=kernel)
+    config = tiny_config(attn=COMPRESSED, position=position, kernel=kernel)
     if position == "cope" and kernel == "sdpa":
         assert messages(faults(config))  # it computes no scores of a position
         return
@@ -268,7 +268,7 @@ def test_the_cache_holds_latents_and_one_key_of_all_heads():
     )
     assert latent.bytes == 2 * 100 * (5 + 4) * 8  # float64
     assert multi.bytes == 2 * 100 * 3 * (10 + 10) * 8
-    two = build_model(tiny("encoder_decoder", attn=SMALL, layers=1), VOCAB).cache(2, 100, 30)
+    two = build_model(tiny_config("encoder_decoder", attn=SMALL, layers=1), VOCAB).cache(2, 100, 30)
     assert two.bytes == 2 * (100 + 30) * (5 + 4) * 4
 
 
@@ -334,7 +334,7 @@ COMPOSED = [
 
 @pytest.mark.parametrize("changes", COMPOSED, ids=str)
 def test_laws(changes):
-    config = tiny(**changes)
+    config = tiny_config(**changes)
     assert not faults(config)
     for law in (
         "causality",

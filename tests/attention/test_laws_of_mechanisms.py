@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.attentions import IDS, model_of, read
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.model.fused_projections import with_fused_projections
 
 NODES = [
@@ -38,12 +38,12 @@ LAWS_OF_A_DECODER = [
 def test_laws(node):
     position = "alibi" if node["name"] == "mean" else "rotary"
     for law in LAWS_OF_A_DECODER:
-        assert LAWS[law](tiny(attn=node, position=position)) is None
+        assert LAWS[law](tiny_config(attn=node, position=position)) is None
 
 
 @pytest.mark.parametrize("node", [node for node in NODES if node["name"] != "mean"], ids=str)
 def test_laws_of_a_source(node):
-    config = tiny(model="encoder_decoder", attn=node, position="rotary")
+    config = tiny_config(model="encoder_decoder", attn=node, position="rotary")
     assert not faults(config)
     for law in ("source", "source padding", "source once", "documents", "greedy"):
         assert LAWS[law](config) is None

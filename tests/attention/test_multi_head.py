@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from xformer_kit import build, compose
 from xformer_kit.kernel import Reference
-from xformer_kit.laws import LAWS, LawBroken, faults, tiny
+from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config
 from xformer_kit.laws.composition import LENGTH, VOCAB, Composition, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import with_fused_projections
@@ -19,7 +19,7 @@ IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 
 def model_of(changes=None, **attn):
     model = build_model(
-        tiny(attn={"name": "multi_head", **attn}, position="none", **(changes or {})), VOCAB
+        tiny_config(attn={"name": "multi_head", **attn}, position="none", **(changes or {})), VOCAB
     )
     randomise(model)
     return model.double().eval()
@@ -118,7 +118,7 @@ def test_a_gate_is_a_sigmoid_of_the_input_times_the_output_of_the_heads(gate):
 
 
 def test_a_constant_gate_is_a_number_of_each_head_that_starts_from_one():
-    fresh = build_model(tiny(attn={"name": "multi_head", "gate": "constant"}), VOCAB)
+    fresh = build_model(tiny_config(attn={"name": "multi_head", "gate": "constant"}), VOCAB)
     assert fresh.decoder.blocks[0].attn.gate.weight.eq(1).all()
     model = model_of(gate="constant")
     x, out = seen_by(model, 0)
@@ -211,7 +211,7 @@ def test_laws(law, options):
         else None
     )
     assert (
-        LAWS[law](tiny(attn={"name": "multi_head", **options}, position="rotary", **changes))
+        LAWS[law](tiny_config(attn={"name": "multi_head", **options}, position="rotary", **changes))
         == silent
     )
 
@@ -219,7 +219,7 @@ def test_laws(law, options):
 @pytest.mark.parametrize("options", [{}, *OPTIONS], ids=str)
 @torch.no_grad()
 def test_fused_projections_give_the_same(options):
-    model = build_model(tiny(attn={"name": "multi_head", **options}), VOCAB)
+    model = build_model(tiny_config(attn={"name": "multi_head", **options}), VOCAB)
     randomise(model)
     model.double().eval()
     expected = model(IDS)
@@ -230,7 +230,7 @@ def test_fused_projections_give_the_same(options):
 def test_a_norm_after_rotation_ignores_a_shift_of_positions():
     assert (
         LAWS["shift"](
-            tiny(
+            tiny_config(
                 attn={"name": "multi_head", "qk_norm": {"name": "l2", "after": True}},
                 position="rotary",
             )
@@ -241,7 +241,7 @@ def test_a_norm_after_rotation_ignores_a_shift_of_positions():
 
 def test_a_norm_before_and_after_rotation_differ_only_by_its_weights():
     def logits(after):
-        config = tiny(
+        config = tiny_config(
             attn={"name": "multi_head", "qk_norm": {"name": "head", "after": after}},
             position="rotary",
         )
@@ -303,17 +303,17 @@ test_refused_configs = refusals(REFUSED)
 
 
 def test_unit_vectors_need_no_norm_of_the_block():
-    assert not faults(tiny(attn={"name": "multi_head", "qk_norm": "l2"}, norm="none"))
+    assert not faults(tiny_config(attn={"name": "multi_head", "qk_norm": "l2"}, norm="none"))
 
 
 def test_weights_of_channels_after_a_rotation_break_the_law_of_shift():
     """The exemption is declared and needed: without it the law is broken."""
     for node in ({"name": "head", "after": True}, {"name": "l2", "after": True, "groups": 2}):
         attn = {"name": "multi_head", "qk_norm": node}
-        assert "after a rotation" in LAWS["shift"](tiny(attn=attn, position="rotary"))
+        assert "after a rotation" in LAWS["shift"](tiny_config(attn=attn, position="rotary"))
         with pytest.raises(LawBroken, match="a shift by 16 matters"):
             LAWS["shift"].__wrapped__(
-                Composition(tiny(attn=attn, position="rotary"), "shift")
+                Composition(tiny_config(attn=attn, position="rotary"), "shift")
             )  # without the exemption
     free = {"name": "multi_head", "qk_norm": {"name": "l2", "after": True}}
-    assert LAWS["shift"](tiny(attn=free, position="rotary")) is None
+    assert LAWS["shift"](tiny_config(attn=free, position="rotary")) is None

@@ -4,12 +4,12 @@ is refused.
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 from x_attention import HEAD_DIM, HEADS, ours, run, state_of, theirs, x
 
 from xformer_kit import build
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 
 
 def close(got, expected):
@@ -55,7 +55,7 @@ def test_the_layer_is_that_of_x_transformers(pair):
 
 def test_groups_of_a_norm_with_weights_share_them():
     attn = (
-        build(tiny(attn={"name": "multi_head", "qk_norm": {"name": "head", "groups": 5}}), 7)
+        build(tiny_config(attn={"name": "multi_head", "qk_norm": {"name": "head", "groups": 5}}), 7)
         .decoder.blocks[0]
         .attn
     )

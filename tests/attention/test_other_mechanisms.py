@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
 from tests.attentions import HIDDEN, layer, weights
 from xformer_kit import compose
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import LENGTH, VOCAB, Composition
 from xformer_kit.model.build import build_model
 
@@ -40,7 +40,7 @@ def test_mean_is_the_mean_of_visible_tokens():
     attn, x, out = layer(name="mean")
     assert_close(out, x.cumsum(1) / torch.arange(1, LENGTH + 1)[:, None])
     assert not list(attn.parameters())
-    config = tiny(attn="mean", position="alibi")
+    config = tiny_config(attn="mean", position="alibi")
     assert not faults(config)
 
 
@@ -161,7 +161,7 @@ test_refused_configs = refusals(REFUSED)
 
 
 def test_the_layer_has_the_tested_options():
-    assert Composition(tiny(attn="dot"), "").looks[0].attn.head_dim == 36
+    assert Composition(tiny_config(attn="dot"), "").attention_contexts[0].attn.head_dim == 36
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,9 @@ def test_the_layer_has_the_tested_options():
 def test_projections_have_biases_only_if_bias_is_true(name):
     for bias in (False, True):
         attn = (
-            build_model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB)
+            build_model(
+                tiny_config("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB
+            )
             .stack.blocks[0]
             .attn
         )

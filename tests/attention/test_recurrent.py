@@ -6,14 +6,14 @@ import math
 
 import pytest
 import torch
-from refusing import refusals_among
+from refusals import refusals_among
 from torch.testing import assert_close
 
 from tests.attentions import IDS, heads, layer, model_of
 from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.attention.short_conv import ShortConvolution
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
@@ -213,7 +213,7 @@ def test_a_beam_of_padded_prompts_is_that_of_each_prompt(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_under_autocast_the_state_is_in_fp32(name):
-    made = build_model(tiny(attn=name, position="none"), VOCAB)
+    made = build_model(tiny_config(attn=name, position="none"), VOCAB)
     randomise(made)
     exact = made.eval()(IDS)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -273,20 +273,22 @@ test_refused_configs = refusals_among(REFUSED)
 
 def test_cross_attention_rejects_order_dependent_states():
     words = {"encoder": {"mask": "causal"}, "position": "none"}
-    assert not faults(tiny("encoder_decoder", attn="linear", **words))
-    (said,) = set(messages(faults(tiny("encoder_decoder", attn="retention", **words))))
+    assert not faults(tiny_config("encoder_decoder", attn="linear", **words))
+    (said,) = set(messages(faults(tiny_config("encoder_decoder", attn="retention", **words))))
     assert (
         said
         == "attn: attn 'retention' passes its state from token to token in their order, and tokens"
         " of another stack have no place in it. Choose model.decoder.cross.name=multi_head."
     )
     assert not faults(
-        tiny(
+        tiny_config(
             "encoder_decoder", attn="retention", decoder={"cross": {"name": "multi_head"}}, **words
         )
     )
     some = {"cross": {"mask": {"name": "sliding_window", "window": 2}}}
-    (said,) = set(messages(faults(tiny("encoder_decoder", attn="linear", decoder=some, **words))))
+    (said,) = set(
+        messages(faults(tiny_config("encoder_decoder", attn="linear", decoder=some, **words)))
+    )
     assert (
         said
         == "attn: attn 'linear' reads one sum over a source, of which mask 'sliding_window' hides"
@@ -296,6 +298,8 @@ def test_cross_attention_rejects_order_dependent_states():
 
 def test_the_norm_of_gated_delta_begins_as_one_of_torch():
     layer = (
-        build_model(tiny(attn={"name": "gated_delta", "v_head_dim": 6}), VOCAB).stack.blocks[0].attn
+        build_model(tiny_config(attn={"name": "gated_delta", "v_head_dim": 6}), VOCAB)
+        .stack.blocks[0]
+        .attn
     )
     assert torch.equal(layer.weight, torch.nn.RMSNorm(6).weight)

@@ -4,46 +4,50 @@ import math
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
-from tests.scores import HEADS, KNOWN, SCORED, SEEN, made
+from tests.scores import HEADS, KNOWN, SCORED, SEEN, random_score
 from xformer_kit import compose
 from xformer_kit.attention import SCORES
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 
 INF = math.inf
 
 
 def test_a_softcap_bends_scores_before_the_mask():
     capped = 2 * torch.tanh(SCORED / 2)
-    got = made({"name": "softmax", "softcap": 2.0})(SCORED, SEEN)
+    got = random_score({"name": "softmax", "softcap": 2.0})(SCORED, SEEN)
     assert_close(got[..., :2, :], capped.masked_fill(~SEEN, -INF)[..., :2, :].softmax(-1))
 
 
 def test_a_sink_is_a_key_without_a_value_and_plus_one_is_a_sink_of_score_zero():
-    score = made({"name": "softmax", "sinks": True})
+    score = random_score({"name": "softmax", "sinks": True})
     exps = SCORED.exp()
     total = exps.sum(-1, keepdim=True)
     assert_close(score(SCORED, None), exps / (total + score.sink.exp().view(HEADS, 1, 1)))
-    assert_close(made({"name": "softmax", "plus_one": True})(SCORED, None), exps / (total + 1))
+    assert_close(
+        random_score({"name": "softmax", "plus_one": True})(SCORED, None), exps / (total + 1)
+    )
     far = SCORED - 1000  # no overflow, and no weight
-    assert_close(made({"name": "softmax", "plus_one": True})(far, None), torch.zeros_like(far))
+    assert_close(
+        random_score({"name": "softmax", "plus_one": True})(far, None), torch.zeros_like(far)
+    )
 
 
 def test_sigmoid_is_about_as_much_weight_as_softmax_whatever_the_length():
     zero = torch.zeros(1, 1, 1, 1000, dtype=torch.float64)
-    assert made({"name": "sigmoid"})(zero, None).sum() == pytest.approx(1, abs=2e-3)
+    assert random_score({"name": "sigmoid"})(zero, None).sum() == pytest.approx(1, abs=2e-3)
     assert_close(
-        made({"name": "sigmoid", "bias": -1.0})(SCORED, None), 1 / (1 + (1 - SCORED).exp())
+        random_score({"name": "sigmoid", "bias": -1.0})(SCORED, None), 1 / (1 + (1 - SCORED).exp())
     )
-    assert_close(made({"name": "sigmoid"})(SCORED, None), 1 / (1 + 7 * (-SCORED).exp()))
+    assert_close(random_score({"name": "sigmoid"})(SCORED, None), 1 / (1 + 7 * (-SCORED).exp()))
 
 
 def test_plain_softmax_is_computed_by_the_kernel():
     from xformer_kit.model.build import build_model
 
-    assert all(block.attn.score is None for block in build_model(tiny(), 37).decoder.blocks)
+    assert all(block.attn.score is None for block in build_model(tiny_config(), 37).decoder.blocks)
 
 
 REFUSED = {

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import BATCH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 
@@ -17,7 +17,7 @@ def effects(pairs):
     @pytest.mark.parametrize(("one", "other", "equal"), pairs)
     @torch.no_grad()
     def test(one, other, equal):
-        configs = [tiny(**one), tiny(**other)]
+        configs = [tiny_config(**one), tiny_config(**other)]
         assert [bool(faults(config)) for config in configs] == [equal, False]
         found = []
         for config in configs:

@@ -1,7 +1,7 @@
 """All faults of a config come at once, and none that only follows from another."""
 
 import pytest
-from refusing import refusals, refused
+from refusals import refusals, refused
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import check, preflight

@@ -3,7 +3,7 @@ built.
 """
 
 import pytest
-from refusing import refusals, refused
+from refusals import refusals, refused
 
 from xformer_kit import ConfigError, compose
 

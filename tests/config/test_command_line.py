@@ -5,7 +5,7 @@ user's own.
 import sys
 
 import pytest
-from refusing import refused
+from refusals import refused
 
 from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, build, compose

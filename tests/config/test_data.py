@@ -1,7 +1,7 @@
 """What a config says of its data is answered before a run, in one sentence."""
 
 import pytest
-from refusing import refused
+from refusals import refused
 
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config import compose

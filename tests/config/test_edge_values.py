@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from refusing import refusals
+from refusals import refusals
 
 from tests.messages import messages
 from xformer_kit import ConfigError, compose

@@ -1,7 +1,7 @@
 """What is wrong with two stacks is said by one sentence with the path where it lies."""
 
 import pytest
-from refusing import refused
+from refusals import refused
 
 from tests.messages import messages
 from xformer_kit import ConfigError, compose

@@ -2,7 +2,7 @@
 option.
 """
 
-from refusing import refusals, refusals_with
+from refusals import refusals, refusals_with
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"

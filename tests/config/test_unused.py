@@ -1,7 +1,7 @@
 """An option that no layer takes is refused wherever it is set; one that a layer takes is not."""
 
 import pytest
-from refusing import refused
+from refusals import refused
 
 from tests.config.effects import effects
 from xformer_kit import compose

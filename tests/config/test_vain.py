@@ -1,7 +1,7 @@
 """An option that changes nothing is refused, and changes nothing; one that is not refused does."""
 
 import pytest
-from refusing import refusals
+from refusals import refusals
 
 from tests.config.effects import effects
 from xformer_kit import compose

@@ -5,7 +5,7 @@ is.
 import re
 
 import pytest
-from refusing import refused
+from refusals import refused
 
 from xformer_kit import compose
 from xformer_kit.config import preflight

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from compositions import LENGTH, TINY, VOCAB, batch, config_of, loss_of, model_of
-from refusing import refused
+from refusals import refused
 
 from xformer_kit import ConfigError, build
 from xformer_kit.model.block import LayerInput

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.registry import SLOW
 
 COMPONENTS = {
@@ -42,7 +42,7 @@ SILENT = {
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named(name):
-    reasons = {law: keeps(tiny(**COMPONENTS[name])) for law, keeps in LAWS.items()}
+    reasons = {law: keeps(tiny_config(**COMPONENTS[name])) for law, keeps in LAWS.items()}
     assert {law for law, reason in reasons.items() if reason} == SILENT.get(
         name, set()
     ) | ALWAYS | ALONE
@@ -53,7 +53,7 @@ def test_every_law_is_kept_or_named(name):
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named_in_two_stacks(name):
     reasons = {
-        law: keeps(tiny("encoder_decoder", **COMPONENTS[name], **TWO[name]))
+        law: keeps(tiny_config("encoder_decoder", **COMPONENTS[name], **TWO[name]))
         for law, keeps in LAWS.items()
         if law not in SLOW  # they take as long again, and are tested on one stack
     }

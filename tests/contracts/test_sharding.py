@@ -8,7 +8,7 @@ import torch
 from compositions import model_of
 from sharded_worker import VARIANTS, WORLD, outcome, train
 
-from tests.warm import Begun
+from tests.forked_train import ForkedTrain
 
 HERE = Path(__file__).parent
 EXACT = [name for name in VARIANTS if "half" not in name]
@@ -26,7 +26,9 @@ def saved(tmp_path_factory) -> dict[str, list[dict]]:
         "GLOO_SOCKET_IFNAME": "lo",
     }
     words = [[str(rank), str(directory)] for rank in range(WORLD)]
-    ranks = [Begun(each, directory, environment, HERE / "sharded_worker.py") for each in words]
+    ranks = [
+        ForkedTrain(each, directory, environment, HERE / "sharded_worker.py") for each in words
+    ]
     errors = [process.communicate(timeout=SECONDS)[1] for process in ranks]
     assert [process.returncode for process in ranks] == [0] * WORLD, "\n".join(
         error[-3000:] for error in errors

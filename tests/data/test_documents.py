@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from refusing import refused
+from refusals import refused
 from torch.testing import assert_close
 
 from xformer_kit import compose
 from xformer_kit.data import collate, prepare
 from xformer_kit.data.documents import document_numbers
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.objective import objective_of
@@ -77,7 +77,7 @@ def test_without_data_documents_the_text_has_another_fingerprint(config):
 @torch.no_grad()
 def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
     data = prepare(config)
-    run = tiny() | {"task": {"name": "language_modeling"}}
+    run = tiny_config() | {"task": {"name": "language_modeling"}}
     objective, model = objective_of(run), build_model(run, 256)
     randomise(model)
     model = model.double().eval()

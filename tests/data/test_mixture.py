@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusing import refused
+from refusals import refused
 
 from xformer_kit import compose
 from xformer_kit.data import Examples, prepare

@@ -1,7 +1,7 @@
 """Probes in a config: wrong options, and how a run prepares them."""
 
 import pytest
-from refusing import refused
+from refusals import refused
 
 from tests.data.probe_examples import bare, faults, make, words_of
 from xformer_kit.data.labelled import prepare_labelled

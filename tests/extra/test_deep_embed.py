@@ -7,9 +7,8 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.extra.deep_embed import TokenFactors
 from xformer_kit.ffn import FFNS
-from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.composition import Composition
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws.composition import Composition, build_tiny_model
 from xformer_kit.optim import parameter_groups
 
 DEEP = {"deep_embed": {}}
@@ -28,12 +27,12 @@ def test_it_multiplies_as_the_network_of_x_transformers_does():
 
 @torch.no_grad()
 def test_each_network_of_each_layer_has_its_own_and_starts_without():
-    config = tiny(extra=DEEP, decoder={"layout": ["ffn", "attn", "ffn"]})
+    config = tiny_config(extra=DEEP, decoder={"layout": ["ffn", "attn", "ffn"]})
     case, plain = (
         Composition(config, ""),
-        make({**config, "extra": {}}),
+        build_tiny_model({**config, "extra": {}}),
     )
-    model = make(config)
+    model = build_tiny_model(config)
     names = [name for name, _ in model.named_parameters() if "deep_embed" in name]
     assert names == [
         f"decoder.extra.deep_embed.layers.{layer}.table.{ffn}.weight"
@@ -41,7 +40,7 @@ def test_each_network_of_each_layer_has_its_own_and_starts_without():
         for ffn in ("ffn", "ffn_2")
     ]
     assert vectors(model).shape == model.embed.weight.shape
-    assert torch.equal(case.read(model.eval(), case.ids), case.read(plain.eval(), case.ids))
+    assert torch.equal(case.hidden(model.eval(), case.ids), case.hidden(plain.eval(), case.ids))
     assert set(names) <= set(dict(parameter_groups(model, 0.1)[1]["params"]))
 
 
@@ -49,7 +48,7 @@ def test_each_network_of_each_layer_has_its_own_and_starts_without():
 def test_only_what_a_network_adds_is_multiplied():
     """One layer of a network alone, without a norm: x + f(x) becomes x + e f(x)."""
     case = Composition(
-        tiny(
+        tiny_config(
             extra=DEEP,
             layers=1,
             decoder={"layout": ["ffn"]},
@@ -60,7 +59,7 @@ def test_only_what_a_network_adds_is_multiplied():
     )
     model = case.model()
     x, e = model.embed.weight[case.ids], vectors(model)[case.ids]
-    assert_close(case.read(model, case.ids), x + e * model.decoder.blocks[0].ffn(x)[0])
+    assert_close(case.hidden(model, case.ids), x + e * model.decoder.blocks[0].ffn(x)[0])
 
 
 @pytest.mark.parametrize(
@@ -78,14 +77,14 @@ def test_only_what_a_network_adds_is_multiplied():
     ],
 )
 def test_vectors_of_tokens_keep_every_law(changes):
-    config = tiny(**{"extra": DEEP} | changes)
+    config = tiny_config(**{"extra": DEEP} | changes)
     for law in LAWS.values():
         law(config)
 
 
 def test_there_must_be_a_network():
     ffn = FFNS.defaults("glu")  # of no width
-    (fault,) = messages(faults(tiny(extra=DEEP, decoder={"layout": ["attn"]}, ffn=ffn)))
+    (fault,) = messages(faults(tiny_config(extra=DEEP, decoder={"layout": ["attn"]}, ffn=ffn)))
     assert (
         fault
         == "extra.deep_embed: multiplies feed-forward networks, and no layer has one. Leave it out."

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.config import check
 from xformer_kit.extra import EXTRAS, Extra, Prediction, from_memory, to_memory
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import VOCAB, Composition
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
@@ -34,7 +34,7 @@ def early_exit():
 
 @torch.no_grad()
 def test_the_state_of_an_early_layer_is_read_and_its_loss_weighed():
-    case = Composition(tiny(extra={"early_exit": {}}), "")
+    case = Composition(tiny_config(extra={"early_exit": {}}), "")
     model, found = case.model().train(), []
     model.decoder.observers.append(lambda depth, state: found.append(state))
     tokens = Tokens(ids=torch.randint(VOCAB, (2, 9), generator=torch.Generator().manual_seed(0)))
@@ -48,7 +48,7 @@ def test_the_state_of_an_early_layer_is_read_and_its_loss_weighed():
 
 
 def test_an_objective_that_does_not_train_it_refuses_it():
-    config = tiny("encoder", extra={"early_exit": {}})
+    config = tiny_config("encoder", extra={"early_exit": {}})
     assert messages(check(config, data=False)) == [
         "extra.early_exit: task 'masked_language_modeling' does not train its predictions. Leave it"
         " out, or choose task=language_modeling."

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import Composition
 from xformer_kit.model.tokens import Tokens
 
@@ -18,7 +18,9 @@ from xformer_kit.model.tokens import Tokens
     [{}, {"unique_layers": 1}, {"unique_layers": 1, "position": {"name": "t5", "per_layer": True}}],
 )
 def test_with_the_weights_of_the_last_block_they_return_what_it_returns(extra, sharing):
-    case = Composition(tiny(layers=2, extra={"future_tokens": {"count": 2}} | extra, **sharing), "")
+    case = Composition(
+        tiny_config(layers=2, extra={"future_tokens": {"count": 2}} | extra, **sharing), ""
+    )
     model = case.model()
     stack = model.decoder
     stack.named_blocks["extra.future_tokens.2"].load_state_dict(stack.layers[-1].state_dict())

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from refusing import tiny_refusals
+from refusals import tiny_refusals
 from torch.testing import assert_close
 
 from xformer_kit.extra import ExtraInput
 from xformer_kit.extra.join import Join
-from xformer_kit.laws import LAWS, tiny
-from xformer_kit.laws.composition import Composition, randomise
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import LAWS, tiny_config
+from xformer_kit.laws.composition import Composition, build_tiny_model, randomise
 from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import Tokens
 
@@ -47,7 +46,7 @@ def looped(model, ids):
 @torch.no_grad()
 @pytest.mark.parametrize(("reinject", "unet"), [("factor", "matrix"), ("matrix", "factor")])
 def test_a_stack_with_skips_is_its_loop(reinject, unet):
-    case = Composition(tiny(layers=6, extra=skips(reinject, unet)), "")
+    case = Composition(tiny_config(layers=6, extra=skips(reinject, unet)), "")
     model = case.model()
     assert (
         len(model.decoder.extra["reinject"].joins),
@@ -56,11 +55,13 @@ def test_a_stack_with_skips_is_its_loop(reinject, unet):
         5,
         ["3", "4", "5"],
     )
-    assert_close(case.read(model, case.ids), looped(model, case.ids))
+    assert_close(case.hidden(model, case.ids), looped(model, case.ids))
 
 
 def test_an_odd_stack_has_a_layer_in_the_middle_that_nothing_enters():
-    assert sorted(make(tiny(layers=5, extra={"unet": {}})).decoder.extra["unet"].joins) == [
+    assert sorted(
+        build_tiny_model(tiny_config(layers=5, extra={"unet": {}})).decoder.extra["unet"].joins
+    ) == [
         "3",
         "4",
     ]
@@ -72,16 +73,17 @@ def test_each_stream_gets_what_the_same_stream_was():
     stream, twice.
     """
     case = Composition(
-        tiny(layers=3, extra=skips("factor", "factor"), placement="pre", final_norm=False), ""
+        tiny_config(layers=3, extra=skips("factor", "factor"), placement="pre", final_norm=False),
+        "",
     )
     hyper = {
         **case.config,
         "placement": {"name": "hyper_connections", "streams": 2, "dynamic": False, "shared": True},
     }
-    one, two = (make(config).double().eval() for config in (case.config, hyper))
+    one, two = (build_tiny_model(config).double().eval() for config in (case.config, hyper))
     for model in (one, two):
         randomise(model.decoder.extra)
-    assert_close(case.read(two, case.ids), 2 * case.read(one, case.ids))
+    assert_close(case.hidden(two, case.ids), 2 * case.hidden(one, case.ids))
 
 
 def test_a_matrix_is_the_combination_of_x_transformers():
@@ -97,16 +99,18 @@ def test_a_matrix_is_the_combination_of_x_transformers():
 @torch.no_grad()
 @pytest.mark.parametrize("way", ["factor", "matrix"])
 def test_a_model_with_skips_starts_as_one_without(way):
-    case = Composition(tiny(layers=4), "")
-    configs = case.config, tiny(layers=4, extra=skips(way, way))
-    plain, joined = (make(config).eval() for config in configs)
-    assert_close(case.read(joined, case.ids), case.read(plain, case.ids))
+    case = Composition(tiny_config(layers=4), "")
+    configs = case.config, tiny_config(layers=4, extra=skips(way, way))
+    plain, joined = (build_tiny_model(config).eval() for config in configs)
+    assert_close(case.hidden(joined, case.ids), case.hidden(plain, case.ids))
 
 
 def test_a_factor_does_not_decay_and_a_matrix_does():
     from xformer_kit.optim import parameter_groups
 
-    decayed, free = parameter_groups(make(tiny(extra=skips("matrix", "factor"))), 0.1)
+    decayed, free = parameter_groups(
+        build_tiny_model(tiny_config(extra=skips("matrix", "factor"))), 0.1
+    )
     assert "decoder.extra.reinject.joins.1.weight" in dict(decayed["params"])
     assert "decoder.extra.unet.joins.1.weight" in dict(free["params"])
 
@@ -119,13 +123,15 @@ def test_a_factor_does_not_decay_and_a_matrix_does():
     ],
 )
 def test_skips_keep_every_law(changes):
-    config = tiny(extra=skips("factor", "matrix"), **changes)
+    config = tiny_config(extra=skips("factor", "matrix"), **changes)
     for law in LAWS.values():
         law(config)
 
 
 def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
-    case = Composition(tiny(layers=2, extra={"reinject": {}, "future_tokens": {"count": 2}}), "")
+    case = Composition(
+        tiny_config(layers=2, extra={"reinject": {}, "future_tokens": {"count": 2}}), ""
+    )
     model = case.model()
     read = model.hidden(Tokens(ids=case.ids), further=True)[0]
     with torch.no_grad():
@@ -148,4 +154,4 @@ test_wrong_options_are_refused = tiny_refusals(
 
 def test_description_of_a_join():
     assert [repr(Join(4, way)) for way in ("factor", "matrix")] == ["Join(factor)", "Join(matrix)"]
-    assert not list(make(tiny()).decoder.extra.parameters())
+    assert not list(build_tiny_model(tiny_config()).decoder.extra.parameters())

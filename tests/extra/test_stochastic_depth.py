@@ -5,14 +5,14 @@ import torch
 from torch.testing import assert_close
 
 from xformer_kit.extra import ExtraInput
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import BATCH, Composition
 from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import UNKNOWN
 
 
 def test_stochastic_depth_skips_rows_more_often_in_later_layers():
-    config = tiny(
+    config = tiny_config(
         extra={"stochastic_depth": {"rate": 0.6}},
         decoder={"layout": ["ffn"]},
         layers=3,
@@ -39,15 +39,15 @@ def test_stochastic_depth_skips_rows_more_often_in_later_layers():
 
 
 def test_stochastic_depth_is_off_in_evaluation_and_follows_the_generator():
-    config = tiny(extra={"stochastic_depth": {"rate": 0.5}})
-    case, off = Composition(config, ""), Composition(tiny(), "")
+    config = tiny_config(extra={"stochastic_depth": {"rate": 0.5}})
+    case, off = Composition(config, ""), Composition(tiny_config(), "")
     model = case.model()
-    assert_close(case.read(model, case.ids), off.read(off.model(), case.ids), rtol=0, atol=0)
+    assert_close(case.hidden(model, case.ids), off.hidden(off.model(), case.ids), rtol=0, atol=0)
     model.train()
     outputs = []
     for seed in (1, 1, 2):
         torch.default_generator.manual_seed(seed)
-        outputs.append(case.read(model, case.ids))
+        outputs.append(case.hidden(model, case.ids))
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
     assert outputs[0].shape[0] == BATCH

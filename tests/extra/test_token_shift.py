@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from tests.messages import messages
 from xformer_kit.extra import TokenShift, previous_places
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import Composition
 from xformer_kit.model.tokens import Tokens
 
@@ -95,7 +95,7 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
     ],
 )
 def test_a_shift_keeps_every_law(changes):
-    config = tiny(**changes)
+    config = tiny_config(**changes)
     for law in LAWS.values():
         law(config)
 
@@ -106,11 +106,11 @@ def test_every_sublayer_reads_shifted_channels():
     further.
     """
     case = Composition(
-        tiny(extra={"token_shift": {}}, decoder={"layout": ["ffn"]}, position="none"), ""
+        tiny_config(extra={"token_shift": {}}, decoder={"layout": ["ffn"]}, position="none"), ""
     )
     model, other = case.model(), case.ids.clone()
     other[:, 0] += 1
-    moved = (case.read(model, case.ids) - case.read(model, other)).abs().amax((0, 2)) > 1e-6
+    moved = (case.hidden(model, case.ids) - case.hidden(model, other)).abs().amax((0, 2)) > 1e-6
     assert moved.tolist() == [True] * 3 + [False] * 10
 
 
@@ -128,13 +128,13 @@ def test_every_sublayer_reads_shifted_channels():
     ],
 )
 def test_what_cannot_be_is_answered(shift, sentence):
-    (fault,) = messages(faults(tiny(extra={"token_shift": {"tokens": shift}})))
+    (fault,) = messages(faults(tiny_config(extra={"token_shift": {"tokens": shift}})))
     assert re.fullmatch(sentence, fault)
 
 
 def test_blocks_without_parameters_have_caches_too():
     """A block of averages has no weight that says where its cache lies."""
-    config = tiny(
+    config = tiny_config(
         attn="mean",
         position="none",
         norm="none",

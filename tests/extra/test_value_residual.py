@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, run, state_of, theirs, x
 
 from xformer_kit.extra import ExtraInput
 from xformer_kit.extra.value_residual import MixedValues
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.composition import LENGTH as TEXT
 from xformer_kit.laws.composition import VOCAB, randomise
 from xformer_kit.model.build import build_model
@@ -19,7 +19,9 @@ IDS = torch.arange(2 * TEXT).view(2, TEXT) % VOCAB
 
 def model_of(mix, **changes):
     model = build_model(
-        tiny(attn="multi_head", position="none", extra={"value_residual": {"mix": mix}}, **changes),
+        tiny_config(
+            attn="multi_head", position="none", extra={"value_residual": {"mix": mix}}, **changes
+        ),
         VOCAB,
     )
     randomise(model)
@@ -103,14 +105,14 @@ def test_a_second_attention_of_the_first_layer_and_a_second_call_of_its_block_ar
 @pytest.mark.parametrize("mix", ["fixed", "learned", "token"])
 @pytest.mark.parametrize("shared", [{}, {"layers": 3, "unique_layers": 2}, {"unique_layers": 1}])
 def test_layers_share_one_graph(mix, shared):
-    config = tiny(attn="multi_head", extra={"value_residual": {"mix": mix}}, **shared)
+    config = tiny_config(attn="multi_head", extra={"value_residual": {"mix": mix}}, **shared)
     assert LAWS["one graph"](config) is None
 
 
 @pytest.mark.parametrize("attn", ["laser", "exclusive", "persistent_memory"])
 @pytest.mark.parametrize("law", ["cache", "gradients", "kernels", "one graph"])
 def test_laws_with_other_attentions(law, attn):
-    config = tiny(attn=attn, extra={"value_residual": {"mix": "token"}})
+    config = tiny_config(attn=attn, extra={"value_residual": {"mix": "token"}})
     LAWS[law](config)
 
 

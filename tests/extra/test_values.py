@@ -5,7 +5,7 @@ import pytest
 from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS, Extra
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import Composition
 
 
@@ -26,8 +26,8 @@ def halved():
 def composition(name, extra):
     """The first of these compositions that is not refused without the extra."""
     for model, position in (("decoder", "rotary"), ("decoder", "none"), ("encoder", "none")):
-        if not faults(tiny(model, attn=name, position=position)):
-            return tiny(model, attn=name, position=position, extra=extra)
+        if not faults(tiny_config(model, attn=name, position=position)):
+            return tiny_config(model, attn=name, position=position, extra=extra)
     raise AssertionError(f"{name} is refused everywhere")
 
 
@@ -41,16 +41,16 @@ def test_an_attention_changes_its_values_or_is_refused(name):
         ]
         return
     plain, halved = Composition(composition(name, {}), ""), Composition(config, "")
-    difference = plain.read(plain.model(), plain.ids) - halved.read(halved.model(), halved.ids)
+    difference = plain.hidden(plain.model(), plain.ids) - halved.hidden(halved.model(), halved.ids)
     assert difference.abs().max() > 1e-3
 
 
 def test_multi_head_gives_its_values():
-    assert not faults(tiny(attn="multi_head", extra={"halved_values": {}}))
+    assert not faults(tiny_config(attn="multi_head", extra={"halved_values": {}}))
 
 
 def test_a_model_without_attention_has_no_values():
-    config = tiny(decoder={"layout": ["ffn"]}, extra={"halved_values": {}}, position="none")
+    config = tiny_config(decoder={"layout": ["ffn"]}, extra={"halved_values": {}}, position="none")
     assert (
         "extra.halved_values: changes values of attentions, and no layer has one. Leave it out."
     ) in messages(faults(config))

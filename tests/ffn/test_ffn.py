@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from xformer_kit.ffn import FFNS
 from xformer_kit.ffn.dense import ACTIVATIONS, Activation, _tanhc
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.norm import NORMS
 from xformer_kit.registry import Context
 
@@ -188,12 +188,12 @@ def test_a_clamp_must_leave_something(clamp):
 
 @pytest.mark.parametrize("name", ["mlp", "glu"])
 def test_a_norm_inside_needs_one_that_does_something(name):
-    (fault,) = messages(faults(tiny(ffn={"name": name, "inner_norm": True}, norm="none")))
+    (fault,) = messages(faults(tiny_config(ffn={"name": name, "inner_norm": True}, norm="none")))
     assert re.match(
         r"^ffn.inner_norm: takes the norm of model\.decoder, and 'none' does nothing\. Choose ",
         fault,
     )
-    assert not faults(tiny(ffn={"name": name, "inner_norm": True}, norm="scale"))
+    assert not faults(tiny_config(ffn={"name": name, "inner_norm": True}, norm="scale"))
     assert set(NORMS) > {"none"}
 
 

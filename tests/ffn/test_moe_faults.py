@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.messages import messages
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 
 FAULTS = {
     "experts=0": "experts: must be at least 1 expert; got 0.",
@@ -57,7 +57,7 @@ def test_wrong_options_are_refused(word):
     import yaml
 
     key, _, value = word.partition("=")
-    assert messages(faults(tiny(ffn={"name": "moe", key: yaml.safe_load(value)}))) == [
+    assert messages(faults(tiny_config(ffn={"name": "moe", key: yaml.safe_load(value)}))) == [
         f"ffn.{FAULTS[word]}"
     ]
 
@@ -65,16 +65,16 @@ def test_wrong_options_are_refused(word):
 @pytest.mark.parametrize("mask", ["causal", "sliding_window", "prefix"])
 def test_expert_choice_needs_a_mask_that_sees_the_whole_text(mask):
     choice = {"name": "moe", "router": "expert_choice"}
-    (fault,) = messages(faults(tiny(ffn=choice, mask=mask)))
+    (fault,) = messages(faults(tiny_config(ffn=choice, mask=mask)))
     assert (
         fault
         == "ffn.router: 'expert_choice' lets an expert choose among all tokens of a text, and mask"
         f" '{mask}' hides the later ones. Use ffn.router.name=softmax, or mask=full in an"
         " encoder."
     )
-    assert not faults(tiny("encoder", ffn=choice, mask="full"))
+    assert not faults(tiny_config("encoder", ffn=choice, mask="full"))
     assert not faults(
-        tiny("encoder_decoder", ffn="mlp", encoder={"mask": {"name": "full"}, "ffn": choice})
+        tiny_config("encoder_decoder", ffn="mlp", encoder={"mask": {"name": "full"}, "ffn": choice})
     )
 
 
@@ -125,7 +125,7 @@ def test_a_capacity_and_packed_texts_are_refused():
 
 def test_inner_norm_of_experts_is_refused_with_norm_none():
     moe = {"name": "moe", "expert": {"name": "mlp", "inner_norm": True}}
-    (fault,) = messages(faults(tiny(ffn=moe, norm="none")))
+    (fault,) = messages(faults(tiny_config(ffn=moe, norm="none")))
     assert fault.startswith(
         "ffn.expert.inner_norm: takes the norm of model.decoder, and 'none' does nothing."
     )

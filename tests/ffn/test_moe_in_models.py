@@ -5,14 +5,14 @@ import torch
 from torch.testing import assert_close
 
 from xformer_kit.inspect import flops
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.optim import parameter_groups
 
 
 def tiny_model(**changes):
-    return build_model(tiny(**changes), VOCAB)
+    return build_model(tiny_config(**changes), VOCAB)
 
 
 def test_weights_start_as_matrices_of_the_expert_and_biases_at_zero():
@@ -23,7 +23,9 @@ def test_weights_start_as_matrices_of_the_expert_and_biases_at_zero():
         "expert": {"name": "mlp", "bias": True},
         "router": {"name": "softmax", "bias": True},
     }
-    config = tiny(ffn=moe) | {"init": {"name": "lecun", "embedding": 0.02, "depth_scaled": True}}
+    config = tiny_config(ffn=moe) | {
+        "init": {"name": "lecun", "embedding": 0.02, "depth_scaled": True}
+    }
     ffn = build_model(config, VOCAB).decoder.blocks[0].ffn
     assert ffn.experts.up.weight.std().item() == pytest.approx(36**-0.5, rel=0.03)
     assert ffn.experts.down.weight.std().item() == pytest.approx(
@@ -69,7 +71,7 @@ def test_flops_of_a_token_are_those_of_its_experts():
     """
     moe = {"name": "moe", "experts": 9, "top_k": 2, "width": 20, "shared": 3}
     with torch.device("meta"):
-        model = build_model(tiny(ffn=moe, layers=1), VOCAB)
+        model = build_model(tiny_config(ffn=moe, layers=1), VOCAB)
     found = flops.count(model, 13)
     assert found.modules["decoder.0.ffn"] == 2 * 36 * (9 + 3 * 2 * 20 + 2 + 3 * 3 * 20)
     assert found.modules["decoder.0.ffn.experts.down"] == 2 * 36 * 2 * 20
@@ -79,7 +81,7 @@ def test_flops_of_a_token_are_those_of_its_experts():
 def test_layers_without_experts_are_variants():
     """The first layers have dense networks, as in DeepSeek-V2."""
     dense = {"first": ["dense"], "variants": {"dense": {"ffn": {"name": "glu", "width": 23}}}}
-    config = tiny(ffn={"name": "moe"}, decoder=dense, layers=3)
+    config = tiny_config(ffn={"name": "moe"}, decoder=dense, layers=3)
     assert not faults(config)
     assert [type(block.ffn).__name__ for block in build_model(config, VOCAB).decoder.blocks] == [
         "GLU",

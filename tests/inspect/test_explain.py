@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.cli import main
-from tests.warm import laid_over
+from tests.forked_train import without_repeated_keys
 from xformer_kit import compose
 from xformer_kit.inspect.explain import explain
 from xformer_kit.registry import ConfigError
@@ -95,7 +95,13 @@ def test_two_stack_and_documents():
 def test_the_page(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     assert (
-        main(["explain", *laid_over([*SMALL, "attn.score.name=entmax", "data.seq_len=2048"])]) == 0
+        main(
+            [
+                "explain",
+                *without_repeated_keys([*SMALL, "attn.score.name=entmax", "data.seq_len=2048"]),
+            ]
+        )
+        == 0
     )
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from xformer_kit import build, compose
 from xformer_kit.inspect import flops
 from xformer_kit.kernel import cannot_train_on
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.checking import COMPANIONS, compositions
 from xformer_kit.model.build import build_model
 from xformer_kit.objective import OBJECTIVES, objective_of
@@ -91,7 +91,7 @@ def test_every_component_costs_what_torch_counts(kind, name):
 )
 @pytest.mark.parametrize(("length", "dim", "layers"), SHAPES)
 def test_every_shape_costs_what_torch_counts(component, length, dim, layers):
-    config = tiny(**component, dim=dim, layers=layers, max_len=64)
+    config = tiny_config(**component, dim=dim, layers=layers, max_len=64)
     assert [flops.count(on_meta(config), length).forward] == pytest.approx(
         counted(config, length), rel=0.01
     )
@@ -101,7 +101,7 @@ def test_a_decoder_by_hand():
     """2 n k m for each product; scores and weighted values are a product each of t x head_dim x t
     in every head.
     """
-    config = tiny(
+    config = tiny_config(
         attn={"name": "multi_head", "heads": 6, "kv_heads": 3, "head_dim": 10}, ffn="glu", layers=1
     )
     dim, length, width = 36, 13, config["ffn"]["width"]
@@ -119,7 +119,7 @@ def test_blocks_of_later_tokens_cost_in_training_alone():
     """Each a block and the logits of a token, forward and backward."""
     attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
     plain, more = (
-        flops.count(on_meta(tiny(attn=attn, ffn="glu", layers=2, extra=extra)), 13)
+        flops.count(on_meta(tiny_config(attn=attn, ffn="glu", layers=2, extra=extra)), 13)
         for extra in ({}, {"future_tokens": {"count": 4}})
     )
     assert more.forward == plain.forward
@@ -129,7 +129,7 @@ def test_blocks_of_later_tokens_cost_in_training_alone():
 def test_two_stack_by_hand():
     """Of 2 n tokens: the encoder reads n, the decoder n and n of the source's, the head n."""
     attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
-    config = tiny("encoder_decoder", attn=attn, ffn="glu", layers=1, encoder={"layers": 2})
+    config = tiny_config("encoder_decoder", attn=attn, ffn="glu", layers=1, encoder={"layers": 2})
     dim, length, width = 36, 13, config["ffn"]["width"]
     attention = 4 * 2 * dim * 60 + 2 * 2 * 6 * 10 * length
     ffn, logits = 3 * 2 * dim * width, 2 * dim * VOCAB
@@ -184,7 +184,7 @@ def test_a_step_of_a_task_costs_what_torch_counts_of_its_loss(model, task, mask)
     """The loss as it is trained, on a batch of the longest examples, of which no more is asked for
     than on average.
     """
-    config = tiny(model, mask=mask, kernel="reference") | {"task": OBJECTIVES.defaults(task)}
+    config = tiny_config(model, mask=mask, kernel="reference") | {"task": OBJECTIVES.defaults(task)}
     if task == "masked_language_modeling":
         config["task"]["rate"] = 0.25
     objective, real, length = objective_of(config), build_model(config, VOCAB), 16

@@ -6,8 +6,8 @@ import torch
 from drawings import assert_ticks_are_exact
 
 from xformer_kit.inspect import Picture, attention_weights, plot_attention, plot_bias, plot_mask
-from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import made
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import build_tiny_model
 from xformer_kit.mask import Causal, SlidingWindow
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
@@ -45,7 +45,10 @@ def test_heads_that_differ_have_a_panel_each():
 def test_a_models_masks_are_drawn_once_each():
     variants = {"local": {"mask": {"name": "sliding_window", "window": 2}}}
     picture = plot_mask(
-        made(tiny(layers=3, decoder={"pattern": ["base", "local"], "variants": variants})), 5
+        build_tiny_model(
+            tiny_config(layers=3, decoder={"pattern": ["base", "local"], "variants": variants})
+        ),
+        5,
     )
     first, second = (axes.images[0].get_array() for axes in picture.figure.axes)
     assert [axes.get_ylabel() for axes in picture.figure.axes] == [
@@ -71,7 +74,7 @@ def of_bias(position, length, heads):
     "name", [name for name, component in POSITIONS.items() if "bias" in component.enters]
 )
 def test_a_bias_is_drawn_as_the_model_has_it(name):
-    model = made(tiny(position=name, layers=1))
+    model = build_tiny_model(tiny_config(position=name, layers=1))
     (position,) = model.decoder.position.values()
     expected = of_bias(position, 7, HEADS)
     figure = plot_bias(model, 7).figure
@@ -100,7 +103,7 @@ def test_ticks_of_distances_are_whole_tokens(length):
 
 def test_attention_weights_as_they_are():
     ids = torch.arange(10).view(2, 5)
-    weights = attention_weights(made(tiny()), ids, heads=[4, 1])
+    weights = attention_weights(build_tiny_model(tiny_config()), ids, heads=[4, 1])
     picture = plot_attention(weights, list("ab c\n"), row=1, heads=[4, 1])
     panels = [axes.images[0].get_array() for axes in picture.figure.axes if axes.images][:4]
     np.testing.assert_array_equal(np.stack(panels), torch.cat([w[1] for w in weights.values()]))
@@ -115,7 +118,7 @@ def test_attention_weights_as_they_are():
 
 
 def test_what_a_decoder_sees_of_the_source_has_the_names_of_both():
-    model = made(tiny(model="encoder_decoder", mask="causal", layers=1))
+    model = build_tiny_model(tiny_config(model="encoder_decoder", mask="causal", layers=1))
     weights = attention_weights(
         model, source=torch.tensor([[1, 2, 3]]), target=torch.tensor([[4, 5]])
     )
@@ -166,7 +169,7 @@ def test_a_notebook_shows_it():
             "position: 't5' learns its bias. Give a model with it, or its own, such as ",
         ),
         (
-            lambda: plot_bias(made(tiny())),
+            lambda: plot_bias(build_tiny_model(tiny_config())),
             "position: none of the model's adds a bias to scores. Those that do: alibi, ",
         ),
         (

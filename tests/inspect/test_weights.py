@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, SCORES, Attention
 from xformer_kit.inspect import attention_weights
 from xformer_kit.kernel import KERNELS, Kernel
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.checking import COMPANIONS
-from xformer_kit.laws.composition import Composition, made
+from xformer_kit.laws.composition import Composition, build_tiny_model
 from xformer_kit.laws.variants import variants
 from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import ConfigError
@@ -28,7 +28,7 @@ LINES += [("multi_head", {"score": {"name": name}}) for name in SCORES]
 def composition(name, face, two=False):
     """The first that stands."""
     for companion in COMPANIONS:
-        config = tiny(**{**companion, "attn": {"name": name, **face}})
+        config = tiny_config(**{**companion, "attn": {"name": name, **face}})
         if two == (companion.get("model") == "encoder_decoder") and not faults(config):
             return config
     return None
@@ -175,8 +175,8 @@ def test_rows_of_softmax_sum_to_one_whatever_the_kernel(kernel):
 @torch.no_grad()
 def test_weights_are_those_of_torch():
     """A model whose attention is torch.nn.MultiheadAttention, with its weights copied."""
-    model = made(
-        tiny(
+    model = build_tiny_model(
+        tiny_config(
             model="encoder",
             attn={"name": "multi_head", "heads": 3, "kv_heads": 3, "head_dim": 12, "bias": True},
             position="none",
@@ -202,7 +202,7 @@ def test_weights_are_those_of_torch():
 
 
 def tiny_model(**changes):
-    return made(tiny(**changes))
+    return build_tiny_model(tiny_config(**changes))
 
 
 IDS = torch.arange(10).view(2, 5)
@@ -228,7 +228,7 @@ def test_layers_that_share_a_block_have_weights_of_their_own():
 @torch.no_grad()
 def test_what_crosses_layers_is_left_as_it_was():
     attn = {"name": "multi_head", "score": {"name": "residual"}}
-    check(tiny(layers=4, attn=attn, extra={"value_residual": {"mix": "learned"}}))
+    check(tiny_config(layers=4, attn=attn, extra={"value_residual": {"mix": "learned"}}))
 
 
 def test_nothing_is_dropped_out_and_nothing_changes():

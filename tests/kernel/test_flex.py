@@ -5,7 +5,7 @@ CPU, equals the equations.
 import pytest
 import torch
 from contexts import inputs, tokens
-from refusing import refused
+from refusals import refused
 from torch import nn
 
 from tests.messages import messages
@@ -14,8 +14,8 @@ from xformer_kit.attention.score import SCORES
 from xformer_kit.inspect.explain import explain
 from xformer_kit.kernel import KERNELS, SDPAOrFlex
 from xformer_kit.kernel.flex import FlexCall, _cached_block_mask
-from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.checking import faces
+from xformer_kit.laws import faults, tiny_config
+from xformer_kit.laws.checking import option_variants
 from xformer_kit.mask import MASKS, Causal
 from xformer_kit.model.tokens import AttentionContext
 from xformer_kit.position import POSITIONS
@@ -55,7 +55,7 @@ def same(mask, position, score_fn=None, **sight) -> None:
 
 @pytest.mark.parametrize("name", MASKS)
 def test_every_mask(name):
-    for node in faces("mask", name)[-2:]:
+    for node in option_variants("mask", name)[-2:]:
         node = {**node, "groups": [1, HEADS - 1]} if node.get("groups") else node
         for sight in ({}, SIGHT):
             same(MASKS.create(node), place({"name": "none"}), **sight)
@@ -63,7 +63,7 @@ def test_every_mask(name):
 
 @pytest.mark.parametrize("name", BIASES)
 def test_every_bias(name):
-    for node in faces("position", name)[-2:]:
+    for node in option_variants("position", name)[-2:]:
         same(Causal(), place(node), **SIGHT)
 
 
@@ -112,8 +112,8 @@ def test_on_a_cpu_it_computes_no_gradients():
         "kernel: flex computes gradients only on CUDA, and this is a CPU; got flex. Use"
         " kernel=auto or kernel=sdpa."
     )
-    assert messages(faults(tiny(kernel="flex"))) == [sentence]
-    assert messages(faults(tiny(kernel="auto"))) == []
+    assert messages(faults(tiny_config(kernel="flex"))) == [sentence]
+    assert messages(faults(tiny_config(kernel="auto"))) == []
     context = AttentionContext(tokens(13), tokens(13), Causal(), place({"name": "none"}))
     context = context._replace(prepared=FLEX.prepare(context, HEADS, False, torch.float64))
     with pytest.raises(

@@ -8,11 +8,11 @@ import math
 import pytest
 import torch
 from contexts import BOTH, WINDOW, context, inputs, tokens
-from refusing import refused
+from refusals import refused
 
 from xformer_kit import ConfigError, build
 from xformer_kit.kernel import KERNELS, varlen
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.mask import Causal, Full
 from xformer_kit.model.tokens import Tokens
 
@@ -108,7 +108,7 @@ def test_padding_within_a_window_is_refused():
 
 
 def test_a_source_is_seen_text_by_text():
-    config = tiny(
+    config = tiny_config(
         "encoder_decoder",
         kernel="varlen",
         mask="causal",

@@ -1,7 +1,4 @@
-"""Components that break a law on purpose, and how each is caught by that law's name.
-
-A law that nothing can break proves nothing.
-"""
+"""Components that break a law on purpose, and assertions that the law is broken with its name."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +9,7 @@ import torch
 from xformer_kit.attention import MultiHead
 from xformer_kit.ffn import MLP
 from xformer_kit.kernel import Reference
-from xformer_kit.laws import LAWS, LawBroken, faults, tiny
+from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config
 from xformer_kit.mask import Mask
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.position import Position
@@ -20,7 +17,7 @@ from xformer_kit.position import Position
 
 @contextmanager
 def registered(registry, component):
-    """A component that exists for one test, called 'broken'."""
+    """Registers a component as 'broken' for one test."""
     registry.register("broken")(component)
     try:
         yield
@@ -28,9 +25,10 @@ def registered(registry, component):
         registry.forget(component.__module__)
 
 
-def bites(law, registry, component, match, composition):
+def assert_caught(law, registry, component, match, composition):
+    """Asserts that a composition with the component, called 'broken', breaks the law."""
     with registered(registry, component):
-        config = tiny(**composition)
+        config = tiny_config(**composition)
         assert not faults(config)
         with pytest.raises(LawBroken, match=match) as caught:
             LAWS[law](config)
@@ -39,16 +37,20 @@ def bites(law, registry, component, match, composition):
     assert " model.dim=36 " in str(caught.value)
 
 
-def each(arguments):
-    """The cases of `test_a_broken_component_is_caught`."""
+def broken_component_test(arguments):
+    """Returns a test that `assert_caught` holds for each of these arguments."""
     names = "law", "registry", "component", "match", "composition"
-    return pytest.mark.parametrize(
-        names, arguments, ids=[f"{law}-{component.__name__}" for law, _, component, *_ in arguments]
-    )
+    ids = [f"{law}-{component.__name__}" for law, _, component, *_ in arguments]
+
+    @pytest.mark.parametrize(names, arguments, ids=ids)
+    def test(law, registry, component, match, composition):
+        assert_caught(law, registry, component, match, composition)
+
+    return test
 
 
-def laws_of(module):
-    """The laws that stand in one file of xformer_kit/laws."""
+def laws_in(module):
+    """Returns the names of the laws of one file of xformer_kit/laws."""
     return {name for name, law in LAWS.items() if law.__module__ == f"xformer_kit.laws.{module}"}
 
 
@@ -63,19 +65,17 @@ class MeanOverTime(MLP):
 
 
 class MeanOverPast(MLP):
-    """Adds the running mean: keeps causality, and has no cache."""
+    """Adds the running mean: causal, but without a cache."""
 
     def forward(self, x, tokens):
         count = torch.arange(1, x.shape[1] + 1, dtype=x.dtype)[:, None]
         return super().forward(x + x.cumsum(1) / count)
 
 
-class Liar(Mask):
-    """Sees one token ahead; says that it does not."""
-
-
 @dataclass(frozen=True)
-class OneAhead(Liar):
+class OneAhead(Mask):
+    """Sees one token ahead although `sees_future` is False."""
+
     def allows(self, query, key, head):
         return key.slot <= query.slot + 1
 
@@ -84,24 +84,24 @@ class OneAhead(Liar):
         return False
 
 
-class ByOrder(Position):
-    """No hook that shows, and yet an order: rotates in `begin`'s tables, which it does not name."""
+class UndeclaredRotation(Position):
+    """Rotates by the tables of `begin`, and does not declare it in `enters`."""
 
     def begin(self, query, key, cached=0):
-        return Scaled()
+        return ScaledByPosition()
 
 
-class Scaled(Position):
+class ScaledByPosition(Position):
     def rotate(self, x, tokens):
         return x * (1 + tokens.position[:, None, :, None])
 
 
-class Unselected(KeyValueCache):
+class IgnoresSelect(KeyValueCache):
     def select(self, rows):
         pass
 
 
-class Caching(MultiHead):
+class WithCache(MultiHead):
     kind = KeyValueCache
 
     def cache(self, rows, length, context=None):
@@ -109,12 +109,12 @@ class Caching(MultiHead):
         return self.kind(shape, shape, dtype=self.q.weight.dtype, device=self.q.weight.device)
 
 
-class UnselectedAttention(Caching):
-    kind = Unselected
+class IgnoresSelectAttention(WithCache):
+    kind = IgnoresSelect
 
 
-class Blind(MultiHead):
-    """Looks at another stack with its eyes shut."""
+class IgnoresSource(MultiHead):
+    """Reads zeros instead of a source."""
 
     def forward(self, x, source, context, cache=None):
         return super().forward(x, None if source is None else self.seen(source), context, cache)
@@ -123,8 +123,10 @@ class Blind(MultiHead):
         return 0 * source
 
 
-class Uniform(Reference):
-    """A row with nothing to see looks at all: a finite mask in place of minus infinity."""
+class FiniteMask(Reference):
+    """Hides keys by a large negative score instead of minus infinity: a query that sees no key
+    attends to all.
+    """
 
     def weights(self, q, k, context, scale, dropout=0.0, scores=None, score_fn=None):
         seen, _ = context.prepared
@@ -132,7 +134,7 @@ class Uniform(Reference):
         return scores.masked_fill(~seen, -1e9).softmax(-1)
 
 
-class NotANumber(Uniform):
+class MinusInfinityMask(FiniteMask):
     def weights(self, q, k, context, scale, dropout=0.0, scores=None, score_fn=None):
         seen, _ = context.prepared
         if seen is None:

@@ -1,6 +1,6 @@
-"""Rows that hold every pair of choices that is not refused. Finding them takes minutes, so they are
-kept in a file: `python -m tests.laws.rows` writes it anew. Where components or their faces are
-others than it says, they are sought again.
+"""Rows that contain every pair of choices that is not refused. Finding them takes minutes, so they
+are stored in a file, which `python -m tests.laws.rows` writes. If the components or their variants
+have changed since then, the rows are computed again.
 """
 
 import hashlib
@@ -13,31 +13,34 @@ from pathlib import Path
 
 from covertable import make
 
-from xformer_kit.laws.refusals import Pair, pairs, refused
-from xformer_kit.laws.variants import STACKS, Row, factors, wrong
+from xformer_kit.laws.refusals import Choice, Pair, choices, pairs, refused_pairs
+from xformer_kit.laws.variants import STACKS, Row, factors, row_faults
 
-KEPT = Path(__file__).with_suffix(".json")
-TRIES = 50  # rows that are drawn for one that is kept
-# Three choices meet, which pairs may miss.
+STORED = Path(__file__).with_suffix(".json")
+TRIES = 50  # random rows of which one is added
+# Compositions of three choices, which rows of pairs may lack: nothing depends on the order of
+# tokens.
 UNORDERED = {"mask": "full", "position": "none"}
-FIRST = ("encoder", "encoder-decoder")  # stacks of which nothing tells the order of tokens
+UNORDERED_STACKS = ("encoder", "encoder-decoder")
 
 
 @cache
 def all_pairs() -> list[Row]:
-    """Rows that cover every pair of levels that is not refused: those of the file, where it is
-    about these choices.
+    """Returns rows that contain every pair of levels that is not refused: those of the file, if it
+    was written for these choices.
     """
-    kept = json.loads(KEPT.read_text())
-    if kept["choices"] != digest():
-        return sought()
-    return [tuple(zip(factors(), levels, strict=True)) for levels in kept["rows"]]
+    stored = json.loads(STORED.read_text())
+    if stored["choices"] != digest():
+        return covering_rows()
+    return [tuple(zip(factors(), levels, strict=True)) for levels in stored["rows"]]
 
 
 @cache
 def each_choice() -> set[Row]:
-    """Few of these rows that hold every choice, for laws that are too slow for all pairs."""
-    missing, found = {cell for row in all_pairs() for cell in row}, set[Row]()
+    """Returns few of these rows that contain every choice, for laws that are too slow for all
+    pairs.
+    """
+    missing, found = {choice for row in all_pairs() for choice in row}, set[Row]()
     while missing:
         row = max(all_pairs(), key=lambda row: len(missing.intersection(row)))
         found.add(row)
@@ -46,23 +49,23 @@ def each_choice() -> set[Row]:
 
 
 def digest() -> str:
-    """Of all choices and their faces."""
+    """Returns a hash of all choices and their variants."""
     return hashlib.sha256(json.dumps(factors(), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def sought() -> list[Row]:
-    rows = [_first(**UNORDERED, stack=STACKS[name]) for name in FIRST]
-    rows += [tuple((factor, row[factor]) for factor in factors()) for row in _covering()]
-    rows, missing = [row for row in rows if not wrong(row)], set(pairs()) - refused().keys()
+def covering_rows() -> list[Row]:
+    """Computes rows that contain every pair of levels that is not refused."""
+    rows = [_first_levels(**UNORDERED, stack=STACKS[name]) for name in UNORDERED_STACKS]
+    rows += [tuple((factor, row[factor]) for factor in factors()) for row in _covering_array()]
+    rows = [row for row in rows if not row_faults(row)]
+    missing = set(pairs()) - refused_pairs().keys()
     for row in rows:
         missing -= set(itertools.combinations(row, 2))
     draw = random.Random(0)
-    while missing:  # what stood in a row that is refused for three choices that meet
-        held = (
-            row for row in (_holding(missing, draw) for _ in range(TRIES)) if row and not wrong(row)
-        )
+    while missing:  # pairs of rows that are refused for three choices together
+        tried = (_random_row_with(missing, draw) for _ in range(TRIES))
         row = max(
-            held,
+            (row for row in tried if row and not row_faults(row)),
             key=lambda row: len(missing.intersection(itertools.combinations(row, 2))),
             default=None,
         )
@@ -72,50 +75,44 @@ def sought() -> list[Row]:
     return rows
 
 
-def _holding(wanted: set[Pair], draw: random.Random) -> Row:
-    """A row with some of these pairs, as many as can stand beside each other in the order in which
-    they are drawn; an empty one where no level of some choice can stand beside them.
+def _random_row_with(wanted: set[Pair], draw: random.Random) -> Row:
+    """Returns a row with some of these pairs: each of a random order that fits those before it.
+    Returns an empty row if no level of a factor fits.
     """
     chosen: dict[str, int] = {}
-    cells = [
-        (factor, level) for factor, levels in factors().items() for level in range(len(levels))
-    ]
     some = draw.sample(sorted(wanted), draw.randint(1, len(wanted)))
-    for more in (*some, *zip(draw.sample(cells, len(cells)), strict=True)):
-        laid = chosen | dict(more)
+    for added in (*some, *zip(draw.sample(choices(), len(choices())), strict=True)):
+        extended = chosen | dict(added)
         if all(
-            laid[factor] == level for factor, level in chosen.items()
-        ) and refused().keys().isdisjoint(_pairs(laid)):
-            chosen = laid
-    return tuple(_cells(chosen)) if chosen.keys() == factors().keys() else ()
+            extended[factor] == level for factor, level in chosen.items()
+        ) and refused_pairs().keys().isdisjoint(itertools.combinations(_in_order(extended), 2)):
+            chosen = extended
+    return tuple(_in_order(chosen)) if chosen.keys() == factors().keys() else ()
 
 
-def _cells(chosen: dict[str, int]) -> Iterator[tuple[str, int]]:
+def _in_order(chosen: dict[str, int]) -> Iterator[Choice]:
     return ((factor, chosen[factor]) for factor in factors() if factor in chosen)
 
 
-def _pairs(chosen: dict[str, int]) -> Iterator[Pair]:
-    return itertools.combinations(_cells(chosen), 2)
-
-
-def _covering() -> list[dict[str, int]]:
-    without: dict[tuple[str, str], set[tuple[int, int]]] = {}
-    for (one, at), (other, there) in refused():
-        without.setdefault((one, other), set()).add((at, there))
+def _covering_array() -> list[dict[str, int]]:
+    """Returns rows that contain every pair, computed by covertable."""
+    excluded: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    for (one, level), (other, other_level) in refused_pairs():
+        excluded.setdefault((one, other), set()).add((level, other_level))
     constraints = [
         {
             "operator": "fn",
             "requires": [*two],
-            "evaluate": lambda row, two=two: tuple(row[f] for f in two) not in without[two],
+            "evaluate": lambda row, two=two: tuple(row[f] for f in two) not in excluded[two],
         }
-        for two in without
+        for two in excluded
     ]
     levels = {factor: list(range(len(values))) for factor, values in factors().items()}
     return make(levels, constraints=constraints)
 
 
-def _first(**chosen: object) -> Row:
-    """The row of the first levels, but for those that are chosen by name or value."""
+def _first_levels(**chosen: object) -> Row:
+    """Returns the row of the first levels, except for factors that are chosen by name or value."""
     row = dict.fromkeys(factors(), 0)
     for factor, level in chosen.items():
         values = factors()[factor]
@@ -124,5 +121,5 @@ def _first(**chosen: object) -> Row:
 
 
 if __name__ == "__main__":
-    lines = ",\n".join(json.dumps([level for _, level in row]) for row in sought())
-    KEPT.write_text(f'{{"choices": "{digest()}", "rows": [\n{lines}\n]}}\n')
+    lines = ",\n".join(json.dumps([level for _, level in row]) for row in covering_rows())
+    STORED.write_text(f'{{"choices": "{digest()}", "rows": [\n{lines}\n]}}\n')

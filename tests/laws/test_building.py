@@ -1,24 +1,24 @@
-"""What a model is made from: each law of xformer_kit/laws/building.py bites."""
+"""Each law of xformer_kit/laws/building.py is broken by a faulty component."""
 
 import pytest
 import torch
-from breaking import bites, each, laws_of
+from breaking import broken_component_test, laws_in
 from torch import nn
 
 from xformer_kit import config as config_module
 from xformer_kit.ffn import FFNS, MLP
-from xformer_kit.laws import LAWS, LawBroken, tiny
+from xformer_kit.laws import LAWS, LawBroken, tiny_config
 from xformer_kit.laws import building as building_laws
-from xformer_kit.laws.building import among_many
+from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.model.build import build_model
 from xformer_kit.model.head import Head
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS, Placement
 
 
-class DrawnByHand(nn.Module):
-    """A scale that torch's own generator draws: one-dimensional, so that no rule of ours replaces
-    it.
+class TorchRandomScale(nn.Module):
+    """A scale that torch's own generator draws; it is one-dimensional, so that no initialisation
+    rule replaces it.
     """
 
     def __init__(self, dim: int):
@@ -34,51 +34,55 @@ class Noisy(MLP):
         return super().forward(x + 1e-3 * torch.randn_like(x))
 
 
-class Past(Placement):
-    """Adds what a sublayer gives past `total`."""
+class WithoutTotal(Placement):
+    """Adds the outputs of sublayers without `total`."""
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (x + sum(f(x) for f in sublayers),)
 
 
-class NotMeta(MLP):
-    """Has a parameter fewer where weights take no memory."""
+class NoBiasOnMeta(MLP):
+    """Has one parameter less on the meta device."""
 
     def __init__(self, dim: int):
         super().__init__(dim, bias=torch.get_default_device().type != "meta")
 
 
 ARGUMENTS = [
-    ("residual multiplier", PLACEMENTS, Past, "a sublayer matters", {"placement": "broken"}),
+    (
+        "residual multiplier",
+        PLACEMENTS,
+        WithoutTotal,
+        "a sublayer matters",
+        {"placement": "broken"},
+    ),
     (
         "start",
         NORMS,
-        DrawnByHand,
+        TorchRandomScale,
         "starts elsewhere when torch's generator does",
         {"norm": "broken"},
     ),
     ("rebuild", FFNS, Noisy, "something else", {"ffn": "broken"}),
-    ("rebuild", FFNS, NotMeta, "meta device. has other parameters", {"ffn": "broken"}),
+    ("rebuild", FFNS, NoBiasOnMeta, "meta device. has other parameters", {"ffn": "broken"}),
 ]
 
 
-@each(ARGUMENTS)
-def test_a_broken_component_is_caught(law, registry, component, match, composition):
-    bites(law, registry, component, match, composition)
+test_a_broken_component_is_caught = broken_component_test(ARGUMENTS)
 
 
-def test_every_law_is_seen_to_bite():
-    assert laws_of("building") == {law for law, *_ in ARGUMENTS} | {"tying"}  # by hand, below
+def test_every_law_catches_a_broken_component():
+    assert laws_in("building") == {law for law, *_ in ARGUMENTS} | {"tying"}  # see below
 
 
-def test_a_head_that_forgets_its_tie_is_caught(monkeypatch):
+def test_a_tied_head_with_a_copy_of_the_embedding_is_caught(monkeypatch):
     monkeypatch.setattr(
         "xformer_kit.model.build.TiedHead",
         lambda embed, *rest: Head(nn.Parameter(embed.weight.clone()), *rest),
     )
     with pytest.raises(LawBroken, match="the head and the embedding are two storages"):
-        LAWS["tying"](tiny())
+        LAWS["tying"](tiny_config())
 
 
 def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
@@ -86,22 +90,22 @@ def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
         "xformer_kit.model.build.TiedHead", lambda embed, *rest: Head(embed.weight, *rest)
     )
     with pytest.raises(LawBroken, match="a tied head is saved twice"):
-        LAWS["tying"](tiny())
+        LAWS["tying"](tiny_config())
 
 
-def test_stack_that_forget_what_they_share_are_caught(monkeypatch):
-    def apart(*given):
-        model = build_model(*given)
+def test_shared_embeddings_that_are_two_matrices_are_caught(monkeypatch):
+    def build_with_own_source_embedding(*args):
+        model = build_model(*args)
         model.source_embed = nn.Embedding(*model.embed.weight.shape)
         return model
 
-    monkeypatch.setattr("xformer_kit.laws.composition.build_model", apart)
+    monkeypatch.setattr("xformer_kit.laws.composition.build_model", build_with_own_source_embedding)
     with pytest.raises(LawBroken, match="source and target are embedded by two matrices"):
-        LAWS["tying"](tiny("encoder_decoder"))
+        LAWS["tying"](tiny_config("encoder_decoder"))
 
 
 def test_weights_that_depend_on_other_components_are_caught(monkeypatch):
-    """One generator for all parameters in turn, as plain torch has it."""
+    """One generator for all parameters in turn, as in plain torch."""
     from xformer_kit.model import initialise as init
 
     def shared(seed, name):
@@ -113,12 +117,12 @@ def test_weights_that_depend_on_other_components_are_caught(monkeypatch):
     with pytest.raises(
         LawBroken, match=r"decoder\.0\.\w+\.\w+\.weight starts elsewhere with attn=\w+"
     ):
-        LAWS["start"](tiny())
+        LAWS["start"](tiny_config())
     with (
-        among_many(),
+        sampled_comparisons(),
         pytest.raises(LawBroken, match=r" starts elsewhere with \w+=\w+ and \w+=\w+"),
     ):
-        LAWS["start"](tiny())
+        LAWS["start"](tiny_config())
 
 
 def test_a_seed_without_effect_is_caught(monkeypatch):
@@ -127,7 +131,7 @@ def test_a_seed_without_effect_is_caught(monkeypatch):
     generator = init.generator
     monkeypatch.setattr(init, "generator", lambda seed, name: generator(0, name))
     with pytest.raises(LawBroken, match="another seed gives the same weights"):
-        LAWS["start"](tiny())
+        LAWS["start"](tiny_config())
 
 
 def test_a_config_that_changes_when_it_is_saved_is_caught(monkeypatch):
@@ -136,8 +140,8 @@ def test_a_config_that_changes_when_it_is_saved_is_caught(monkeypatch):
         building_laws, "config_yaml", lambda config: real(config).replace("layers: 2", "layers: 3")
     )
     with pytest.raises(LawBroken, match="the config changes when it is saved and read: model"):
-        LAWS["rebuild"](tiny())
+        LAWS["rebuild"](tiny_config())
 
 
-def test_the_seed_of_the_weights_may_be_their_own():
-    assert LAWS["start"](tiny(seed=3)) is None
+def test_the_seed_of_the_weights_may_differ_from_the_seed_of_the_run():
+    assert LAWS["start"](tiny_config(seed=3)) is None

@@ -1,4 +1,4 @@
-"""Components that name the laws which they break, and `xformer check` on the file of a user."""
+"""Components that declare the laws that they break, and `check_file` on the file of a user."""
 
 from pathlib import Path
 
@@ -14,17 +14,17 @@ from xformer_kit.norm import NORMS
 pytestmark = pytest.mark.extended
 
 
-def test_the_laws_of_every_file_are_seen_to_bite():
+def test_the_laws_of_every_file_have_tests_with_broken_components():
     files = {law.__module__.rsplit(".", 1)[1] for law in LAWS.values()}
     assert [
         name for name in sorted(files) if not Path(__file__).with_name(f"test_{name}.py").exists()
     ] == []
 
 
-# A component may name a law that its mathematics breaks.
+# A component may declare a law that its mathematics breaks.
 
 
-class Honest(MeanOverPast):
+class DeclaresBrokenLaws(MeanOverPast):
     breaks = {
         "documents": "takes the mean over all that came before",
         "cache": "keeps no state of its mean.",
@@ -32,24 +32,24 @@ class Honest(MeanOverPast):
 
 
 @pytest.mark.slow
-def test_a_component_is_exempt_from_a_law_that_it_names():
-    with registered(FFNS, Honest):
+def test_a_component_is_exempt_from_a_law_that_it_declares_to_break():
+    with registered(FFNS, DeclaresBrokenLaws):
         results = {result.law: result for result in check_component("ffn", "broken")}
     assert {r.verdict for r in results.values()} == {"ok", "skipped", "broken"}
     sentence = (
         "ffn 'broken' breaks the law of documents (takes the mean over all that came before)."
     )
     assert results["documents"] == ("ffn broken", "documents", "skipped", sentence)
-    assert results["greedy"].verdict == "skipped"  # it stands under the law of caches
+    assert results["greedy"].verdict == "skipped"  # depends on the law `cache`
     assert results["padding"].verdict == "broken"
 
 
-class Misspelt(MLP):
+class MisspeltLaw(MLP):
     breaks = {"paddding": "a typo"}
 
 
-def test_a_law_that_is_misspelt_is_answered_with_the_nearest():
-    with registered(FFNS, Misspelt):
+def test_the_message_for_a_misspelt_law_suggests_the_nearest():
+    with registered(FFNS, MisspeltLaw):
         [result] = check_component("ffn", "broken")
     assert result.verdict == "broken"
     assert result.sentence.startswith(
@@ -57,8 +57,8 @@ def test_a_law_that_is_misspelt_is_answered_with_the_nearest():
     )
 
 
-def test_a_component_that_breaks_a_law_is_refused_where_the_task_needs_it():
-    with registered(FFNS, Honest), pytest.raises(ConfigError) as caught:
+def test_a_component_that_breaks_a_law_is_refused_if_the_task_needs_the_law():
+    with registered(FFNS, DeclaresBrokenLaws), pytest.raises(ConfigError) as caught:
         compose(["logger=none", "ffn=broken"])
     assert (
         str(caught.value)
@@ -86,7 +86,8 @@ class Mine(nn.Module):
 '''
 
 
-def judged(tmp_path: Path, body: str):
+def check_norm(tmp_path: Path, body: str):
+    """Returns the results of a user's file with one norm, by law."""
     file = tmp_path / "my_components.py"
     file.write_text(MINE.format(body=body))
     try:
@@ -103,22 +104,22 @@ def judged(tmp_path: Path, body: str):
 
 
 def test_a_users_file_passes(tmp_path):
-    results = judged(tmp_path, "x * self.knob")
+    results = check_norm(tmp_path, "x * self.knob")
     assert {result.verdict for result in results.values()} == {"ok"}
 
 
-def test_a_users_file_is_caught(tmp_path):
-    results = judged(tmp_path, "x * self.knob + x.mean(1, keepdim=True)")
+def test_a_users_file_that_breaks_a_law_is_caught(tmp_path):
+    results = check_norm(tmp_path, "x * self.knob + x.mean(1, keepdim=True)")
     assert results["causality"].verdict == "broken"
     assert "norm=mine" in results["causality"].sentence
 
 
-def test_a_users_component_that_raises_is_answered_by_a_sentence(tmp_path):
-    results = judged(tmp_path, "x @ 3")
+def test_the_exception_of_a_users_component_is_reported(tmp_path):
+    results = check_norm(tmp_path, "x @ 3")
     assert "raised TypeError: " in results["causality"].sentence
 
 
-# Components that are wrong, each in its own way, and the sentence about each.
+# Faulty components: body of the class, and start of the message.
 WRONG = {
     "ffn raising": (
         '''
@@ -166,7 +167,9 @@ BASES = {
 }
 
 
-def test_a_fault_of_a_component_is_not_one_of_another_component_of_the_file(tmp_path, monkeypatch):
+def test_a_fault_of_a_component_is_not_reported_for_another_component_of_the_file(
+    tmp_path, monkeypatch
+):
     laws = "start", "causality", "kernels"
     monkeypatch.setattr(checking, "LAWS", {law: LAWS[law] for law in laws})
     monkeypatch.setattr(checking, "COMPANIONS", checking.COMPANIONS[:1])
@@ -192,7 +195,7 @@ def test_a_fault_of_a_component_is_not_one_of_another_component_of_the_file(tmp_
     assert {result.component for result in results} == {"norm mine", *WRONG}
 
 
-def test_a_file_without_components_is_answered_by_a_sentence(tmp_path):
+def test_a_file_without_components_is_refused(tmp_path):
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(
         ConfigError,

@@ -1,14 +1,21 @@
-"""Generation beside the whole: each law of xformer_kit/laws/generation.py bites."""
+"""Each law of xformer_kit/laws/generation.py is broken by a faulty component."""
 
-from breaking import CROSS, Caching, MeanOverPast, UnselectedAttention, bites, each, laws_of
+from breaking import (
+    CROSS,
+    IgnoresSelectAttention,
+    MeanOverPast,
+    WithCache,
+    broken_component_test,
+    laws_in,
+)
 
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.ffn import FFNS
 from xformer_kit.model.cache import KeyValueCache
 
 
-class Stale(KeyValueCache):
-    """Returns the newest key and value in the place of all that are older."""
+class NewestOnlyCache(KeyValueCache):
+    """Returns the newest key and value in place of all older ones."""
 
     def append(self, *new):
         held = [h.clone() for h in super().append(*new)]
@@ -17,8 +24,8 @@ class Stale(KeyValueCache):
         return held
 
 
-class Unrewound(KeyValueCache):
-    """Loses what is left, too."""
+class ZeroedByRewind(KeyValueCache):
+    """`rewind` also erases the remaining tokens."""
 
     def rewind(self, n):
         super().rewind(n)
@@ -26,42 +33,46 @@ class Unrewound(KeyValueCache):
             held[..., : self.length, :] = 0
 
 
-class ForgetfulAttention(Caching):
-    kind = Stale
+class NewestOnlyAttention(WithCache):
+    kind = NewestOnlyCache
 
 
-class UnrewoundAttention(Caching):
-    kind = Unrewound
+class ZeroedByRewindAttention(WithCache):
+    kind = ZeroedByRewind
 
 
 ARGUMENTS = [
     ("cache", FFNS, MeanOverPast, "with a cache, in chunks of", {"ffn": "broken"}),
-    ("cache", ATTENTIONS, ForgetfulAttention, "with a cache, in chunks of", {"attn": "broken"}),
+    ("cache", ATTENTIONS, NewestOnlyAttention, "with a cache, in chunks of", {"attn": "broken"}),
     (
         "cache with padding",
         ATTENTIONS,
-        ForgetfulAttention,
+        NewestOnlyAttention,
         "with a cache and padding",
         {"attn": "broken"},
     ),
-    ("greedy", ATTENTIONS, ForgetfulAttention, "not the likeliest", {"attn": "broken"}),
-    ("select and rewind", ATTENTIONS, UnselectedAttention, "after `select`", {"attn": "broken"}),
-    ("select and rewind", ATTENTIONS, UnrewoundAttention, "after `rewind`", {"attn": "broken"}),
+    ("greedy", ATTENTIONS, NewestOnlyAttention, "not the likeliest", {"attn": "broken"}),
+    ("select and rewind", ATTENTIONS, IgnoresSelectAttention, "after `select`", {"attn": "broken"}),
+    (
+        "select and rewind",
+        ATTENTIONS,
+        ZeroedByRewindAttention,
+        "after `rewind`",
+        {"attn": "broken"},
+    ),
     (
         "cache with a prefix",
         ATTENTIONS,
-        ForgetfulAttention,
+        NewestOnlyAttention,
         "and a prefix",
         {"attn": "broken", "mask": "prefix"},
     ),
-    ("select and rewind", ATTENTIONS, UnselectedAttention, "after `select`", CROSS),
+    ("select and rewind", ATTENTIONS, IgnoresSelectAttention, "after `select`", CROSS),
 ]
 
 
-@each(ARGUMENTS)
-def test_a_broken_component_is_caught(law, registry, component, match, composition):
-    bites(law, registry, component, match, composition)
+test_a_broken_component_is_caught = broken_component_test(ARGUMENTS)
 
 
-def test_every_law_is_seen_to_bite():
-    assert laws_of("generation") == {law for law, *_ in ARGUMENTS}
+def test_every_law_catches_a_broken_component():
+    assert laws_in("generation") == {law for law, *_ in ARGUMENTS}

@@ -1,52 +1,50 @@
-"""Models that compile whole, with one graph for all layers of a kind: each law of laws/graph.py
-bites.
-"""
+"""Each law of xformer_kit/laws/graph.py is broken by a faulty component."""
 
 import pytest
 import torch
-from breaking import bites, each, laws_of, registered
+from breaking import broken_component_test, laws_in, registered
 from torch import nn
 
 from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead
 from xformer_kit.ffn import FFNS, MLP
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.placement import PLACEMENTS, Placement
 from xformer_kit.position import POSITIONS, Position
 
 pytestmark = pytest.mark.extended
 
 
-class Reading(MLP):
-    """Reads a value."""
+class ReadsValue(MLP):
+    """Reads a tensor value."""
 
     def forward(self, x, tokens):
         return super().forward(x * x.abs().max().item())
 
 
-class Branching(MLP):
-    """Takes a branch on a value."""
+class BranchesOnValue(MLP):
+    """Branches on a tensor value."""
 
     def forward(self, x, tokens):
         return super().forward(x if x.abs().max() >= 0 else -x)
 
 
-class Printing(MLP):
-    """Leaves what torch traces."""
+class Prints(MLP):
+    """Calls a function that torch does not trace."""
 
     def forward(self, x, tokens):
         print(end="")
         return super().forward(x)
 
 
-class ReadingTables(Position):
-    """Reads a value outside of the blocks."""
+class ReadsValueInTables(Position):
+    """Reads a tensor value outside of the blocks."""
 
     def embed(self, x, tokens):
         return x + tokens.position.max().item()
 
 
-class OfLayer(MLP):
-    """A Python number of the layer."""
+class IntOfLayer(MLP):
+    """Multiplies by an integer that depends on the layer."""
 
     def __init__(self, dim: int, depth: int):
         super().__init__(dim, width=8)
@@ -56,15 +54,15 @@ class OfLayer(MLP):
         return super().forward(x * (self.depth + 2))
 
 
-class FloatOfLayer(OfLayer):
-    """Another one, which torch would make a symbol at the second layer."""
+class FloatOfLayer(IntOfLayer):
+    """Multiplies by a float of the layer, which torch could make a symbol at the second layer."""
 
     def forward(self, x, tokens):
         return MLP.forward(self, x * (0.5 / (self.depth + 1)))
 
 
 class ShapeOfLayer(MLP):
-    """A parameter for each layer so far."""
+    """Has a parameter whose shape depends on the layer."""
 
     def __init__(self, dim: int, depth: int):
         super().__init__(dim, width=8)
@@ -74,15 +72,15 @@ class ShapeOfLayer(MLP):
         return super().forward(x * self.mine.sum())
 
 
-class OfView(MultiHead):
-    """Reads the number of the layer from what it is given."""
+class DepthOfContext(MultiHead):
+    """Reads the number of the layer from the context."""
 
     def forward(self, x, source, context, cache=None):
         return super().forward(x * (context.depth + 1), source, context, cache)
 
 
-class Leaving(MultiHead):
-    """Leaves something for later layers under a name of its layer."""
+class StateNamedByLayer(MultiHead):
+    """Adds cross-layer state under a name that depends on the layer."""
 
     def __init__(self, dim: int, norm, kernel, depth: int, *, heads: int = 6):
         super().__init__(dim, norm, kernel, depth, shape=HeadShape(heads))
@@ -93,8 +91,8 @@ class Leaving(MultiHead):
         return super().forward(x + sum(context.cross_layer_state.values()), source, context, cache)
 
 
-class Growing(Placement):
-    """A stream for each group of sublayers."""
+class GrowingState(Placement):
+    """Adds a stream for each group of sublayers."""
 
     @classmethod
     def streams(cls, options):
@@ -110,41 +108,45 @@ class Growing(Placement):
 
 FFN, ATTN = {"ffn": "broken"}, {"attn": "broken"}
 ARGUMENTS = [
-    ("graph", FFNS, Reading, "item", FFN),
-    ("graph", FFNS, Branching, "branching", FFN),
-    ("graph", FFNS, Printing, "print", FFN),
-    ("graph", POSITIONS, ReadingTables, "item", {"position": "broken"}),
-    ("one graph", FFNS, OfLayer, "3 graphs for 1 kind of layers", FFN),
+    ("graph", FFNS, ReadsValue, "item", FFN),
+    ("graph", FFNS, BranchesOnValue, "branching", FFN),
+    ("graph", FFNS, Prints, "print", FFN),
+    ("graph", POSITIONS, ReadsValueInTables, "item", {"position": "broken"}),
+    ("one graph", FFNS, IntOfLayer, "3 graphs for 1 kind of layers", FFN),
     ("one graph", FFNS, FloatOfLayer, "3 graphs for 1 kind of layers", FFN),
     ("one graph", FFNS, ShapeOfLayer, "3 graphs for 1 kind of layers", FFN),
-    ("one graph", ATTENTIONS, OfView, "3 graphs for 1 kind of layers", ATTN),
-    ("one graph", ATTENTIONS, Leaving, "3 graphs for 1 kind of layers", ATTN),
-    ("one graph", PLACEMENTS, Growing, "3 graphs for 1 kind of layers", {"placement": "broken"}),
+    ("one graph", ATTENTIONS, DepthOfContext, "3 graphs for 1 kind of layers", ATTN),
+    ("one graph", ATTENTIONS, StateNamedByLayer, "3 graphs for 1 kind of layers", ATTN),
+    (
+        "one graph",
+        PLACEMENTS,
+        GrowingState,
+        "3 graphs for 1 kind of layers",
+        {"placement": "broken"},
+    ),
 ]
 
 
-@each(ARGUMENTS)
-def test_a_broken_component_is_caught(law, registry, component, match, composition):
-    bites(law, registry, component, match, composition)
+test_a_broken_component_is_caught = broken_component_test(ARGUMENTS)
 
 
-def test_every_law_is_seen_to_bite():
-    assert laws_of("graph") == {law for law, *_ in ARGUMENTS}
+def test_every_law_catches_a_broken_component():
+    assert laws_in("graph") == {law for law, *_ in ARGUMENTS}
 
 
-class Named(Growing):
+class DeclaredGrowingState(GrowingState):
     breaks = {"one graph": "its state grows"}
 
 
-def test_a_component_that_names_the_law_is_exempt_from_it_and_not_from_the_other():
-    with registered(PLACEMENTS, Named):
-        config = tiny(placement="broken")
+def test_a_component_that_declares_to_break_one_law_is_exempt_from_only_that_law():
+    with registered(PLACEMENTS, DeclaredGrowingState):
+        config = tiny_config(placement="broken")
         assert "its state grows" in LAWS["one graph"](config)
         assert LAWS["graph"](config) is None
 
 
-class TensorOfLayer(OfLayer):
-    """What the message proposes."""
+class TensorOfLayer(IntOfLayer):
+    """Multiplies by a tensor of the layer, as the message of the law proposes."""
 
     def __init__(self, dim: int, depth: int):
         super().__init__(dim, depth)
@@ -154,9 +156,9 @@ class TensorOfLayer(OfLayer):
         return MLP.forward(self, x * self.factor)
 
 
-def test_a_tensor_of_the_layer_mends_it():
+def test_layers_with_a_tensor_of_the_layer_share_one_graph():
     with registered(FFNS, TensorOfLayer):
-        assert LAWS["one graph"](tiny(ffn="broken")) is None
+        assert LAWS["one graph"](tiny_config(ffn="broken")) is None
 
 
 @pytest.mark.parametrize(
@@ -170,9 +172,12 @@ def test_a_tensor_of_the_layer_mends_it():
         ({"attn": "multi_head", "extra": {"value_residual": {}}}, 1),
     ],
 )
-def test_kinds_of_layers_and_the_first_of_what_crosses_them_have_graphs_of_their_own(
+def test_kinds_of_layers_and_the_first_layer_with_cross_layer_state_may_have_own_graphs(
     changes, kinds
 ):
-    assert LAWS["one graph"](tiny(**changes)) is None
-    with registered(PLACEMENTS, Growing), pytest.raises(AssertionError, match=f"for {kinds} kind"):
-        LAWS["one graph"](tiny(**changes, placement="broken"))
+    assert LAWS["one graph"](tiny_config(**changes)) is None
+    with (
+        registered(PLACEMENTS, GrowingState),
+        pytest.raises(AssertionError, match=f"for {kinds} kind"),
+    ):
+        LAWS["one graph"](tiny_config(**changes, placement="broken"))

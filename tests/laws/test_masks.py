@@ -1,8 +1,8 @@
-"""What a mask says of itself: each law of xformer_kit/laws/masks.py bites."""
+"""Each law of xformer_kit/laws/masks.py is broken by a faulty mask."""
 
 from dataclasses import dataclass
 
-from breaking import OneAhead, bites, each, laws_of
+from breaking import OneAhead, broken_component_test, laws_in
 
 from xformer_kit.mask import MASKS, Causal, Mask
 
@@ -38,14 +38,14 @@ class CountsFromStart(Causal):
 
 @dataclass(frozen=True)
 class CountsQueries(Mask):
-    """Depends on how many queries there are: not point-wise."""
+    """Depends on the number of queries: not point-wise."""
 
     def allows(self, query, key, head):
         return key.slot <= query.slot.float().mean()
 
 
-class Identified(Mask):
-    """Compared by identity: no value."""
+class ComparedByIdentity(Mask):
+    """Is compared by identity, not by value."""
 
     def allows(self, query, key, head):
         return key.slot <= query.slot
@@ -55,19 +55,29 @@ class Identified(Mask):
 
 
 ARGUMENTS = [
-    ("mask", MASKS, OneAhead, "sees the future and says that it does not", {"mask": "broken"}),
+    (
+        "mask",
+        MASKS,
+        OneAhead,
+        "sees the future although its `sees_future` is false",
+        {"mask": "broken"},
+    ),
     ("mask", MASKS, WrongBand, "is not the band", {"mask": "broken"}),
-    ("mask", MASKS, HeadsDiffer, "differs between heads", {"mask": "broken"}),
+    (
+        "mask",
+        MASKS,
+        HeadsDiffer,
+        "differs between heads although its `per_head` is false",
+        {"mask": "broken"},
+    ),
     ("mask", MASKS, CountsFromStart, "counts from the start", {"mask": "broken"}),
     ("mask", MASKS, CountsQueries, "is not point-wise", {"mask": "broken"}),
-    ("mask", MASKS, Identified, "is no value", {"mask": "broken"}),
+    ("mask", MASKS, ComparedByIdentity, "is no value", {"mask": "broken"}),
 ]
 
 
-@each(ARGUMENTS)
-def test_a_broken_component_is_caught(law, registry, component, match, composition):
-    bites(law, registry, component, match, composition)
+test_a_broken_component_is_caught = broken_component_test(ARGUMENTS)
 
 
-def test_every_law_is_seen_to_bite():
-    assert laws_of("masks") == {law for law, *_ in ARGUMENTS}
+def test_every_law_catches_a_broken_component():
+    assert laws_in("masks") == {law for law, *_ in ARGUMENTS}

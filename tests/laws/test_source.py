@@ -1,36 +1,45 @@
-"""What a target may know of its source: each law of xformer_kit/laws/source.py bites."""
+"""Each law of xformer_kit/laws/source.py is broken by a faulty component."""
 
 import torch
-from breaking import CROSS, TWO, Blind, ByOrder, MeanOverTime, NotANumber, bites, each, laws_of
+from breaking import (
+    CROSS,
+    TWO,
+    IgnoresSource,
+    MeanOverTime,
+    MinusInfinityMask,
+    UndeclaredRotation,
+    broken_component_test,
+    laws_in,
+)
 
 from xformer_kit.attention import ATTENTIONS, MultiHead
 from xformer_kit.ffn import FFNS
 from xformer_kit.kernel import KERNELS, Reference
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.position import POSITIONS
 
 
-class BlindToTheFirst(Blind):
+class IgnoresFirstToken(IgnoresSource):
     def seen(self, source):
         return source * (torch.arange(source.shape[1]) > 0)[:, None]
 
 
-class CountsTheSource(Blind):
-    """Knows where a token of the source stands without being told by a position."""
+class CountsSourceTokens(IgnoresSource):
+    """Multiplies source tokens by their index, without a position."""
 
     def seen(self, source):
         return source * torch.arange(1, source.shape[1] + 1)[:, None]
 
 
-class Again(MultiHead):
-    """Reads the source in each step of generation."""
+class ReadsSourceAgain(MultiHead):
+    """Reads the source again in each step of generation."""
 
     def forward(self, x, source, context, cache=None):
         return super().forward(x, source, context, cache if source is None else None)
 
 
-class Across(Reference):
-    """Breaks something in attentions to another stack alone."""
+class CrossOnly(Reference):
+    """Changes the context of cross attentions only."""
 
     def prepare(self, context, heads, biased, dtype):
         return super().prepare(
@@ -38,31 +47,31 @@ class Across(Reference):
         )
 
 
-class SeesPadding(Across):
+class CrossSeesPadding(CrossOnly):
     def changed(self, context):
         return context._replace(key=context.key._replace(real=None))
 
 
 ARGUMENTS = [
-    ("source", ATTENTIONS, Blind, "no token of the source has an influence", CROSS),
+    ("source", ATTENTIONS, IgnoresSource, "no token of the source has an influence", CROSS),
     (
         "source",
         ATTENTIONS,
-        BlindToTheFirst,
+        IgnoresFirstToken,
         "token 0 of the source has no",
         CROSS | {"encoder": {"layout": ["ffn"]}},
     ),
     (
         "source padding",
         KERNELS,
-        SeesPadding,
+        CrossSeesPadding,
         "differs from the source alone",
         TWO | {"kernel": "broken"},
     ),
     (
         "source padding",
         KERNELS,
-        NotANumber,
+        MinusInfinityMask,
         "all padding makes logits that are not",
         TWO | {"kernel": "broken"},
     ),
@@ -73,34 +82,32 @@ ARGUMENTS = [
         "padded on the right",
         TWO | {"encoder": {"ffn": "broken"}},
     ),
-    ("source once", ATTENTIONS, Again, "reads the source again", CROSS),
+    ("source once", ATTENTIONS, ReadsSourceAgain, "reads the source again", CROSS),
     (
         "source order",
         ATTENTIONS,
-        CountsTheSource,
+        CountsSourceTokens,
         "permuting the source matters",
         CROSS | {"position": "none"},
     ),
     (
         "source order",
         POSITIONS,
-        ByOrder,
+        UndeclaredRotation,
         "permuting the source matters",
         TWO | {"position": "broken"},
     ),
 ]
 
 
-@each(ARGUMENTS)
-def test_a_broken_component_is_caught(law, registry, component, match, composition):
-    bites(law, registry, component, match, composition)
+test_a_broken_component_is_caught = broken_component_test(ARGUMENTS)
 
 
-def test_every_law_is_seen_to_bite():
-    assert laws_of("source") == {law for law, *_ in ARGUMENTS}
+def test_every_law_catches_a_broken_component():
+    assert laws_in("source") == {law for law, *_ in ARGUMENTS}
 
 
-def test_two_stack_may_predict_several_tokens():
-    config = tiny("encoder_decoder", extra={"future_tokens": {"count": 2}})
+def test_two_stacks_may_predict_several_tokens():
+    config = tiny_config("encoder_decoder", extra={"future_tokens": {"count": 2}})
     for law in ("source", "source padding", "source once"):
         assert LAWS[law](config) is None

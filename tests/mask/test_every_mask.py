@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_mask
 
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.mask import (
     INF,
     MASKS,
@@ -140,4 +140,4 @@ LONGFORMER = {
 )
 def test_encoders_keep_the_laws(mask):
     for law in ("padding", "documents", "kernels", "mask"):
-        assert LAWS[law](tiny(model="encoder", mask=mask)) is None
+        assert LAWS[law](tiny_config(model="encoder", mask=mask)) is None

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.composition import randomise
 from xformer_kit.mask import AllOf, AnyOf, Causal, Full, Prefix, SlidingWindow, matrix
 from xformer_kit.model.build import build_model
@@ -62,7 +62,7 @@ def test_traits(mask, prefix, future):
 
 
 def model_of(**changes):
-    model = build_model(tiny(mask="prefix", **changes), VOCAB)
+    model = build_model(tiny_config(mask="prefix", **changes), VOCAB)
     randomise(model)
     return model.double().eval()
 
@@ -83,7 +83,9 @@ def test_in_a_model_the_prefix_sees_itself_whole_and_never_what_follows(position
     assert_close(model(changed, prefix=prefix)[:, :4], logits[:, :4])
     assert not torch.isclose(model(changed, prefix=prefix)[0, 5], logits[0, 5]).all()
     causal = (
-        build_model(tiny(mask="causal", position=position, kernel=kernel), VOCAB).double().eval()
+        build_model(tiny_config(mask="causal", position=position, kernel=kernel), VOCAB)
+        .double()
+        .eval()
     )
     causal.load_state_dict(model.state_dict())
     assert_close(model(ids), causal(ids))
@@ -99,8 +101,8 @@ def test_its_laws_of_generation_hold_and_are_about_it(position):
         "cache with a prefix",
         "greedy",
     ):
-        assert LAWS[law](tiny(mask="prefix", position=position)) is None
-    assert LAWS["cache with a prefix"](tiny(mask="causal")) == "no mask sees a prefix"
+        assert LAWS[law](tiny_config(mask="prefix", position=position)) is None
+    assert LAWS["cache with a prefix"](tiny_config(mask="causal")) == "no mask sees a prefix"
 
 
 @torch.no_grad()
@@ -108,7 +110,7 @@ def test_generation_takes_the_prompt_as_the_prefix():
     model = model_of(position="rotary", tie_embeddings=False)
     prompt = torch.arange(36).view(6, 6)
     assert model.prompt(prompt).prefix.all()
-    assert build_model(tiny(mask="causal"), VOCAB).prompt(prompt).prefix is None
+    assert build_model(tiny_config(mask="causal"), VOCAB).prompt(prompt).prefix is None
     ids = model.generate(prompt, max_new_tokens=5, temperature=0.0)
     for at in range(6, 11):  # each token anew, from the whole text
         logits = model(ids[:, :at], prefix=torch.arange(at).expand(6, -1) < 6)[:, -1]
@@ -166,7 +168,7 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
     whole = model(ids, prefix=prefix, real=real)
     assert_close(in_calls(model, ids, 3, 3, 4, prefix=prefix, real=real)[:, 3:], whole[:, 3:])
     causal = (
-        build_model(tiny(mask="causal"), VOCAB).double().eval()
+        build_model(tiny_config(mask="causal"), VOCAB).double().eval()
     )  # the causal mask does not read the prefix
     assert_close(in_calls(causal, ids, 3, 7, prefix=prefix), causal(ids))
 
@@ -189,7 +191,7 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
 )
 @torch.no_grad()
 def test_a_second_call_is_refused_if_new_tokens_change_those_in_the_cache(changes, sentence):
-    model, ids = build_model(tiny(**changes), VOCAB).double().eval(), torch.arange(10)[None]
+    model, ids = build_model(tiny_config(**changes), VOCAB).double().eval(), torch.arange(10)[None]
     assert_close(in_calls(model, ids, 10), model(ids))
     with pytest.raises(ConfigError) as error:
         in_calls(model, ids, 6, 4)

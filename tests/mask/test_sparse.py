@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 
 from tests.masks import pictures, rows
 from xformer_kit.config import compose

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from tests.messages import messages
-from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.composition import DIM, VOCAB, Composition, made
+from xformer_kit.laws import faults, tiny_config
+from xformer_kit.laws.composition import DIM, VOCAB, Composition, build_tiny_model
 from xformer_kit.model.loss import cross_entropy
 
 SHAPED = {"logit_scale": 0.3, "logit_softcap": 2.0, "head_bias": True}
@@ -17,8 +17,8 @@ LEARNED = SHAPED | {"logit_scale": "learned"}
 @pytest.mark.parametrize("tied", [True, False])
 def test_logits_are_scaled_and_bounded(tied):
     case, plain = (
-        Composition(tiny(tie_embeddings=tied, **SHAPED), ""),
-        Composition(tiny(tie_embeddings=tied, head_bias=True), ""),
+        Composition(tiny_config(tie_embeddings=tied, **SHAPED), ""),
+        Composition(tiny_config(tie_embeddings=tied, head_bias=True), ""),
     )
     ours, raw = case.logits(case.model(), case.ids), plain.logits(plain.model(), plain.ids)
     assert_close(ours, 2 * torch.tanh(0.3 * raw / 2))
@@ -27,22 +27,22 @@ def test_logits_are_scaled_and_bounded(tied):
 
 def test_each_token_learns_the_scale_of_its_logit():
     case, plain = (
-        Composition(tiny(logit_scale="learned", head_bias=True), ""),
-        Composition(tiny(head_bias=True), ""),
+        Composition(tiny_config(logit_scale="learned", head_bias=True), ""),
+        Composition(tiny_config(head_bias=True), ""),
     )
     model, raw = case.model(), plain.logits(plain.model(), plain.ids)
     scales = model.head.scales[:VOCAB].detach() * DIM**0.5
     assert_close(case.logits(model, case.ids), raw * scales)
-    assert_close(made(case.config).head.scales.detach() * DIM**0.5, torch.ones(40))
+    assert_close(build_tiny_model(case.config).head.scales.detach() * DIM**0.5, torch.ones(40))
 
 
 @pytest.mark.parametrize(
     "shaped", [{}, {"logit_scale": 0.3}, {"logit_softcap": 2.0}, SHAPED, LEARNED]
 )
 def test_the_loss_is_that_of_the_logits(shaped):
-    case = Composition(tiny(**shaped), "")
+    case = Composition(tiny_config(**shaped), "")
     model, target = case.model(), case.ids.roll(1, -1)
-    hidden = case.read(model, case.ids).detach().requires_grad_()
+    hidden = case.hidden(model, case.ids).detach().requires_grad_()
     ours = model.head(hidden, target)
     theirs = F.cross_entropy(model.head(hidden).flatten(0, 1), target.flatten(), reduction="sum")
     assert_close(ours, theirs)
@@ -53,7 +53,7 @@ def test_the_loss_is_that_of_the_logits(shaped):
 
 @pytest.mark.parametrize("shaped", [SHAPED, LEARNED])
 def test_generation_with_fused_projections_has_the_same_logits(shaped):
-    case = Composition(tiny(**shaped), "")
+    case = Composition(tiny_config(**shaped), "")
     model = case.model()
     model.head.packed = model.head.fuse(3)
     with torch.no_grad():
@@ -79,4 +79,4 @@ def test_a_softcap_by_eye():
     ],
 )
 def test_faults_of_logit_options_are_reported(changes, sentence):
-    assert messages(faults(tiny(**changes))) == [sentence]
+    assert messages(faults(tiny_config(**changes))) == [sentence]

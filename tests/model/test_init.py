@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from refusing import refused
+from refusals import refused
 
 from xformer_kit import build, compose
 from xformer_kit.model.init import INITS, Matrix

@@ -12,7 +12,7 @@ from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.generate import generate
 from xformer_kit.inspect import flops
 from xformer_kit.inspect.tree import tree
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import VOCAB, Composition
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
@@ -43,8 +43,8 @@ def test_which_block_a_layer_calls(layers, unique, sharing, calls):
 @torch.no_grad()
 def test_shared_layers_equal_layers_with_the_same_weights(sharing):
     shared, whole = (
-        Composition(tiny(**LOOPED, sharing=sharing), ""),
-        Composition(tiny(layers=6), ""),
+        Composition(tiny_config(**LOOPED, sharing=sharing), ""),
+        Composition(tiny_config(layers=6), ""),
     )
     model, other = shared.model(), whole.model()
     state = model.state_dict()
@@ -72,9 +72,9 @@ def depths(model, case):
 
 
 def test_every_layer_has_its_own_cache():
-    case = Composition(tiny(**LOOPED), "")
+    case = Composition(tiny_config(**LOOPED), "")
     model = case.model()
-    past = case.past(model)
+    past = case.empty_cache(model)
     assert len(past.caches) == 6
     assert len({id(cache) for caches in past.caches for cache in caches.values()}) == 6
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_every_layer_has_its_own_cache():
 
 def test_the_initial_weights_of_a_shared_block_count_its_layers():
     one, many = (
-        build_model(tiny(layers=6, unique_layers=n), VOCAB).state_dict() for n in (None, 2)
+        build_model(tiny_config(layers=6, unique_layers=n), VOCAB).state_dict() for n in (None, 2)
     )
     name = "decoder.1.attn.o.weight"
     assert_close(one[name], many[name])  # divided by sqrt(12) in both
@@ -108,7 +108,7 @@ def test_reports_of_a_shared_block_are_summed_over_its_layers():
             self.told = report["calls"].item()
 
     try:
-        case = Composition(tiny(ffn="reports", layers=5, unique_layers=2), "")
+        case = Composition(tiny_config(ffn="reports", layers=5, unique_layers=2), "")
         model = case.model()
         _, report = model.hidden(Tokens(ids=case.ids))
         model.after_step({name: value for name, value in report.items() if name != "loss"})
@@ -118,9 +118,9 @@ def test_reports_of_a_shared_block_are_summed_over_its_layers():
 
 
 def test_the_tree_counts_weights_once_and_flops_of_every_call():
-    config = tiny(**LOOPED)
+    config = tiny_config(**LOOPED)
     with torch.device("meta"):
-        model, whole = build_model(config, VOCAB), build_model(tiny(layers=6), VOCAB)
+        model, whole = build_model(config, VOCAB), build_model(tiny_config(layers=6), VOCAB)
     counted = flops.count(model, 8)
     assert counted.forward == flops.count(whole, 8).forward
     root = tree(model, stacks(config), counted.modules)
@@ -133,7 +133,7 @@ def test_the_tree_counts_weights_once_and_flops_of_every_call():
 
 
 def test_the_size_of_very_many_layers_that_share_is_that_of_their_blocks():
-    few, many = (tiny(layers=layers, unique_layers=2) for layers in (4, 4000))
+    few, many = (tiny_config(layers=layers, unique_layers=2) for layers in (4, 4000))
     assert (
         parameters(many)
         == parameters(few)
@@ -173,7 +173,7 @@ def test_invalid_sharing_is_reported(words):
 
 def test_a_pattern_as_long_as_the_blocks_is_shared_by_a_cycle():
     local = {"pattern": ["base", "x"], "variants": {"x": {"attn": {"heads": 3}}}}
-    config = tiny(layers=6, unique_layers=2, sharing="cycle", decoder=local)
+    config = tiny_config(layers=6, unique_layers=2, sharing="cycle", decoder=local)
     assert not faults(config)
     assert [block.attn.q.out_features for block in build_model(config, VOCAB).decoder.blocks] == [
         60,
@@ -184,14 +184,15 @@ def test_a_pattern_as_long_as_the_blocks_is_shared_by_a_cycle():
 @pytest.mark.parametrize("tied", [True, False])
 def test_narrow_embeddings_are_projected_to_the_model(tied):
     case = Composition(
-        tiny(embed_dim=10, tie_embeddings=tied, embed_scale="sqrt_dim", position="learned"), ""
+        tiny_config(embed_dim=10, tie_embeddings=tied, embed_scale="sqrt_dim", position="learned"),
+        "",
     )
     model = case.model()
     assert (model.embed.weight.shape[1], model.decoder.position["base"].weight.shape[1]) == (10, 10)
     assert model.head.weight.shape[1] == (10 if tied else 36)
     seen = []
     model.decoder.project.register_forward_hook(lambda _, args, out: seen.append((args[0], out)))
-    hidden = case.read(model, case.ids)
+    hidden = case.hidden(model, case.ids)
     place = model.decoder.position["base"].weight[: case.ids.shape[1]]
     assert_close(seen[0][0], model.embed.weight[case.ids] * 10**0.5 + place)
     narrow = model.head.transform(hidden) if tied else hidden
@@ -220,7 +221,7 @@ def test_albert(groups):
     draw = torch.Generator().manual_seed(3)
     for parameter in theirs.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64) * 0.4)
-    ours = tiny(
+    ours = tiny_config(
         "encoder",
         layers=layers,
         unique_layers=groups,

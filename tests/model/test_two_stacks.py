@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from xformer_kit import ConfigError
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
@@ -17,7 +17,7 @@ SOURCE, TARGET = torch.arange(7)[None], torch.arange(10, 15)[None]
 
 
 def model_of(source_vocab_size=None, **changes) -> Model:
-    model = build_model(tiny("encoder_decoder", **changes), VOCAB, source_vocab_size)
+    model = build_model(tiny_config("encoder_decoder", **changes), VOCAB, source_vocab_size)
     randomise(model)
     return model.double().eval()
 

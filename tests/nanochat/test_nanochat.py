@@ -11,8 +11,8 @@ from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, import_components
 from xformer_kit.extra import EXTRAS
-from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.composition import made
+from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws.composition import build_tiny_model
 
 NAMES = ("smear", "residual_factors", "value_embeddings", "backout")
 FILES = [str(Path(__file__).parent / f"{name}.py") for name in NAMES]
@@ -139,14 +139,14 @@ def test_they_are_the_equations_with_a_cache_too(model, splits):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_keeps_the_laws(name):
-    config = tiny(extra={name: {}}, attn="multi_head", placement="pre", dim=36)
+    config = tiny_config(extra={name: {}}, attn="multi_head", placement="pre", dim=36)
     for law in ("causality", "documents", "padding", "batch", "cache", "select and rewind"):
         LAWS[law](config)
 
 
 def test_values_need_an_attention_that_gives_them():
     (fault,) = messages(
-        faults(tiny(extra={"value_embeddings": {}}, attn="gated_delta", position="none"))
+        faults(tiny_config(extra={"value_embeddings": {}}, attn="gated_delta", position="none"))
     )
     assert fault == (
         "extra.value_embeddings: changes values, which attn 'gated_delta' does not give to extras."
@@ -155,7 +155,7 @@ def test_values_need_an_attention_that_gives_them():
 
 
 def test_layers_with_and_without_a_module_of_an_extra_are_two_kinds():
-    config = tiny(extra={"value_embeddings": {}}, layers=4)
-    assert made(config).decoder.num_block_kinds == 2
-    assert made(tiny(extra={"smear": {}}, layers=4)).decoder.num_block_kinds == 1
+    config = tiny_config(extra={"value_embeddings": {}}, layers=4)
+    assert build_tiny_model(config).decoder.num_block_kinds == 2
+    assert build_tiny_model(tiny_config(extra={"smear": {}}, layers=4)).decoder.num_block_kinds == 1
     LAWS["one graph"](config)

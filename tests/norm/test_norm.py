@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from tests import norms
 from tests.messages import messages
-from tests.norms import made
+from tests.norms import random_norm
 from xformer_kit.norm import NORMS, RMSNorm, _RMSNormFunction
 from xformer_kit.registry import Context
 
@@ -72,7 +72,7 @@ def test_rms_in_half_precision_keeps_its_type():
 @pytest.mark.parametrize("weight", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_layer_is_that_of_torch_with_what_it_has(numbers, weight, bias):
-    ours, theirs = made("layer", weight=weight, bias=bias), torch.nn.LayerNorm(7).double()
+    ours, theirs = random_norm("layer", weight=weight, bias=bias), torch.nn.LayerNorm(7).double()
     state = {"weight": torch.ones(7), "bias": torch.zeros(7)} | ours.state_dict()
     theirs.load_state_dict(state)
     assert len(list(ours.parameters())) == weight + bias
@@ -104,7 +104,7 @@ def test_norms_are_those_of_transformers_in_half_precision_too(peer, dtype):
     pytest.importorskip("transformers")
     where, _, name = f"transformers.models.{peer}".rpartition(".")
     theirs, (kind, options) = getattr(importlib.import_module(where), name)(7), PEERS[peer]
-    ours = made(kind, dtype, **{"eps": 1e-6, **options})
+    ours = random_norm(kind, dtype, **{"eps": 1e-6, **options})
     theirs.to(dtype).load_state_dict(
         {name.replace("offset", "weight"): p for name, p in ours.state_dict().items()}
     )
@@ -117,7 +117,7 @@ def test_norms_are_those_of_transformers_in_half_precision_too(peer, dtype):
 
 
 def test_where_rms_is_cast_back_matters_only_in_half_precision():
-    after, before = (made("rms", torch.bfloat16, cast=cast) for cast in ("after", "before"))
+    after, before = (random_norm("rms", torch.bfloat16, cast=cast) for cast in ("after", "before"))
     x = torch.randn(50, 7, generator=torch.Generator().manual_seed(1))
     assert not torch.equal(after(x.bfloat16()), before(x.bfloat16()))
     assert torch.equal(after.float()(x), before.float()(x))
@@ -126,9 +126,9 @@ def test_where_rms_is_cast_back_matters_only_in_half_precision():
 def test_l2_is_its_formula(numbers):
     x = numbers[0].detach()
     length = x.square().sum(-1, keepdim=True).sqrt()
-    assert_close(made("l2")(x), x / length)
-    assert_close(made("l2")(x), torch.nn.functional.normalize(x, dim=-1))
-    assert not made("l2")(torch.zeros(3, 7)).any()
+    assert_close(random_norm("l2")(x), x / length)
+    assert_close(random_norm("l2")(x), torch.nn.functional.normalize(x, dim=-1))
+    assert not random_norm("l2")(torch.zeros(3, 7)).any()
 
 
 def test_a_length_that_half_precision_cannot_hold():
@@ -146,7 +146,7 @@ def test_a_length_that_half_precision_cannot_hold():
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_dyt_is_its_formula(numbers, bias):
-    x, norm = numbers[0].detach(), made("dyt", bias=bias)
+    x, norm = numbers[0].detach(), random_norm("dyt", bias=bias)
     expected = norm.weight * torch.tanh(norm.alpha * x) + (norm.bias if bias else 0)
     assert_close(norm(x), expected)
     start = NORMS.create({"name": "dyt", "alpha": 0.25}, dim=7)
@@ -156,7 +156,7 @@ def test_dyt_is_its_formula(numbers, bias):
 def test_dyt_and_rms_without_a_weight_are_those_of_x_transformers(numbers):
     theirs = pytest.importorskip("x_transformers.x_transformers")
     x = numbers[0].detach()
-    dyt = made("dyt")
+    dyt = random_norm("dyt")
     assert_close(RMSNorm(7, weight=False, eps=1e-12)(x), theirs.SimpleRMSNorm(7)(x))
     other = theirs.DynamicTanh(7).double()
     other.load_state_dict({"pre_tanh_scale": dyt.alpha[0], "gamma": dyt.weight, "beta": dyt.bias})

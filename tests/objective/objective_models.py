@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.model.build import build_model
 from xformer_kit.objective import objective_of
 
@@ -28,7 +28,7 @@ class Tokenizer:
 
 def stacks_of(model, **changes):
     """A tiny config with the stacks of `model`: encoder, decoder or encoder_decoder."""
-    config = tiny(**changes)
+    config = tiny_config(**changes)
     del config["model"]["decoder"]
     for stack in ("encoder", "decoder"):
         if stack in model:

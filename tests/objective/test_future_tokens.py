@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from xformer_kit import build, compose
 from xformer_kit.data.batch import map_tensors
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.model import loss as module
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
@@ -30,7 +30,7 @@ BLOCKS = {
 def made(n=N, weight=1.0, blocks="as it comes", **options):
     """(objective, model of float64 that is moved away from its start)."""
     extra = {"future_tokens": {"count": n, "weight": weight}} if n > 1 else {}
-    config = tiny(layers=LAYERS, extra=extra, **BLOCKS[blocks])
+    config = tiny_config(layers=LAYERS, extra=extra, **BLOCKS[blocks])
     config["task"] = {"name": "language_modeling", **options}
     model, draw = build_model(config, VOCAB).double(), torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def surprise(logits, tokens, row, ahead):
 
 def by_hand(model, blocks, weight):
     """The same by n ordinary models: in the k-th the last block is that for the token k ahead."""
-    plain = build_model(tiny(layers=LAYERS, **BLOCKS[blocks]), VOCAB).double()
+    plain = build_model(tiny_config(layers=LAYERS, **BLOCKS[blocks]), VOCAB).double()
     own, given, means = dict(model.named_parameters()), batch()["tokens"], []
     for ahead in range(1, N + 1):
         last, block = f"decoder.{LAYERS - 1}.", f"decoder.extra.future_tokens.{ahead}."
@@ -213,7 +213,7 @@ def test_dropout_draws_the_same_for_the_next_token():
     """The blocks for later tokens come last, so that the rest of a micro-batch draws as it would
     without them.
     """
-    config = tiny(layers=LAYERS, extra={"future_tokens": {"count": N}}, dropout=0.3)
+    config = tiny_config(layers=LAYERS, extra={"future_tokens": {"count": N}}, dropout=0.3)
     model = build_model(config, VOCAB)
     seen = batch()["tokens"].shifted()[0]
     found = []

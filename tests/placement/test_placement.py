@@ -5,14 +5,13 @@ from functools import partial
 
 import pytest
 import torch
-from placing import DIM, F, G, X, equations, made, result, unit
-from refusing import tiny_refusals
+from placements import DIM, F, G, X, equations, random_placement, result, unit
+from refusals import tiny_refusals
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import Composition
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import Composition, build_tiny_model
 from xformer_kit.model.init import INITS
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
@@ -81,7 +80,7 @@ def test_every_placement_is_written_out():
 
 
 def test_without_a_residual_stream_a_sublayer_is_all_there_is():
-    assert_close(result(made("none", ["attn"], residual=False), [F]), 3 * F(F(X)))
+    assert_close(result(random_placement("none", ["attn"], residual=False), [F]), 3 * F(F(X)))
 
 
 @pytest.mark.parametrize(("layers", "start"), [(18, 0.1), (24, 1e-5), (25, 1e-6)])
@@ -112,13 +111,13 @@ def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
     """Its norm after the stack is not scaled, and two layers differ from none by the 1 / sqrt(2)
     of the second.
     """
-    case = Composition(tiny(placement={"name": "pre", "depth_scaled": True}), "")
-    scaled, plain = case.model(), case.model(placement=tiny()["placement"])
+    case = Composition(tiny_config(placement={"name": "pre", "depth_scaled": True}), "")
+    scaled, plain = case.model(), case.model(placement=tiny_config()["placement"])
     for component in plain.decoder.blocks[1].placement.values():
         component.norm[0].weight.mul_(2**-0.5)
-    case.same(
-        case.read(scaled, case.ids),
-        case.read(plain, case.ids),
+    case.assert_close(
+        case.hidden(scaled, case.ids),
+        case.hidden(plain, case.ids),
         "the second layer reads something else",
         1e-6,
     )
@@ -157,8 +156,8 @@ def test_deepnorm_scales_values_outputs_and_networks():
 
 
 def built(placement, init):
-    config = tiny("encoder_decoder", ffn="mlp", placement=placement, encoder={"layers": 3})
-    return make(config | {"init": INITS.defaults(init)}).state_dict()
+    config = tiny_config("encoder_decoder", ffn="mlp", placement=placement, encoder={"layers": 3})
+    return build_tiny_model(config | {"init": INITS.defaults(init)}).state_dict()
 
 
 # What the model does with all that is added.

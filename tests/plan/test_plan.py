@@ -2,18 +2,18 @@
 
 import pytest
 import torch
-from refusing import refusals, refused
+from refusals import refusals, refused
 
 from tests.messages import messages
 from xformer_kit import build, compose
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import Composition
 from xformer_kit.mask import MASKS
 from xformer_kit.plan import layer_order, max_len, merge, stack_plan
 
 
 def plan(decoder=None, **changes):
-    return stack_plan(tiny(decoder=decoder or {}, **changes), "decoder")
+    return stack_plan(tiny_config(decoder=decoder or {}, **changes), "decoder")
 
 
 def words(block):
@@ -240,7 +240,7 @@ def test_a_plan_does_not_change_the_config():
         "variants": {"x": {"mask": {"name": "sliding_window", "window": 2}}},
         "attn": {"heads": 3},
     }
-    config, same = tiny(decoder=decoder), tiny(decoder=decoder)
+    config, same = tiny_config(decoder=decoder), tiny_config(decoder=decoder)
     stack_plan(config, "decoder")
     assert config == same
 
@@ -304,7 +304,7 @@ def test_a_plan_does_not_change_the_config():
     ],
 )
 def test_a_fault_in_a_stack_is_one_complete_message(decoder, sentence):
-    assert messages(faults(tiny(decoder=decoder))) == [sentence]
+    assert messages(faults(tiny_config(decoder=decoder))) == [sentence]
 
 
 def test_a_sublayer_may_have_its_own_norm():
@@ -348,7 +348,7 @@ def test_a_macaron_takes_half_steps():
     """
     half = {"ffn": {"multiplier": 0.5}}
     case = Composition(
-        tiny(decoder={"layout": [half, "attn", half]}, layers=1, residual_multiplier=0.4), ""
+        tiny_config(decoder={"layout": [half, "attn", half]}, layers=1, residual_multiplier=0.4), ""
     )
     model, gave = case.model(), {}
     block = model.stack.blocks[0]
@@ -359,7 +359,7 @@ def test_a_macaron_takes_half_steps():
     block.register_forward_hook(
         lambda module, args, kwargs, out: gave.update(x=args[0], state=out[0]), with_kwargs=True
     )
-    case.read(model, case.ids)
+    case.hidden(model, case.ids)
     expected = gave["x"][0] + 0.2 * gave["ffn"][0] + 0.4 * gave["attn"] + 0.2 * gave["ffn_2"][0]
     torch.testing.assert_close(gave["state"][0], expected)
 

@@ -10,7 +10,7 @@ import torch
 
 from tests.content_scores import HEAD, HEADS, LENGTH, PAIRS, STACKS, attention, mixed
 from tests.messages import messages
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import Composition
 from xformer_kit.position import POSITIONS
 
@@ -72,7 +72,7 @@ def test_disentangled_scores_are_those_of_deberta(buckets, longest, terms):
         "position_to_content": "p2c" in terms,
     }
     attn = {"name": "multi_head", "heads": HEADS, "kv_heads": HEADS, "head_dim": 6, "bias": True}
-    case = Composition(tiny("encoder", attn=attn, position=node), "")
+    case = Composition(tiny_config("encoder", attn=attn, position=node), "")
     model, held = case.model(), {}
     layer, place = model.encoder.blocks[0].attn, model.encoder.position["base"]
     for name, ours in (("query", layer.q), ("key", layer.k), ("value", layer.v)):
@@ -81,7 +81,7 @@ def test_disentangled_scores_are_those_of_deberta(buckets, longest, terms):
         lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
     )
     layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
-    case.read(model, case.ids)
+    case.hidden(model, case.ids)
     seen = torch.ones(3, 1, LENGTH, LENGTH, dtype=torch.bool)
     expected = theirs(held["x"], seen, rel_embeddings=place.weight)[0]
     torch.testing.assert_close(
@@ -94,7 +94,7 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
     """Each of the two attentions is one of multi_head, with its own halves of the projections."""
     node = {"name": "disentangled", "buckets": 4, "longest": 9}
     case = Composition(
-        tiny(
+        tiny_config(
             attn={"name": "differential", "heads": 6, "kv_heads": 3, "head_dim": 5}, position=node
         ),
         "",
@@ -109,7 +109,7 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
             return kernel(q, k, v, context, scale, dropout, scores)
 
     layer.kernel = Watched()
-    case.read(model, case.ids[:1])
+    case.hidden(model, case.ids[:1])
     for half, (q, k, context, scores) in enumerate(seen):
         plain = {
             "name": "multi_head",
@@ -118,7 +118,7 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
             "head_dim": 5,
             "scale": layer.scale,
         }
-        alone = Composition(tiny(attn=plain, position=node), "").model().stack.blocks[0].attn
+        alone = Composition(tiny_config(attn=plain, position=node), "").model().stack.blocks[0].attn
         for ours, theirs in ((alone.q, layer.q), (alone.k, layer.k)):
             ours.weight.copy_(
                 theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1)
@@ -138,14 +138,14 @@ def test_disentangled_scores_of_latent_attention_are_those_of_its_decoupled_chan
         "q_rank": 3,
         "bias": True,
     }
-    case = Composition(tiny(attn=attn, position=node), "")
+    case = Composition(tiny_config(attn=attn, position=node), "")
     model, held = case.model(), {}
     layer, place = model.stack.blocks[0].attn, model.stack.position["base"]
     layer.register_forward_hook(
         lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
     )
     layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
-    case.read(model, case.ids[:1])
+    case.hidden(model, case.ids[:1])
 
     def projected(x):
         q = layer.q(layer.q_norm(layer.q_down(x))).unflatten(-1, (6, 9))
@@ -208,20 +208,22 @@ def test_log_buckets_are_those_of_deberta():
     ],
 )
 def test_a_score_that_cannot_be_is_refused(node, sentence):
-    assert messages(faults(tiny(position=node))) == [sentence]
+    assert messages(faults(tiny_config(position=node))) == [sentence]
 
 
 def test_the_fewest_buckets_and_a_row_for_each_distance_are_allowed():
     assert (
-        messages(faults(tiny(position={"name": "disentangled", "buckets": 2, "longest": None})))
+        messages(
+            faults(tiny_config(position={"name": "disentangled", "buckets": 2, "longest": None}))
+        )
         == []
     )
-    assert messages(faults(tiny(position={"name": "disentangled", "longest": 130}))) == []
+    assert messages(faults(tiny_config(position={"name": "disentangled", "longest": 130}))) == []
 
 
 @pytest.mark.parametrize("term", ["content_to_position", "position_to_content"])
 def test_one_of_the_two_terms_may_be_left_out(term):
-    assert messages(faults(tiny(position={"name": "disentangled", term: False}))) == []
+    assert messages(faults(tiny_config(position={"name": "disentangled", term: False}))) == []
 
 
 def test_default_longest_distance_is_that_of_deberta():
@@ -230,7 +232,7 @@ def test_default_longest_distance_is_that_of_deberta():
 
 
 def test_a_fused_kernel_cannot_compute_scores_by_content():
-    (sentence,) = messages(faults(tiny(position="shaw", kernel="sdpa")))
+    (sentence,) = messages(faults(tiny_config(position="shaw", kernel="sdpa")))
     assert (
         sentence
         == "kernel: 'sdpa' cannot: position 'shaw' computes scores of its own, and sdpa computes"

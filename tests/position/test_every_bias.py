@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.positions import bias, made
+from tests.positions import bias, random_position
 from xformer_kit.model.tokens import Tokens
 
 
@@ -12,7 +12,7 @@ from xformer_kit.model.tokens import Tokens
 )
 def test_a_bias_is_point_wise(node):
     """A kernel may compute it for one pair of tokens and one head at a time."""
-    place = made({"name": node} if isinstance(node, str) else node)
+    place = random_position({"name": node} if isinstance(node, str) else node)
     whole, q, k = bias(place, 9), Tokens(position=torch.arange(9)), Tokens(position=torch.arange(9))
 
     def one(h, i, j):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.messages import messages
-from tests.positions import bias, made
-from xformer_kit.laws import faults, tiny
+from tests.positions import bias, random_position
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import Composition
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
@@ -34,10 +34,10 @@ def test_alibi_is_that_of_bloom_and_of_mpt(heads, symmetric):
         .view(heads, 1, 9)
         .expand(-1, 9, -1)
     )
-    press = made({"name": "alibi", "symmetric": symmetric}, heads)
+    press = random_position({"name": "alibi", "symmetric": symmetric}, heads)
     torch.testing.assert_close(causal_weights(bias(press, 9, heads)), causal_weights(bloom))
     theirs = build_mpt_alibi_tensor(heads, 9, alibi_bias_max=6).view(heads, 1, 9).expand(-1, 9, -1)
-    mpt = made({"name": "alibi", "symmetric": symmetric, "exponent": 6.0}, heads)
+    mpt = random_position({"name": "alibi", "symmetric": symmetric, "exponent": 6.0}, heads)
     torch.testing.assert_close(causal_weights(bias(mpt, 9, heads)), causal_weights(theirs))
 
 
@@ -56,12 +56,12 @@ def test_geometric_slopes_have_one_ratio():
 
 
 def test_alibi_worked_out():
-    assert bias(made({"name": "alibi"}, 1), 3, 1)[0].mul(256).tolist() == [
+    assert bias(random_position({"name": "alibi"}, 1), 3, 1)[0].mul(256).tolist() == [
         [0, -1, -2],
         [-1, 0, -1],
         [-2, -1, 0],
     ]
-    causal = bias(made({"name": "alibi", "symmetric": False}, 1), 3, 1)[0]
+    causal = bias(random_position({"name": "alibi", "symmetric": False}, 1), 3, 1)[0]
     assert causal.mul(256).tolist() == [[0, 0, 0], [-1, 0, 0], [-2, -1, 0]]
 
 
@@ -70,7 +70,7 @@ def test_alibi_worked_out():
 def test_t5_buckets_are_those_of_transformers(stack, buckets, longest):
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    place = made({"name": "t5", "buckets": buckets, "longest": longest}, stack=stack)
+    place = random_position({"name": "t5", "buckets": buckets, "longest": longest}, stack=stack)
     distance = torch.arange(-1500, 1500)
     expected = T5Attention._relative_position_bucket(
         -distance, stack == "encoder", buckets, longest
@@ -83,7 +83,7 @@ def test_t5_buckets_worked_out():
     """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; in an encoder 4
     for each direction.
     """
-    past = made({"name": "t5", "buckets": 8, "longest": 16})
+    past = random_position({"name": "t5", "buckets": 8, "longest": 16})
     assert past.bucket(torch.arange(-2, 14)).tolist() == [
         0,
         0,
@@ -102,7 +102,7 @@ def test_t5_buckets_worked_out():
         7,
         7,
     ]
-    both = made({"name": "t5", "buckets": 8, "longest": 16, "bidirectional": True})
+    both = random_position({"name": "t5", "buckets": 8, "longest": 16, "bidirectional": True})
     assert both.bucket(torch.tensor([-9, -1, 0, 1, 9])).tolist() == [7, 5, 0, 1, 3]
 
 
@@ -111,7 +111,7 @@ def test_a_table_is_the_stack_or_each_layers():
         ({"per_layer": False}, {"base"}),
         ({"per_layer": True}, {"layer_0", "layer_1", "layer_2"}),
     ):
-        config = tiny(position={"name": "t5", "buckets": 8, **node}, layers=3)
+        config = tiny_config(position={"name": "t5", "buckets": 8, **node}, layers=3)
         model = Composition(config, "").model()
         assert set(model.decoder.position) == names
         assert [block.group_of["attn"] for block in model.decoder.blocks] == (
@@ -119,14 +119,14 @@ def test_a_table_is_the_stack_or_each_layers():
         )
     two = {"layout": ["attn", {"attn": {"position": {"buckets": 6}}}, "attn", "ffn"]}
     model = Composition(
-        tiny(position={"name": "t5", "buckets": 8, "per_layer": True}, decoder=two), ""
+        tiny_config(position={"name": "t5", "buckets": 8, "per_layer": True}, decoder=two), ""
     ).model()
     assert set(model.decoder.position) == {"layer_0", "layer_0_2", "layer_1", "layer_1_2"}
 
 
 def test_rotary_and_none_mix_in_a_stack():
     pattern = {"pattern": ["base", "base", "bare"], "variants": {"bare": {"position": "none"}}}
-    model = Composition(tiny(position="rotary", layers=6, decoder=pattern), "").model()
+    model = Composition(tiny_config(position="rotary", layers=6, decoder=pattern), "").model()
     places = [
         model.decoder.groups[block.group_of["attn"]].position for block in model.decoder.blocks
     ]
@@ -139,7 +139,7 @@ def test_rotary_and_none_mix_in_a_stack():
 
 @torch.no_grad()
 def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
-    model = Composition(tiny(position={"name": "learned", "offset": 2}), "").model()
+    model = Composition(tiny_config(position={"name": "learned", "offset": 2}), "").model()
     place = model.decoder.position["base"]
     assert place.weight.shape == (29 + 2, 36)
     tokens = Tokens(
@@ -163,4 +163,4 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
     ],
 )
 def test_a_distance_that_cannot_be_is_refused(node, sentence):
-    assert messages(faults(tiny(position=node))) == [sentence]
+    assert messages(faults(tiny_config(position=node))) == [sentence]

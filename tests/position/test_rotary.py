@@ -19,7 +19,7 @@ from tests.peers import (
 )
 from tests.positions import rotated
 from xformer_kit import ConfigError
-from xformer_kit.laws import LAWS, LawBroken, faults, sized, tiny
+from xformer_kit.laws import LAWS, LawBroken, faults, tiny_config, tiny_node
 from xformer_kit.laws.composition import LENGTH, VOCAB, Composition
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.scaling import LongRope
@@ -78,7 +78,7 @@ def llama(theirs: dict, ours: dict, longest: int):
     )
     model = randomised(transformers.LlamaForCausalLM(config))
     return model, loaded(
-        tiny(
+        tiny_config(
             attn={"name": "multi_head", "heads": HEADS, "kv_heads": 3, "head_dim": 10},
             position={"name": "rotary", "theta": 500.0, **ours},
             norm={"name": "rms", "eps": 1e-5},
@@ -139,17 +139,17 @@ def test_the_two_pairings_differ_by_a_permutation_of_channels():
 def test_scores_of_a_dynamic_rotation_go_by_the_length_of_each_text():
     """Rows of 13 and 7 tokens, and documents of 6 and 7 in a row, rotate as each by itself."""
     scaling = {"name": "dynamic", "factor": 2.0, "original": 6}
-    case = Composition(tiny(position={"name": "rotary", "scaling": scaling}), "")
+    case = Composition(tiny_config(position={"name": "rotary", "scaling": scaling}), "")
     model, ids = case.model(), case.ids
     with torch.no_grad():
         alone = [case.logits(model, ids[:1, :n]) for n in (6, 7, 13)]
         real = torch.arange(LENGTH) < torch.tensor([13, 7, 6])[:, None]
         rows = case.logits(model, ids[:1].expand(3, -1), real=real)
         for row, (n, expected) in enumerate(zip((13, 7, 6), reversed(alone), strict=True)):
-            case.same(rows[row, :n], expected[0], f"a row of {n} tokens")
+            case.assert_close(rows[row, :n], expected[0], f"a row of {n} tokens")
         document = (torch.arange(LENGTH) >= 6).long()[None]
         packed = case.logits(model, torch.cat([ids[:1, :6], ids[:1, :7]], 1), document=document)
-        case.same(packed, torch.cat(alone[:2], 1), "documents")
+        case.assert_close(packed, torch.cat(alone[:2], 1), "documents")
     assert (
         alone[1][:, :6] - alone[0]
     ).abs().max() > 1e-3  # the seventh token changes the rotation of six
@@ -168,32 +168,42 @@ BY_LENGTH = {
 def test_generation_beyond_the_trained_length_is_that_without_a_cache(kind, original, padded):
     """From a prompt of 9 tokens to 13, one by one."""
     case = Composition(
-        tiny(position={"name": "rotary", "scaling": {**BY_LENGTH[kind], "original": original}}), ""
+        tiny_config(
+            position={"name": "rotary", "scaling": {**BY_LENGTH[kind], "original": original}}
+        ),
+        "",
     )
-    model, past = case.model(), case.past(case.model())
+    model, past = case.model(), case.empty_cache(case.model())
     real = torch.arange(LENGTH) >= torch.tensor([0, 2, 5])[:, None] if padded else None
     for start, end in ((0, 9), (9, 10), (10, 11), (11, 12), (12, 13)):
         first = real[:, :9] if padded and not start else None
         got = case.logits(model, case.ids[:, start:end], real=first, cache=past)[:, -1]
         seen = real[:, :end] if padded else None
-        case.same(got, case.logits(model, case.ids[:, :end], real=seen)[:, -1], f"token {end}")
+        case.assert_close(
+            got, case.logits(model, case.ids[:, :end], real=seen)[:, -1], f"token {end}"
+        )
 
 
 @torch.no_grad()
 def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
     case = Composition(
-        tiny(position={"name": "rotary", "scaling": {**BY_LENGTH["dynamic"], "original": 8}}), ""
+        tiny_config(
+            position={"name": "rotary", "scaling": {**BY_LENGTH["dynamic"], "original": 8}}
+        ),
+        "",
     )
     model, ids = case.model(), case.ids
     past = model.cache(3, LENGTH)
     for start, end in ((0, 6), (6, 10), (10, 11)):
         got = case.logits(model, ids[:, start:end], cache=past)
-        case.same(got[:, -1], case.logits(model, ids[:, :end])[:, -1], f"to {end}")
+        case.assert_close(got[:, -1], case.logits(model, ids[:, :end])[:, -1], f"to {end}")
     past.select(torch.tensor([2, 0, 1]))
     for kept, end in ((9, 10), (5, 7), (3, 8)):  # the caches hold 6, then 5, then 3
         past.rewind(past.length - kept)
         got = case.logits(model, ids[[2, 0, 1], kept:end], cache=past)
-        case.same(got[:, -1], case.logits(model, ids[[2, 0, 1], :end])[:, -1], f"again to {end}")
+        case.assert_close(
+            got[:, -1], case.logits(model, ids[[2, 0, 1], :end])[:, -1], f"again to {end}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -231,15 +241,21 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
     ],
 )
 def test_a_rotation_that_cannot_be_is_refused(node, sentence):
-    assert messages(faults(tiny(position={"name": "rotary", **node}))) == [f"position{sentence}"]
+    assert messages(faults(tiny_config(position={"name": "rotary", **node}))) == [
+        f"position{sentence}"
+    ]
 
 
 def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
     """97 of 200 channels make no pairs; 98 do, and no fraction of tenths is 98 of 200."""
     wide = {"attn": {"name": "multi_head", "head_dim": 200}}
-    (sentence,) = messages(faults(tiny(position={"name": "rotary", "fraction": 0.485}, **wide)))
+    (sentence,) = messages(
+        faults(tiny_config(position={"name": "rotary", "fraction": 0.485}, **wide))
+    )
     assert sentence.endswith("got 0.485 * 200, which is 97. Try position.fraction=0.49.")
-    assert messages(faults(tiny(position={"name": "rotary", "fraction": 0.49}, **wide))) == []
+    assert (
+        messages(faults(tiny_config(position={"name": "rotary", "fraction": 0.49}, **wide))) == []
+    )
 
 
 def test_the_gain_of_longrope_worked_out():
@@ -253,7 +269,7 @@ def test_the_gain_of_longrope_worked_out():
 
 def test_a_scaling_by_length_has_no_place_between_two_texts():
     cross = {"cross": {"position": {"name": "rotary", "scaling": "dynamic"}}}
-    (found,) = messages(faults(tiny("encoder_decoder", position="none", decoder=cross)))
+    (found,) = messages(faults(tiny_config("encoder_decoder", position="none", decoder=cross)))
     assert (
         found
         == "model.decoder.cross.position.scaling: 'dynamic' depends on the length of one text, and"
@@ -262,7 +278,7 @@ def test_a_scaling_by_length_has_no_place_between_two_texts():
 
 
 def test_a_choice_without_options_is_completed_like_one_with_its_defaults():
-    assert sized("position", "rotary")["scaling"] == {"name": "none"}
+    assert tiny_node("position", "rotary")["scaling"] == {"name": "none"}
     with pytest.raises(ConfigError, match=r"position\.scaling: 'ntk' is called 'dynamic' here"):
         POSITIONS.create({"name": "rotary", "scaling": "ntk"}, head_dim=8, max_len=16)
 
@@ -271,11 +287,13 @@ def test_a_choice_without_options_is_completed_like_one_with_its_defaults():
 def test_a_rotation_that_depends_on_the_length_declares_the_law_that_it_breaks(law):
     """The law is broken if texts may be longer than `original`."""
     dynamic = {"name": "dynamic", "original": 8}
-    config = tiny(position={"name": "rotary", "scaling": dynamic})
+    config = tiny_config(position={"name": "rotary", "scaling": dynamic})
     assert "depends on the length of the text" in LAWS[law](config)
     with pytest.raises(LawBroken):
         LAWS[law].__wrapped__(Composition(config, law))  # without the exemption
     assert (
-        LAWS[law](tiny(position={"name": "rotary", "scaling": {**dynamic, "original": None}}))
+        LAWS[law](
+            tiny_config(position={"name": "rotary", "scaling": {**dynamic, "original": None}})
+        )
         is None
     )

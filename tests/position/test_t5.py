@@ -6,7 +6,7 @@ import torch
 from tests.messages import messages
 from tests.peers import DIM, HEADS, LAYERS, SMALL, VOCAB, WIDTH, loaded, randomised, transformers
 from tests.two_stack_peers import IDS, REAL, SOURCE_REAL, SOURCES
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 
 T5 = {"attn": "SelfAttention", "cross": "EncDecAttention", "ffn": "DenseReluDense"}
 
@@ -66,7 +66,9 @@ def test_t5(padded):
         "norm": {"name": "rms", "eps": 1e-6},
     }
     ffn = {"name": "mlp", "width": WIDTH, "activation": "relu", "bias": False}
-    ours = loaded(tiny("encoder_decoder", placement="pre", ffn=ffn, **components, **SMALL), mine)
+    ours = loaded(
+        tiny_config("encoder_decoder", placement="pre", ffn=ffn, **components, **SMALL), mine
+    )
     real, source_real = (REAL, SOURCE_REAL) if padded else (None, None)
     masks = (
         {"attention_mask": SOURCE_REAL.long(), "decoder_attention_mask": REAL.long()}
@@ -82,7 +84,7 @@ def test_t5(padded):
 
 
 def test_farther_distances_than_have_buckets_of_their_own_are_needed():
-    assert messages(faults(tiny(position={"name": "t5", "buckets": 8, "longest": 5}))) == []
-    assert messages(faults(tiny(position={"name": "t5", "buckets": 8, "longest": 4}))) == [
+    assert messages(faults(tiny_config(position={"name": "t5", "buckets": 8, "longest": 5}))) == []
+    assert messages(faults(tiny_config(position={"name": "t5", "buckets": 8, "longest": 4}))) == [
         "position.longest: must be above half the buckets; got 4 and 8. Try 5."
     ]

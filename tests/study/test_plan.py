@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tasks.study.resolve import Costs, resolve
-from tests.warm import laid_over
+from tests.forked_train import without_repeated_keys
 from xformer_kit.config import compose, preflight
 from xformer_kit.model.build import build_model
 from xformer_kit.registry import ConfigError
@@ -34,7 +34,7 @@ SMALL = [
 
 def asked(*words: str, **node):
     """A study's line with another node laid over."""
-    line = preflight(["study=norm_placement", *laid_over([*SMALL, *words])])
+    line = preflight(["study=norm_placement", *without_repeated_keys([*SMALL, *words])])
     other = {"claim": None} if "factors" in node else {}  # which is about other variants
     line.study = complete(line.study | other | node, "here")
     return line

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tasks.run.start import start_run
-from tests.driving import text_file
+from tests.train_processes import text_file
 from xformer_kit import compose
 
 TINY = [

@@ -14,8 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tasks.study.state import ATTEMPT_INTERVAL, CLAIM, claim, claimed, lock
 from tasks.study.sweep import directory_override
-from tests import warm
-from tests.driving import environment, gone, last_step
+from tests import forked_train
+from tests.train_processes import all_ended, environment, last_step
 
 pytestmark = pytest.mark.extended
 
@@ -40,8 +40,8 @@ TINY = [
 STUDY = Path("outputs", "studies", "norm_placement")
 
 
-def start(home: Path, *more: str) -> warm.Begun:
-    return warm.Begun([*TINY, *more], home, environment(home))
+def start(home: Path, *more: str) -> forked_train.ForkedTrain:
+    return forked_train.ForkedTrain([*TINY, *more], home, environment(home))
 
 
 def run_study(home: Path, *more: str, code: int = 0) -> str:
@@ -165,13 +165,13 @@ def test_runs_of_a_launcher_are_saved_and_end_when_the_study_is_killed(tmp_path)
         "hydra.launcher.n_jobs=2",
     ]
     words = [word for word in TINY if not word.startswith("trainer.max_steps")]
-    process = warm.Begun([*words, *steps, *never], tmp_path, environment(tmp_path))
+    process = forked_train.ForkedTrain([*words, *steps, *never], tmp_path, environment(tmp_path))
     until = time.monotonic() + 300
     while len(final_metrics(tmp_path)) < 1 or max(map(last_step, runs(tmp_path))) < 10:
         assert time.monotonic() < until and process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
-    assert gone(tmp_path)
+    assert all_ended(tmp_path)
     assert len(runs(tmp_path)) == 2 and all(
         (run / "checkpoints" / "last.ckpt").exists() for run in runs(tmp_path)
     )

@@ -11,9 +11,9 @@ import pytest
 from tasks.cli.comparison import letter
 from tasks.run.exit_codes import NONFINITE
 from tasks.study import state
-from tests.driving import environment
+from tests.forked_train import train
 from tests.tasks.command_lines import fault, output
-from tests.warm import train
+from tests.train_processes import environment
 from xformer_kit.config import config_yaml, preflight, read_config
 from xformer_kit.study.command import command
 from xformer_kit.study.statistics import paired

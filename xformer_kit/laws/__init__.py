@@ -1,7 +1,7 @@
 """Laws that every component must keep: functions of a composed config that raise LawBroken.
 
-from xformer_kit.laws import LAWS, tiny
-LAWS["causality"](tiny(mask="sliding_window", position="alibi"))
+from xformer_kit.laws import LAWS, tiny_config
+LAWS["causality"](tiny_config(mask="sliding_window", position="alibi"))
 """
 
 from xformer_kit.laws import (
@@ -10,12 +10,12 @@ from xformer_kit.laws import (
     generation,
     graph,
     masks,
-    numbers,
+    numerics,
     sequence,
     source,
 )
 from xformer_kit.laws.checking import Result, check_component, check_file
-from xformer_kit.laws.composition import LawBroken, faults, overrides, sized, tiny
+from xformer_kit.laws.composition import LawBroken, faults, overrides, tiny_config, tiny_node
 from xformer_kit.laws.registry import LAWS
 
 __all__ = [
@@ -26,6 +26,6 @@ __all__ = [
     "check_file",
     "faults",
     "overrides",
-    "sized",
-    "tiny",
+    "tiny_config",
+    "tiny_node",
 ]

@@ -8,19 +8,21 @@ python -m xformer_kit.laws --refusals                 the table of refused pairs
 import argparse
 import sys
 
-from xformer_kit.laws.random_compositions import judged, many
+from xformer_kit.laws.random_compositions import broken_laws, check_random_compositions
 from xformer_kit.registry import ConfigError
 
 
-def one(words: list[str]) -> int:
+def check_one(overrides: list[str]) -> int:
+    """Prints the laws that one composition breaks. Returns the exit code."""
     from xformer_kit.config import compose
 
-    found = judged(compose(["logger=none", *words]))
-    print(*(found or ["every law is kept"]), sep="\n")
-    return int(bool(found))
+    messages = broken_laws(compose(["logger=none", *overrides]))
+    print(*(messages or ["every law is kept"]), sep="\n")
+    return int(bool(messages))
 
 
 def main(argv: list[str]) -> int:
+    """Runs the command. Returns the exit code: 1 if a law is broken, 2 if a config is refused."""
     parser = argparse.ArgumentParser(
         "python -m xformer_kit.laws",
         description=__doc__,
@@ -33,14 +35,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--refusals", action="store_true", help="print the table of refused pairs")
     args = parser.parse_args(argv)
     if args.refusals:
-        from xformer_kit.laws.refusals import table
+        from xformer_kit.laws.refusals import refusal_table
 
-        print(table(), end="")
+        print(refusal_table(), end="")
         return 0
     if args.random is not None:
-        return int(many(args.random, args.seed, args.processes) > 0)
+        return int(check_random_compositions(args.random, args.seed, args.processes) > 0)
     try:
-        return one(args.overrides)
+        return check_one(args.overrides)
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2

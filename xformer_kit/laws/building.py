@@ -14,7 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.laws.composition import Composition, faults, made, sized, with_model
+from xformer_kit.laws.composition import (
+    Composition,
+    build_tiny_model,
+    faults,
+    tiny_node,
+    with_model_options,
+)
 from xformer_kit.laws.registry import law
 from xformer_kit.model.initialise import placement_gains, residual_names
 from xformer_kit.model.model import Model
@@ -22,192 +28,210 @@ from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, model_plan
 from xformer_kit.registry import REQUIRED, Node
 
-_among_many: ContextVar[bool] = ContextVar("among many", default=False)
+_sampled: ContextVar[bool] = ContextVar("sampled comparisons", default=False)
 
 
-def start(config, noise: int = 0) -> Model:
-    """Builds a model with torch's global generator at seed `noise`, and restores it."""
+def initial_model(config: Node, torch_seed: int = 0) -> Model:
+    """Builds a model with torch's global generator at seed `torch_seed`, and restores it."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(noise)
-        return made(config)
+        torch.default_generator.manual_seed(torch_seed)
+        return build_tiny_model(config)
 
 
-def held(model: nn.Module) -> dict[str, Tensor]:
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Returns the parameters and buffers of a model by name."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 @law("start")
-def starts(case: Composition) -> None:
+def initial_weights(composition: Composition) -> None:
     """Initial weights are a pure function of (seed, name, shape): another component does not change
     those of the parameters that both models have.
     """
-    model, again = start(case.config), held(start(case.config, noise=1))
-    first, gains = held(model), set(placement_gains(model))
-    for name, value in first.items():
+    config = composition.config
+    model = initial_model(config)
+    initial, again = tensors(model), tensors(initial_model(config, torch_seed=1))
+    for name, value in initial.items():
         if not torch.equal(value, again[name]):
-            raise case.broken(
+            raise composition.broken(
                 f"{name} starts elsewhere when torch's generator does; draw it in `initial`"
             )
-    moved = held(start(with_model(case.config, seed=model_plan(case.config).seed + 1)))
-    if all(torch.equal(value, moved[name]) for name, value in first.items()):
-        raise case.broken("another seed gives the same weights")
-    for change, config in _others(case.config):
-        _shared(case, first, gains, start(config), change)
+    other_seed = with_model_options(config, seed=model_plan(config).seed + 1)
+    changed = tensors(initial_model(other_seed))
+    if all(torch.equal(value, changed[name]) for name, value in initial.items()):
+        raise composition.broken("another seed gives the same weights")
+    gains = set(placement_gains(model))
+    for overrides, other in _other_configs(config):
+        _compare_initial(composition, initial, gains, initial_model(other), overrides)
 
 
-def _others(config: Node) -> Iterator[tuple[str, Node]]:
-    """Yields the composition with each other component in turn; within `among_many`, only two
-    compositions, each with random components for half of the kinds.
+def _other_configs(config: Node) -> Iterator[tuple[str, Node]]:
+    """Yields, with its overrides, the config with each other component in turn; within
+    `sampled_comparisons`, only two configs, each with random components for half of the kinds.
     """
-    if not _among_many.get():
+    if not _sampled.get():
         for kind, registry in KINDS.items():
-            yield from _able(config, kind, registry)
+            yield from _accepted_changes(config, kind, registry)
         return
     draw = random.Random(json.dumps(config))
     kinds = draw.sample(list(KINDS), len(KINDS))
-    for some in (kinds[::2], kinds[1::2]):
-        changed, words = config, []
-        for kind in some:
+    for half in (kinds[::2], kinds[1::2]):
+        changed, overrides = config, []
+        for kind in half:
             names = draw.sample(list(KINDS[kind]), len(KINDS[kind]))
-            word, changed = next(_able(changed, kind, names), ("", changed))
-            words += [word] if word else []
-        yield " and ".join(words), changed
+            override, changed = next(_accepted_changes(changed, kind, names), ("", changed))
+            overrides += [override] if override else []
+        yield " and ".join(overrides), changed
 
 
-def _able(config: Node, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Node]]:
-    """Yields the composition with each of these components instead of its own, if accepted."""
+def _accepted_changes(config: Node, kind: str, names: Iterable[str]) -> Iterator[tuple[str, Node]]:
+    """Yields, with its override, the config with each of these components, if it is accepted."""
     for name in names:
         if name != config[kind]["name"] and REQUIRED not in KINDS[kind].defaults(name).values():
-            changed = {**config, kind: sized(kind, name)}
+            changed = {**config, kind: tiny_node(kind, name)}
             if not faults(changed):
                 yield f"{kind}={name}", changed
 
 
 @contextmanager
-def among_many() -> Iterator[None]:
+def sampled_comparisons() -> Iterator[None]:
     """Makes the law `start` faster if many compositions are checked: each is compared with one
     random component of each kind, so that together they cover all.
     """
-    token = _among_many.set(True)
+    token = _sampled.set(True)
     try:
         yield
     finally:
-        _among_many.reset(token)
+        _sampled.reset(token)
 
 
-def _shared(
-    case: Composition, first: dict[str, Tensor], gains: set[str], other: Model, change: str
+def _compare_initial(
+    composition: Composition,
+    initial: dict[str, Tensor],
+    gains: set[str],
+    other: Model,
+    overrides: str,
 ) -> None:
+    """Raises LawBroken if a parameter of the other model does not start as that of the same name
+    and shape. `gains`: names of the parameters whose size a placement changes.
+    """
     # Divided by the number of residual matrices, which a component may change, or multiplied by the
     # gains of a placement.
     scaled = {*residual_names(other.named_modules())} | gains | set(placement_gains(other))
     for name, value in other.named_parameters():
-        if name not in first or first[name].shape != value.shape:
+        if name not in initial or initial[name].shape != value.shape:
             continue
-        mine = first[name]
+        expected = initial[name]
         if name in scaled and value.abs().max() > 0:
-            mine = mine * (value.norm() / mine.norm())
-        if not (torch.equal(mine, value) or torch.allclose(mine, value, rtol=1e-5, atol=0)):
-            raise case.broken(f"{name} starts elsewhere with {change}")
+            expected = expected * (value.norm() / expected.norm())
+        if not (torch.equal(expected, value) or torch.allclose(expected, value, rtol=1e-5, atol=0)):
+            raise composition.broken(f"{name} starts elsewhere with {overrides}")
 
 
 @law("residual multiplier")
 @torch.no_grad()
-def multiplied(case: Composition) -> None:
+def residual_multiplier(composition: Composition) -> None:
     """Outputs of sublayers pass through `total`, which applies dropout, stochastic depth and the
     residual multiplier: with a multiplier of 0 they have no effect.
     """
-    model = case.model(**with_model(case.config, residual_multiplier=0.0))
-    before = case.predicted(model, case.ids)
-    for name, parameter in model.named_parameters():
-        if any(name.startswith(f"{path}.") for path in _sublayers(model)):
+    config = with_model_options(composition.config, residual_multiplier=0.0)
+    model = composition.model(**config)
+    before = composition.all_logits(model)
+    for sublayer in _sublayers(model):
+        for parameter in sublayer.parameters():
             parameter.mul_(-2.0)
-    after = case.predicted(model, case.ids)
-    case.same(after, before, "with a residual multiplier of 0, a sublayer matters", 0)
+    after = composition.all_logits(model)
+    composition.assert_close(
+        after, before, "with a residual multiplier of 0, a sublayer matters", 0
+    )
 
 
-def _sublayers(model: Model) -> list[str]:
-    """Returns the names of all sublayers, `decoder.0.attn`."""
-    stacks: Any = {name: model.get_submodule(name) for name in model.names}
-    return [
-        f"{name}.{at}.{sub}"
-        for name, stack in stacks.items()
-        for at, block in stack.named_blocks.items()
-        for sub, _ in block.named_children()
-        if sub != "placement"
-    ]
+def _sublayers(model: Model) -> Iterator[nn.Module]:
+    """Yields all sublayers of all blocks."""
+    stacks: list[Any] = [model.get_submodule(name) for name in model.names]
+    for stack in stacks:
+        for block in stack.named_blocks.values():
+            yield from (sub for name, sub in block.named_children() if name != "placement")
 
 
 @law("tying")
-def tying(case: Composition) -> None:
+def tying(composition: Composition) -> None:
     """Tied or shared matrices (head, embedding, source embedding) are one storage with one name,
     also after a cast and after loading; others are not.
     """
-    said, model = case.config["model"], case.model()
-    tied, shared = said["tie_embeddings"], said["share_embeddings"]
+    options, model = composition.config["model"], composition.model()
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
     saved.seek(0)
     # In training mode a component may be random.
-    fresh = start(case.config).double().eval()
-    fresh.load_state_dict(torch.load(saved, weights_only=True))
-    for what, at in (("after casting", model), ("after loading", fresh)):
-        one = at.head.weight.data_ptr() == at.embed.weight.data_ptr()
-        if one != tied:
-            raise case.broken(
-                f"{what} the head and the embedding are {'one' if one else 'two'} storages"
-            )
-        if case.source is not None and (one := moved(case, at)) != shared:
-            raise case.broken(
-                f"{what} source and target are embedded by {'one' if one else 'two'} matrices"
-            )
-    if tied and "head.weight" in model.state_dict():
-        raise case.broken("a tied head is saved twice: state_dict has head.weight and embed.weight")
+    loaded = initial_model(composition.config).double().eval()
+    loaded.load_state_dict(torch.load(saved, weights_only=True))
+    for when, one in (("after casting", model), ("after loading", loaded)):
+        tied = one.head.weight.data_ptr() == one.embed.weight.data_ptr()
+        if tied != options["tie_embeddings"]:
+            count = "one" if tied else "two"
+            raise composition.broken(f"{when} the head and the embedding are {count} storages")
+        if composition.source is None:
+            continue
+        shared = _source_shares_embedding(composition, one)
+        if shared != options["share_embeddings"]:
+            count = "one" if shared else "two"
+            raise composition.broken(f"{when} source and target are embedded by {count} matrices")
+    if options["tie_embeddings"] and "head.weight" in model.state_dict():
+        raise composition.broken(
+            "a tied head is saved twice: state_dict has head.weight and embed.weight"
+        )
     with torch.no_grad():
-        again, logits = (case.predicted(one.eval(), case.ids) for one in (fresh, model))
-        case.same(again, logits, "a loaded model differs from the saved one", 0)
+        got, expected = (composition.all_logits(one) for one in (loaded, model))
+        composition.assert_close(got, expected, "a loaded model differs from the saved one", 0)
 
 
 @torch.no_grad()
-def moved(case: Composition, model: Model) -> bool:
+def _source_shares_embedding(composition: Composition, model: Model) -> bool:
     """Whether a change of the decoder's embedding changes the output of the encoder."""
-    weight, source = model.embed.weight, Tokens(ids=case.source)
-    before, kept = model.encode(source)[0].hidden, weight.clone()
+    weight, source = model.embed.weight, Tokens(ids=composition.source)
+    before, original = model.encode(source)[0].hidden, weight.clone()
     weight += torch.arange(weight.numel()).view(weight.shape).sin()
     after = model.encode(source)[0].hidden
-    weight.copy_(kept)
+    weight.copy_(original)
     return not torch.equal(before, after)
 
 
 @law("rebuild")
-def rebuild(case: Composition) -> None:
+def rebuild(composition: Composition) -> None:
     """The saved config rebuilds an equal model, also on the meta device; two forward passes of a
     model are equal.
     """
-    model = case.model()  # a new model, to detect changes by its first forward pass
+    model = composition.model()  # a new model, to detect changes by its first forward pass
     with tempfile.TemporaryDirectory() as run:
-        (Path(run) / "config.yaml").write_text(config_yaml(case.config), encoding="utf-8")
+        (Path(run) / "config.yaml").write_text(config_yaml(composition.config), encoding="utf-8")
         config = read_config(run)
-    if config != case.config:
-        changed = [key for key in case.config if config.get(key) != case.config[key]]
-        raise case.broken(f"the config changes when it is saved and read: {', '.join(changed)}")
-    again = start(config)
-    if repr(again) != repr(model):
-        raise case.broken("the rebuilt model prints differently")
+    if config != composition.config:
+        changed = [key for key, value in composition.config.items() if config.get(key) != value]
+        raise composition.broken(
+            f"the config changes when it is saved and read: {', '.join(changed)}"
+        )
+    rebuilt = initial_model(config)
+    if repr(rebuilt) != repr(model):
+        raise composition.broken("the rebuilt model prints differently")
     with torch.device("meta"):
-        empty = made(config)
-    for other, what in (
-        (again, "rebuilt model"),
-        (empty, "model without memory (torch's meta device)"),
-    ):
-        shapes = [{name: p.shape for name, p in m.named_parameters()} for m in (model, other)]
-        if shapes[0] != shapes[1]:
-            raise case.broken(f"the {what} has other parameters")
-    again.double().eval().load_state_dict(model.state_dict())
+        empty = build_tiny_model(config)
+    shapes = _shapes(model)
+    if _shapes(rebuilt) != shapes:
+        raise composition.broken("the rebuilt model has other parameters")
+    if _shapes(empty) != shapes:
+        raise composition.broken(
+            "the model without memory (torch's meta device) has other parameters"
+        )
+    rebuilt.double().eval().load_state_dict(model.state_dict())
     with torch.no_grad():
-        logits = case.predicted(model, case.ids)
-        for one, what in (
-            (again, "the rebuilt model computes something else"),
+        logits = composition.all_logits(model)
+        for one, message in (
+            (rebuilt, "the rebuilt model computes something else"),
             (model, "the model computes something else the second time"),
         ):
-            case.same(case.predicted(one, case.ids), logits, what, 0)
+            composition.assert_close(composition.all_logits(one), logits, message, 0)
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in model.named_parameters()}

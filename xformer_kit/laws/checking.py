@@ -10,20 +10,23 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS, import_components
 from xformer_kit.extra import EXTRAS
-from xformer_kit.laws.building import among_many
-from xformer_kit.laws.composition import LawBroken, faults, overrides, sized, tiny
+from xformer_kit.laws.building import sampled_comparisons
+from xformer_kit.laws.composition import LawBroken, faults, overrides, tiny_config, tiny_node
 from xformer_kit.laws.registry import LAWS, SLOW
+from xformer_kit.laws.variants import DISTANT
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import REQUIRED, ConfigError, Node, config_error, nested
-from xformer_kit.registry import suggestion as known_choices
+from xformer_kit.registry import (
+    REQUIRED,
+    ConfigError,
+    Node,
+    config_error,
+    nested,
+    suggestion,
+)
 
-EMPTY_ROWS = {
-    "name": "all_of",
-    "of": [{"name": "causal"}, {"name": "not", "of": {"name": "sliding_window", "window": 2}}],
-}
-# What a component is composed with. Together they cover the kinds of masks and the places at which
-# a position enters.
+# Other choices that a component is composed with. Together they cover the kinds of masks and the
+# places at which a position enters.
 COMPANIONS: tuple[Node, ...] = (
     {"mask": "causal", "position": "rotary"},
     {
@@ -42,7 +45,7 @@ COMPANIONS: tuple[Node, ...] = (
     },
     {"mask": "full", "position": "none", "decoder": {"layout": [["attn", "ffn"]]}},
     {
-        "mask": EMPTY_ROWS,
+        "mask": DISTANT,
         "position": "sinusoidal",
         "ffn": "mlp",
         "decoder": {"layout": ["ffn", "attn", "ffn"]},
@@ -57,8 +60,7 @@ COMPANIONS: tuple[Node, ...] = (
     },
 )
 
-
-REGISTERS = "registers"  # the row of a component that cannot be registered
+REGISTERS = "registers"  # the law of a result for a component that cannot be registered
 COMPONENTS = KINDS | INNER | {"extra": EXTRAS}
 
 
@@ -85,16 +87,12 @@ def check_file(path: str) -> list[Result]:
         for name, component in registry.loaded.items()
         if Path(inspect.getfile(component)).resolve() == file
     ]
-    for group, name in components:
-        with (
-            ExitStack() as stack
-        ):  # the laws compose a component with all others, but not of its file
-            for other, registry in registries.items():
-                others = [
-                    n for kind, n in components if kind == other and (kind, n) != (group, name)
-                ]
+    for component in components:
+        with ExitStack() as stack:  # a component is not composed with others of its file
+            for group, registry in registries.items():
+                others = [one[1] for one in components if one[0] == group and one != component]
                 stack.enter_context(registry.leaving_out(others))
-            results += check_component(group, name)
+            results += check_component(*component)
     if not results:
         raise config_error(
             "components",
@@ -113,7 +111,7 @@ def check_component(kind: str, name: str) -> list[Result]:
         sentence = f"laws are about the components of a model: {', '.join(KINDS)}."
         return [Result(component, "all", "skipped", sentence)]
     try:
-        few = len(faces(kind, name))
+        num_variants = len(option_variants(kind, name))
         tried = [(config, faults(config)) for config in compositions(kind, name)]
         unknown = [law for law in COMPONENTS[kind].broken_laws(name) if law not in LAWS]
     except Exception as error:  # of its own `check`, `cannot`, `traits` or `breaks`
@@ -124,115 +122,108 @@ def check_component(kind: str, name: str) -> list[Result]:
         sentence = f"every composition tried is refused: {reasons}"
         return [Result(component, "composes", "broken", sentence)]
     if unknown:
-        sentence = f"no law is called '{unknown[0]}'. {known_choices(unknown[0], LAWS)}"
+        sentence = f"no law is called '{unknown[0]}'. {suggestion(unknown[0], LAWS)}"
         return [Result(component, "breaks", "broken", sentence)]
-    verdicts = [_Verdict(component, law) for law in LAWS]
+    checked: dict[str, list[Result]] = {law: [] for law in LAWS}
     for i, config in enumerate(configs):  # all laws of one composition share its models
-        with among_many() if i else nullcontext():
-            for verdict in verdicts:
-                if i < few or verdict.law not in SLOW:
-                    verdict.hear(config)
-    return [verdict.result() for verdict in verdicts]
+        with sampled_comparisons() if i else nullcontext():
+            for law, results in checked.items():
+                broken = results and results[-1].verdict == "broken"
+                if not broken and (i < num_variants or law not in SLOW):
+                    results.append(_check(component, law, config))
+    return [_merged(results) for results in checked.values()]
 
 
 def _raised(error: Exception) -> str:
     return f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
 
 
-class _Verdict:
-    """Collects the results of a law for a component over compositions; stops at the first that
-    breaks it.
-    """
+def _check(component: str, law: str, config: Node) -> Result:
+    """Returns the result of a law for one config."""
+    try:
+        reason = LAWS[law](config)
+    except LawBroken as error:
+        return Result(component, law, "broken", str(error))
+    except Exception as error:
+        sentence = f"{_raised(error)}. Seen with: {' '.join(overrides(config))}"
+        return Result(component, law, "broken", sentence)
+    return Result(component, law, "ok" if reason is None else "skipped", reason or "")
 
-    def __init__(self, component: str, law: str):
-        self.component = component
-        self.law = law
-        self.broken = ""
-        self.kept = 0
-        self.reasons = list[str]()
 
-    def hear(self, config: dict[str, Any]) -> None:
-        if self.broken:
-            return
-        try:
-            reason = LAWS[self.law](config)
-        except LawBroken as broken:
-            self.broken = str(broken)
-        except Exception as error:
-            self.broken = f"{_raised(error)}. Seen with: {' '.join(overrides(config))}"
-        else:
-            self.kept += reason is None
-            self.reasons += [] if reason is None else [reason]
-
-    def result(self) -> Result:
-        if self.broken:
-            return Result(self.component, self.law, "broken", self.broken)
-        why = "; ".join(dict.fromkeys(self.reasons))
-        if not self.kept:
-            return Result(self.component, self.law, "skipped", f"{why}.")
-        rest = f"; {len(self.reasons)} left out: {why}" if self.reasons else ""
-        kept = f"kept in {self.kept} composition{'s' * (self.kept > 1)}{rest}."
-        return Result(self.component, self.law, "ok", kept)
+def _merged(results: list[Result]) -> Result:
+    """Returns one result for the results of a law, of which only the last may be broken."""
+    *_, last = results
+    if last.verdict == "broken":
+        return last
+    skipped = [result.sentence for result in results if result.verdict == "skipped"]
+    reasons = "; ".join(dict.fromkeys(skipped))
+    kept = len(results) - len(skipped)
+    if not kept:
+        return last._replace(sentence=f"{reasons}.")
+    left_out = f"; {len(skipped)} left out: {reasons}" if skipped else ""
+    sentence = f"kept in {kept} composition{'s' * (kept > 1)}{left_out}."
+    return last._replace(verdict="ok", sentence=sentence)
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
-    """The component with each of its faces in turn among its companions."""
-    nodes, needed = faces(kind, name), _needed(kind, name)
+    """Yields configs in which each variant of the component's options is composed with companions:
+    each variant and each set of companions at least once.
+    """
+    nodes, needed = option_variants(kind, name), _needed_changes(kind, name)
     for i, companions in enumerate(COMPANIONS * (1 + (len(nodes) - 1) // len(COMPANIONS))):
-        changes: dict[str, Any] = {**companions, **needed, **chosen(kind, nodes[i % len(nodes)])}
-        yield tiny(**changes)
+        changes = {**companions, **needed, **config_changes(kind, nodes[i % len(nodes)])}
+        yield tiny_config(**changes)
 
 
-def _needed(kind: str, name: str) -> dict[str, Any]:
+def _needed_changes(kind: str, name: str) -> dict[str, Any]:
     """Returns, for a kernel that computes no scores, the attention that it supports and that can be
     composed with most companions.
     """
     if kind != "kernel" or "scores" in KINDS[kind][name].computes:
         return {}
-    able = [
-        a for a, component in ATTENTIONS.items() if component.computes in KINDS[kind][name].computes
-    ]
+    computed = KINDS[kind][name].computes
+    supported = [attn for attn, component in ATTENTIONS.items() if component.computes in computed]
 
-    def fits(attn: str) -> int:
-        return sum(not faults(tiny(**{**companions, "attn": attn})) for companions in COMPANIONS)
+    def count_accepted(attn: str) -> int:
+        configs = (tiny_config(**{**companions, "attn": attn}) for companions in COMPANIONS)
+        return sum(not faults(config) for config in configs)
 
-    return {"attn": max(able, key=fits)}
+    return {"attn": max(supported, key=count_accepted)}
 
 
-def faces(kind: str, name: str) -> list[dict[str, Any]]:
-    """Returns the component with its defaults, and with each other value of each option that has
-    few values.
+def option_variants(kind: str, name: str) -> list[dict[str, Any]]:
+    """Returns the node of a component with its defaults, and with each other value of each option
+    that has few values, if the config accepts it.
     """
     registry = COMPONENTS[kind]
-    base = sized(kind, name) if kind in KINDS else registry.defaults(name)
+    options = registry.options(name)
+    base = tiny_node(kind, name) if kind in KINDS else registry.defaults(name)
     base |= {
-        key: example(registry.options(name)[key].type)
-        for key, value in base.items()
-        if value == REQUIRED
+        key: example_value(options[key].type) for key, value in base.items() if value == REQUIRED
     }
-    found = [base]
-    for key, option in registry.options(name).items():
-        found += [
-            {**base, key: choice} for choice in suggestion(option.type) if choice != base[key]
-        ]
-    return [face for face in found if not faults(tiny(**chosen(kind, face)))] or [base]
+    nodes = [base]
+    for key, option in options.items():
+        choices = option_choices(option.type)
+        nodes += [{**base, key: choice} for choice in choices if choice != base[key]]
+    accepted = (node for node in nodes if not faults(tiny_config(**config_changes(kind, node))))
+    return list(accepted) or [base]
 
 
-def suggestion(annotation: Any) -> list[Any]:
+def option_choices(annotation: Any) -> list[Any]:
     """Returns the values of an option that has few: booleans, literals, nested components."""
     if annotation is bool:
         return [True, False]
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     if get_origin(annotation) is UnionType:
-        return [choice for a in get_args(annotation) for choice in suggestion(a)]
+        return [choice for a in get_args(annotation) for choice in option_choices(a)]
     inner = nested(annotation) if get_origin(annotation) is Callable else None
-    return [] if inner is None else [{"name": name} for name in inner]
+    return [{"name": name} for name in inner or ()]
 
 
-def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `tiny` for a component; a nested component is an option of the first
-    component that takes it.
+def config_changes(kind: str, node: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `tiny_config` for a component; a nested component is an option of
+    the first component that has such an option.
     """
     outer, _, option = kind.partition(".")
     if kind == "extra":
@@ -243,12 +234,12 @@ def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
     return {outer: {"name": first, option: node}}
 
 
-def example(annotation: Any) -> Any:
+def example_value(annotation: Any) -> Any:
     """Returns a value for a required option."""
     if annotation is Mask:
         return {"name": "causal"}
     if get_origin(annotation) in (tuple, list):
-        item = example(get_args(annotation)[0])
+        item = example_value(get_args(annotation)[0])
         return [item, {"name": "sliding_window", "window": 3}] if isinstance(item, dict) else [item]
     if get_origin(annotation) is Literal:
         return get_args(annotation)[0]

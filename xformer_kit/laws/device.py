@@ -1,7 +1,7 @@
 """Laws about devices: a step makes no tensor on another device, and reads no value from its own.
 
-Both cost a GPU a wait for all that was queued, and end a run under CUDA graphs. On the meta device,
-where tensors have no values, both fail, without a GPU.
+Both make a GPU wait for all operations in its queue, and are not possible under CUDA graphs. On the
+meta device, where tensors have no values, both fail, without a GPU.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from xformer_kit.registry import Node
 CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, several
 
 
-class _OnMeta(TorchDispatchMode):
+class _OnlyMeta(TorchDispatchMode):
     """Raises RuntimeError for an operation that returns a tensor on another device than meta."""
 
     def __torch_dispatch__(
@@ -41,46 +41,49 @@ class _OnMeta(TorchDispatchMode):
 
 
 @law("device")
-def device(case: Composition) -> None:
+def device(composition: Composition) -> None:
     """Forward, backward and cached generation run with parameters and inputs on the meta device,
     also of padded batches.
     """
-    model, ids, source = _inputs(case)
-    _holds(case, "plain", lambda: _step(model, Tokens(ids=ids), source))
-    if "padding" not in case.breaks:
-        real = torch.empty_like(ids, dtype=torch.bool)
-        _holds(case, "padded", lambda: _step(model, Tokens(ids=ids, real=real), source))
-    if not case.sees_future and "cache" not in case.breaks:
-        _holds(case, "cached", lambda: _generate(model.eval(), ids, source))
+    model, ids, source = _meta_inputs(composition)
+    _run_on_meta(composition, "plain", lambda: _train_step(model, Tokens(ids=ids), source))
+    if "padding" not in composition.broken_laws:
+        padded = Tokens(ids=ids, real=torch.empty_like(ids, dtype=torch.bool))
+        _run_on_meta(composition, "padded", lambda: _train_step(model, padded, source))
+    if not composition.sees_future and "cache" not in composition.broken_laws:
+        _run_on_meta(composition, "cached", lambda: _generate(model.eval(), ids, source))
         model.train()
 
 
-@law("device with documents", under=("device", "documents"))
-def device_with_documents(case: Composition) -> None:
+@law("device with documents", prerequisites=("device", "documents"))
+def device_with_documents(composition: Composition) -> None:
     """The same for a batch of several documents in a row."""
-    model, ids, source = _inputs(case)
-    document = torch.empty_like(ids, dtype=torch.long)
+    model, ids, source = _meta_inputs(composition)
+    packed = Tokens(ids=ids, document=torch.empty_like(ids))
     if source is not None:
-        source = source._replace(document=torch.empty_like(source.ids, dtype=torch.long))
-    _holds(case, "packed", lambda: _step(model, Tokens(ids=ids, document=document), source))
+        source = source._replace(document=torch.empty_like(source.ids))
+    _run_on_meta(composition, "packed", lambda: _train_step(model, packed, source))
 
 
-def _inputs(case: Composition) -> tuple[Model, Tensor, Tokens | None]:
-    """A model in training mode, ids, and a source of two stacks, all on meta."""
-    model = case.shared("model on meta", lambda: case.learning().float().to("meta").train())
-    source = None if case.source is None else Tokens(ids=case.source.to("meta"))
-    return model, case.ids.to("meta"), source
+def _meta_inputs(composition: Composition) -> tuple[Model, Tensor, Tokens | None]:
+    """Returns a model in training mode, ids, and a source for two stacks, all on meta."""
+    model = composition.compute_once(
+        "model on meta", lambda: composition.trainable_model().float().to("meta").train()
+    )
+    source = None if composition.source is None else Tokens(ids=composition.source.to("meta"))
+    return model, composition.ids.to("meta"), source
 
 
-def _holds(case: Composition, what: str, run: Callable[[], None]) -> None:
+def _run_on_meta(composition: Composition, name: str, run: Callable[[], None]) -> None:
+    """Runs a function. Raises LawBroken if it leaves the meta device or reads a value."""
     try:
-        with _OnMeta():
+        with _OnlyMeta():
             run()
     except (RuntimeError, NotImplementedError) as error:
-        raise case.broken(f"{what}: {' '.join(str(error).split())[:200]}") from None
+        raise composition.broken(f"{name}: {' '.join(str(error).split())[:200]}") from None
 
 
-def _step(model: Model, tokens: Tokens, source: Tokens | None) -> None:
+def _train_step(model: Model, tokens: Tokens, source: Tokens | None) -> None:
     hidden, report = model.hidden(tokens, source=source, further=True)
     loss = model.head(hidden).float().sum()
     (loss + report["loss"] if "loss" in report else loss).backward()
@@ -88,7 +91,7 @@ def _step(model: Model, tokens: Tokens, source: Tokens | None) -> None:
 
 @torch.no_grad()
 def _generate(model: Model, ids: Tensor, source: Tokens | None) -> None:
-    past = model.cache(len(ids), LENGTH, 0 if source is None else SOURCE)
+    cache = model.cache(len(ids), LENGTH, 0 if source is None else SOURCE)
     encoded = None if source is None else model.encode(source)[0]
     for chunk in CHUNKS:
-        model.head(model.hidden(Tokens(ids=ids[:, chunk]), past, encoded)[0])
+        model.head(model.hidden(Tokens(ids=ids[:, chunk]), cache, encoded)[0])

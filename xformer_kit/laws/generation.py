@@ -1,6 +1,6 @@
 """Laws of generation: with a cache, the results are the same as without."""
 
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -11,145 +11,160 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
 
-# Ways to split prompt and continuation.
-CHUNKS = (1,) * LENGTH, (5, 1, 3, 4), (LENGTH - 1, 1), (6, 7)
-PADS = (0, 2, 4)  # padding on the left of each row's prompt of 5 tokens
+PROMPT = 5  # tokens of a prompt
+ONE_BY_ONE = (1,) * LENGTH
+AFTER_PROMPT = (PROMPT, *ONE_BY_ONE[PROMPT:])
+PADDING = (0, 2, 4)  # padding on the left of each row's prompt
 NEW = 6  # tokens to generate
 
 
-def in_chunks(
-    case: Composition, model: Model, chunks: tuple[int, ...], real: Tensor | None = None
+def cached_logits(
+    composition: Composition,
+    model: Model,
+    chunks: tuple[int, ...],
+    real: Tensor | None = None,
+    prefix: Tensor | None = None,
 ) -> Tensor:
-    """Returns logits (b, t, vocab) of tokens read in chunks; `real`: of the first chunk."""
-    past, logits, start = case.past(model), [], 0
-    for i, n in enumerate(chunks):
-        ids = case.ids[:, start : start + n]
-        logits.append(case.logits(model, ids, real=real if i == 0 else None, cache=past))
-        start += n
+    """Returns logits (b, t, vocab) of tokens that a model with a cache reads in chunks of these
+    lengths. `real` and `prefix`: of the first chunk.
+    """
+    cache = composition.empty_cache(model)
+    logits = []
+    for ids in composition.ids.split(chunks, 1):
+        logits.append(composition.logits(model, ids, real=real, prefix=prefix, cache=cache))
+        real = prefix = None
     return torch.cat(logits, 1)
+
+
+def _padded_on_the_left() -> Tensor:
+    """Returns which tokens are real, (batch, length)."""
+    return torch.arange(LENGTH) >= torch.tensor(PADDING)[:, None]
+
+
+def _compare_chunks(
+    composition: Composition,
+    splits: Iterable[tuple[int, ...]],
+    with_what: str,
+    real: Tensor | None = None,
+) -> None:
+    """Raises LawBroken if cached logits of real tokens differ from uncached ones at a split."""
+    composition.require_causal()
+    model = composition.shared_model
+    expected = composition.logits(model, real=real)
+    for chunks in splits:
+        got = cached_logits(composition, model, chunks, None if real is None else real[:, :PROMPT])
+        counted = ... if real is None else real
+        message = f"with {with_what}, in chunks of {'+'.join(map(str, chunks))}, logits differ"
+        composition.assert_close(got[counted], expected[counted], message)
 
 
 @law("cache")
 @torch.no_grad()
-def cached(case: Composition) -> None:
+def cache(composition: Composition) -> None:
     """Cached generation equals uncached, at any split of prompt and continuation, also with padding
     on the left.
     """
-    case.needs_past()
-    model = case.read_only
-    whole = case.logits(model, case.ids)
-    for chunks in CHUNKS:
-        what = f"with a cache, in chunks of {'+'.join(map(str, chunks))}, logits differ"
-        case.same(in_chunks(case, model, chunks), whole, what)
+    splits = ONE_BY_ONE, (PROMPT, 1, 3, 4), (LENGTH - 1, 1), (6, 7)
+    _compare_chunks(composition, splits, "a cache")
 
 
-@law("cache with padding", under=("cache", "padding"))
+@law("cache with padding", prerequisites=("cache", "padding"))
 @torch.no_grad()
-def cached_and_padded(case: Composition) -> None:
+def cache_with_padding(composition: Composition) -> None:
     """Cached generation equals uncached if prompts are padded on the left."""
-    case.needs_past()
-    model = case.read_only
-    real = torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]
-    expected = case.logits(model, case.ids, real=real)
-    for chunks in ((5, 1, 3, 4), (5,) + (1,) * (LENGTH - 5)):
-        got = in_chunks(case, model, chunks, real[:, :5])
-        split = "+".join(map(str, chunks))
-        what = f"with a cache and padding, in chunks of {split}, logits differ"
-        case.same(got[real], expected[real], what)
+    splits = (PROMPT, 1, 3, 4), AFTER_PROMPT
+    _compare_chunks(composition, splits, "a cache and padding", _padded_on_the_left())
 
 
-@law("cache with a prefix", under=("cache",))
+@law("cache with a prefix", prerequisites=("cache",))
 @torch.no_grad()
-def cached_prefix(case: Composition) -> None:
+def cache_with_a_prefix(composition: Composition) -> None:
     """With a prefix mask, cached generation equals uncached, also with padding on the left; later
     tokens never change the prefix.
     """
-    if case.sees_future or not any(context.mask.sees_prefix for context in case.own):
+    contexts = composition.self_attentions
+    if composition.sees_future or not any(context.mask.sees_prefix for context in contexts):
         raise NotApplicable("no mask sees a prefix")
-    model, ids, prompt = case.read_only, case.ids, 5
-    prefix = torch.arange(LENGTH).expand(BATCH, -1) < prompt
-    for real in (None, torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]):
-        if real is not None and "padding" in case.breaks:
+    model, ids = composition.shared_model, composition.ids
+    prefix = torch.arange(LENGTH).expand(BATCH, -1) < PROMPT
+    all_real = torch.ones_like(prefix)
+    for real in (None, _padded_on_the_left()):
+        if real is not None and "padding" in composition.broken_laws:
             continue
-        expected, past, got = (
-            case.logits(model, ids, prefix=prefix, real=real),
-            case.past(model),
-            [],
+        expected = composition.logits(model, ids, prefix=prefix, real=real)
+        prompt = model.prompt(ids[:, :PROMPT], None if real is None else real[:, :PROMPT])
+        got = cached_logits(composition, model, AFTER_PROMPT, prompt.real, prompt.prefix)
+        counted = all_real if real is None else real
+        composition.assert_close(
+            got[counted], expected[counted], "with a cache and a prefix, logits differ"
         )
-        for start, end in ((0, prompt), *((i, i + 1) for i in range(prompt, LENGTH))):
-            first = None if real is None else real[:, :end]
-            said = Tokens() if start else model.prompt(ids[:, :end], first)
-            fields: Any = {"real": said.real, "prefix": said.prefix}
-            got.append(case.logits(model, ids[:, start:end], cache=past, **fields))
-        counts = torch.ones_like(prefix) if real is None else real
-        case.same(
-            torch.cat(got, 1)[counts], expected[counts], "with a cache and a prefix, logits differ"
-        )
-    _in_two_calls(case, model, prefix)
-    whole = case.logits(model, ids, prefix=prefix)
-    later = torch.cat([ids[:, :prompt], ids[:, prompt:].flip(-1)], 1)
-    case.same(
-        case.logits(model, later, prefix=prefix)[:, :prompt],
-        whole[:, :prompt],
-        "what follows changes the prefix",
+    _compare_prefix_in_two_calls(composition, model, prefix)
+    changed = torch.cat([ids[:, :PROMPT], ids[:, PROMPT:].flip(-1)], 1)
+    got, expected = (
+        composition.logits(model, text, prefix=prefix)[:, :PROMPT] for text in (changed, ids)
     )
+    composition.assert_close(got, expected, "later tokens change the prefix")
 
 
-def _in_two_calls(case: Composition, model: Model, prefix: Tensor) -> None:
-    """A prefix that is read in two calls equals the uncached one, or the second call is refused and
-    leaves the cache unchanged.
+def _compare_prefix_in_two_calls(composition: Composition, model: Model, prefix: Tensor) -> None:
+    """Raises LawBroken unless a prefix that is read in two calls equals the uncached one, or the
+    second call is refused and leaves the cache unchanged.
     """
-    expected, past, half = case.logits(model, case.ids, prefix=prefix), case.past(model), 2
-    got = [case.logits(model, case.ids[:, :half], cache=past, prefix=prefix[:, :half])]
+    cache, ids, half = composition.empty_cache(model), composition.ids, 2
+    expected = composition.logits(model, ids, prefix=prefix)
+
+    def read(part: slice) -> Tensor:
+        return composition.logits(model, ids[:, part], cache=cache, prefix=prefix[:, part])
+
+    first = read(slice(half))
     try:
-        got.append(case.logits(model, case.ids[:, half:], cache=past, prefix=prefix[:, half:]))
+        got = torch.cat([first, read(slice(half, None))], 1)
     except ConfigError:
-        if past.length != half:
-            raise case.broken("a part of a prefix is refused, and the cache has grown") from None
+        if cache.length != half:
+            raise composition.broken(
+                "a part of a prefix is refused, and the cache has grown"
+            ) from None
     else:
-        case.same(torch.cat(got, 1), expected, "with a prefix in two calls, logits differ")
+        composition.assert_close(got, expected, "with a prefix in two calls, logits differ")
 
 
-@law("select and rewind", under=("cache",))
+@law("select and rewind", prerequisites=("cache",))
 @torch.no_grad()
-def edited(case: Composition) -> None:
+def select_and_rewind(composition: Composition) -> None:
     """After `select` and `rewind` the logits equal the uncached ones; `rewind` may raise
     ConfigError.
     """
-    case.needs_past()
-    model, rows = case.read_only, torch.tensor([2, 0, 0])
-    source = None if case.source is None else model.encode(Tokens(ids=case.source))[0]
-    whole, past = case.logits(model, case.ids, source), case.past(model)
-    case.read(model, case.ids[:, :5], source, cache=past)
-    past.select(rows)
+    composition.require_causal()
+    model, rows, ids = composition.shared_model, torch.tensor([2, 0, 0]), composition.ids
+    source = None
+    if composition.source is not None:
+        source = model.encode(Tokens(ids=composition.source))[0]
+    expected = composition.logits(model, ids, source)[rows]
+    cache = composition.empty_cache(model)
+    composition.hidden(model, ids[:, :5], source, cache=cache)
+    cache.select(rows)
     source = source and source.select(rows)
-    case.same(
-        case.logits(model, case.ids[rows, 5:], source, cache=past),
-        whole[rows][:, 5:],
-        "after `select`, logits differ",
-    )
+    got = composition.logits(model, ids[rows, 5:], source, cache=cache)
+    composition.assert_close(got, expected[:, 5:], "after `select`, logits differ")
     try:
-        past.rewind(6)
+        cache.rewind(6)
     except ConfigError:
         return
-    case.same(
-        case.logits(model, case.ids[rows, 7:], source, cache=past),
-        whole[rows][:, 7:],
-        "after `rewind`, logits differ",
-    )
+    got = composition.logits(model, ids[rows, 7:], source, cache=cache)
+    composition.assert_close(got, expected[:, 7:], "after `rewind`, logits differ")
 
 
-@law("greedy", under=("cache",))
+@law("greedy", prerequisites=("cache",))
 @torch.no_grad()
-def greedy(case: Composition) -> None:
+def greedy(composition: Composition) -> None:
     """`generate` with temperature 0 returns the most likely tokens of the uncached model."""
-    case.needs_past()
-    model = case.read_only
-    given = {} if case.source is None else {"source": case.source}
-    ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0, **given)
-    if not torch.equal(ids[:, :LENGTH], case.ids):
-        raise case.broken("`generate` changes the prompt")
+    composition.require_causal()
+    model = composition.shared_model
+    source = {} if composition.source is None else {"source": composition.source}
+    ids = model.generate(composition.ids, max_new_tokens=NEW, temperature=0.0, **source)
+    if not torch.equal(ids[:, :LENGTH], composition.ids):
+        raise composition.broken("`generate` changes the prompt")
     prompt = torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH  # the prompt is the prefix
-    logits = model(ids[:, :-1], prefix=prompt, **given)[:, -NEW:]
-    taken = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
-    case.same(taken, logits.amax(-1), "a greedy token is not the likeliest")
+    logits = model(ids[:, :-1], prefix=prompt, **source)[:, -NEW:]
+    chosen = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
+    composition.assert_close(chosen, logits.amax(-1), "a greedy token is not the likeliest")

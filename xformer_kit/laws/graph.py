@@ -13,64 +13,64 @@ import torch
 from torch import Tensor, _dynamo, fx
 from torch._dynamo.utils import counters
 
-from xformer_kit.laws.composition import Composition, with_model
+from xformer_kit.laws.composition import Composition, with_model_options
 from xformer_kit.laws.registry import law
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import stacks
 
-EQUAL = 3  # layers of each kind: the first two may share a graph that the third does not
-# Torch makes a number that is another the second time a symbol of the graph, for all later ones:
-# many layers with a number each would have two graphs, where they should have one. It may make one
-# also of a value that is read, for which a GPU is waited for.
-OPTIONS = {
+LAYERS_PER_KIND = 3  # the first two may share a graph that the third does not share
+# If a number has another value the second time, torch makes it a symbol of the graph, for all later
+# ones: many layers with a number each would have two graphs, where they should have one. It may
+# also make a symbol of a tensor value that is read, for which a GPU has to wait.
+OPTIONS: dict[str, Any] = {
     "automatic_dynamic_shapes": False,
     "specialize_float": True,
     "capture_scalar_outputs": False,
     "capture_dynamic_output_shape_ops": False,
+    "recompile_limit": 64,  # graphs of blocks, above which torch does not compile
 }
-LIMIT = 64  # graphs of blocks, beyond which torch does not compile
 
 
 @law("graph", slow=True)
-def graph(case: Composition) -> None:
+def graph(composition: Composition) -> None:
     """The forward pass of a training step compiles as one graph: no tensor value is read into
     Python or decides a branch.
     """
-    case = _of_layers(case, 1)
-    model = case.learning().float().train()
+    composition = _with_layers(composition, 1)
+    model = composition.trainable_model().float().train()
     with _compiling() as graphs:
         # not `fullgraph`, with which torch traces a value that is read
-        _holds(case, torch.compile(_forward(case, model), backend=graphs.add))
+        _run(composition, torch.compile(_forward(composition, model), backend=graphs.add))
         for reason in counters["graph_break"]:
-            raise case.broken(_short(reason))
+            raise composition.broken(_shortened(reason))
         if graphs.count != 1:
-            raise case.broken(f"{graphs.count} graphs")
+            raise composition.broken(f"{graphs.count} graphs")
 
 
-@law("one graph", under=("graph",), slow=True)
-def one_graph(case: Composition) -> None:
+@law("one graph", prerequisites=("graph",), slow=True)
+def one_graph(composition: Composition) -> None:
     """All layers of a kind share one graph, if each block is compiled separately; with cross-layer
     state, the first layer of a kind, which receives none, has a second graph.
     """
-    case = _of_layers(case, EQUAL)
-    model = case.learning().float().train()
+    composition = _with_layers(composition, LAYERS_PER_KIND)
+    model = composition.trainable_model().float().train()
     # Layers with and without a module of an extra are different kinds.
     stacks: list[Any] = [model.get_submodule(name) for name in model.names]
     kinds = sum(stack.num_block_kinds for stack in stacks)
-    crosses = _crosses(case, model)
+    graphs_per_kind = 1 + _has_cross_layer_state(composition, model)
     with _compiling() as graphs:
         compile_blocks(model, backend=graphs.add, fullgraph=True)
-        _holds(case, _forward(case, model))
-    if graphs.count > kinds * (1 + crosses):
-        raise case.broken(
+        _run(composition, _forward(composition, model))
+    if graphs.count > kinds * graphs_per_kind:
+        raise composition.broken(
             f"{graphs.count} graphs for {kinds} kind{'s' * (kinds > 1)} of layers: hold a number of"
             " a layer in a tensor (register_buffer), and give all layers of a kind the same shapes"
         )
 
 
-class _Graphs:
+class _GraphCounter:
     """A backend that runs traced graphs without compiling them, and counts them."""
 
     def __init__(self) -> None:
@@ -82,48 +82,51 @@ class _Graphs:
 
 
 @contextmanager
-def _compiling() -> Iterator[_Graphs]:
+def _compiling() -> Iterator[_GraphCounter]:
     """Starts without compiled graphs, and restores torch's generator and options afterwards."""
-    options: dict[str, Any] = {**OPTIONS, "recompile_limit": LIMIT}
-    with _dynamo.config.patch(options), torch.random.fork_rng(devices=[]):
+    with _dynamo.config.patch(OPTIONS), torch.random.fork_rng(devices=[]):
         _dynamo.reset()
         counters.clear()
-        yield _Graphs()
+        yield _GraphCounter()
         _dynamo.reset()
 
 
-def _holds(case: Composition, run: Callable[[], Tensor]) -> None:
+def _run(composition: Composition, forward: Callable[[], Tensor]) -> None:
+    """Runs a forward pass. Raises LawBroken if torch cannot trace it."""
     try:
-        run()
+        forward()
     except _dynamo.exc.TorchDynamoException as error:
-        raise case.broken(_short(str(error))) from None
+        raise composition.broken(_shortened(str(error))) from None
 
 
-def _short(reason: str) -> str:
+def _shortened(reason: str) -> str:
     return " ".join(reason.split())[:200]
 
 
-def _forward(case: Composition, model: Model) -> Callable[[], Tensor]:
+def _forward(composition: Composition, model: Model) -> Callable[[], Tensor]:
     """Returns the forward pass of a training step; the tokens are created outside of the graph."""
-    tokens = Tokens(ids=case.ids)
-    source = None if case.source is None else Tokens(ids=case.source)
+    tokens = Tokens(ids=composition.ids)
+    source = None if composition.source is None else Tokens(ids=composition.source)
     return lambda: model.head(model.hidden(tokens, source=source, further=True)[0])
 
 
-def _of_layers(case: Composition, count: int) -> Composition:
-    """Returns the composition with `count` layers of each kind, unless a stack sets it."""
-    kinds = [{block.variant for block in plan.blocks} for plan in stacks(case.config)]
+def _with_layers(composition: Composition, count: int) -> Composition:
+    """Returns the composition with `count` layers of each kind, unless a stack sets its number of
+    layers.
+    """
+    config = composition.config
+    kinds = [{block.variant for block in plan.blocks} for plan in stacks(config)]
     layers = count * max(map(len, kinds))
-    return Composition(with_model(case.config, layers=layers), case.law, case.under)
+    return Composition(with_model_options(config, layers=layers), composition.law)
 
 
-def _crosses(case: Composition, model: Model) -> bool:
+def _has_cross_layer_state(composition: Composition, model: Model) -> bool:
     """Whether layers pass tensors to later layers besides the residual stream."""
-    handed = list[bool]()
+    states = list[bool]()
     with ExitStack() as hooks, torch.random.fork_rng(devices=[]), torch.no_grad():
         for name in model.names:
             for block in model.get_submodule(name).layers:  # type: ignore[union-attr]
-                hook = block.register_forward_hook(lambda _, args, out: handed.append(bool(out[2])))
+                hook = block.register_forward_hook(lambda _, args, out: states.append(bool(out[2])))
                 hooks.enter_context(hook)
-        _forward(case, model)()
-    return any(handed)
+        _forward(composition, model)()
+    return any(states)

@@ -7,50 +7,51 @@ from multiprocessing import get_context
 
 import torch
 
-from xformer_kit.laws.building import among_many
+from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.composition import LawBroken, overrides
 from xformer_kit.laws.registry import LAWS
-from xformer_kit.laws.variants import Row, composed, drawn, wrong
+from xformer_kit.laws.variants import Row, config_of, random_row, row_faults
 from xformer_kit.registry import Node
 
-TELL = 100  # compositions between two lines of progress
+PROGRESS_EVERY = 100  # compositions between two lines of progress
 
 
-def judged(config: Node) -> list[str]:
+def broken_laws(config: Node) -> list[str]:
     """Returns a message for each law that a composition breaks."""
-    found = []
+    messages = []
     for name, law in LAWS.items():
         try:
-            with among_many():
+            with sampled_comparisons():
                 law(config)
         except LawBroken as error:
-            found.append(f"{name}: {error.what}")
+            messages.append(f"{name}: {error.message}")
         except Exception as error:
-            found.append(f"{name}: raised {type(error).__name__}: {error}")
-    return found
+            messages.append(f"{name}: raised {type(error).__name__}: {error}")
+    return messages
 
 
-def rows(count: int, seed: int) -> Iterator[Row]:
+def random_rows(count: int, seed: int) -> Iterator[Row]:
     """Yields `count` different random compositions that are not refused."""
     draw, seen = random.Random(seed), set[Row]()
     while len(seen) < count:
-        row = drawn(draw)
-        if row not in seen and not wrong(row):
+        row = random_row(draw)
+        if row not in seen and not row_faults(row):
             seen.add(row)
             yield row
 
 
-def many(count: int, seed: int, processes: int) -> int:
+def check_random_compositions(count: int, seed: int, processes: int) -> int:
     """Checks all laws for random compositions. Returns the number of compositions that break a law,
     and prints a command that reproduces each.
     """
     failed = 0
     with get_context("spawn").Pool(processes, torch.set_num_threads, (1,)) as pool:
-        for i, (line, found) in enumerate(pool.imap(_with_line, rows(count, seed)), 1):
-            if found:
+        rows = pool.imap(_check_row, random_rows(count, seed))
+        for i, (line, messages) in enumerate(rows, 1):
+            if messages:
                 failed += 1
-                print(*found, f"  python -m xformer_kit.laws {line}", sep="\n", flush=True)
-            if i % TELL == 0 or i == count:
+                print(*messages, f"  python -m xformer_kit.laws {line}", sep="\n", flush=True)
+            if i % PROGRESS_EVERY == 0 or i == count:
                 print(
                     f"{i:,} of {count:,} compositions (seed {seed}): {i - failed:,} keep every law",
                     flush=True,
@@ -58,6 +59,7 @@ def many(count: int, seed: int, processes: int) -> int:
     return failed
 
 
-def _with_line(row: Row) -> tuple[str, list[str]]:
-    config = composed(row)
-    return shlex.join(overrides(config)), judged(config)
+def _check_row(row: Row) -> tuple[str, list[str]]:
+    """Returns the overrides of a composition, and a message for each law that it breaks."""
+    config = config_of(row)
+    return shlex.join(overrides(config)), broken_laws(config)

@@ -9,167 +9,182 @@ from functools import cache
 from typing import Any
 
 from xformer_kit.config.difference import as_literal
-from xformer_kit.laws.variants import NAMED, Row, drawn, factors, wrong
+from xformer_kit.laws.variants import NAMED_FACTORS, Row, factors, random_row, row_faults
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault
 
 DRAWS = 400  # random rows, which cover many pairs at once
 # Largest number of rows that are changed to find an accepted one; with a kernel several choices
 # have to change together.
-CHANGED, OF_KERNELS = 3, 12
-Cell = tuple[str, int]  # a choice: factor, index of its level
+CHANGED, CHANGED_WITH_KERNEL = 3, 12
+Choice = tuple[str, int]  # factor, index of its level
 Pair = Row  # two of them
 
 
 def pairs() -> Iterator[Pair]:
     """Returns every pair of levels of two factors."""
-    return (two for two in itertools.combinations(cells(), 2) if two[0][0] != two[1][0])
+    return (pair for pair in itertools.combinations(choices(), 2) if pair[0][0] != pair[1][0])
 
 
-def cells() -> list[Cell]:
+def choices() -> list[Choice]:
+    """Returns every level of every factor."""
     return [(factor, level) for factor, levels in factors().items() for level in range(len(levels))]
 
 
+class _Accepted:
+    """The accepted rows that were found, and the pairs that are in none of them yet."""
+
+    def __init__(self) -> None:
+        self.missing = dict.fromkeys(pairs())
+        # At most one row for each choice and stack.
+        self.rows: dict[Choice, list[Row]] = {
+            choice: [] for pair in self.missing for choice in pair
+        }
+
+    def add(self, row: Row) -> None:
+        """Records an accepted row."""
+        for choice in row:
+            if all(dict(row)["stack"] != dict(other)["stack"] for other in self.rows[choice]):
+                self.rows[choice].append(row)
+        for pair in itertools.combinations(row, 2):
+            self.missing.pop(pair, None)
+
+    def add_first(self, rows: Iterator[Row]) -> None:
+        """Records the first of these rows that is accepted."""
+        if row := next((row for row in rows if not row_faults(row)), None):
+            self.add(row)
+
+    def candidates(self, pair: Pair) -> list[Row]:
+        """Returns the rows of each of the two choices with the other set too; if there are none,
+        the first levels with both.
+        """
+        rows = [row for choice in pair for row in self.rows[choice]] or [_first_levels()]
+        return list(dict.fromkeys(_row(dict(row) | dict(pair)) for row in rows))
+
+
 @cache
-def refused() -> dict[Pair, tuple[Fault, ...]]:
+def refused_pairs() -> dict[Pair, tuple[Fault, ...]]:
     """Returns each pair that is refused in every composition, with the faults of one composition
     that is accepted without the pair.
     """
-    draw, left = random.Random(0), dict.fromkeys(pairs())
-    homes: dict[Cell, list[Row]] = {cell: [] for pair in left for cell in pair}
-    for row in (drawn(draw) for _ in range(DRAWS)):
-        if not wrong(row):
-            _lived_in(row, homes, left)
-    for cell in [cell for cell, rows in homes.items() if not rows]:
-        for row in _sought(cell, homes):
-            if not wrong(row):
-                _lived_in(row, homes, left)
-                break
-    found: dict[Pair, tuple[Fault, ...]] = {}
-    for pair in list(left):
-        if pair not in left:
+    draw, accepted = random.Random(0), _Accepted()
+    for row in (random_row(draw) for _ in range(DRAWS)):
+        if not row_faults(row):
+            accepted.add(row)
+    for choice in [choice for choice, rows in accepted.rows.items() if not rows]:
+        accepted.add_first(_rows_with(choice, accepted))
+    refused: dict[Pair, tuple[Fault, ...]] = {}
+    for pair in list(accepted.missing):
+        if pair not in accepted.missing:
             continue
-        tried = list(_candidates(pair, homes))
-        able = next((row for row in tried if not _wrong(row)), None) or _mended(pair, tried)
-        if able:
-            _lived_in(able, homes, left)
+        tried = accepted.candidates(pair)
+        row = next((row for row in tried if not _faults(row)), None) or _repaired(pair, tried)
+        if row:
+            accepted.add(row)
         else:
-            found[pair] = _wrong(tried[0])
-    return found
+            refused[pair] = _faults(tried[0])
+    return refused
 
 
 @cache
-def _wrong(row: Row) -> tuple[Fault, ...]:
+def _faults(row: Row) -> tuple[Fault, ...]:
     """Returns why a row is refused; cached, because a fifth of the rows occur for several pairs."""
-    return tuple(wrong(row))
+    return tuple(row_faults(row))
 
 
-def _mended(pair: Pair, tried: list[Row]) -> Row | None:
+def _repaired(pair: Pair, tried: list[Row]) -> Row | None:
     """Returns a row that is not refused, found by changing one choice that a fault names at a time,
     in rows with the fewest faults first. None if all rows that were tried share a fault, or if the
     search ends without one.
     """
-    if set.intersection(*(set(_wrong(row)) for row in tried)):
+    if set.intersection(*(set(_faults(row)) for row in tried)):
         return None
-    limit = OF_KERNELS if "kernel" in dict(pair) else CHANGED
+    limit = CHANGED_WITH_KERNEL if "kernel" in dict(pair) else CHANGED
     order = itertools.count()  # orders rows with equally many faults
-    waiting = sorted((len(_wrong(row)), next(order), row) for row in tried)
+    queue = sorted((len(_faults(row)), next(order), row) for row in tried)
     changed: set[tuple[int, tuple[str, ...]]] = set()
-    while waiting and len(changed) < limit:
-        fewest, _, row = heapq.heappop(waiting)
-        if (kind := _kind(row)) in changed:
+    while queue and len(changed) < limit:
+        count, _, row = heapq.heappop(queue)
+        if (group := _group(row)) in changed:
             continue
-        changed.add(kind)
-        for other in _changed(row, pair):
-            found = _wrong(other)
-            if not found:
+        changed.add(group)
+        for other in _changed_rows(row, pair):
+            faults = _faults(other)
+            if not faults:
                 return other
-            if len(found) <= fewest:
-                heapq.heappush(waiting, (len(found), next(order), other))
+            if len(faults) <= count:
+                heapq.heappush(queue, (len(faults), next(order), other))
     return None
 
 
-def _kind(row: Row) -> tuple[int, tuple[str, ...]]:
-    """Returns the stack of a row and the config paths of its faults: rows that agree in both are
-    changed once.
+def _group(row: Row) -> tuple[int, tuple[str, ...]]:
+    """Returns the stack of a row and the config paths of its faults: of rows that agree in both,
+    one is changed.
     """
-    return dict(row)["stack"], tuple(fault.path for fault in _wrong(row))
+    return dict(row)["stack"], tuple(fault.path for fault in _faults(row))
 
 
-def _changed(row: Row, pair: Pair) -> Iterator[Row]:
+def _changed_rows(row: Row, pair: Pair) -> Iterator[Row]:
     """Yields the row with another level of one choice: of its stack, of its layout, or of a choice
     on which its faults depend, that is, the first other level has other faults.
     """
     for factor, levels in factors().items():
         others = [_row(dict(row) | {factor: level}) for level in range(len(levels))]
         others.remove(row)
-        depends = factor in ("stack", "layout") or _wrong(others[0]) != _wrong(row)
+        depends = factor in ("stack", "layout") or _faults(others[0]) != _faults(row)
         if factor not in dict(pair) and depends:
             yield from others
 
 
-def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) -> None:
-    """Records a row that is not refused: as home of its choices that have none with this stack, and
-    removes its pairs from `left`.
-    """
-    for cell in row:
-        if dict(row)["stack"] not in {dict(home)["stack"] for home in homes[cell]}:
-            homes[cell].append(row)
-    for pair in itertools.combinations(row, 2):
-        left.pop(pair, None)
-
-
-def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
+def _rows_with(choice: Choice, accepted: _Accepted) -> Iterator[Row]:
     """Yields rows in which a choice may be accepted: the first levels with this choice and one
-    other changed, homes of other choices, and the first levels with every stack, mask, position and
-    layout.
+    other changed, accepted rows of other choices, and the first levels with every stack, mask,
+    position and layout.
     """
-    first = dict.fromkeys(factors(), 0) | dict([cell])
-    yield from (_row(first | dict([other])) for other in cells() if other[0] != cell[0])
-    for other in [row for rows in homes.values() for row in rows]:
-        yield _row(dict(other) | dict([cell]))
-    names = [factor for factor in ("stack", "mask", "position", "layout") if factor != cell[0]]
+    first = dict([*_first_levels(), choice])
+    yield from (_row(first | dict([other])) for other in choices() if other[0] != choice[0])
+    for row in [row for rows in accepted.rows.values() for row in rows]:
+        yield _row(dict([*row, choice]))
+    names = [factor for factor in ("stack", "mask", "position", "layout") if factor != choice[0]]
     for levels in itertools.product(*(range(len(factors()[factor])) for factor in names)):
         yield _row(first | dict(zip(names, levels, strict=True)))
 
 
-def _candidates(pair: Pair, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
-    """Yields the homes of each of the two with the other set too; if they have none, the first
-    levels.
-    """
-    first = _row(dict.fromkeys(factors(), 0))
-    rows = [home for cell in pair for home in homes[cell]] or [first]
-    yield from dict.fromkeys(_row(dict(row) | dict(pair)) for row in rows)
+def _first_levels() -> Row:
+    return tuple((factor, 0) for factor in factors())
 
 
 def _row(chosen: dict[str, int]) -> Row:
     return tuple((factor, chosen[factor]) for factor in factors())
 
 
-def named(cell: tuple[str, int]) -> str:
+def choice_label(choice: Choice) -> str:
     """Returns the label of a choice: attn multi_head, layout parallel, tie_embeddings false."""
-    factor, level = cell
+    factor, level = choice
     value: Any = factors()[factor][level]
-    if factor in NAMED:
-        value = list(NAMED[factor])[level]
+    if factor in NAMED_FACTORS:
+        value = list(NAMED_FACTORS[factor])[level]
     elif not isinstance(value, bool):
         value = value["name"] if factor in KINDS else level
     return f"{factor} {as_literal(value)}"
 
 
-def table() -> str:
+def refusal_table() -> str:
     """Returns the refused pairs in Markdown: component, component, reason, count of variants."""
-    rows = Counter((named(a), named(b), str(faults[0])) for (a, b), faults in refused().items())
+    refused = refused_pairs()
+    rows = Counter(
+        (choice_label(a), choice_label(b), str(faults[0])) for (a, b), faults in refused.items()
+    )
     total = sum(1 for _ in pairs())
-    able = total - len(refused())
+    accepted = total - len(refused)
     lines = [
         "# Pairs that are refused",
         "",
         (
-            f"Of {total:,} pairs of choices, components in each of their faces,"
-            f" {able:,} ({able / total:.1%}) train and keep the laws. These are refused,"
-            " each by the sentence that a user reads. Written by `python -m xformer_kit.laws"
-            " --refusals`."
+            f"Of {total:,} pairs of choices, each component with each of its variants,"
+            f" {accepted:,} ({accepted / total:.1%}) train and keep the laws. The table lists the"
+            " others with the message that a user reads. Written by"
+            " `python -m xformer_kit.laws --refusals`."
         ),
         "",
         "| component | component | reason | count |",

@@ -8,34 +8,38 @@ from xformer_kit.registry import Node
 
 Law = Callable[[Node], str | None]
 LAWS: dict[str, Law] = {}
-UNDER: dict[str, tuple[str, ...]] = {}  # law -> laws that it depends on
+PREREQUISITES: dict[str, tuple[str, ...]] = {}  # law -> laws that it depends on
 SLOW: set[str] = set()  # laws that are checked for each choice, but not for each pair of choices
 
 
 def law(
-    name: str, under: tuple[str, ...] = (), slow: bool = False
+    name: str, prerequisites: tuple[str, ...] = (), slow: bool = False
 ) -> Callable[[Callable[[Composition], None]], Law]:
-    """Registers a law: a function of a config that raises LawBroken, and returns why the law does
-    not apply, or None.
+    """Returns a decorator that registers a function of a composition, which raises LawBroken, as a
+    law: a function of a config that raises LawBroken, and returns why the law does not apply, or
+    None.
 
-    under: laws that this law depends on. A component that breaks a law declares it with a reason,
-    `breaks = {"padding": "mixes over all slots"}`, and is exempt from it and from the laws that
-    depend on it.
+    prerequisites: laws that this law depends on. A component that breaks a law declares it with a
+    reason, `breaks = {"padding": "mixes over all slots"}`, and is exempt from it and from the laws
+    that depend on it.
     """
 
-    def add(holds: Callable[[Composition], None]) -> Law:
-        @wraps(holds)
-        def of(config: Node) -> str | None:
-            case = Composition(config, name, under)
+    def register(check: Callable[[Composition], None]) -> Law:
+        @wraps(check)
+        def check_config(config: Node) -> str | None:
+            composition = Composition(config, name)
+            for exempt in (name, *prerequisites):
+                if exempt in composition.broken_laws:
+                    return composition.broken_laws[exempt]
             try:
-                if (reason := case.exempt()) is None:
-                    holds(case)
+                check(composition)
             except NotApplicable as error:
                 return str(error)
-            return reason
+            return None
 
-        LAWS[name], UNDER[name] = of, under
-        SLOW.update([name] if slow else [])
-        return of
+        LAWS[name], PREREQUISITES[name] = check_config, prerequisites
+        if slow:
+            SLOW.add(name)
+        return check_config
 
-    return add
+    return register

@@ -22,75 +22,84 @@ ROWS = (LENGTH, 7, 10)  # real tokens of each row of a padded batch
 SOURCE_ROWS = (4, SOURCE, 8)  # and of each row of its source
 CUT = 6  # first token of the second document
 SOURCE_CUT = 4  # and of its source
+SIDES = ("right", "left")  # of the padding
 
 
-def influence(case: Composition, model: Model, ids: Tensor, at: int, **fields: Any) -> Tensor:
-    """Returns the size of the gradient of the output at slot `at` for each token of one row,
+def influence(
+    composition: Composition, model: Model, ids: Tensor, slot: int, **fields: Any
+) -> Tensor:
+    """Returns the size of the gradient of the output at a slot for each token of one row,
     (length,).
     """
     model.zero_grad()
-    out = case.read(model, ids, further=True, **fields)[:, 0, at]
+    out = composition.hidden(model, ids, further=True, **fields)[:, 0, slot]
     out.square().sum().backward()
     grad = model.embed.weight.grad  # all ids differ: each row of the embedding is one token
     return torch.zeros(ids.shape[1]) if grad is None else grad[ids[0]].abs().amax(-1)
 
 
-def changed(ids: Tensor, at: int | slice) -> Tensor:
+def changed(ids: Tensor, slots: int | slice) -> Tensor:
+    """Returns a copy with other ids at these slots."""
     new = ids.clone()
-    new[:, at] = (new[:, at] + 1) % VOCAB
+    new[:, slots] = (new[:, slots] + 1) % VOCAB
     return new
 
 
 @law("causality")
-def causality(case: Composition) -> None:
+def causality(composition: Composition) -> None:
     """Later tokens do not influence earlier outputs, by perturbation and by gradient."""
-    case.needs_past()
-    model = case.read_only
+    composition.require_causal()
+    model, ids = composition.shared_model, composition.ids
     with torch.no_grad():
-        before = case.predicted(model, case.ids)
-        for at in (1, LENGTH // 2, LENGTH - 1):
-            after = case.predicted(model, changed(case.ids, at))
-            case.same(after[:, :at], before[:, :at], f"token {at} changes what comes before it")
-    learning = case.with_gradients
-    for at in (0, LENGTH // 2):
-        later = influence(case, learning, case.ids[:1], at)[at + 1 :]
+        before = composition.all_logits(model, ids)
+        for slot in (1, LENGTH // 2, LENGTH - 1):
+            after = composition.all_logits(model, changed(ids, slot))
+            composition.assert_close(
+                after[:, :slot], before[:, :slot], f"token {slot} changes what comes before it"
+            )
+    model = composition.model_with_gradients
+    for slot in (0, LENGTH // 2):
+        later = influence(composition, model, ids[:1], slot)[slot + 1 :]
         if later.max() != 0:
-            worst = at + 1 + int(later.argmax())
-            raise case.broken(
-                f"the output at {at} has a gradient of {later.max():.2e} to token {worst}"
+            raise composition.broken(
+                f"the output at {slot} has a gradient of {later.max():.2e} to token"
+                f" {slot + 1 + int(later.argmax())}"
             )
 
 
 @law("documents")
-def documents(case: Composition) -> None:
+def documents(composition: Composition) -> None:
     """Documents in one row do not influence each other, and each equals the document in a row of
     its own; the same for the documents of a source.
     """
-    model, document = case.read_only, packed(LENGTH, CUT)
-    sources: list[Tokens | None] = [None] * 3  # of both documents, of the first, of the second
-    if case.source is not None:
-        ids = case.source
-        sources = [Tokens(ids=ids, document=packed(SOURCE, SOURCE_CUT))]
-        sources += [Tokens(ids=ids[:, :SOURCE_CUT]), Tokens(ids=ids[:, SOURCE_CUT:])]
-    with torch.no_grad():
-        both = case.predicted(model, case.ids, sources[0], document=document)
-        other = case.predicted(
-            model, changed(case.ids, slice(0, CUT)), sources[0], document=document
+    model, ids = composition.shared_model, composition.ids
+    document, source = packed(LENGTH, CUT), composition.source
+    both = first = second = None  # sources of both documents, and of each
+    if source is not None:
+        both = Tokens(ids=source, document=packed(SOURCE, SOURCE_CUT))
+        first, second = (
+            Tokens(ids=source[:, :SOURCE_CUT]),
+            Tokens(ids=source[:, SOURCE_CUT:]),
         )
-        case.same(other[:, CUT:], both[:, CUT:], "the first document changes the second")
-        for which, component, source in (
-            ("first", slice(0, CUT), sources[1]),
-            ("second", slice(CUT, None), sources[2]),
+    with torch.no_grad():
+        logits, other = (
+            composition.all_logits(model, texts, both, document=document)
+            for texts in (ids, changed(ids, slice(CUT)))
+        )
+        composition.assert_close(
+            other[:, CUT:], logits[:, CUT:], "the first document changes the second"
+        )
+        for name, slots, of_document in (
+            ("first", slice(CUT), first),
+            ("second", slice(CUT, None), second),
         ):
-            alone = case.predicted(model, case.ids[:, component], source)
-            case.same(
-                both[:, component], alone, f"the {which} document differs from the document alone"
-            )
-    leak = influence(case, case.with_gradients, case.ids[:1], LENGTH - 1, document=document[:1])[
-        :CUT
-    ].max()
-    if leak != 0:
-        raise case.broken(f"the second document has a gradient of {leak:.2e} to the first")
+            alone = composition.all_logits(model, ids[:, slots], of_document)
+            message = f"the {name} document differs from the document alone"
+            composition.assert_close(logits[:, slots], alone, message)
+    model = composition.model_with_gradients
+    grads = influence(composition, model, ids[:1], LENGTH - 1, document=document[:1])
+    if (leak := grads[:CUT].max()) != 0:
+        raise composition.broken(f"the second document has a gradient of {leak:.2e} to the first")
 
 
 def packed(length: int, cut: int) -> Tensor:
@@ -98,117 +107,127 @@ def packed(length: int, cut: int) -> Tensor:
     return torch.arange(length).ge(cut).long().expand(BATCH, -1)
 
 
-def padded(ids: Tensor, left: bool, rows: tuple[int, ...] = ROWS) -> tuple[Tensor, Tensor]:
-    """Returns a batch with `rows` real tokens per row, and `real`; padding has arbitrary ids."""
+def padded(ids: Tensor, side: str, rows: tuple[int, ...] = ROWS) -> tuple[Tensor, Tensor]:
+    """Returns a batch with `rows` real tokens per row, padded on a side, and `real`; padding has
+    arbitrary ids.
+    """
     length = ids.shape[1]
     real = torch.arange(length) < torch.tensor(rows)[:, None]
-    if not left:
+    if side == "right":
         return ids, real
     shifted = [row.roll(length - n) for row, n in zip(ids, rows, strict=True)]
     return torch.stack(shifted), real.flip(-1)
 
 
 @law("padding")
-def padding(case: Composition) -> None:
+@torch.no_grad()
+def padding(composition: Composition) -> None:
     """A padded batch equals its unpadded rows, whether the padding is on the left or on the
     right.
     """
-    model = case.read_only
-    with torch.no_grad():
-        alone = [
-            case.predicted(model, row[None, :n])[0] for row, n in zip(case.ids, ROWS, strict=True)
-        ]
-        for left, side in ((False, "right"), (True, "left")):
-            ids, real = padded(case.ids, left)
-            logits = case.predicted(model, ids, real=real)
-            if not logits.isfinite().all():
-                raise case.broken(f"padding on the {side} makes logits that are not finite")
-            for row in range(BATCH):
-                what = (
-                    f"a row of {ROWS[row]} tokens, padded on the {side} to {LENGTH}, differs from"
-                    " the row alone"
-                )
-                case.same(logits[row, real[row]], alone[row], what)
+    model = composition.shared_model
+    unpadded = [
+        composition.all_logits(model, row[None, :length])[0]
+        for row, length in zip(composition.ids, ROWS, strict=True)
+    ]
+    for side in SIDES:
+        ids, real = padded(composition.ids, side)
+        logits = composition.all_logits(model, ids, real=real)
+        if not logits.isfinite().all():
+            raise composition.broken(f"padding on the {side} makes logits that are not finite")
+        for i in range(BATCH):
+            message = (
+                f"a row of {ROWS[i]} tokens, padded on the {side} to {LENGTH}, differs from the"
+                " row alone"
+            )
+            composition.assert_close(logits[i, real[i]], unpadded[i], message)
 
 
 @law("batch")
-def batch(case: Composition) -> None:
+@torch.no_grad()
+def batch(composition: Composition) -> None:
     """Permuting a batch permutes the output, and a row does not depend on other rows."""
-    model, order = case.read_only, torch.tensor([2, 0, 1])
-    source = None if case.source is None else Tokens(ids=case.source)
+    order = torch.tensor([2, 0, 1])
+    source = None if composition.source is None else Tokens(ids=composition.source)
 
-    def of(rows: Tensor) -> Tensor:
-        return case.predicted(model, case.ids[rows], source and source.select(rows))
+    def logits_of(rows: Tensor) -> Tensor:
+        ids = composition.ids[rows]
+        return composition.all_logits(composition.shared_model, ids, source and source.select(rows))
 
-    with torch.no_grad():
-        logits = of(torch.arange(BATCH))
-        case.same(of(order), logits[order], "permuting the rows does more than permute the output")
-        case.same(of(torch.tensor([1])), logits[1:2], "a row alone differs from the row in a batch")
+    logits = logits_of(torch.arange(BATCH))
+    composition.assert_close(
+        logits_of(order), logits[order], "permuting the rows does more than permute the output"
+    )
+    composition.assert_close(
+        logits_of(torch.tensor([1])), logits[1:2], "a row alone differs from the row in a batch"
+    )
 
 
 @law("shift")
-def shift(case: Composition) -> None:
+@torch.no_grad()
+def shift(composition: Composition) -> None:
     """A shift of all positions does not change the output, also of a source."""
-    if not case.looks:
+    if not composition.attention_contexts:
         raise NotApplicable("there is no attention")
-    model = case.read_only
 
-    def of(by: int) -> Tensor:
+    def logits_of(offset: int) -> Tensor:
         source = None
-        if case.source is not None:
-            source = Tokens(ids=case.source, position=torch.arange(SOURCE)[None] + by)
-        return case.predicted(model, case.ids, source, position=torch.arange(LENGTH)[None] + by)
+        if composition.source is not None:
+            position = torch.arange(SOURCE)[None] + offset
+            source = Tokens(ids=composition.source, position=position)
+        position = torch.arange(LENGTH)[None] + offset
+        model = composition.shared_model
+        return composition.all_logits(model, source=source, position=position)
 
-    with torch.no_grad():
-        case.same(of(16), of(0), "a shift by 16 matters", 1e-4)
+    composition.assert_close(logits_of(16), logits_of(0), "a shift by 16 matters", 1e-4)
 
 
 @law("symmetry")
 @torch.no_grad()
-def symmetry(case: Composition) -> None:
+def symmetry(composition: Composition) -> None:
     """Without position and with a full mask, the model commutes with permutations of the tokens."""
-    case.needs_no_order(case.stacks[-1])
-    model, order = (
-        case.read_only,
-        torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3)),
+    composition.require_no_order(composition.stacks[-1])
+    order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3))
+    model, ids = composition.shared_model, composition.ids
+    got = composition.all_logits(model, ids[:, order])
+    expected = composition.all_logits(model, ids)[:, order]
+    composition.assert_close(
+        got, expected, "permuting the tokens does more than permute the output"
     )
-    got = case.predicted(model, case.ids[:, order])
-    expected = case.predicted(model, case.ids)[:, order]
-    case.same(got, expected, "permuting the tokens does more than permute the output")
 
 
 @law("nothing")
-def nothing(case: Composition) -> None:
+def nothing(composition: Composition) -> None:
     """The output of a query without visible keys is zero, not NaN: if all keys are masked, no token
     influences another, unless an extra mixes tokens, and gradients are finite.
     """
-    if not case.own:
+    if not composition.self_attentions:
         raise NotApplicable("no attention")
-    mask = dict(case.config["mask"])
-    nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
-    hidden_from_all = {**case.config, "mask": nobody}
+    mask = dict(composition.config["mask"])
+    hides_all = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
+    hidden = Composition({**composition.config, "mask": hides_all}, composition.law)
     # Faults of the mask itself: that it, or one inside it, hides every token.
-    if refused := [
-        fault for fault in faults(hidden_from_all) if fault.path.partition(".")[0] != "mask"
-    ]:
-        raise NotApplicable(f"a mask that hides everything is refused: {refused[0].rule}")
-    looks = Composition(hidden_from_all, case.law).own
-    if any(context.options["mask"] != nobody for context in looks):
+    others = [fault for fault in faults(hidden.config) if fault.path.partition(".")[0] != "mask"]
+    if others:
+        raise NotApplicable(f"a mask that hides everything is refused: {others[0].rule}")
+    if any(context.options["mask"] != hides_all for context in hidden.self_attentions):
         raise NotApplicable("an attention has a mask of its own")
-    model = case.model(mask=nobody)
+    model = hidden.model()
+    outputs: list[Tensor] = []  # largest value of each attention
     for name, module in model.named_modules():
-        if name.startswith(case.stacks[-1]) and name.endswith(("attn.o", "attn_2.o")):
-            module.register_forward_pre_hook(lambda _, args: zeros.append(args[0].abs().max()))
-    zeros: list[Tensor] = []
-    logits = case.predicted(model, case.ids)
+        if name.startswith(composition.stacks[-1]) and name.endswith(("attn.o", "attn_2.o")):
+            module.register_forward_pre_hook(lambda _, args: outputs.append(args[0].abs().max()))
+    logits = composition.all_logits(model)
     if not logits.isfinite().all():
-        raise case.broken("tokens that see nothing have logits that are not finite")
-    if zeros and max(zeros) != 0:
-        raise case.broken(f"a row with nothing to see is {max(zeros):.2e}, not zero")
-    if not case.mixes:
-        other = case.predicted(model, changed(case.ids, 0))
-        case.same(other[:, 1:], logits[:, 1:], "a token matters to others that see nothing")
+        raise composition.broken("tokens that see nothing have logits that are not finite")
+    if outputs and max(outputs) != 0:
+        raise composition.broken(f"a row with nothing to see is {max(outputs):.2e}, not zero")
+    if not composition.extras_mix_tokens:
+        other = composition.all_logits(model, changed(composition.ids, 0))
+        composition.assert_close(
+            other[:, 1:], logits[:, 1:], "a token matters to others that see nothing"
+        )
     logits.square().mean().backward()
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not parameter.grad.isfinite().all():
-            raise case.broken(f"the gradient of {name} is not finite where nothing is seen")
+            raise composition.broken(f"the gradient of {name} is not finite if tokens see nothing")

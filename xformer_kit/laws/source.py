@@ -1,93 +1,102 @@
 """Laws of the source of an encoder-decoder."""
 
+import math
+
 import torch
 
 from xformer_kit.laws.composition import BATCH, SOURCE, Composition
 from xformer_kit.laws.registry import law
-from xformer_kit.laws.sequence import SOURCE_ROWS, padded
+from xformer_kit.laws.sequence import SIDES, SOURCE_ROWS, padded
 from xformer_kit.model.tokens import Tokens
 
 PROMPT = 5  # tokens of the first call
 
 
 @law("source")
-def seen(case: Composition) -> None:
+def source(composition: Composition) -> None:
     """The source influences the target; without masks every token of the source does."""
-    source = case.needed_source()
-    model = case.read_only
+    ids = composition.require_source()
+    model = composition.shared_model
     model.zero_grad()
-    drawn = model.embed if model.source_embed is None else model.source_embed
-    case.read(model, case.ids[:1]).square().sum().backward()
-    assert drawn.weight.grad is not None
-    size = (
-        drawn.weight.grad[source[0]].abs().amax(-1)
-    )  # rows that the target, of other ids, does not touch
+    embedding = model.embed if model.source_embed is None else model.source_embed
+    composition.hidden(model, composition.ids[:1]).square().sum().backward()
+    assert embedding.weight.grad is not None
+    # Rows of the source's tokens, which are no tokens of the target.
+    size = embedding.weight.grad[ids[0]].abs().amax(-1)
     if size.max() == 0:
-        raise case.broken("no token of the source has an influence on the target")
-    unmasked = all(look.mask.band == (float("inf"), float("inf")) for look in case.crosses)
+        raise composition.broken("no token of the source has an influence on the target")
+    unmasked = all(
+        context.mask.band == (math.inf, math.inf)
+        for context in composition.attention_contexts
+        if context.cross
+    )
     if unmasked and size.min() == 0:
-        raise case.broken(
+        raise composition.broken(
             f"token {int(size.argmin())} of the source has no influence on the target"
         )
 
 
-@law("source padding", under=("padding",))
+@law("source padding", prerequisites=("padding",))
 @torch.no_grad()
-def source_padding(case: Composition) -> None:
+def source_padding(composition: Composition) -> None:
     """A padded source equals the unpadded one, with padding on the left or on the right; a source
     that is all padding has no influence.
     """
-    source = case.needed_source()
-    model, rows = case.read_only, range(BATCH)
-    alone = [
-        case.predicted(model, case.ids[i : i + 1], Tokens(ids=source[i : i + 1, : SOURCE_ROWS[i]]))
-        for i in rows
+    source = composition.require_source()
+    model = composition.shared_model
+    unpadded = [
+        composition.all_logits(model, ids[None], Tokens(ids=row[None, :length]))[0]
+        for ids, row, length in zip(composition.ids, source, SOURCE_ROWS, strict=True)
     ]
-    for left, side in ((False, "right"), (True, "left")):
-        ids, real = padded(source, left, SOURCE_ROWS)
-        logits = case.predicted(model, case.ids, Tokens(ids=ids, real=real))
-        for i in rows:
-            what = (
+    for side in SIDES:
+        ids, real = padded(source, side, SOURCE_ROWS)
+        logits = composition.all_logits(model, source=Tokens(ids=ids, real=real))
+        for i in range(BATCH):
+            message = (
                 f"a source of {SOURCE_ROWS[i]} tokens, padded on the {side} to {SOURCE}, differs"
                 " from the source alone"
             )
-            case.same(logits[i], alone[i][0], what)
-    nothing = torch.zeros_like(source, dtype=torch.bool)
-    logits = case.predicted(model, case.ids, Tokens(ids=source, real=nothing))
+            composition.assert_close(logits[i], unpadded[i], message)
+    no_real = torch.zeros_like(source, dtype=torch.bool)
+    logits, other = (
+        composition.all_logits(model, source=Tokens(ids=ids, real=no_real))
+        for ids in (source, source.flip(-1))
+    )
     if not logits.isfinite().all():
-        raise case.broken("a source that is all padding makes logits that are not finite")
-    other = case.predicted(model, case.ids, Tokens(ids=source.flip(-1), real=nothing))
-    case.same(other, logits, "what stands on the padding of a source matters")
+        raise composition.broken("a source that is all padding makes logits that are not finite")
+    composition.assert_close(other, logits, "the ids of a source's padding matter")
 
 
-@law("source once", under=("cache",))
+@law("source once", prerequisites=("cache",))
 @torch.no_grad()
-def once(case: Composition) -> None:
+def source_once(composition: Composition) -> None:
     """With a cache, the first call computes all that the decoder needs of the source; later calls
     do not read it.
     """
-    source = Tokens(ids=case.needed_source())
-    case.needs_past()
-    model = case.read_only
+    source = Tokens(ids=composition.require_source())
+    composition.require_causal()
+    model, ids = composition.shared_model, composition.ids
     encoded, _ = model.encode(source)
-    whole, past = case.logits(model, case.ids, encoded), case.past(model)
-    case.read(model, case.ids[:, :PROMPT], encoded, cache=past)
-    gone = encoded._replace(hidden=torch.full_like(encoded.hidden, torch.nan))
-    got = case.logits(model, case.ids[:, PROMPT:], gone, cache=past)
+    expected, cache = composition.logits(model, ids, encoded), composition.empty_cache(model)
+    composition.hidden(model, ids[:, :PROMPT], encoded, cache=cache)
+    unreadable = encoded._replace(hidden=torch.full_like(encoded.hidden, torch.nan))
+    got = composition.logits(model, ids[:, PROMPT:], unreadable, cache=cache)
     if not got.isfinite().all():
-        raise case.broken("a call with a cache reads the source again")
-    case.same(got, whole[:, PROMPT:], "a call with a cache differs in what it knows of the source")
+        raise composition.broken("a call with a cache reads the source again")
+    composition.assert_close(
+        got, expected[:, PROMPT:], "a call with a cache uses other values of the source"
+    )
 
 
 @law("source order")
 @torch.no_grad()
-def order(case: Composition) -> None:
+def source_order(composition: Composition) -> None:
     """Without position, and with full masks, the order of the source has no effect."""
-    source = case.needed_source()
-    case.needs_no_order(case.stacks[0])
-    shuffled = torch.randperm(SOURCE, generator=torch.Generator().manual_seed(4))
+    source = composition.require_source()
+    composition.require_no_order(composition.stacks[0])
+    order = torch.randperm(SOURCE, generator=torch.Generator().manual_seed(4))
     got, expected = (
-        case.predicted(case.read_only, case.ids, Tokens(ids=ids))
-        for ids in (source[:, shuffled], source)
+        composition.all_logits(composition.shared_model, source=Tokens(ids=ids))
+        for ids in (source[:, order], source)
     )
-    case.same(got, expected, "permuting the source matters")
+    composition.assert_close(got, expected, "permuting the source matters")

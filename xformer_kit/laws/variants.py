@@ -13,22 +13,20 @@ from xformer_kit.config import unused
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import cannot_train_on
-from xformer_kit.laws.composition import default_config, faults, sized, tiny
+from xformer_kit.laws.composition import default_config, faults, tiny_config, tiny_node
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, PointwiseNorm
 from xformer_kit.plan import KINDS, has_norms, stacks
 from xformer_kit.registry import Fault
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
-FAR = {
-    "name": "all_of",
-    "of": [CAUSAL, {"name": "not", "of": WINDOW}],
-}  # the first two tokens attend to nothing
+# The first two tokens attend to nothing.
+DISTANT = {"name": "all_of", "of": [CAUSAL, {"name": "not", "of": WINDOW}]}
 
 # The option sets of components that do not define `variants`; a component that is not listed is
 # checked with its defaults. If components of two kinds have the same name (a mask and a kernel are
 # called chunked), an entry belongs to the one with these options.
-FACES: dict[str, list[dict[str, Any]]] = {
+VARIANTS: dict[str, list[dict[str, Any]]] = {
     "latent": [
         {"kv_rank": 30},
         {
@@ -55,8 +53,8 @@ FACES: dict[str, list[dict[str, Any]]] = {
         {"head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3},
         {"qk_norm": {"name": "l2", "after": True}, "scale": "by_layer", "gate": "projected"},
     ],
-    "all_of": [{"of": FAR["of"]}],
-    "any_of": [{"of": [{"name": "sliding_window", "window": 1}, FAR]}],
+    "all_of": [{"of": DISTANT["of"]}],
+    "any_of": [{"of": [{"name": "sliding_window", "window": 1}, DISTANT]}],
     "not": [{"of": CAUSAL}],
     "rotary": [
         {},
@@ -121,12 +119,12 @@ FACES: dict[str, list[dict[str, Any]]] = {
         {"router": {"name": "expert_choice"}, "expert": {"name": "glu", "inner_norm": True}},
     ],
 }
-HALF = {"ffn": {"multiplier": 0.5}}
+HALF_FFN = {"ffn": {"multiplier": 0.5}}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "sequential": {},
     "shared": {"layers": 3, "unique_layers": 2},
     "parallel": {"layout": [["attn", "ffn"]]},
-    "macaron": {"layout": [HALF, "attn", HALF]},
+    "macaron": {"layout": [HALF_FFN, "attn", HALF_FFN]},
     "attention only": {"layout": ["attn"]},
     "two attentions": {"layout": ["attn", {"attn": {"mask": WINDOW, "norm": "layer"}}, "ffn"]},
     "pattern": {
@@ -145,10 +143,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "variants": {"wide": {"attn": {"heads": 3}}, "bare": {"layout": ["ffn"]}},
     },
 }
-BEHIND = {
-    "mask": {"name": "sliding_window", "window": 4},
-    "position": "rotary",
-}  # cross attention to earlier tokens of the source
 # The stacks and their differences; a layout belongs to the output stack.
 STACKS: dict[str, dict[str, Any]] = {
     "decoder": {"model": "decoder"},
@@ -167,7 +161,9 @@ STACKS: dict[str, dict[str, Any]] = {
             "ffn": {"width": 23},
             "layers": 1,
         },
-        "decoder": {"cross": BEHIND},
+        "decoder": {  # cross attention to earlier tokens of the source
+            "cross": {"mask": {"name": "sliding_window", "window": 4}, "position": "rotary"}
+        },
     },
 }
 HEADS: list[dict[str, Any]] = [
@@ -183,17 +179,18 @@ HEADS: list[dict[str, Any]] = [
         "logit_softcap": 3.0,
     },
 ]
-NAMED = {"stack": STACKS, "layout": LAYOUTS}  # factors whose levels have names
+NAMED_FACTORS = {"stack": STACKS, "layout": LAYOUTS}  # factors whose levels have names
 Row = tuple[tuple[str, int], ...]  # (factor, index of its level) for each factor
 
 
 @cache
 def factors() -> dict[str, list]:
+    """Returns the levels of each factor."""
     found: dict[str, list] = {
         kind: [
-            sized(kind, {"name": name, **face})
+            tiny_node(kind, {"name": name, **variant})
             for name in registry
-            for face in variants(kind, name)
+            for variant in variants(kind, name)
         ]
         for kind, registry in KINDS.items()
     }
@@ -202,7 +199,7 @@ def factors() -> dict[str, list]:
     extras = ((name, getattr(extra, "variants", [{}])) for name, extra in EXTRAS.items())
     return found | {
         "extra": [{}, *({name: node} for name, variants in extras for node in variants)],
-        **{factor: list(levels.values()) for factor, levels in NAMED.items()},
+        **{factor: list(levels.values()) for factor, levels in NAMED_FACTORS.items()},
         "head": HEADS,
         "tie_embeddings": [True, False],
         "share_embeddings": [True, False],
@@ -214,46 +211,52 @@ def variants(kind: str, name: str) -> list[dict[str, Any]]:
     listed here, and one for each variant of the components that may be nested in it.
     """
     registry = KINDS[kind]
-    listed = [face for face in FACES.get(name, ()) if face.keys() <= registry.options(name).keys()]
+    options = registry.options(name).keys()
+    listed = [variant for variant in VARIANTS.get(name, ()) if variant.keys() <= options]
     own = vars(registry[name]).get("variants", listed)
     return [*(own or [{}]), *_nested_variants(kind, name)]
 
 
 def _nested_variants(kind: str, name: str) -> Iterator[dict[str, Any]]:
-    """The `variants` of nested components, such as scores, in the first component that takes them
-    under the same option.
+    """Yields the `variants` of nested components, such as scores, if the component is the first one
+    with this option.
     """
-    for option, nested in KINDS[kind].inner(name).items():
-        first = next(other for other in KINDS[kind] if option in KINDS[kind].inner(other))
-        if first == name and nested not in KINDS.values():
-            for inner in nested:
-                if (
-                    nested[inner] not in KINDS[kind].loaded.values()
-                ):  # not networks, such as experts
-                    for variant in vars(nested[inner]).get("variants", ()):
-                        yield {option: {"name": inner} | variant}
+    components = KINDS[kind]
+    for option, nested in components.inner(name).items():
+        first = next(other for other in components if option in components.inner(other))
+        if first != name or nested in KINDS.values():
+            continue
+        for inner in nested:
+            # Not of networks, such as experts, which are components of this kind.
+            if nested[inner] not in components.loaded.values():
+                for variant in vars(nested[inner]).get("variants", ()):
+                    yield {option: {"name": inner} | variant}
 
 
-def composed(row: Row) -> dict:
-    """Returns the config of a row; activations are chosen in turn."""
+def config_of(row: Row) -> dict[str, Any]:
+    """Returns the config of a row, without options that have no effect; activations are chosen in
+    turn.
+    """
     chosen = {factor: factors()[factor][level] for factor, level in row}
-    stack, layout = {**chosen.pop("stack")}, {**chosen.pop("layout")}
-    speaks = "encoder" if stack["model"] == "encoder" else "decoder"
+    stack, layout = chosen.pop("stack"), chosen.pop("layout")
+    output = "encoder" if stack["model"] == "encoder" else "decoder"
     if stack["model"] == "encoder_decoder" and "layout" in layout:
-        layout["layout"] = with_cross(layout["layout"])
-    chosen["attn"] = _turned(chosen["attn"], chosen["position"]["name"])
+        layout = layout | {"layout": with_cross(layout["layout"])}
+    chosen["attn"] = _without_rotated_norms(chosen["attn"], chosen["position"]["name"])
     if not MASKS.create(chosen["mask"]).sees_future:  # `symmetric` applies to later tokens
         chosen["position"] = {k: v for k, v in chosen["position"].items() if k != "symmetric"}
-    chosen["placement"], layout = _laid(chosen["placement"], layout)
-    chosen |= stack | {speaks: {**stack.get(speaks, {}), **layout}} | chosen.pop("head")
+    chosen["placement"], layout = _without_unused_options(chosen["placement"], layout)
+    chosen |= stack | {output: {**stack.get(output, {}), **layout}} | chosen.pop("head")
     if "activation" in chosen["ffn"]:
-        fit = [name for name in ACTIVATIONS if not _lost(name, chosen)]
-        activation = fit[sum(level for _, level in row) % len(fit)]
+        fitting = [name for name in ACTIVATIONS if not _erases_activations(name, chosen)]
+        activation = fitting[sum(level for _, level in row) % len(fitting)]
         chosen["ffn"] = {**chosen["ffn"], "activation": activation}
-    return _bared(tiny(**chosen))
+    return _with_defaults_if_unused(tiny_config(**chosen))
 
 
-def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict]:
+def _without_unused_options(
+    placement: dict[str, Any], layout: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns placement and layout without options that have no effect: `shared` without parallel
     sublayers, `scale_residual` without networks, and norms if the placement has none.
     """
@@ -263,55 +266,58 @@ def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict
     if entries == ["attn"]:
         placement.pop("scale_residual", None)
     if entries and not has_norms(placement):
-        layout = layout | {"layout": [_normless(entry) for entry in entries]}
+        layout = layout | {"layout": [_without_norm(entry) for entry in entries]}
     return placement, layout
 
 
-def _normless(entry: Any) -> Any:
+def _without_norm(entry: Any) -> Any:
     """Returns an entry of a layout without its norm."""
     if not isinstance(entry, dict):
         return entry
-    ((word, said),) = entry.items()
-    return {word: {key: value for key, value in said.items() if key != "norm"}}
+    return {
+        sublayer: {key: value for key, value in options.items() if key != "norm"}
+        for sublayer, options in entry.items()
+    }
 
 
-def _bared(config: dict) -> dict:
+def _with_defaults_if_unused(config: dict[str, Any]) -> dict[str, Any]:
     """Returns the config with the defaults of options and components that no layer uses, provided
     that this changes no other fault.
     """
     plans = stacks(config)
-    usual = default_config("_".join(plan.name for plan in plans))
+    defaults = default_config("_".join(plan.name for plan in plans))
     components = [fault.path for fault in unused.components(config, plans) if fault.path in KINDS]
-    bared = config | {kind: usual[kind] for kind in components}
+    changed = config | {kind: defaults[kind] for kind in components}
     for place, key, *_ in unused.found(config, plans):
-        if place.path == place.kind and place.kind not in components:
+        kind = place.kind
+        if place.path == kind and kind not in components:
             option = key.partition(".")[0]
-            default = KINDS[place.kind].defaults(place.node["name"])[option]
-            bared[place.kind] = {**bared[place.kind], option: default}
-    if bared == config:
+            default = KINDS[kind].defaults(place.node["name"])[option]
+            changed[kind] = {**changed[kind], option: default}
+    if changed == config:
         return config
-    said = [set(faults(one)) - set(unused.faults(one, plans)) for one in (config, bared)]
-    return bared if said[0] == said[1] else config
+    before, after = (set(faults(one)) - set(unused.faults(one, plans)) for one in (config, changed))
+    return changed if before == after else config
 
 
-def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:
+def _without_rotated_norms(attn: dict[str, Any], position: str) -> dict[str, Any]:
     """Returns the attention; without a rotation, its norms are not applied after the rotation."""
     norms = attn.get("qk_norm")
-    turned = "rotate" in KINDS["position"][position].enters
-    if turned or not isinstance(norms, dict) or not norms.get("after"):
+    rotates = "rotate" in KINDS["position"][position].enters
+    if rotates or not isinstance(norms, dict) or not norms.get("after"):
         return attn
     return {**attn, "qk_norm": {**norms, "after": False}}
 
 
-def _lost(activation: str, chosen: dict[str, Any]) -> bool:
+def _erases_activations(activation: str, chosen: dict[str, Any]) -> bool:
     """Whether an activation that is 0, or a power, near 0 would erase the small activations of a
     tiny model. After a norm that scales them to about 1 it does not.
     """
     norm = chosen["norm"]["name"]
     if activation in ("relu2", "star_relu"):
         return norm == "none"
-    squashed = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], PointwiseNorm)
-    small = norm in ("none", "l2") or squashed or chosen["placement"]["name"] == "none"
+    pointwise = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], PointwiseNorm)
+    small = norm in ("none", "l2") or pointwise or chosen["placement"]["name"] == "none"
     return small and activation in ("hardshrink", "softshrink", "tanhshrink")
 
 
@@ -324,22 +330,24 @@ def with_cross(layout: list) -> list:
     return crossed
 
 
-def drawn(draw: random.Random) -> Row:
+def random_row(draw: random.Random) -> Row:
     """Returns a random row, which may be refused."""
     return tuple((factor, draw.randrange(len(levels))) for factor, levels in factors().items())
 
 
-def wrong(row: Row) -> list[Fault]:
+def row_faults(row: Row) -> list[Fault]:
     """Returns why a row is refused. A row whose layout has no networks is also refused if it would
     be with networks; otherwise a network would count as composed with components it never meets.
     """
-    found = faults(composed(row))
-    if found or list(LAYOUTS.values())[dict(row)["layout"]].get("layout") != ["attn"]:
+    found = faults(config_of(row))
+    layout = factors()["layout"][dict(row)["layout"]]
+    if found or layout.get("layout") != ["attn"]:
         return found
-    return faults(composed(tuple((dict(row) | {"layout": 0}).items())))
+    return faults(config_of(tuple((dict(row) | {"layout": 0}).items())))
 
 
-def label(row: Row) -> str:
-    config = composed(row)
-    names = [list(NAMED[factor])[level] for factor, level in row if factor in NAMED]
+def row_label(row: Row) -> str:
+    """Returns the names of a row's components, stack and layout, joined by hyphens."""
+    config = config_of(row)
+    names = [[*NAMED_FACTORS[factor]][level] for factor, level in row if factor in NAMED_FACTORS]
     return "-".join([*(config[kind]["name"] for kind, _ in row if kind in KINDS), *names])

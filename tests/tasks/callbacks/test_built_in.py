@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from refusing import refused
+from refusals import refused
 
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.profile import Profile
@@ -19,8 +19,8 @@ from xformer_kit import compose
 from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
 from xformer_kit.inspect.pictures import plot_bias, plot_mask
-from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import default_config, made
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import build_tiny_model, default_config
 from xformer_kit.model.api import load
 
 OBSERVED = (
@@ -98,7 +98,7 @@ def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
 
 
 def test_activation_norms_are_of_real_tokens_after_each_layer(tmp_path, config):
-    model, expected = made(tiny(norm="rms", layers=3)).train(), {}
+    model, expected = build_tiny_model(tiny_config(norm="rms", layers=3)).train(), {}
     real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
     norms_log = NormsLog(
         Options(every=1),

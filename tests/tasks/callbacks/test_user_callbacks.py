@@ -6,7 +6,7 @@ import csv
 import json
 
 import pytest
-from refusing import refused
+from refusals import refused
 
 from tasks.callbacks import user_callbacks
 from tasks.run import checkpoints

@@ -6,7 +6,7 @@ import time
 
 import pytest
 import yaml
-from driving import environments
+from train_processes import rank_environments
 
 from tasks.run import processes, ranks, start, train
 from tasks.run.exit_codes import NoRun
@@ -105,7 +105,7 @@ def test_ranks_continue_once_rank_0_has_created_the_run(tmp_path, fails):
     queue = context.Manager().Queue()
     ranks = [
         context.Process(target=_share_directory, args=(process, tmp_path, fails, queue))
-        for process in environments(tmp_path)
+        for process in rank_environments(tmp_path)
     ]
     for process in ranks:
         process.start()

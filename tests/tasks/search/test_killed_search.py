@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tasks.run.exit_codes import PRUNED
-from tests.driving import environment
-from tests.warm import Begun
+from tests.forked_train import ForkedTrain
+from tests.train_processes import environment
 
 pytestmark = pytest.mark.extended
 
@@ -36,8 +36,8 @@ TINY = [  # a baseline that learns nothing at its rate, so that the next point i
 ]
 
 
-def start(home: Path) -> Begun:
-    return Begun(TINY, home, environment(home))
+def start(home: Path) -> ForkedTrain:
+    return ForkedTrain(TINY, home, environment(home))
 
 
 @pytest.mark.slow

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
 from tests.attentions import HEADS, SHORT, WIDE, model_of, past, short_layer
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 
 
 @torch.no_grad()
@@ -59,7 +59,7 @@ TWO = {
 )
 def test_laws_of_two_stacks(node):
     """They attend to a source too; the encoder is an orthoformer."""
-    config = tiny(attn=node, mask="causal", **TWO)
+    config = tiny_config(attn=node, mask="causal", **TWO)
     assert not faults(config)
     for law in ("source", "source padding", "source once", "gradients", "documents", "cache"):
         assert LAWS[law](config) is None

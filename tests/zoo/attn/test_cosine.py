@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from tests.attentions import layer, weights
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import VOCAB
 from xformer_kit.model.build import build_model
 
@@ -23,7 +23,7 @@ def test_cosine():
         for i in range(6)
     ]
     assert_close(out, torch.cat(heads, -1) @ attn.o.weight.t())
-    assert build_model(tiny(attn="cosine"), VOCAB).decoder.blocks[
+    assert build_model(tiny_config(attn="cosine"), VOCAB).decoder.blocks[
         0
     ].attn.q_norm.log_factor.exp().tolist() == pytest.approx([10] * 6)
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, peer, run, state_of, theirs, x
 
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 
@@ -33,7 +33,9 @@ def test_products_are_minus_squared_distances(width):
 
 @pytest.mark.parametrize("law", ["cache", "kernels", "gradients", "shift", "documents"])
 def test_laws(law):
-    assert LAWS[law](tiny(attn={"name": "distance", "bias": True}, position="rotary")) is None
+    assert (
+        LAWS[law](tiny_config(attn={"name": "distance", "bias": True}, position="rotary")) is None
+    )
 
 
 @torch.no_grad()

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 from x_attention import HEAD_DIM, ours, peer
 
 from tests.messages import messages
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 
 
 @pytest.mark.parametrize(("over", "axes"), [("head", 3), ("all", (1, 3))])
@@ -38,7 +38,9 @@ def test_a_token_that_sees_only_itself_gets_exactly_zero():
 
 
 def test_a_decoder_with_a_source_has_another_attention_to_it():
-    config = tiny("encoder_decoder", attn="exclusive", decoder={"cross": {"name": "multi_head"}})
+    config = tiny_config(
+        "encoder_decoder", attn="exclusive", decoder={"cross": {"name": "multi_head"}}
+    )
     assert messages(faults(config)) == []
     assert LAWS["greedy"](config) is None
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
 from tests.attentions import encoder_layer

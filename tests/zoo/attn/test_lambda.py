@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
 from tests.attentions import HEADS, SHORT, WIDE, model_of, past, short_layer

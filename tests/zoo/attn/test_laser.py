@@ -4,13 +4,13 @@ import inspect
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 from x_attention import HEAD_DIM, HEADS, ours, peer, run, state_of, theirs, x
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.composition import VOCAB, Composition
 
 
@@ -44,7 +44,7 @@ def test_the_sum_is_that_of_bounded_values(cap):
 
 @torch.no_grad()
 def test_later_tokens_with_large_values_do_not_change_earlier_ones():
-    case = Composition(tiny(attn={"name": "laser", "cap": 40.0}), "")
+    case = Composition(tiny_config(attn={"name": "laser", "cap": 40.0}), "")
     model, ids = case.model(), case.ids.clone()
     for block in model.decoder.blocks:
         block.attn.v.weight.mul_(300)
@@ -66,7 +66,7 @@ def test_a_bound_that_fp16_can_hold_is_composed():
 
 def test_it_may_attend_to_a_source():
     attn = {"name": "laser", "v_norm": "head", "qk_norm": "key", "v_head_dim": 7}
-    assert LAWS["greedy"](tiny("encoder_decoder", attn=attn, norm="layer")) is None
+    assert LAWS["greedy"](tiny_config("encoder_decoder", attn=attn, norm="layer")) is None
 
 
 test_refused_configs = refusals(

@@ -4,12 +4,12 @@ import os
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
 from tests.attentions import DRAWN, encoder_layer, model_of
 from xformer_kit import ConfigError
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import LENGTH, MAX_LEN, VOCAB
 from xformer_kit.model.build import build_model
 
@@ -51,7 +51,7 @@ def test_linformer_that_projects_nothing_is_multi_head():
 @pytest.mark.parametrize("position", ["none", "rotary"])
 def test_a_decoder_may_attend_to_a_source_with_linformer(position):
     cross = {"name": "linformer", "rank": 5, "bias": True, "position": position}
-    config = tiny("encoder_decoder", decoder={"cross": cross})
+    config = tiny_config("encoder_decoder", decoder={"cross": cross})
     assert not faults(config)
     for law in (
         "source",
@@ -68,9 +68,9 @@ def test_a_decoder_may_attend_to_a_source_with_linformer(position):
 
 def test_a_cache_of_a_source_holds_what_it_was_projected_to():
     cross = {"name": "linformer", "rank": 5, "heads": 6, "head_dim": 10}
-    past = build_model(tiny("encoder_decoder", decoder={"cross": cross}, layers=1), VOCAB).cache(
-        2, LENGTH, 29
-    )
+    past = build_model(
+        tiny_config("encoder_decoder", decoder={"cross": cross}, layers=1), VOCAB
+    ).cache(2, LENGTH, 29)
     assert past.caches[0]["cross"].bytes == 2 * 2 * 6 * 5 * 10 * 4
 
 
@@ -84,7 +84,8 @@ def test_a_text_longer_than_the_projection_is_refused():
         ):
             model(ids, position=position)
     two = build_model(
-        tiny("encoder_decoder", position="none", decoder={"cross": {"name": "linformer"}}), VOCAB
+        tiny_config("encoder_decoder", position="none", decoder={"cross": {"name": "linformer"}}),
+        VOCAB,
     )
     with pytest.raises(
         ConfigError, match=rf"model.max_len: the source's positions end at {MAX_LEN} tokens; got 30"

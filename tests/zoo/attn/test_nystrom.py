@@ -4,12 +4,12 @@ import os
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch import nn
 from torch.testing import assert_close
 
 from tests.attentions import DRAWN, encoder_layer, model_of
-from xformer_kit.laws import tiny
+from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.zoo.attn.nystrom import inverse
@@ -73,7 +73,9 @@ def test_nystrom_with_a_landmark_for_each_token_comes_near_multi_head():
 
 def test_a_filter_of_nystrom_starts_as_torch_draws_convolutions():
     """Uniform in +- 1 / sqrt(tokens), with values of either sign."""
-    built = build_model(tiny("encoder", attn={"name": "nystrom", "landmarks": 4, "conv": 9}), VOCAB)
+    built = build_model(
+        tiny_config("encoder", attn={"name": "nystrom", "landmarks": 4, "conv": 9}), VOCAB
+    )
     values = torch.cat([block.attn.filter.flatten() for block in built.stack.blocks])
     assert -1 / 3 < values.min() < -0.2
     assert 0.2 < values.max() < 1 / 3

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
 from tests.attentions import HEADS, SHORT, WIDE, short_layer
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 
 
 @torch.no_grad()
@@ -31,7 +31,7 @@ def test_orthoformer_by_its_equations(landmarks):
 
 
 def test_orthoformer_turns_with_a_rotation_and_keeps_its_law():
-    config = tiny("encoder", attn="orthoformer", position="rotary")
+    config = tiny_config("encoder", attn="orthoformer", position="rotary")
     for law in ("shift", "padding", "documents"):
         assert LAWS[law](config) is None
 

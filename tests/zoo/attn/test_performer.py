@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from refusing import refusals_among
+from refusals import refusals_among
 from torch.testing import assert_close
 
 from tests.attentions import IDS, heads, layer
 from tests.messages import messages
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import LENGTH, VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.zoo.attn.performer import default_features, orthogonal, running_max
@@ -52,7 +52,7 @@ def test_the_largest_so_far_begins_anew_in_each_segment():
 @torch.no_grad()
 def test_features_that_are_far_apart_do_not_overflow():
     """exp(900) is no number of fp32; what is relative to the largest is."""
-    made = build_model(tiny(attn="performer"), VOCAB).eval()
+    made = build_model(tiny_config(attn="performer"), VOCAB).eval()
     for block in made.decoder.blocks:
         block.attn.k.weight.normal_(0, 6, generator=torch.Generator().manual_seed(0))
     assert made(IDS).isfinite().all()
@@ -85,7 +85,7 @@ test_refused_configs = refusals_among(REFUSED)
 
 
 def test_of_an_odd_number_of_features_some_turn():
-    config = tiny(
+    config = tiny_config(
         attn={"name": "performer", "heads": 2, "features": 7},
         position={"name": "rotary", "fraction": 0.4},
     )

@@ -8,7 +8,7 @@ from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, state_of, theirs, x
 from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.kernel import Reference, expand_heads
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import Composition
 from xformer_kit.mask import Causal
 from xformer_kit.model.tokens import AttentionContext, Tokens
@@ -102,17 +102,19 @@ def test_laws(face):
         "v_head_dim": 7,
         "bias": True,
     }
-    reasons = {law: LAWS[law](tiny(attn=node, **face)) for law in CHECKED}
+    reasons = {law: LAWS[law](tiny_config(attn=node, **face)) for law in CHECKED}
     assert reasons == dict.fromkeys(CHECKED) | {"kernels": ONLY}
 
 
 def test_that_a_row_with_nothing_to_see_sees_the_memory_is_said():
-    assert "every query" in LAWS["nothing"](tiny(attn={"name": "persistent_memory", "count": 2}))
-    assert LAWS["nothing"](tiny(attn="multi_head")) is None
+    assert "every query" in LAWS["nothing"](
+        tiny_config(attn={"name": "persistent_memory", "count": 2})
+    )
+    assert LAWS["nothing"](tiny_config(attn="multi_head")) is None
 
 
 def test_a_source_may_have_a_memory_beside_it():
-    config = tiny(
+    config = tiny_config(
         "encoder_decoder",
         attn={"name": "persistent_memory", "count": 2},
         decoder={"cross": {"position": "rotary"}},
@@ -122,7 +124,9 @@ def test_a_source_may_have_a_memory_beside_it():
 
 def test_a_token_that_sees_no_other_sees_the_memory():
     far = {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": SLIDING}]}
-    case = Composition(tiny(attn={"name": "persistent_memory", "count": 2}, mask=far, layers=1), "")
+    case = Composition(
+        tiny_config(attn={"name": "persistent_memory", "count": 2}, mask=far, layers=1), ""
+    )
     attn, seen = case.model().decoder.blocks[0].attn, []
     model = case.model()
     model.decoder.blocks[0].attn.o.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -133,8 +137,8 @@ def test_a_token_that_sees_no_other_sees_the_memory():
 
 
 def test_a_kernel_without_learned_keys_is_refused_and_never_the_composition():
-    assert not faults(tiny(attn="persistent_memory", kernel="reference"))
-    assert messages(faults(tiny(attn="persistent_memory", kernel="sdpa"))) == [
+    assert not faults(tiny_config(attn="persistent_memory", kernel="reference"))
+    assert messages(faults(tiny_config(attn="persistent_memory", kernel="sdpa"))) == [
         "kernel: 'sdpa' cannot: attn 'persistent_memory' has no scores that sdpa could compute. Use"
         " kernel=auto or kernel=reference."
     ]
@@ -149,20 +153,22 @@ def written_out(attn, q, k, v, seen, bias):
 @pytest.mark.parametrize("score", [{}, {"score": {"name": "softmax", "softcap": 1e9}}])
 @pytest.mark.parametrize("position", ["none", "rotary", "alibi"])
 def test_the_fused_function_computes_what_the_equations_give(position, score, monkeypatch):
-    config = tiny(attn={"name": "persistent_memory", "count": 3, **score}, position=position)
+    config = tiny_config(attn={"name": "persistent_memory", "count": 3, **score}, position=position)
     case = Composition(config, "")
     fused = []
     monkeypatch.setattr(PersistentMemory, "fused", lambda *args: fused.append(1) or FUSED(*args))
-    here = case.read(case.model(), case.ids)
+    here = case.hidden(case.model(), case.ids)
     assert len(fused) == (0 if score else config["model"]["layers"])
     monkeypatch.setattr(PersistentMemory, "fused", written_out)
-    assert_close(case.read(case.model(), case.ids), here)
+    assert_close(case.hidden(case.model(), case.ids), here)
 
 
 @pytest.mark.parametrize("score", ["selective", "inverted"])
 def test_a_score_that_passes_between_tokens_has_no_meaning_for_learned_keys(score):
     (said,) = messages(
-        faults(tiny("encoder", attn={"name": "persistent_memory", "count": 2, "score": score}))
+        faults(
+            tiny_config("encoder", attn={"name": "persistent_memory", "count": 2, "score": score})
+        )
     )
     assert said == (
         f"attn.score: '{score}' compares tokens with each other, and a learned key has none. Choose"
@@ -174,7 +180,7 @@ def test_a_score_that_passes_between_tokens_has_no_meaning_for_learned_keys(scor
 def test_scores_of_the_layer_before_are_those_of_as_many_learned_keys(law):
     attn = {"name": "persistent_memory", "count": 3, "score": "residual"}
     variants = {"pattern": ["base", "less"], "variants": {"less": {"attn": {"count": 1}}}}
-    assert LAWS[law](tiny(attn=attn, decoder=variants, layers=3)) is None
+    assert LAWS[law](tiny_config(attn=attn, decoder=variants, layers=3)) is None
 
 
 def test_what_is_refused():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from refusing import refusals_among
+from refusals import refusals_among
 from torch.testing import assert_close
 
 from tests.attentions import heads, layer

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from tests.attentions import DRAWN, model_of
 from xformer_kit import ConfigError
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import LENGTH
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.zoo.attn._whole_text import text_rows
@@ -38,7 +38,7 @@ def test_texts_come_apart_and_back():
 @pytest.mark.parametrize("name", ["linformer", "nystrom"])
 def test_a_rotation_keeps_its_law(name):
     """Sums are over rotated keys, which depend only on distances."""
-    config = tiny("encoder", attn=name, position="rotary")
+    config = tiny_config("encoder", attn=name, position="rotary")
     assert not faults(config)
     for law in ("shift", "padding", "documents"):
         assert LAWS[law](config) is None
@@ -74,7 +74,7 @@ def test_default_number_of_prototypes_is_that_of_nystromformer():
     ids=str,
 )
 def test_laws_of_an_encoder(node):
-    config = tiny("encoder", attn=node, position="learned")
+    config = tiny_config("encoder", attn=node, position="learned")
     assert not faults(config)
     for law in ("documents", "padding", "batch", "gradients", "precision", "kernels"):
         broken = LAWS[law](config)

@@ -1,6 +1,6 @@
 """Mask dilated."""
 
-from refusing import refusals
+from refusals import refusals
 
 from tests.masks import pictures
 from xformer_kit.zoo.mask.dilated import Dilated

@@ -1,6 +1,6 @@
 """Mask fixed."""
 
-from refusing import refusals
+from refusals import refusals
 
 from tests.masks import pictures
 from xformer_kit.zoo.mask.fixed import Fixed

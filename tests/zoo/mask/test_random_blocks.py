@@ -1,7 +1,7 @@
 """Mask random_blocks: what is drawn."""
 
 import torch
-from refusing import refusals
+from refusals import refusals
 
 from xformer_kit.mask import (
     Causal,

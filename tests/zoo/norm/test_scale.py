@@ -3,19 +3,19 @@
 import pytest
 from torch.testing import assert_close
 
-from tests.norms import made, numbers
+from tests.norms import numbers, random_norm
 from xformer_kit.norm import NORMS
 
 
 def test_scale_is_its_formula():
     x = numbers()[0].detach()
-    scale = made("scale")
+    scale = random_norm("scale")
     assert_close(scale(x), scale.weight * x / x.square().sum(-1, keepdim=True).sqrt())
 
 
 def test_scale_is_that_of_x_transformers():
     theirs = pytest.importorskip("x_transformers.x_transformers")
-    x, scale, other = numbers()[0].detach(), made("scale"), theirs.ScaleNorm(7).double()
+    x, scale, other = numbers()[0].detach(), random_norm("scale"), theirs.ScaleNorm(7).double()
     other.load_state_dict({"g": scale.weight / 7**0.5})
     assert_close(scale(x), other(x))
 

@@ -5,9 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import LAYERS, X, placements, through
-from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import Composition
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import Composition, build_tiny_model
 
 
 @torch.no_grad()
@@ -24,8 +23,9 @@ def test_dense_former_averages_with_learned_numbers(factor):
 
 @torch.no_grad()
 def test_a_model_of_averages_starts_as_one_with_pre():
-    case = Composition(tiny(placement="pre"), "")
+    case = Composition(tiny_config(placement="pre"), "")
     plain, averages = (
-        make(config).eval() for config in (case.config, tiny(placement="dense_former"))
+        build_tiny_model(config).eval()
+        for config in (case.config, tiny_config(placement="dense_former"))
     )
-    assert_close(case.read(averages, case.ids), case.read(plain, case.ids))
+    assert_close(case.hidden(averages, case.ids), case.hidden(plain, case.ids))

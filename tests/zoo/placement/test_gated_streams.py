@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from placing import DIM, F, G, X, made
+from placements import DIM, F, G, X, random_placement
 from torch.testing import assert_close
 
 from tests.messages import messages
-from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.composition import Composition
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import faults, tiny_config
+from xformer_kit.laws.composition import Composition, build_tiny_model
 from xformer_kit.model.tokens import UNKNOWN
 
 Y = X.roll(1, 0).flip(-1)
@@ -27,7 +26,7 @@ def test_gated_streams_are_those_of_x_transformers(sublayers):
     theirs = library.GatedMultiResidual(
         DIM, layer_index=2, num_residual_streams=3, read_gate_rank=5
     ).double()
-    part = made("gated_streams", ["attn"] * len(sublayers), streams=3, rank=5)
+    part = random_placement("gated_streams", ["attn"] * len(sublayers), streams=3, rank=5)
     state = X, Y, X.square()
     with torch.no_grad():
         for i, norm in enumerate(part.norm):
@@ -35,7 +34,7 @@ def test_gated_streams_are_those_of_x_transformers(sublayers):
             theirs.read_gain[i] = norm.weight
         theirs.read_norm = torch.nn.LayerNorm(
             DIM, elementwise_affine=False
-        ).double()  # the norm that `made` gives
+        ).double()  # the norm of `random_placement`
         theirs.static_read_logit.copy_(part.read[None])
         theirs.static_write_logit.copy_(part.write)
         theirs.to_bottleneck.weight.copy_(part.bottleneck.weight)
@@ -53,7 +52,9 @@ def test_gated_streams_are_those_of_x_transformers(sublayers):
 
 
 def test_gated_streams_start_by_reading_one_after_another_and_writing_to_all():
-    model = make(tiny(placement={"name": "gated_streams", "streams": 3, "rank": 4}))
+    model = build_tiny_model(
+        tiny_config(placement={"name": "gated_streams", "streams": 3, "rank": 4})
+    )
     parts = [part for block in model.decoder.blocks for part in block.placement.values()]
     assert [part.read[:, 0].tolist() for part in parts] == [
         [1, 0, 0],
@@ -73,12 +74,14 @@ def test_gated_streams_start_by_reading_one_after_another_and_writing_to_all():
 @pytest.mark.parametrize("layout", [["attn"], [["attn", "ffn"]], ["ffn", "attn", "ffn"]])
 def test_without_what_sublayers_say_all_streams_stay_the_embedding(layout):
     for name, factor in (("reversible", 1), ("gated_streams", 4), ("orthogonal", 1)):
-        case = Composition(tiny(placement=name, final_norm=False, decoder={"layout": layout}), "")
+        case = Composition(
+            tiny_config(placement=name, final_norm=False, decoder={"layout": layout}), ""
+        )
         model = case.model()
         for key, parameter in model.named_parameters():
             if key.endswith(("o.weight", "down.weight")) and "placement" not in key:
                 parameter.zero_()
-        assert_close(case.read(model, case.ids), factor * model.embed(case.ids))
+        assert_close(case.hidden(model, case.ids), factor * model.embed(case.ids))
 
 
 @pytest.mark.parametrize(
@@ -93,4 +96,4 @@ def test_without_what_sublayers_say_all_streams_stay_the_embedding(layout):
     ],
 )
 def test_what_cannot_be_is_answered(node, sentence):
-    assert messages(faults(tiny(placement=node))) == [sentence]
+    assert messages(faults(tiny_config(placement=node))) == [sentence]

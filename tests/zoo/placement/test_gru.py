@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from placing import DIM, F, G, X, equations, made
+from placements import DIM, F, G, X, equations, random_placement
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import build_tiny_model
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
 
@@ -36,7 +36,7 @@ test_output_is_the_equation_for_one_sublayer_and_for_two = equations(EQUATIONS)
 def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
     """Theirs resets U_g x, the paper x: the same where U_g is diagonal. Their z is 1 - z."""
     theirs = pytest.importorskip("x_transformers.x_transformers").GRUGating(DIM).double()
-    part = made("gru", ["attn"], relu=False)
+    part = random_placement("gru", ["attn"], relu=False)
     gate = part.gate
     with torch.no_grad():
         gate.u_g.weight.copy_(gate.u_g.weight.diag().diag())
@@ -57,6 +57,6 @@ def test_a_gate_without_matrices_keeps_the_share_sigmoid_of_its_bias():
 
 
 def test_a_model_starts_with_the_configured_bias_of_the_gate():
-    config = tiny(placement={"name": "gru", "bias": 1.5})
-    state = make(config).state_dict()
+    config = tiny_config(placement={"name": "gru", "bias": 1.5})
+    state = build_tiny_model(config).state_dict()
     assert_close(state["decoder.1.placement.ffn.gate.bias"], torch.full((36,), 1.5))

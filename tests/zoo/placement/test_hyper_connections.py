@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from placing import DIM, F, G, X, made, result
+from placements import DIM, F, G, X, random_placement, result
 from torch.testing import assert_close
 
-from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import Composition
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import Composition, build_tiny_model
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.optim import parameter_groups
 from xformer_kit.zoo.placement.hyper_connections import doubly_stochastic
@@ -29,7 +28,9 @@ def connected(p, h, sublayers, m):
 @pytest.mark.parametrize("sublayers", [[F], [F, G]])
 @pytest.mark.parametrize(("streams", "dynamic"), [(1, True), (3, True), (4, False)])
 def test_hyper_connections_are_their_matrices(streams, dynamic, sublayers):
-    part = made("hyper_connections", ["attn"] * len(sublayers), streams=streams, dynamic=dynamic)
+    part = random_placement(
+        "hyper_connections", ["attn"] * len(sublayers), streams=streams, dynamic=dynamic
+    )
     h = X[..., None, :].expand(-1, -1, streams, -1)
     for _ in range(2):
         h = connected(part, h, sublayers, 0.3)
@@ -42,19 +43,20 @@ def test_hyper_connections_are_their_matrices(streams, dynamic, sublayers):
 def test_a_model_of_hyper_connections_starts_as_one_with_pre(options):
     """Eq. 14: all streams are then one, and their sum is n of it."""
     plain, several = (
-        tiny(placement=node, final_norm=False)
+        tiny_config(placement=node, final_norm=False)
         for node in ("pre", {"name": "hyper_connections", **options})
     )
     case = Composition(plain, "")
     expected, sums = (
-        case.read(make(config).double().eval(), case.ids) for config in (plain, several)
+        case.hidden(build_tiny_model(config).double().eval(), case.ids)
+        for config in (plain, several)
     )
     assert_close(sums, options["streams"] * expected)
 
 
 def test_sublayers_start_by_reading_one_stream_after_another():
     """Two layers of attention and a network with three streams: 0, 1, 2, and 0 again."""
-    model = make(tiny(placement={"name": "hyper_connections", "streams": 3}))
+    model = build_tiny_model(tiny_config(placement={"name": "hyper_connections", "streams": 3}))
     read = [
         part.alpha[:, 0].tolist()
         for block in model.decoder.blocks
@@ -64,7 +66,7 @@ def test_sublayers_start_by_reading_one_stream_after_another():
 
 
 def test_what_hyper_connections_share_among_tokens_does_not_decay():
-    model = make(tiny(placement="hyper_connections", layers=1))
+    model = build_tiny_model(tiny_config(placement="hyper_connections", layers=1))
     decayed, free = parameter_groups(model, 0.1)
     names = [
         {name.rsplit(".", 1)[-1] for name, _ in g["params"] if ".placement." in name}
@@ -80,7 +82,7 @@ def test_doubly_stochastic_mixing_is_that_of_deepseek_v4(sublayers):
         hidden_size=DIM, hc_mult=3, hc_sinkhorn_iters=4, hc_eps=0.0, rms_norm_eps=1e-6
     )
     theirs, streams = deepseek.DeepseekV4HyperConnection(config), [X, -X.roll(1, -1), X.square()]
-    part = made(
+    part = random_placement(
         "hyper_connections",
         ["attn"] * len(sublayers),
         streams=3,
@@ -121,7 +123,7 @@ def test_sinkhorns_matrix_has_rows_and_columns_of_sum_1():
 def test_doubly_stochastic_streams_stay_alike_at_the_start():
     """What is read is half the stream, and a thousandth of the others: the norm takes that away."""
     plain, several = (
-        tiny(placement=node, norm={"name": "rms", "eps": 0.0})
+        tiny_config(placement=node, norm={"name": "rms", "eps": 0.0})
         for node in (
             "pre",
             {"name": "hyper_connections", "streams": 3, "mixing": "doubly_stochastic"},
@@ -129,6 +131,7 @@ def test_doubly_stochastic_streams_stay_alike_at_the_start():
     )
     case = Composition(plain, "")
     expected, got = (
-        case.read(make(config).double().eval(), case.ids) for config in (plain, several)
+        case.hidden(build_tiny_model(config).double().eval(), case.ids)
+        for config in (plain, several)
     )
     assert_close(got, expected)

@@ -6,8 +6,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.zoo.placement.placement_groups import DIM, LAYERS, X, placements, through
-from xformer_kit.laws import tiny
-from xformer_kit.laws.composition import made as make
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import build_tiny_model
 
 
 @torch.no_grad()
@@ -30,6 +30,6 @@ def test_lime_reads_the_mix_of_x_transformers():
 
 
 def test_the_first_group_has_nothing_to_mix():
-    first, *_, last = make(tiny(placement="lime", layers=3)).decoder.blocks
+    first, *_, last = build_tiny_model(tiny_config(placement="lime", layers=3)).decoder.blocks
     assert first.placement["attn"].route is None
     assert last.placement["ffn"].route.weight.shape == (6, 36)

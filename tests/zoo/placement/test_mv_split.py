@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from placing import DIM, F, G, X, made
+from placements import DIM, F, G, X, random_placement
 from torch.testing import assert_close
 
 from xformer_kit import compose
@@ -19,7 +19,7 @@ def test_mean_and_difference_are_those_of_x_transformers():
     theirs = (
         pytest.importorskip("x_transformers.x_transformers").MVSplitResidualUpdate(DIM).double()
     )
-    part = made("mv_split", ["attn"])
+    part = random_placement("mv_split", ["attn"])
     theirs.alpha.data, theirs.beta.data = part.split[0].alpha.data, part.split[0].beta.data
     real = torch.tensor([[True, True, True], [True, True, False]])
     for mask in (None, real):
@@ -30,7 +30,7 @@ def test_mean_and_difference_are_those_of_x_transformers():
 
 
 def test_parallel_sublayers_have_factors_of_their_own():
-    part = made("mv_split", ["attn", "ffn"], shared=False)
+    part = random_placement("mv_split", ["attn", "ffn"], shared=False)
     expected = X
     for norm, split, f in zip(part.norm, part.split, (F, G), strict=True):
         y = f(norm(X))

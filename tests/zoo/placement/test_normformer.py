@@ -1,6 +1,6 @@
 """Placement normformer: a norm after attention."""
 
-from placing import F, G, X, made
+from placements import F, G, X, random_placement
 from torch.testing import assert_close
 
 from xformer_kit.model.tokens import UNKNOWN
@@ -8,7 +8,7 @@ from xformer_kit.model.tokens import UNKNOWN
 
 def test_normformer_has_a_norm_behind_attention_alone():
     attention, network, both = (
-        made("normformer", kinds) for kinds in (["attn"], ["ffn"], ["attn", "ffn"])
+        random_placement("normformer", kinds) for kinds in (["attn"], ["ffn"], ["attn", "ffn"])
     )
     assert_close(
         attention((X,), [F], sum, UNKNOWN)[0], X + attention.after[0](F(attention.before[0](X)))
@@ -16,10 +16,10 @@ def test_normformer_has_a_norm_behind_attention_alone():
     assert_close(network((X,), [F], sum, UNKNOWN)[0], X + F(network.before[0](X)))
     h = both.before[0](X)
     assert_close(both((X,), [F, G], sum, UNKNOWN)[0], X + both.after[0](F(h)) + G(h))
-    scaled = made("normformer", ["ffn"], scale_residual=True)
+    scaled = random_placement("normformer", ["ffn"], scale_residual=True)
     assert_close(
         scaled((X,), [F], sum, UNKNOWN)[0], scaled.stream.weight * X + F(scaled.before[0](X))
     )
     assert not hasattr(
-        made("normformer", ["attn"], scale_residual=True).stream, "weight"
+        random_placement("normformer", ["attn"], scale_residual=True).stream, "weight"
     )  # of networks alone

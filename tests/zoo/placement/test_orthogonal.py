@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from placing import DIM, F, G, X, made
+from placements import DIM, F, G, X, random_placement
 from torch.testing import assert_close
 
 from xformer_kit.model.tokens import UNKNOWN
@@ -14,7 +14,7 @@ def halves(outputs):
 
 
 def test_what_is_added_is_orthogonal_to_the_stream():
-    part = made("orthogonal", ["attn", "ffn"], shared=False, eps=1e-12)
+    part = random_placement("orthogonal", ["attn", "ffn"], shared=False, eps=1e-12)
     (got,) = part((X,), [F, G], halves, UNKNOWN)
     added = got - X
     assert_close((added * X).sum(-1), torch.zeros(X.shape[:-1], dtype=X.dtype))
@@ -25,7 +25,7 @@ def test_what_is_added_is_orthogonal_to_the_stream():
 
 def test_of_a_single_token_it_is_the_update_of_x_transformers():
     theirs = pytest.importorskip("x_transformers.x_transformers").OrthogonalResidualUpdate(DIM)
-    part = made("orthogonal", ["attn"], eps=1e-12)
+    part = random_placement("orthogonal", ["attn"], eps=1e-12)
     x = X.flatten(0, 1)[:, None]  # each token a text of its own
     assert_close(part((x,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](x)), x))
 

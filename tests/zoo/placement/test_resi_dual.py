@@ -1,7 +1,7 @@
 """Placement resi_dual: a normalised stream and a plain one."""
 
 import pytest
-from placing import F, G, X, made, result
+from placements import F, G, X, random_placement, result
 from torch.testing import assert_close
 
 from xformer_kit.placement import PLACEMENTS
@@ -9,7 +9,7 @@ from xformer_kit.placement import PLACEMENTS
 
 @pytest.mark.parametrize("sublayers", [[F], [F, G]])
 def test_resi_dual_carries_a_normalised_and_a_plain_stream(sublayers):
-    part = made("resi_dual", ["attn"] * len(sublayers))
+    part = random_placement("resi_dual", ["attn"] * len(sublayers))
     x, dual = X, X
     for _ in range(2):
         added = sum(f(x) for f in sublayers)

@@ -1,6 +1,6 @@
 """Placement reversible: section 3 of Reformer."""
 
-from placing import F, G, X, made
+from placements import F, G, X, random_placement
 from torch.testing import assert_close
 
 from xformer_kit.model.tokens import UNKNOWN
@@ -13,7 +13,7 @@ def halves(outputs):
 
 
 def test_two_halves_change_by_turns_and_can_be_computed_backwards():
-    attention, network = (made("reversible", [kind]) for kind in ("attn", "ffn"))
+    attention, network = (random_placement("reversible", [kind]) for kind in ("attn", "ffn"))
     nets = network.norm[0], attention.norm[0]
     network.norm[0].weight.data *= 2  # another norm than that of attention
     y1 = X + 0.5 * F(nets[1](Y))
@@ -26,6 +26,6 @@ def test_two_halves_change_by_turns_and_can_be_computed_backwards():
 
 
 def test_parallel_sublayers_and_single_ones_take_turns_alike():
-    part = made("reversible", ["attn", "ffn"], shared=False)
+    part = random_placement("reversible", ["attn", "ffn"], shared=False)
     first, second = part.norm
     assert_close(part((X, Y), [F, G], halves, UNKNOWN), (Y, X + 0.5 * (F(first(Y)) + G(second(Y)))))

@@ -1,7 +1,7 @@
 """Placement rezero: its equation."""
 
 import torch
-from placing import F, G, X, equations
+from placements import F, G, X, equations
 
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS

@@ -7,7 +7,7 @@ import torch
 
 from tests.content_scores import HEADS, LENGTH, PAIRS, STACKS, attention
 from tests.messages import messages
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -34,10 +34,10 @@ def test_cope_is_its_equation(model):
 
 
 def test_what_is_refused():
-    assert messages(faults(tiny(position={"name": "cope", "longest": 1}))) == [
+    assert messages(faults(tiny_config(position={"name": "cope", "longest": 1}))) == [
         "position.longest: must be at least 2 counts; got 1."
     ]
-    assert messages(faults(tiny(position="cope", kernel="sdpa"))) == [
+    assert messages(faults(tiny_config(position="cope", kernel="sdpa"))) == [
         "kernel: 'sdpa' cannot: position 'cope' computes scores of its own, and sdpa computes"
         " them itself. Use kernel=auto or kernel=reference."
     ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.messages import messages
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import Composition
 
 LENGTH, HEADS = 13, 6
@@ -18,7 +18,7 @@ def added(model: str, **options):
     scores (b, h, q, k).
     """
     case = Composition(
-        tiny(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), ""
+        tiny_config(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), ""
     )
     built, held = case.model(), {}
     place = built.stack.position[built.stack.groups[0].position]
@@ -30,7 +30,7 @@ def added(model: str, **options):
         return made
 
     place.read = watched
-    case.read(built, case.ids)
+    case.hidden(built, case.ids)
     return place, *held["seen"]
 
 
@@ -66,7 +66,7 @@ def test_a_layer_has_curves_of_its_own_or_the_stack_one_set():
         {
             name
             for name, _ in (
-                Composition(tiny(position={"name": "curves", "per_layer": alone}), "")
+                Composition(tiny_config(position={"name": "curves", "per_layer": alone}), "")
                 .model()
                 .named_parameters()
             )
@@ -81,7 +81,7 @@ def test_a_layer_has_curves_of_its_own_or_the_stack_one_set():
 
 def test_curves_are_as_long_as_the_texts_where_nothing_else_is_said():
     place = (
-        Composition(tiny("encoder", position={"name": "curves", "curves": 3}), "")
+        Composition(tiny_config("encoder", position={"name": "curves", "curves": 3}), "")
         .model()
         .encoder.position["layer_0"]
     )
@@ -89,7 +89,9 @@ def test_curves_are_as_long_as_the_texts_where_nothing_else_is_said():
 
 
 def test_sizes_are_checked():
-    assert messages(faults(tiny(position={"name": "curves", "curves": 0, "longest": 0}))) == [
+    assert messages(
+        faults(tiny_config(position={"name": "curves", "curves": 0, "longest": 0}))
+    ) == [
         "position.curves: must be at least 1; got 0.",
         "position.longest: must be at least 1 token; got 0.",
     ]

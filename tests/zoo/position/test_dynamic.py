@@ -7,7 +7,7 @@ import torch
 
 from tests.messages import messages
 from xformer_kit.kernel.base import bias
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import Composition
 from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
@@ -77,7 +77,7 @@ def test_half_precision_tells_distances_apart():
 @pytest.mark.parametrize("law", ["cache with padding", "documents"])
 def test_laws_across_stacks(law):
     cross = {"position": {"name": "dynamic", "norm": True}}
-    assert LAWS[law](tiny("encoder_decoder", decoder={"cross": cross})) is None
+    assert LAWS[law](tiny_config("encoder_decoder", decoder={"cross": cross})) is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_laws_across_stacks(law):
     ],
 )
 def test_what_is_refused(node, sentence):
-    assert messages(faults(tiny(position={"name": "dynamic", **node}))) == [sentence]
+    assert messages(faults(tiny_config(position={"name": "dynamic", **node}))) == [sentence]
 
 
 @pytest.mark.parametrize("name", ["dynamic", "forgetting"])
@@ -97,7 +97,7 @@ def test_it_needs_no_queries(name):
     other biases.
     """
     assert "rotate" not in POSITIONS[name].enters
-    assert not faults(tiny(attn="mean", position=name))
+    assert not faults(tiny_config(attn="mean", position=name))
 
 
 @pytest.mark.parametrize("position", ["dynamic", "transformer_xl"])
@@ -105,8 +105,8 @@ def test_positions_that_are_given_count_as_those_that_are_slots(position):
     """Of slots the number of tokens bounds the distances, and a table serves; of others only the
     device has the bounds.
     """
-    case = Composition(tiny(position=position), "")
-    model, at = case.read_only, torch.arange(case.ids.shape[1])[None]
+    case = Composition(tiny_config(position=position), "")
+    model, at = case.shared_model, torch.arange(case.ids.shape[1])[None]
     expected = model(case.ids)
     for given in (at, at + 10_000, 7 - at.flip(-1)):  # also of either sign
         torch.testing.assert_close(model(case.ids, position=given), expected, rtol=1e-9, atol=1e-9)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.messages import messages
-from tests.positions import bias, made
-from xformer_kit.laws import faults, tiny
+from tests.positions import bias, random_position
+from xformer_kit.laws import faults, tiny_config
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 @pytest.mark.parametrize("first", [0, 30])
 def test_fire_is_its_equation(first):
     """Positions 0 to 6, short of L, and 30 to 36, beyond it."""
-    place = made({"name": "fire", "width": 5, "threshold": 12.0}, heads=3)
+    place = random_position({"name": "fire", "width": 5, "threshold": 12.0}, heads=3)
     got, reach = bias(place, 7, 3, first), abs(12 * place.reach.item())
     assert 6 < reach < 30
 
@@ -31,6 +31,6 @@ def test_fire_is_its_equation(first):
 
 
 def test_what_is_refused():
-    assert messages(faults(tiny(position={"name": "fire", "threshold": 0.0}))) == [
+    assert messages(faults(tiny_config(position={"name": "fire", "threshold": 0.0}))) == [
         "position.threshold: must be above 0; got 0.0."
     ]

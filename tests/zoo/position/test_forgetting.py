@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.messages import messages
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import Composition
 
 LENGTH, HEADS = 13, 6
@@ -19,7 +19,7 @@ def layer(node: dict, model: str = "decoder", **fields):
     """The first layer's position, what its attention was given, and what the position added to the
     scores, of the first row.
     """
-    case = Composition(tiny(model, position={"name": "forgetting", **node}), "")
+    case = Composition(tiny_config(model, position={"name": "forgetting", **node}), "")
     built, held = case.model(), {}
     place = built.stack.position["layer_0"]
     read = place.read
@@ -29,7 +29,7 @@ def layer(node: dict, model: str = "decoder", **fields):
         return held["made"]
 
     place.read = watched
-    case.read(built, case.ids[:1], **fields)
+    case.hidden(built, case.ids[:1], **fields)
     return place, held["x"], held["made"][0]
 
 
@@ -71,10 +71,10 @@ def test_gates_of_later_tokens_and_of_pairs_are_summed_between_the_two():
 def test_gates_start_nearly_open():
     from xformer_kit.model.build import build_model
 
-    place = build_model(tiny(position="forgetting"), 37).decoder.position["layer_1"]
+    place = build_model(tiny_config(position="forgetting"), 37).decoder.position["layer_1"]
     assert (place.offset == 5).all()
     shared = build_model(
-        tiny(position={"name": "forgetting", "per_layer": False, "start": 2.0}), 37
+        tiny_config(position={"name": "forgetting", "per_layer": False, "start": 2.0}), 37
     ).decoder.position
     assert list(shared) == ["base"]
     assert (shared["base"].offset == 2).all()
@@ -88,25 +88,25 @@ def test_gates_start_nearly_open():
 )
 def test_a_bias_of_what_tokens_hold_needs_no_channels(attn, law):
     node = {"name": "forgetting", "gates": "pair" if attn == "mean" else "token", "gate_dim": 3}
-    assert LAWS[law](tiny(attn=attn, position=node)) is None
+    assert LAWS[law](tiny_config(attn=attn, position=node)) is None
 
 
 def test_what_cannot_forget_is_refused():
     assert messages(
-        faults(tiny(position={"name": "forgetting", "gates": "pair", "gate_dim": 0}))
+        faults(tiny_config(position={"name": "forgetting", "gates": "pair", "gate_dim": 0}))
     ) == ["position.gate_dim: must be at least 1 channel; got 0."]
-    assert messages(faults(tiny(position={"name": "forgetting", "start": 3.0}))) == []
+    assert messages(faults(tiny_config(position={"name": "forgetting", "start": 3.0}))) == []
     assert messages(
-        faults(tiny(position={"name": "forgetting", "gates": "pair", "start": 3.0}))
+        faults(tiny_config(position={"name": "forgetting", "gates": "pair", "start": 3.0}))
     ) == [
         "position.start: belongs to gates=token; got 3.0. Leave it out, or try"
         " position.gates=token."
     ]
     (sentence,) = messages(
-        faults(tiny("encoder_decoder", decoder={"cross": {"position": "forgetting"}}))
+        faults(tiny_config("encoder_decoder", decoder={"cross": {"position": "forgetting"}}))
     )
     assert "in cross attention there are none" in sentence
-    (sentence,) = messages(faults(tiny(position="forgetting", kernel="sdpa")))
+    (sentence,) = messages(faults(tiny_config(position="forgetting", kernel="sdpa")))
     assert sentence.startswith(
         "kernel: 'sdpa' cannot: position 'forgetting' computes scores of its own"
     )
@@ -115,7 +115,7 @@ def test_what_cannot_forget_is_refused():
 @pytest.mark.parametrize("gates", ["token", "pair"])
 @torch.no_grad()
 def test_padding_between_a_prompt_and_what_follows_forgets_nothing(gates):
-    case = Composition(tiny(position={"name": "forgetting", "gates": gates}), "")
+    case = Composition(tiny_config(position={"name": "forgetting", "gates": gates}), "")
     model, ids = case.model(), case.ids[:1]
     real = torch.tensor([[True] * 5 + [False] * 4 + [True] * 4])
     torch.testing.assert_close(

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.messages import messages
-from tests.positions import bias, made
-from xformer_kit.laws import faults, tiny
+from tests.positions import bias, random_position
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.composition import Composition
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 @pytest.mark.parametrize("first", [0, 30])
 @pytest.mark.parametrize("kernel", ["log", "power"])
 def test_kerple_is_its_equation(kernel, first):
-    place = made({"name": "kerple", "kernel": kernel}, heads=3)
+    place = random_position({"name": "kerple", "kernel": kernel}, heads=3)
     got = bias(place, 7, 3, first)
     for h in range(3):
         r1, r2 = place.r1[h].exp(), place.r2[h]
@@ -32,7 +32,7 @@ def test_kerple_is_its_equation(kernel, first):
 
 def test_kerple_starts_within_its_ranges_and_heads_differ():
     for kernel, top in (("log", 2.0), ("power", 1.0)):
-        config = tiny(position={"name": "kerple", "kernel": kernel})
+        config = tiny_config(position={"name": "kerple", "kernel": kernel})
         place = Composition(config, "").model().decoder.position["base"]
         place.r1.data = place.initial("r1", (400,), torch.Generator().manual_seed(0))
         r1 = place.r1.exp()
@@ -48,6 +48,6 @@ def test_kerple_starts_within_its_ranges_and_heads_differ():
 
 
 def test_what_is_refused():
-    assert messages(faults(tiny(position={"name": "kerple", "kernel": "pow"}))) == [
+    assert messages(faults(tiny_config(position={"name": "kerple", "kernel": "pow"}))) == [
         "position.kernel: no choice is called 'pow'. Did you mean 'power'? Known: log, power."
     ]

@@ -7,7 +7,7 @@ import torch
 
 from tests.content_scores import HEADS, PAIRS, STACKS, attention, mixed
 from tests.messages import messages
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 from xformer_kit.model.build import build_model
 
 LENGTH = 13
@@ -45,16 +45,16 @@ def test_polar_is_that_of_x_transformers():
 
 def test_angles_start_at_zero_or_are_drawn():
     for start, low in (("zero", 0), ("uniform", -2 * math.pi)):
-        place = build_model(tiny(position={"name": "polar", "start": start}), 37).decoder.position[
-            "base"
-        ]
+        place = build_model(
+            tiny_config(position={"name": "polar", "start": start}), 37
+        ).decoder.position["base"]
         assert low <= place.angle.min() <= low / 2
         assert low / 2 <= place.angle.max() <= 0
 
 
 def test_what_is_refused():
-    assert messages(faults(tiny(position={"name": "polar", "theta": 0}))) == [
+    assert messages(faults(tiny_config(position={"name": "polar", "theta": 0}))) == [
         "position.theta: must be above 0; got 0."
     ]
-    (sentence,) = messages(faults(tiny(position="polar", kernel="sdpa")))
+    (sentence,) = messages(faults(tiny_config(position="polar", kernel="sdpa")))
     assert sentence.startswith("kernel: 'sdpa' cannot: position 'polar' computes scores of its own")

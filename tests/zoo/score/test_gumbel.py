@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
-from tests.scores import SCORED, drawn, made
+from tests.scores import SCORED, drawn, random_score
 
 
 def test_gumbel_draws_a_key_with_the_probabilities_of_softmax_only_in_training():
     scores = torch.tensor([2.0, 1.0, 0.0, -1.0]).log_softmax(-1).expand(1, 1, 40_000, 4)
-    score = made({"name": "gumbel", "temperature": 0.5})
+    score = random_score({"name": "gumbel", "temperature": 0.5})
     assert torch.equal(score(scores, None)[0, 0, 0], torch.tensor([1.0, 0, 0, 0]))
     torch.manual_seed(0)
     drawn = score.train()(scores, torch.tensor([True, True, True, False]))
@@ -28,7 +28,7 @@ def test_gumbel_draws_a_key_with_the_probabilities_of_softmax_only_in_training()
 def test_gumbel_is_that_of_torch_with_the_same_draw(hard):
     grads = []
     for of in (
-        made({"name": "gumbel", "temperature": 0.7, "hard": hard}).train(),
+        random_score({"name": "gumbel", "temperature": 0.7, "hard": hard}).train(),
         lambda x, seen: torch.nn.functional.gumbel_softmax(x, 0.7, hard),
     ):
         torch.manual_seed(5)

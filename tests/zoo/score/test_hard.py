@@ -1,16 +1,16 @@
 """score hard: the largest score has all weight."""
 
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
-from tests.scores import HEADS, SCORED, drawn, made
+from tests.scores import HEADS, SCORED, drawn, random_score
 from xformer_kit.attention import SCORES
 
 
 def test_hard_takes_the_largest_and_learns_as_softmax_does():
     scores, g = SCORED.clone().requires_grad_(), drawn(*SCORED.shape)
-    weights = made({"name": "hard"})(scores, None)
+    weights = random_score({"name": "hard"})(scores, None)
     assert torch.equal(weights, torch.nn.functional.one_hot(SCORED.argmax(-1), 7).double())
     (ours,) = torch.autograd.grad(weights, scores, g)
     assert_close(ours, torch.autograd.grad(scores.softmax(-1), scores, g)[0])

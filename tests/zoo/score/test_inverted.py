@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from refusing import refusals_with, refused
+from refusals import refusals_with, refused
 from torch.testing import assert_close
 
 from xformer_kit import compose
 from xformer_kit.attention import SCORES
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 
 SCORED = (
     torch.randn(2, 3, 5, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
@@ -46,7 +46,7 @@ def test_queries_that_compete_worked_out():
 )
 def test_laws_of_inverted(law):
     position = "none" if law == "symmetry" else "alibi"
-    assert LAWS[law](tiny("encoder", attn=INVERTED, position=position)) is None
+    assert LAWS[law](tiny_config("encoder", attn=INVERTED, position=position)) is None
 
 
 REFUSED = {

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from refusing import refusals_with
+from refusals import refusals_with
 from torch.testing import assert_close
 
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.composition import Composition
 
 HEADS = 6
@@ -17,7 +17,7 @@ def read(model: str, layers: int = 3, **changes):
     """Queries, keys and values (h, t, d) of each layer's attention, and what its heads give, of one
     row.
     """
-    case = Composition(tiny(model, attn=RESIDUAL, layers=layers, **changes), "")
+    case = Composition(tiny_config(model, attn=RESIDUAL, layers=layers, **changes), "")
     built, held = case.model(), []
     for block in built.stack.blocks:
         held.append({})
@@ -25,7 +25,7 @@ def read(model: str, layers: int = 3, **changes):
             lambda m, args, kwargs, out, at=held[-1]: at.update(x=args[0]), with_kwargs=True
         )
         block.attn.o.register_forward_pre_hook(lambda m, args, at=held[-1]: at.update(out=args[0]))
-    case.read(built, case.ids[:1])
+    case.hidden(built, case.ids[:1])
     for block, at in zip(built.stack.blocks, held, strict=True):
         at["qkv"] = [
             block.attn.split(p(at["x"])) for p in (block.attn.q, block.attn.k, block.attn.v)
@@ -64,7 +64,9 @@ def test_layers_with_other_heads_have_scores_of_their_own():
     "law", ["cache", "cache with padding", "source once", "documents", "rebuild"]
 )
 def test_laws(law):
-    config = tiny("encoder_decoder", attn=RESIDUAL, encoder={"position": "none"}, position="alibi")
+    config = tiny_config(
+        "encoder_decoder", attn=RESIDUAL, encoder={"position": "none"}, position="alibi"
+    )
     assert not faults(config)
     assert LAWS[law](config) is None
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.attention import SCORES
-from xformer_kit.laws import LAWS, tiny
+from xformer_kit.laws import LAWS, tiny_config
 from xformer_kit.laws.composition import Composition
 
 SCORED = (
@@ -49,12 +49,12 @@ def test_what_earlier_queries_took_away_by_eye():
 def test_laws(law):
     for keep_first in (True, False) if "padding" in law else (True,):
         score = {"name": "selective", "keep_first": keep_first}
-        assert LAWS[law](tiny(attn={**NODE, "score": score}, position="alibi")) is None
+        assert LAWS[law](tiny_config(attn={**NODE, "score": score}, position="alibi")) is None
 
 
 @torch.no_grad()
 def test_padding_between_a_prompt_and_what_follows_takes_nothing_away():
-    case = Composition(tiny(attn=NODE, position="rotary"), "")
+    case = Composition(tiny_config(attn=NODE, position="rotary"), "")
     model, ids = case.model(), case.ids[:1]
     real = torch.tensor([[True] * 5 + [False] * 4 + [True] * 4])
     unseen = case.logits(model, ids[:, real[0]])
@@ -63,10 +63,10 @@ def test_padding_between_a_prompt_and_what_follows_takes_nothing_away():
 
 @torch.no_grad()
 def test_a_cache_says_that_it_cannot_go_back():
-    case = Composition(tiny(attn=NODE), "")
+    case = Composition(tiny_config(attn=NODE), "")
     model, past = case.model(), None
-    past = case.past(model)
-    case.read(model, case.ids, cache=past)
+    past = case.empty_cache(model)
+    case.hidden(model, case.ids, cache=past)
     held = past.bytes
     assert past.caches[0]["attn"].subtracted.shape == (3, 13)
     with pytest.raises(

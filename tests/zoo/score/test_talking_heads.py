@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from refusing import refusals
+from refusals import refusals
 from torch.testing import assert_close
 
-from tests.scores import HEADS, SCORED, SEEN, made
+from tests.scores import HEADS, SCORED, SEEN, random_score
 from xformer_kit.attention import SCORES
 
 
@@ -13,7 +13,9 @@ def test_scaled_talking_heads_are_those_of_x_transformers():
     attend = pytest.importorskip("x_transformers.attend").Attend(
         heads=HEADS, scale=1.0, pre_scale_post_talking_heads=True
     )
-    score = made({"name": "talking_heads", "logits": False, "probabilities": False, "scaled": True})
+    score = random_score(
+        {"name": "talking_heads", "logits": False, "probabilities": False, "scaled": True}
+    )
     with torch.no_grad():
         attend.pre_scale_post_talking_heads.weight.copy_(score.factors.T[..., None, None])
     eye = torch.eye(7, dtype=torch.float64).expand(2, HEADS, 7, 7)
@@ -21,7 +23,7 @@ def test_scaled_talking_heads_are_those_of_x_transformers():
 
 
 def test_talking_heads_mix_before_and_after_softmax():
-    score = made({"name": "talking_heads"})
+    score = random_score({"name": "talking_heads"})
     mixed = torch.stack(
         [sum(score.logits[i, j] * SCORED[:, i] for i in range(HEADS)) for j in range(HEADS)], 1
     )

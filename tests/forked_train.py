@@ -1,6 +1,5 @@
-"""`python train.py ...` in a fork of a process that has imported what it needs: for tests of what
-is said and done, not of how a process starts or dies. One such process serves all tests of a
-worker.
+"""Runs `python train.py ...` in a fork of a process with all imports: for tests of output and
+files, not of how a process starts or ends. One such process serves all tests of a worker.
 """
 
 import atexit
@@ -21,7 +20,7 @@ from pathlib import Path
 from tasks.run import fork_server
 
 ROOT = Path(__file__).resolve().parents[1]
-IMPORTED = [
+PRELOADED = [
     "tasks.run.hydra_app",
     "tasks.run.start",
     "tasks.run.training_process",
@@ -30,16 +29,16 @@ IMPORTED = [
 ]
 
 
-def laid_over(words: list[str]) -> list[str]:
-    """The words without those whose key comes again: a test's own stand after those of its file,
-    and a line has each key once.
+def without_repeated_keys(words: list[str]) -> list[str]:
+    """Returns the words without those whose key is repeated later: a test appends its own overrides
+    to those of its file.
     """
     last = {word.partition("=")[0]: at for at, word in enumerate(words)}
     return [word for at, word in enumerate(words) if last[word.partition("=")[0]] == at]
 
 
-class Begun:
-    """A line of `python train.py` that runs, with what the tests use of subprocess.Popen."""
+class ForkedTrain:
+    """A running `python train.py`, with the methods of subprocess.Popen that the tests use."""
 
     def __init__(
         self,
@@ -48,12 +47,12 @@ class Begun:
         environment: dict[str, str],
         script: Path = ROOT / "train.py",
     ):
-        self.args = [str(script), *laid_over(words)]
+        self.args = [str(script), *without_repeated_keys(words)]
         self.files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
         pipes = [DupFd(file.fileno()) for file in self.files]
         context = multiprocessing.get_context("forkserver")
         self.process = context.Process(
-            target=_become, args=(self.args, str(home), environment, *pipes)
+            target=_run_train, args=(self.args, str(home), environment, *pipes)
         )
         self.process.start()
 
@@ -81,15 +80,16 @@ class Begun:
 
 
 def train(words: list[str], home: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
-    """What `python train.py WORDS` in `home` ended with."""
-    begun = Begun(words, home, environment)
-    out, err = begun.communicate()
-    return subprocess.CompletedProcess(begun.args, begun.returncode, out, err)
+    """Runs `python train.py WORDS` in `home`. Returns its exit code and output."""
+    process = ForkedTrain(words, home, environment)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def _become(
+def _run_train(
     line: list[str], home: str, environment: dict[str, str], out: DupFd, err: DupFd
 ) -> None:
+    """Runs a script in this process, with its output to two files, and ends the process."""
     os.setsid()
     for pipe, number in ((out, 1), (err, 2)):
         os.dup2(pipe.detach(), number)
@@ -99,10 +99,10 @@ def _become(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(home)
-    # Its loaders have a server of their own, as in a process that was not forked: they end when it
-    # is killed.
+    # Its loaders get their own server, as in a process that was not forked: they end when it is
+    # killed.
     forkserver._forkserver.__init__()
-    _keep_a_fork_server()
+    _start_fork_server_early()
     sys.argv, code = line, 0
     try:
         runpy.run_path(line[0], run_name="__main__")
@@ -111,8 +111,8 @@ def _become(
     except BaseException:
         traceback.print_exc()
         code = 1
-    # As a Python that was not forked ends; a fork would wait for joblib's workers before it tells
-    # them to end.
+    # Ends as a process that was not forked; a fork would wait for joblib's workers before it makes
+    # them end.
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -120,30 +120,30 @@ def _become(
     os._exit(code)
 
 
-def _keep_a_fork_server() -> None:
-    """Fork the first fork server now that all is imported and nothing was computed; it waits for
+def _start_fork_server_early() -> None:
+    """Forks the first fork server after all imports, and before anything is computed; it waits for
     requests, and ends with this process.
     """
-    mine, theirs = Pipe()
+    connection, server_connection = Pipe()
     if (pid := os.fork()) == 0:
-        mine.close()
+        connection.close()
         os.setpgid(0, 0)
-        sys.argv = ["tasks.run.fork_server", str(theirs.fileno()), str(os.getppid())]
+        sys.argv = ["tasks.run.fork_server", str(server_connection.fileno()), str(os.getppid())]
         with suppress(BaseException):
             fork_server.main()
         os._exit(0)
-    theirs.close()
-    begin = fork_server.ForkServer.__init__
+    server_connection.close()
+    original_init = fork_server.ForkServer.__init__
 
-    def take(self: fork_server.ForkServer) -> None:
-        fork_server.ForkServer.__init__ = begin
-        self.process, self.connection = _Forked(pid), mine
+    def use_started_server(self: fork_server.ForkServer) -> None:
+        fork_server.ForkServer.__init__ = original_init
+        self.process, self.connection = _ForkedProcess(pid), connection
 
-    fork_server.ForkServer.__init__ = take
+    fork_server.ForkServer.__init__ = use_started_server
 
 
-class _Forked:
-    """A child, with what a fork server needs of subprocess.Popen."""
+class _ForkedProcess:
+    """A child process, with the members of subprocess.Popen that a fork server needs."""
 
     def __init__(self, pid: int):
         self.pid, self.code = pid, None

@@ -1,4 +1,4 @@
-"""The sentences with which a config is refused, and tests made of them."""
+"""The messages with which a config is refused, and functions that return tests of them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,28 +8,28 @@ import pytest
 
 from tests.messages import messages
 from xformer_kit import ConfigError, compose
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import faults, tiny_config
 
 
 def refused(words: str | Sequence[str]) -> list[str]:
-    """The sentences for overrides: a line of them, or a list if one contains a space."""
+    """Returns the messages for overrides: one string, or a list if an override contains a space."""
     with pytest.raises(ConfigError) as error:
         compose(words.split() if isinstance(words, str) else list(words))
     return list(error.value.messages)
 
 
-def refusals(sentences: Mapping[str, str]) -> Callable[[str], None]:
-    """A test for each line of overrides: all its sentences, one per line of text."""
+def refusals(expected: Mapping[str, str]) -> Callable[[str], None]:
+    """Returns a test of overrides -> all their messages, one per line."""
 
-    @pytest.mark.parametrize("words", sentences)
+    @pytest.mark.parametrize("words", expected)
     def test(words: str) -> None:
-        assert refused(words) == sentences[words].splitlines()
+        assert refused(words) == expected[words].splitlines()
 
     return test
 
 
 def refusals_with(parts: Mapping[str, str]) -> Callable[[str], None]:
-    """A test for each line of overrides: a part of its sentences."""
+    """Returns a test of overrides -> a part of their messages."""
 
     @pytest.mark.parametrize("words", parts)
     def test(words: str) -> None:
@@ -39,7 +39,7 @@ def refusals_with(parts: Mapping[str, str]) -> Callable[[str], None]:
 
 
 def refusals_among(cases: Sequence[tuple[list[str], list[str]]]) -> Callable[..., None]:
-    """A test for each list of overrides: some of its sentences, others may follow from them."""
+    """Returns a test of (overrides, some of their messages)."""
 
     @pytest.mark.parametrize(("words", "expected"), cases, ids=lambda x: " ".join(x or [])[:40])
     def test(words: list[str], expected: list[str]) -> None:
@@ -49,11 +49,11 @@ def refusals_among(cases: Sequence[tuple[list[str], list[str]]]) -> Callable[...
 
 
 def tiny_refusals(cases: Sequence[tuple[dict[str, Any], str]]) -> Callable[..., None]:
-    """A test for each change of a tiny config: its only sentence matches a pattern."""
+    """Returns a test of (changes of a tiny config, pattern of the only message)."""
 
-    @pytest.mark.parametrize(("changes", "sentence"), cases)
-    def test(changes: dict[str, Any], sentence: str) -> None:
-        (fault,) = messages(faults(tiny(**changes)))
-        assert re.fullmatch(sentence, fault)
+    @pytest.mark.parametrize(("changes", "pattern"), cases)
+    def test(changes: dict[str, Any], pattern: str) -> None:
+        (message,) = messages(faults(tiny_config(**changes)))
+        assert re.fullmatch(pattern, message)
 
     return test

@@ -1,6 +1,4 @@
-"""Starting, killing and resuming runs as a user does: `python train.py ...` in processes of their
-own.
-"""
+"""Starts, kills and resumes runs, `python train.py ...`, in separate processes."""
 
 import os
 import random
@@ -13,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.warm import Begun, laid_over
+from tests.forked_train import ForkedTrain, without_repeated_keys
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 180  # seconds that a step may be waited for
+TIMEOUT = 180  # seconds to wait for a step
 
-# Dropout, accumulation, loader workers, and an epoch's end every 11 steps.
+# A run with dropout, accumulation and loader workers, whose epochs end every 11 steps.
 TINY = [
     "model.dim=16",
     "model.layers=2",
@@ -41,7 +39,7 @@ TINY = [
 
 
 def text_file(tmp_path_factory) -> Path:
-    """300 random words of a small vocabulary."""
+    """Writes 300 random words of a small vocabulary to a file. Returns its path."""
     words = random.Random(0).choices(
         [
             "the",
@@ -70,10 +68,12 @@ text = pytest.fixture(scope="module")(text_file)
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "train.py"), *laid_over(list(words))]
+    """Returns the command line of `python train.py` with these overrides."""
+    return [sys.executable, str(ROOT / "train.py"), *without_repeated_keys(list(words))]
 
 
 def environment(home: Path) -> dict[str, str]:
+    """Returns environment variables for a process on a CPU with its cache in `home`."""
     return os.environ | {
         "OMP_NUM_THREADS": "1",
         "XDG_CACHE_HOME": str(home / "cache"),
@@ -81,22 +81,23 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def start(home: Path, run: Path, text: Path, *more: str) -> Begun:
-    return Begun(
+def start(home: Path, run: Path, text: Path, *more: str) -> ForkedTrain:
+    """Starts a run in a fork of a process with all imports."""
+    return ForkedTrain(
         [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more], home, environment(home)
     )
 
 
-def start_cold(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
-    """By a Python that imports everything itself."""
+def start_new_python(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
+    """Starts a run in a new Python process."""
     words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
     return subprocess.Popen(
         words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True
     )
 
 
-def environments(home: Path) -> list[dict[str, str]]:
-    """Of two ranks as torchrun starts them, the first rank first."""
+def rank_environments(home: Path) -> list[dict[str, str]]:
+    """Returns the environment variables of two ranks as torchrun sets them."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -118,18 +119,21 @@ def environments(home: Path) -> list[dict[str, str]]:
     ]
 
 
-def start_ranks(home: Path, words: list[str]) -> list[Begun]:
+def start_ranks(home: Path, words: list[str]) -> list[ForkedTrain]:
+    """Starts the two ranks of a run."""
     return [
-        Begun([*words, "trainer=ddp", "trainer.devices=2"], home, each)
-        for each in environments(home)
+        ForkedTrain([*words, "trainer=ddp", "trainer.devices=2"], home, each)
+        for each in rank_environments(home)
     ]
 
 
-def go_on(home: Path, run: Path) -> Begun:
-    return Begun([f"resume={run}"], home, environment(home))
+def resume(home: Path, run: Path) -> ForkedTrain:
+    """Starts a process that resumes a run."""
+    return ForkedTrain([f"resume={run}"], home, environment(home))
 
 
 def last_step(run: Path) -> int:
+    """Returns the last step in metrics.csv; 0 if there is none."""
     try:
         rows = (run / "metrics.csv").read_text().splitlines()[1:]
         return int(rows[-1].split(",")[0]) if rows else 0
@@ -137,33 +141,34 @@ def last_step(run: Path) -> int:
         return 0
 
 
-def wait_for(process: Begun | subprocess.Popen, run: Path, step: int) -> None:
-    """Until metrics.csv has reached a step."""
-    deadline = time.monotonic() + PATIENCE
+def wait_for(process: ForkedTrain | subprocess.Popen, run: Path, step: int) -> None:
+    """Waits until metrics.csv has reached a step."""
+    deadline = time.monotonic() + TIMEOUT
     while last_step(run) < step:
         assert process.poll() is None, f"ended before step {step}: {process.communicate()[1]}"
         assert time.monotonic() < deadline, f"step {step} was not reached"
         time.sleep(0.002)
 
 
-def kill_at(process: Begun | subprocess.Popen, run: Path, step: int) -> None:
-    """kill -9 once metrics.csv has reached a step."""
+def kill_at(process: ForkedTrain | subprocess.Popen, run: Path, step: int) -> None:
+    """Kills a process by SIGKILL when metrics.csv has reached a step."""
     wait_for(process, run, step)
     process.send_signal(signal.SIGKILL)
     process.wait()
 
 
-def finish(process: Begun | subprocess.Popen) -> None:
-    _, err = process.communicate(timeout=PATIENCE)
+def finish(process: ForkedTrain | subprocess.Popen) -> None:
+    """Waits for the end of a process, and asserts that it succeeded."""
+    _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, err
 
 
-def gone(home: Path, patience: float = 30) -> bool:
-    """Whether no process is left that was started with the `environment` of `home`, or none is
-    after some seconds.
+def all_ended(home: Path, timeout: float = 30) -> bool:
+    """Whether all processes that were started with the `environment` of `home` end within
+    `timeout` seconds.
     """
 
-    def left() -> bool:
+    def any_runs() -> bool:
         for file in Path("/proc").glob("[0-9]*/environ"):
             try:
                 if str(home).encode() in file.read_bytes():
@@ -172,7 +177,7 @@ def gone(home: Path, patience: float = 30) -> bool:
                 continue
         return False
 
-    end = time.monotonic() + patience
-    while left() and time.monotonic() < end:
+    end = time.monotonic() + timeout
+    while any_runs() and time.monotonic() < end:
         time.sleep(0.5)
-    return not left()
+    return not any_runs()

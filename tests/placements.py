@@ -16,8 +16,8 @@ for layer in (F, G):
     nn.init.normal_(layer.weight)
 
 
-def made(name, kinds, **options):
-    """A placement with layer norms, with every parameter random."""
+def random_placement(name, kinds, **options):
+    """Returns a placement with layer norms, with every parameter random."""
     part = PLACEMENTS.create(
         {"name": name, **options},
         dim=DIM,
@@ -37,11 +37,13 @@ def made(name, kinds, **options):
 
 
 def result(part, sublayers, factor=1.0, finish=True):
+    """Returns the output of two blocks with this placement, whose final norm multiplies by 3;
+    without `finish`, the state before it.
+    """
     streams = part.streams({"streams": getattr(part, "num_streams", 1)})
     state = part(part.start(X, streams), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
-    state = part(
-        state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
-    )  # twice, so that each stream is read
+    # Twice, so that each stream is read.
+    state = part(state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
     return part.finish(state, lambda x: 3 * x) if finish else state
 
 
@@ -54,7 +56,8 @@ def unit(x):
 
 
 def equations(cases):
-    """A test of placements: name -> (options, output for F, output for F and G in parallel).
+    """Returns a test of placements: name -> (options, output for F, output for F and G in
+    parallel).
 
     An output is a function of the placement, the stream and the factor of a sublayer.
     """
@@ -64,7 +67,7 @@ def equations(cases):
     def test(name, factor):
         options, one, two = cases[name]
         for kinds, sublayers, equation in ((["attn"], [F], one), (["attn", "ffn"], [F, G], two)):
-            part = made(name, kinds, **options)
+            part = random_placement(name, kinds, **options)
             expected = twice(lambda x: equation(part, x, factor))  # noqa: B023
             assert_close(result(part, sublayers, factor), 3 * expected)
 
