@@ -19,7 +19,7 @@ from statistics import median
 
 
 def write_text(path: Path, megabytes: float) -> None:
-    """Writes lines of words of English letters with some two-byte characters; always the same text."""
+    """Writes lines of English letters with some two-byte characters; always the same text."""
     draw = random.Random(0)
     letters = "etaoinshrdlucmfwygpbvk"
     words = ["".join(draw.choices(letters, k=draw.randint(1, 9))) for _ in range(20_000)] + [

@@ -24,7 +24,7 @@ NAMES = sorted(
 
 def finding(folder: Path) -> dict[str, Any] | None:
     """Returns the claim and its outcome; None for an unfinished study."""
-    found = stop.applied(results(folder))
+    found = stop.apply_stopping_rule(results(folder))
     said = content(found)
     if said.partial or said.claim is None:
         return None

@@ -71,7 +71,7 @@ class Caught(Kernel):
 
 
 def form(name: str, kernel: str, tokens: int):
-    """Returns a function that runs only the recurrence of a layer, with gradients as in the layer."""
+    """Returns a function that runs a layer's recurrence, with gradients as in the layer."""
     made: Any = layer(name, "chunked")
     made.kernel = caught = Caught()
     step(made, tokens)()

@@ -9,6 +9,7 @@ from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.checking import (
     COMPANIONS,
     COMPONENTS,
+    config_changes,
     example_value,
     option_variants,
 )

@@ -46,6 +46,7 @@ def test_the_wheel_contains_conf_and_composes_from_it(tmp_path):
     assert {
         "xformer_kit/data/corpus/scan_simple.bin",
         "xformer_kit/study/report/page.html.j2",
+        "xformer_kit/study/report/page.md.j2",
     } <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     installed = tmp_path / "installed"

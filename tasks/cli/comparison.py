@@ -137,7 +137,7 @@ def compare_runs(
     differing_paths = differing([group.config for group in groups])
     _set_names(groups, differing_paths)
     baseline, *others = (Runs(group.name, group.values(chosen), group.diverged) for group in groups)
-    verdicts = answer(baseline, others, chosen) if others else None
+    verdicts = answer(baseline, others, metric(chosen)) if others else None
     return Comparison(groups, differing_paths, metrics, chosen, verdicts, list(_notes(finished)))
 
 

@@ -15,7 +15,7 @@ from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
 from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.study.run_key import codes
+from xformer_kit.study.run_key import code_hashes
 
 REPRODUCED = Path("outputs", "reproduced")
 
@@ -85,7 +85,7 @@ def _code_differences(config: Facts, facts: Facts, components: list[str]) -> Ite
             " was changed since."
         )
         return
-    now = codes(config)
+    now = code_hashes(config)
     for module in sorted({*facts["code"], *now}):
         if facts["code"].get(module) != now.get(module):
             yield f"code: {module} was changed since the run."

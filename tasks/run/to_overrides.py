@@ -16,7 +16,7 @@ from xformer_kit.config.overrides import expand, parse
 from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import config_error
-from xformer_kit.study.factor import text
+from xformer_kit.study.factor import override_text
 
 # Config groups in the order in which their choices change the defaults of other groups: a task
 # selects an experiment, which selects data and a model; a model selects a mask.
@@ -82,7 +82,7 @@ def override_value(value: Any) -> str:
         return "{" + ",".join(f"{key}:{override_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(override_value, value)) + "]"
-    plain = text(value)
+    plain = override_text(value)
     if _parses_as(plain, value):
         return plain
     return QuotedString(str(value), Quote.single).with_quotes()

@@ -42,7 +42,7 @@ from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
-from xformer_kit.study.run_key import codes
+from xformer_kit.study.run_key import code_hashes
 
 log = logging.getLogger("xformer")
 # Keys that a checkpoint must have to resume from it; CheckpointSaver.save writes them.
@@ -315,7 +315,7 @@ class TrainingProcess:
                 "accumulate": task.accumulate,
             },
             "components": component_hashes(self.job.components),
-            "code": codes(config),
+            "code": code_hashes(config),
             "versions": summary.versions(),
             "run": str(self.run_dir),
         }

@@ -84,12 +84,12 @@ def _search_space(plan: StudyPlan) -> Any:
     node = plan.node
     factors, _ = levels_of(node)
     table = _table(*(Column(name, overflow="fold") for name in ("factor", "baseline", "range")))
-    for name, ranges in space.described(factors, node["exclude"]).items():
+    for name, ranges in space.describe_space(factors, node["exclude"]).items():
         table.add_row(name, factors[name].baseline if name in factors else "", ranges)
     trials, seeds = node["design"]["trials"], len({run.seed for run in plan.runs})
     confirmations = (1 + node["design"]["confirm"]) * (seeds - 1)
     seconds = _run_seconds(plan.variants[0]) * (trials + confirmations)
-    points = space.points(factors)
+    points = space.all_points(factors)
     size = "" if points is None else f" of {len(points):,} points"
     text = (
         f"{trials} trials{size} by {node['design']['sampler']}, and {confirmations} runs that"

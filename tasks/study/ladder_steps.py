@@ -8,7 +8,7 @@ from xformer_kit.inspect.cost import tokens
 from xformer_kit.registry import Fault, config_error
 from xformer_kit.study import budget, scaling
 from xformer_kit.study.design import Rung
-from xformer_kit.study.ladder import STEPS_KEY, axis
+from xformer_kit.study.ladder import STEPS_KEY, law_axis
 from xformer_kit.study.nodes import Config
 from xformer_kit.study.plan import Variant
 from xformer_kit.study.report.numbers import compact
@@ -79,7 +79,7 @@ def law_faults(variants: Sequence[Variant]) -> list[Fault]:
         else:
             points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in rungs]
             try:
-                scaling.identified(points, axis(v.rung.multiple for v in rungs))
+                scaling.identified_axes(points, law_axis(v.rung.multiple for v in rungs))
             except ValueError as error:
                 rule = str(error)
         if rule:

@@ -51,11 +51,11 @@ class Proposals:
         from optuna.trial import TrialState
 
         if not self.all():
-            self.study.enqueue_trial(space.parameters(self.factors, self.base))
+            self.study.enqueue_trial(space.optuna_parameters(self.factors, self.base))
         while not self._exhausted():
             trial = self._propose()
             trial.set_user_attr("pool", self.pool)
-            levels = space.suggested(self.factors, trial)
+            levels = space.suggest_levels(self.factors, trial)
             trial.set_user_attr("levels", levels)
             variant = self._variant_of(levels)
             if isinstance(variant, str):
@@ -98,14 +98,16 @@ class Proposals:
         ended = [t for t in trials if t.state.is_finished() or "run" in t.user_attrs]
         # consecutive invalid or duplicate proposals, up to the last one
         useless = len([*takewhile(lambda t: "run" not in t.user_attrs, reversed(ended))])
-        if (points := space.points(self.factors)) is not None:
+        if (points := space.all_points(self.factors)) is not None:
             tried = [t.user_attrs.get("levels") for t in ended]
             untried = [levels for levels in points if levels not in tried]
             if not untried:
                 self.end = f"All {len(points):,} points of the space were tried or refused."
             elif useless >= ENUMERATE_AFTER:
                 draw = random.Random(hashlib.sha256(f"{len(trials)}".encode()).digest())
-                self.study.enqueue_trial(space.parameters(self.factors, draw.choice(untried)))
+                self.study.enqueue_trial(
+                    space.optuna_parameters(self.factors, draw.choice(untried))
+                )
             return not untried
         if useless >= END_AFTER:
             refused = [t.user_attrs["refused"] for t in trials if "refused" in t.user_attrs]

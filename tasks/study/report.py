@@ -44,7 +44,7 @@ def write_report(folder: Path) -> tuple[Results, Any]:
     from xformer_kit.study.report.markdown import markdown
     from xformer_kit.study.report.sections import document
 
-    study_results = stop.applied(study_results)
+    study_results = stop.apply_stopping_rule(study_results)
     values = content(study_results)
     page = document(values)
     files = {

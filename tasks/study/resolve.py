@@ -231,7 +231,7 @@ class Sizing:
         """Returns the variant with the cost of the baseline. Raises ConfigError if that fails."""
         from xformer_kit.config import check
 
-        match = budget.matched(
+        match = budget.match_budget(
             variant.config,
             self.targets[variant.rung],
             self.budget,

@@ -30,7 +30,7 @@ from tasks.study.storage import address, errors, importance, load_or_create, unr
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import space
-from xformer_kit.study.factor import Levels, text
+from xformer_kit.study.factor import Levels, override_text
 from xformer_kit.study.metric import metric_of
 from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
 from xformer_kit.study.settings import seeds
@@ -66,7 +66,7 @@ class SearchRunner:
         # the seed of the search, and the seeds of the confirmation runs
         self.seed, *self.confirmation_seeds = seeds(self.node, self.base.config["seed"])
         identity = {
-            "space": space.described(self.factors, self.node["exclude"]),
+            "space": space.describe_space(self.factors, self.node["exclude"]),
             "config": config_hash({**self.base.config, "seed": 0}),
             "data": plan.costs.of(self.base.config)[0].fingerprint,
             "metric": self.node["metric"],
@@ -121,7 +121,7 @@ class SearchRunner:
                 report_to |= {key: self.node[key] for key in ("name", "metric", "design")}
                 report_to["number"] = run["number"]
             self.runs[trial.number] = Trial(
-                variant, self.seed, run["key"], f"++study.trial={text(report_to)}"
+                variant, self.seed, run["key"], f"++study.trial={override_text(report_to)}"
             )
         return self.runs[trial.number]
 

@@ -24,6 +24,8 @@ def decide(plan: Node, states: Mapping[str, State]) -> StopDecision:
     if not plan["study"].get("stop"):
         return StopDecision()
     outcomes = [outcome(run, states[run["key"]]) for run in plan["runs"]]
-    results = stop.applied(results_of(plan, outcomes))
+    results = stop.apply_stopping_rule(results_of(plan, outcomes))
     left_out = frozenset(found.key for found in results.outcomes if found.status == "left out")
-    return StopDecision(left_out, frozenset(stop.waiting(results)) - left_out, results.stopped)
+    return StopDecision(
+        left_out, frozenset(stop.undecided_run_keys(results)) - left_out, results.stopped
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
-from xformer_kit.study.factor import text
+from xformer_kit.study.factor import override_text
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
@@ -37,7 +37,9 @@ def logger_overrides(node: Node, run: StudyRun) -> list[str]:
         "tags": [*tags(node), f"seed={run.seed}"],
     }
     return [
-        f"logger.{key}={text(value)}" for key, value in defaults.items() if logger.get(key) is None
+        f"logger.{key}={override_text(value)}"
+        for key, value in defaults.items()
+        if logger.get(key) is None
     ]
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from tasks.logging.console import create_console
 from xformer_kit.registry import config_error
 from xformer_kit.registry.printable import cell, printable, text_of
-from xformer_kit.study.report.csv_files import _text
+from xformer_kit.study.report.csv_files import csv_text
 
 TITLE = "\x1b]0;owned\x07"  # sets the title of a terminal's window
 MOVES = "a\x1b[2Jb\x9b1Ac\rd\x08e\x7f"  # clears the screen, moves up, returns, goes back, deletes
@@ -83,12 +83,12 @@ FORMULAS = ["=1+1", "=HYPERLINK(0)", "+1+cmd", "-cmd", "@SUM(1)", "\t=1", "\n=1"
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_a_cell_is_no_formula(text):
-    names, values = csv.reader(io.StringIO(_text([{text: text, "loss": -1.5}]), newline=""))
+    names, values = csv.reader(io.StringIO(csv_text([{text: text, "loss": -1.5}]), newline=""))
     assert names == [f"'{text}", "loss"] and values == [f"'{text}", "-1.5"]
 
 
 def test_a_carriage_return_begins_no_row():
-    text = _text([{"name": "a\r=1\r\n=2"}])
+    text = csv_text([{"name": "a\r=1\r\n=2"}])
     assert list(csv.reader(io.StringIO(text))) == [["name"], ["a\n=1\n=2"]]
 
 

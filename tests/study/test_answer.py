@@ -7,11 +7,12 @@ import pytest
 from statsmodels.stats.power import TTestPower
 
 from xformer_kit.study.answer import Runs, answer, effect_sentences
-from xformer_kit.study.factorial import Cell, effects
+from xformer_kit.study.factorial import Cell, factorial_effects
 from xformer_kit.study.metric import metric
 from xformer_kit.study.power import minimum_detectable_effect
-from xformer_kit.study.statistics import paired
+from xformer_kit.study.statistics import paired_difference
 
+LOSS = metric("val/loss")
 SEEDS = range(5)
 BASE = Runs("placement=pre", {seed: 2.0 + 0.3 * seed for seed in SEEDS})
 
@@ -28,7 +29,7 @@ BARELY = moved("norm=dyt", 0.0, 0.001, 0.002, 0.003, 0.004)
 NOISY = moved("norm=rms", -0.02, 0.02, 0.01, -0.01, 0.005)
 
 
-def sentence(variant, measured="val/loss", **options):
+def sentence(variant, measured=LOSS, **options):
     return answer(BASE, [variant], measured, **options).verdicts[0].sentence
 
 
@@ -42,7 +43,7 @@ def test_a_variant_that_is_worse():
 
 def test_the_metric_determines_the_direction():
     assert (
-        sentence(WORSE, "val/accuracy")
+        sentence(WORSE, metric("val/accuracy"))
         == "placement=post is better than placement=pre by 3.00 points (95 % CI 2.80 to 3.20,"
         " 5 seeds, p < 0.0001)."
     )
@@ -73,8 +74,8 @@ def test_not_significant_with_its_power():
 
 
 def test_holm_correction_of_a_family():
-    alone = answer(BASE, [BARELY], "val/loss").verdicts[0]
-    among = answer(BASE, [BARELY, NOISY], "val/loss").verdicts[0]
+    alone = answer(BASE, [BARELY], LOSS).verdicts[0]
+    among = answer(BASE, [BARELY, NOISY], LOSS).verdicts[0]
     assert (alone.outcome, among.outcome) == ("worse", "not significant")
     assert (
         among.p == pytest.approx(2 * alone.p)
@@ -82,29 +83,27 @@ def test_holm_correction_of_a_family():
         and "Holm" not in alone.sentence
     )
     assert (
-        answer(BASE, [BARELY, moved("gone")], "val/loss").verdicts[0].outcome == "worse"
+        answer(BASE, [BARELY, moved("gone")], LOSS).verdicts[0].outcome == "worse"
     )  # no p, no family
 
 
 def test_minimum_detectable_effect_is_at_the_corrected_level():
-    one, two = (answer(BASE, [NOISY] * n, "val/loss").verdicts[0] for n in (1, 2))
+    one, two = (answer(BASE, [NOISY] * n, LOSS).verdicts[0] for n in (1, 2))
     for verdict, alpha in ((one, 0.05), (two, 0.025)):
-        seen = metric("val/loss").up(
-            minimum_detectable_effect(verdict.difference.sd, 5, alpha=alpha)
-        )
+        seen = LOSS.round_up(minimum_detectable_effect(verdict.difference.sd, 5, alpha=alpha))
         assert f"minimum detectable effect {seen:.3g} nats" in verdict.sentence
     assert one.sentence != two.sentence
 
 
 def test_equivalence_needs_a_margin():
-    within = answer(BASE, [NOISY], "val/loss", margin=0.05).verdicts[0]
+    within = answer(BASE, [NOISY], LOSS, margin=0.05).verdicts[0]
     assert within.outcome == "equivalent" and within.p_margin < 0.05
     assert (
         within.sentence
         == "norm=rms and placement=pre are equivalent within the margin of 0.05 nats (difference"
         " 0.001 nats, 95 % CI -0.019 to 0.021, 5 seeds; equivalence test, p = 0.0012)."
     )
-    assert answer(BASE, [NOISY], "val/loss", margin=0.01).verdicts[0].outcome == "not significant"
+    assert answer(BASE, [NOISY], LOSS, margin=0.01).verdicts[0].outcome == "not significant"
     both = sentence(BARELY, margin=0.01)
     assert both.startswith("norm=dyt is worse than") and both.endswith(
         "), but within the margin of 0.01 nats."
@@ -142,7 +141,7 @@ def test_diverged_runs_are_reported():
         " 3 of 5 runs of x diverged (seed 2 at step 90, seed 3 at step 1,200, seed 4 at step 7);"
         " 0 of 5 runs of placement=pre diverged (Fisher's exact test, p = 0.17)."
     )
-    none = answer(BASE, [Runs("x", {}, diverged=dict.fromkeys(SEEDS, 10))], "val/loss")
+    none = answer(BASE, [Runs("x", {}, diverged=dict.fromkeys(SEEDS, 10))], LOSS)
     assert none.verdicts[0].outcome == "diverged"
     assert (
         none.verdicts[0].sentence.startswith("5 of 5 runs of x diverged (")
@@ -152,7 +151,7 @@ def test_diverged_runs_are_reported():
 
 
 def test_an_unfinished_study_is_partial():
-    found = answer(BASE, [Runs("x", {0: 2.1, 1: 2.35}, unfinished=(2, 4), failed=(3,))], "val/loss")
+    found = answer(BASE, [Runs("x", {0: 2.1, 1: 2.35}, unfinished=(2, 4), failed=(3,))], LOSS)
     assert found.sentence.endswith("; partial: 3 of 10 runs have not finished.")
     assert found.verdicts[0].sentence.endswith(
         " 1 of 5 runs failed (seed 3): this result is partial. 2 of 5 runs not finished (seeds 2,"
@@ -162,53 +161,50 @@ def test_an_unfinished_study_is_partial():
 
 def test_the_headline_has_effect_sizes():
     worst = moved("placement=output", 0.5, 0.51, 0.49, 0.5, 0.51)
-    found = answer(BASE, [WORSE, NOISY, worst, Runs("gone", {})], "val/loss")
+    found = answer(BASE, [WORSE, NOISY, worst, Runs("gone", {})], LOSS)
     assert (
         found.sentence
         == "placement=output is worse than placement=pre by 0.502 nats (95 % CI 0.492 to 0.512);"
         " placement=post is worse by 0.0300 nats (95 % CI 0.0280 to 0.0320); norm=rms: no"
         " significant difference; gone: not tested."
     )
-    assert (
-        answer(BASE, [], "val/loss").sentence
-        == "There is no variant to compare with placement=pre."
-    )
+    assert answer(BASE, [], LOSS).sentence == "There is no variant to compare with placement=pre."
 
 
 def test_the_headline_names_the_factor_once():
     sandwich = moved("placement=sandwich", -0.02, 0.02, 0.01, -0.01, 0.005)
     output = moved("placement=output", 0.02, -0.02, 0.01, -0.01, 0.005)
-    found = answer(BASE, [sandwich, WORSE, output], "val/loss").sentence
+    found = answer(BASE, [sandwich, WORSE, output], LOSS).sentence
     assert (
         found == "placement=post is worse than pre by 0.0300 nats (95 % CI 0.0280 to 0.0320);"
         " sandwich and output: no significant difference."
     )
     assert (
-        answer(BASE, [sandwich, output], "val/loss").sentence
+        answer(BASE, [sandwich, output], LOSS).sentence
         == "placement=sandwich and output: no significant difference from pre."
     )
     base = Runs("baseline", BASE.values)
-    assert answer(base, [WORSE], "val/loss").sentence.startswith(
+    assert answer(base, [WORSE], LOSS).sentence.startswith(
         "placement=post is worse than baseline by 0.0300 nats"
     )
-    assert answer(base, [WORSE], "val/loss", reference="placement=pre").sentence.startswith(
+    assert answer(base, [WORSE], LOSS, reference="placement=pre").sentence.startswith(
         "placement=post is worse than pre by 0.0300 nats"
     )
     none = moved("placement=none", 0.028, 0.029, 0.03, 0.031, 0.032)
-    assert answer(BASE, [none], "val/loss").sentence.startswith(
+    assert answer(BASE, [none], LOSS).sentence.startswith(
         "placement=none is worse than placement=pre by "
     )
     shifts = (0.028, 0.029, 0.03, 0.031, 0.032)
     numbers = [moved(f"heads={n}", *(n * d for d in shifts)) for n in range(1, 7)]
-    found = answer(BASE, numbers, "val/loss").sentence
+    found = answer(BASE, numbers, LOSS).sentence
     assert found.startswith("heads=6 is worse than placement=pre by 0.180 nats (")
     assert found.endswith("; 2 more are worse.")
 
 
 def test_a_verdict_has_the_difference_of_its_sentence():
-    verdict = answer(BASE, [WORSE], "val/loss").verdicts[0]
+    verdict = answer(BASE, [WORSE], LOSS).verdicts[0]
     assert (
-        verdict.difference == paired(BASE.values, WORSE.values)
+        verdict.difference == paired_difference(BASE.values, WORSE.values)
         and verdict.p == verdict.difference.p
     )
 
@@ -226,12 +222,12 @@ def test_effects_of_a_design_are_one_family():
         for b in ("b0", "b1")
         for seed in SEEDS
     ]
-    found = effects(cells, {"a": "a0", "b": "b0"})
+    found = factorial_effects(cells, {"a": "a0", "b": "b0"})
     assert found[0].difference.p == pytest.approx(0.047, abs=1e-3)
-    assert effect_sentences(found, "val/loss")[0].startswith(
+    assert effect_sentences(found, LOSS)[0].startswith(
         "The difference between a=a1 and a=a0 is not significant ("
     )
-    assert effect_sentences(found[:1], "val/loss")[0].startswith("a=a1 is worse than a=a0 by ")
+    assert effect_sentences(found[:1], LOSS)[0].startswith("a=a1 is worse than a=a0 by ")
 
 
 def test_effects_in_sentences():
@@ -247,7 +243,7 @@ def test_effects_in_sentences():
         for i, ((p, n), value) in enumerate(size.items())
         for seed in range(4)
     ]
-    found = effect_sentences(effects(cells, {"placement": "pre", "norm": "ln"}), "val/loss")
+    found = effect_sentences(factorial_effects(cells, {"placement": "pre", "norm": "ln"}), LOSS)
     assert (
         found[0].startswith("placement=post is worse than placement=pre by 0.20")
         and "Holm-corrected p" in found[0]
@@ -257,18 +253,18 @@ def test_effects_in_sentences():
         "placement=post and norm=rms together are worse than the sum of their separate effects by"
         " 0.1998 nats"
     )
-    lost = effect_sentences(effects(cells[:-1], {"placement": "pre", "norm": "ln"}), "val/loss")
+    lost = effect_sentences(factorial_effects(cells[:-1], {"placement": "pre", "norm": "ln"}), LOSS)
     assert lost[0].endswith(
         " combinations of the other factors; 1 of 4 seeds left out because runs are missing."
     )
     flat = [cell._replace(value=cell.seed + noise[i // 4][i % 4]) for i, cell in enumerate(cells)]
-    unseen = effect_sentences(effects(flat, {"placement": "pre", "norm": "ln"}), "val/loss")
+    unseen = effect_sentences(factorial_effects(flat, {"placement": "pre", "norm": "ln"}), LOSS)
     assert unseen[2].startswith(
         "The interaction of placement=post with norm=rms is not significant ("
     )
     alone = [cell for cell in cells if cell.levels != {"placement": "post", "norm": "rms"}]
     assert (
-        effect_sentences(effects(alone, {"placement": "pre", "norm": "ln"}), "val/loss")[2]
+        effect_sentences(factorial_effects(alone, {"placement": "pre", "norm": "ln"}), LOSS)[2]
         == "placement=post with norm=rms cannot be estimated: no combination of the other factors"
         " was run at all of its levels."
     )

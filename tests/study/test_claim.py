@@ -7,7 +7,9 @@ from tests.messages import messages
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.answer import Runs
 from xformer_kit.study.claim import evaluate, faults
+from xformer_kit.study.metric import metric
 
+LOSS, ACCURACY = metric("val/loss"), metric("val/accuracy")
 SEEDS = range(5)
 BASE = {seed: 2.0 + 0.3 * seed for seed in SEEDS}
 
@@ -32,9 +34,9 @@ RUNS = {
 H, N, O = "held", "not held", "not decided"  # noqa: E741
 
 
-def outcome(variant, way, margin=None, than="baseline", metric="val/loss"):
+def outcome(variant, relation, margin=None, than="baseline", measured=LOSS):
     return evaluate(
-        {"variant": variant, "is": way, "than": than}, RUNS, metric, margin=margin
+        {"variant": variant, "is": relation, "than": than}, RUNS, measured, margin=margin
     ).outcome
 
 
@@ -91,11 +93,11 @@ def test_a_margin_that_is_too_small():
 
 def test_a_metric_where_higher_is_better():
     assert (
-        outcome("worse", "better", metric="val/accuracy") == H
-        and outcome("worse", "worse", metric="val/accuracy") == N
+        outcome("worse", "better", measured=ACCURACY) == H
+        and outcome("worse", "worse", measured=ACCURACY) == N
     )
-    assert outcome("worse", "no_worse", 0.01, metric="val/accuracy") == H
-    assert outcome("better", "no_worse", 0.01, metric="val/accuracy") == N
+    assert outcome("worse", "no_worse", 0.01, measured=ACCURACY) == H
+    assert outcome("better", "no_worse", 0.01, measured=ACCURACY) == N
 
 
 def test_two_variants_may_be_compared_with_each_other():
@@ -105,7 +107,7 @@ def test_two_variants_may_be_compared_with_each_other():
     found = evaluate(
         {"variant": "worse", "is": "worse"},
         RUNS | {"pre": RUNS["better"]},
-        "val/loss",
+        LOSS,
         baseline="pre",
     )
     assert found.outcome == H and found.differences[0].mean == pytest.approx(0.06)
@@ -115,7 +117,7 @@ def test_a_variant_that_diverges_significantly_more_often_is_worse():
     """Fisher's exact p of five of five against none, 2 / 252, twice: figures could have decided
     too.
     """
-    found = evaluate({"variant": "gone", "is": "worse"}, RUNS, "val/loss")
+    found = evaluate({"variant": "gone", "is": "worse"}, RUNS, LOSS)
     assert found.ps == (pytest.approx(4 / 252),)
     assert found.sentence.startswith(
         "The claim held. gone is worse than baseline because it diverges more often (p = 0.016). 5"
@@ -125,12 +127,12 @@ def test_a_variant_that_diverges_significantly_more_often_is_worse():
         "baseline": RUNS["baseline"],
         "x": Runs("x", {0: 2.01, 1: 2.29, 2: 2.6}, diverged={3: 5, 4: 5}),
     }
-    assert evaluate({"variant": "x", "is": "worse"}, two, "val/loss").outcome == O
+    assert evaluate({"variant": "x", "is": "worse"}, two, LOSS).outcome == O
 
 
 def test_with_two_tests_the_smaller_p_is_doubled():
     lost = Runs("lost", RUNS["worse"].values, diverged={7: 10})
-    found = evaluate({"variant": "lost", "is": "worse"}, RUNS | {"lost": lost}, "val/loss")
+    found = evaluate({"variant": "lost", "is": "worse"}, RUNS | {"lost": lost}, LOSS)
     assert found.ps[0] == pytest.approx(2 * found.differences[0].p)
 
 
@@ -140,29 +142,29 @@ def test_tests_that_disagree_decide_nothing():
     values = {seed: base.values[seed] - 0.1 - 0.001 * seed for seed in range(6)}
     both = {"baseline": base, "x": Runs("x", values, diverged=dict.fromkeys(range(6, 12), 3))}
     for way in ("better", "worse"):
-        assert evaluate({"variant": "x", "is": way}, both, "val/loss").outcome == O
+        assert evaluate({"variant": "x", "is": way}, both, LOSS).outcome == O
 
 
 def test_several_expectations_are_one_claim():
     def all_of(*pairs):
-        return evaluate([{"variant": v, "is": way} for v, way in pairs], RUNS, "val/loss").outcome
+        return evaluate([{"variant": v, "is": way} for v, way in pairs], RUNS, LOSS).outcome
 
     assert all_of(("worse", "worse"), ("better", "better")) == H
     assert all_of(("worse", "worse"), ("noisy", "better")) == O
     assert all_of(("worse", "better"), ("noisy", "better")) == N
     one, three = (
-        evaluate([{"variant": "worse", "is": "worse"}] * n, RUNS, "val/loss").ps[0] for n in (1, 3)
+        evaluate([{"variant": "worse", "is": "worse"}] * n, RUNS, LOSS).ps[0] for n in (1, 3)
     )
     assert three == pytest.approx(3 * one)
 
 
 def test_sentences():
     assert (
-        evaluate({"variant": "worse", "is": "better"}, RUNS, "val/loss").sentence
+        evaluate({"variant": "worse", "is": "better"}, RUNS, LOSS).sentence
         == "The claim did not hold. worse is worse than baseline by 0.0300 nats "
         "(95 % CI 0.0280 to 0.0320, 5 seeds, p < 0.0001)."
     )
-    open_ = evaluate({"variant": "noisy", "is": "equal"}, RUNS, "val/loss", margin=0.001).sentence
+    open_ = evaluate({"variant": "noisy", "is": "equal"}, RUNS, LOSS, margin=0.001).sentence
     assert open_.startswith(
         "The runs do not decide the claim. The difference between noisy and baseline is not"
         " significant ("
@@ -170,7 +172,7 @@ def test_sentences():
     assert "p = 0.9)" in open_ and " seeds would detect 0.001 nats" in open_
     # The difference is significant; whether it exceeds the margin is not.
     assert (
-        evaluate({"variant": "worse", "is": "equal"}, RUNS, "val/loss", margin=0.029).sentence
+        evaluate({"variant": "worse", "is": "equal"}, RUNS, LOSS, margin=0.029).sentence
         == "The runs do not decide the claim. worse is worse than baseline by 0.0300 nats (95 %"
         " CI 0.0280 to 0.0320, 5 seeds, p < 0.0001). Whether it exceeds the margin of 0.029 nats is"
         " not decided."
@@ -182,7 +184,7 @@ def test_sentences_of_no_worse():
     found = {
         name: (
             evaluate(
-                {"variant": name, "is": "no_worse"}, RUNS, "val/loss", margin=0.05
+                {"variant": name, "is": "no_worse"}, RUNS, LOSS, margin=0.05
             ).sentence.removeprefix("The claim held. ")
         )
         for name in ("better", "worse", "noisy")
@@ -211,9 +213,7 @@ def test_false_positive_rate_of_no_worse_is_alpha():
             name: Runs(name, dict(enumerate(row)))
             for name, row in zip(("baseline", "x"), x, strict=True)
         }
-        alarms += (
-            evaluate({"variant": "x", "is": "no_worse"}, runs, "val/loss", margin=1.0).outcome == H
-        )
+        alarms += evaluate({"variant": "x", "is": "no_worse"}, runs, LOSS, margin=1.0).outcome == H
     assert abs(alarms / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
 
 
@@ -229,7 +229,7 @@ def test_false_positive_rate_of_a_direction_is_half_of_alpha():
             name: Runs(name, dict(enumerate(row)))
             for name, row in zip(("baseline", "x"), x, strict=True)
         }
-        alarms += evaluate({"variant": "x", "is": "worse"}, runs, "val/loss").outcome == H
+        alarms += evaluate({"variant": "x", "is": "worse"}, runs, LOSS).outcome == H
     assert alarms / draws <= 0.025 + 3 * (0.025 * 0.975 / draws) ** 0.5
 
 
@@ -264,5 +264,5 @@ def test_all_faulty_expectations_are_refused_at_once(expect, expected):
     known = ["baseline", "worse"]
     assert messages(faults(expect, known)) == expected
     with pytest.raises(ConfigError) as raised:
-        evaluate(expect, {name: RUNS[name] for name in known}, "val/loss")
+        evaluate(expect, {name: RUNS[name] for name in known}, LOSS)
     assert raised.value.messages == tuple(expected)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.messages import messages
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.factor import text
+from xformer_kit.study.factor import override_text
 from xformer_kit.study.plan import words_of
 from xformer_kit.study.study_node import complete, faults, label, levels_of
 
@@ -172,7 +172,7 @@ def test_a_baseline_may_name_a_labelled_level():
 def test_values_are_written_as_hydra_reads_them(value, written):
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    assert text(value) == written
+    assert override_text(value) == written
     assert OverridesParser.create().parse_override(f"key={written}").value() == value
 
 
@@ -180,7 +180,7 @@ def test_values_are_written_as_hydra_reads_them(value, written):
 def test_backslashes_are_kept(value):
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    assert OverridesParser.create().parse_override(f"key={text(value)}").value() == value
+    assert OverridesParser.create().parse_override(f"key={override_text(value)}").value() == value
 
 
 def test_a_sample_has_no_excluded_combinations():

@@ -4,7 +4,7 @@ import pytest
 
 from tests.messages import messages
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.factor import read
+from xformer_kit.study.factor import read_factors
 from xformer_kit.study.study_node import complete, faults, levels_of
 
 TWO = {
@@ -180,7 +180,7 @@ def test_each_fault_of_a_study_has_one_message(node, fault):
 def test_faults_are_raised_before_variants_are_chosen():
     with pytest.raises(ConfigError, match="nothing to compare"):
         levels_of(complete({"factors": {"norm": ["rms"]}, "baseline": {"norm": "rms"}}, "name"))
-    assert messages(read({"factors": 3})[1]) == [
+    assert messages(read_factors({"factors": 3})[1]) == [
         "study.factors: must be a mapping of factors; got 3."
     ]
 

@@ -8,7 +8,7 @@ import pytest
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM
 
-from xformer_kit.study.factorial import Cell, effects
+from xformer_kit.study.factorial import Cell, factorial_effects
 
 A, B, THREE = ("a0", "a1"), ("b0", "b1"), ("c0", "c1", "c2")
 BASE = {"a": "a0", "b": "b0", "c": "c0"}
@@ -23,7 +23,7 @@ def runs(value, seeds=4, levels=(A, B, THREE), base=BASE):
 
 
 def named(cells, base=BASE):
-    return {effect.name: effect for effect in effects(cells, base)}
+    return {effect.name: effect for effect in factorial_effects(cells, base)}
 
 
 def noisy(seed=0):
@@ -169,7 +169,7 @@ def test_faulty_tables_are_refused():
     with pytest.raises(
         ValueError, match=r"^A run has the factors \['a'\]; the baseline has \['a', 'b'\]\.$"
     ):
-        effects([Cell({"a": "a0"}, 1, 2.0)], {"a": "a0", "b": "b0"})
+        factorial_effects([Cell({"a": "a0"}, 1, 2.0)], {"a": "a0", "b": "b0"})
     with pytest.raises(ValueError, match=r"^\{'a': 'a0'\}, seed 1: the run occurs twice\.$"):
-        effects([Cell({"a": "a0"}, 1, 2.0), Cell({"a": "a0"}, 1, 3.0)], {"a": "a0"})
-    assert effects([], {"a": "a0"}) == []
+        factorial_effects([Cell({"a": "a0"}, 1, 2.0), Cell({"a": "a0"}, 1, 3.0)], {"a": "a0"})
+    assert factorial_effects([], {"a": "a0"}) == []

@@ -28,7 +28,8 @@ from xformer_kit.study.metric import decimals, format_p, metric
 def test_direction_of_metrics(name, higher, unit):
     found = metric(name)
     assert (found.higher_is_better, found.unit) == (higher, unit)
-    assert found.better(0.1) is higher and found.better(-0.1) is not higher
+    sides = ("better", "worse") if higher else ("worse", "better")
+    assert (found.side(0.1), found.side(-0.1)) == sides
 
 
 def test_a_user_metric_needs_its_direction():
@@ -37,8 +38,8 @@ def test_a_user_metric_needs_its_direction():
         match=r"^study\.metric: it is not known whether 'val/los' is .*Did you mean 'loss'\? ",
     ):
         metric("val/los")
-    assert metric("val/surprise", higher_is_better=False).better(-1)
-    assert metric("val/loss", higher_is_better=True).better(1)  # what is said counts
+    assert metric("val/surprise", higher_is_better=False).side(-1) == "better"
+    assert metric("val/loss", higher_is_better=True).side(1) == "better"  # the setting overrides
 
 
 @pytest.mark.parametrize(
@@ -54,14 +55,14 @@ def test_digits_follow_the_error(error, digits):
 def test_formatted_values():
     loss, share = metric("val/loss"), metric("val/accuracy")
     assert loss.format(0.0314159, 3) == "0.031 nats" and loss.format(-0.0001, 3) == "0.000 nats"
-    assert share.format(0.125, 1) == "12.5 points" and share.as_given(0.01) == "1 points"
+    assert share.format(0.125, 1) == "12.5 points" and share.format_exact(0.01) == "1 points"
     assert metric("val/perplexity").format(12.34, 1) == "12.3"
 
 
 def test_a_minimum_detectable_effect_is_rounded_up():
     for measured in (metric("val/loss"), metric("val/accuracy")):
         for value in np.geomspace(1e-5, 900, 400):
-            up = measured.up(value)
+            up = measured.round_up(value)
             shown = float(measured.format(up, unit=False)) / measured.scale
             assert value * (1 - 1e-6) <= shown <= value * 1.3 + 1e-12
             assert math.isclose(up, shown, rel_tol=1e-9)

@@ -14,9 +14,9 @@ from tests.forked_train import without_repeated_keys
 from xformer_kit.config import compose, preflight
 from xformer_kit.model.build import build_model
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.budget import matched, with_knob
+from xformer_kit.study.budget import match_budget, with_knob
 from xformer_kit.study.plan import variants
-from xformer_kit.study.run_key import modules, run_key
+from xformer_kit.study.run_key import component_modules, run_key
 from xformer_kit.study.study_node import complete
 
 pytestmark = pytest.mark.extended
@@ -109,9 +109,9 @@ def test_the_knob_finds_the_nearest_whole_number():
     def costs(config):
         return 7 * config["ffn"]["width"] + 3
 
-    match = matched(config, 100, node, costs, lambda config: [])
+    match = match_budget(config, 100, node, costs, lambda config: [])
     assert match.words == ("ffn.width=14",) and match.off == pytest.approx(0.01)
-    odd = matched(
+    odd = match_budget(
         config,
         100,
         node | {"tolerance": 0.1},
@@ -122,9 +122,9 @@ def test_the_knob_finds_the_nearest_whole_number():
     with pytest.raises(
         ConfigError, match=r"ffn.width=14 is off by \+1.0 % and ffn.width=13 is off by -6.0 %"
     ):
-        matched(config, 100, node | {"tolerance": 0.005}, costs, lambda config: [])
+        match_budget(config, 100, node | {"tolerance": 0.005}, costs, lambda config: [])
     with pytest.raises(ConfigError, match=r"ffn.width=142857 is off by \+0.0002 % and"):
-        matched(config, 1_000_000, node | {"tolerance": 1e-9}, costs, lambda config: [])
+        match_budget(config, 1_000_000, node | {"tolerance": 1e-9}, costs, lambda config: [])
 
 
 def test_a_config_with_a_knob_equals_the_composed_one():
@@ -276,14 +276,14 @@ def test_a_key_depends_on_the_code_of_components(monkeypatch):
             "attn.score=entmax",
         ]
     )
-    named = set(modules(config))
+    named = set(component_modules(config))
     assert {
         "xformer_kit.attention.multi_head",
         "xformer_kit.placement.pre",
         "xformer_kit.data.corpus.python",
     } & named
     key = run_key(config, "data")
-    monkeypatch.setattr("xformer_kit.study.run_key.code", lambda module: "changed")
+    monkeypatch.setattr("xformer_kit.study.run_key.code_hash", lambda module: "changed")
     assert run_key(config, "data") != key
 
 
@@ -300,19 +300,22 @@ def test_a_key_depends_on_the_imports_of_user_components(tmp_path, monkeypatch):
     }
     for name, text in (files | {"far_b": "x = 1\n", "far_c": "x = 1\n"}).items():
         (tmp_path / f"{name}.py").write_text(text)
-    assert keys._helpers(files["mine"], set()) == {tmp_path / "far_a.py", tmp_path / "far_b.py"}
+    assert keys._imported_files(files["mine"], set()) == {
+        tmp_path / "far_a.py",
+        tmp_path / "far_b.py",
+    }
 
     module = types.ModuleType("xformer_kit_components_mine_1")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(keys.inspect, "getsource", lambda module: files["mine"])
     found = []
     for file in ("far_a.py", "far_c.py", "far_b.py"):
-        keys.code.cache_clear()
+        keys.code_hash.cache_clear()
         (tmp_path / file).write_text(
             "SCALE = x = 2\nimport far_b\n" if file == "far_a.py" else "x = 2\n"
         )
-        found.append(keys.code(module.__name__))
-    keys.code.cache_clear()
+        found.append(keys.code_hash(module.__name__))
+    keys.code_hash.cache_clear()
     assert found[0] == found[1] != found[2]
 
 

@@ -20,7 +20,7 @@ from tests.study.report_pages import Page, assert_rounded, markdown_rows, rows_o
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.report import csv_files
 from xformer_kit.study.report.content import content
-from xformer_kit.study.report.document import address
+from xformer_kit.study.report.document import paper_url
 from xformer_kit.study.report.html import html
 from xformer_kit.study.report.markdown import fenced, markdown, plain
 from xformer_kit.study.report.plots import pareto_front
@@ -122,11 +122,11 @@ def test_a_claim_links_its_paper():
 
 def test_addresses_of_papers():
     assert (
-        address("Press et al., 2022, arXiv:2108.12409, section 3")
+        paper_url("Press et al., 2022, arXiv:2108.12409, section 3")
         == "https://arxiv.org/abs/2108.12409"
     )
-    assert address("see https://example.org/a_b.pdf.") == "https://example.org/a_b.pdf"
-    assert address("javascript:alert(1)") is None
+    assert paper_url("see https://example.org/a_b.pdf.") == "https://example.org/a_b.pdf"
+    assert paper_url("javascript:alert(1)") is None
 
 
 def test_secondary_metrics_have_intervals_and_no_verdict():

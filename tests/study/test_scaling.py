@@ -92,7 +92,7 @@ def test_the_fit_equals_that_of_scipy():
         np.log([[p.loss for p in points], [p.loss * 1.1 for p in grid(0.004, 1)]]),
     )
     starts = np.array([[0.5, 1.0, 0.3, 1.0, 0.3], [0.0, 0.0, 0.8, 0.5, 0.1]])
-    found, losses = scaling._fit(x, y, starts)
+    found, losses = scaling._fit_all(x, y, starts)
     for i in range(2):
         options = {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 20_000, "maxfun": 100_000}
         bounds = [(None, None), *[(None, None), scaling.EXPONENTS] * 2]

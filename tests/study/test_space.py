@@ -4,7 +4,7 @@ import pytest
 
 from tests.messages import messages
 from xformer_kit.study import space
-from xformer_kit.study.factor import read
+from xformer_kit.study.factor import read_factors
 from xformer_kit.study.range import FactorRange
 from xformer_kit.study.study_node import complete, faults
 
@@ -49,7 +49,7 @@ class Draws:
 
 def test_an_example_space():
     assert asked() == []
-    factors, _ = read(NODE)
+    factors, _ = read_factors(NODE)
     assert [f.interval for f in factors.values()] == [
         FactorRange(1e-4, 1e-2, True),
         FactorRange(4, 16, step=4),
@@ -61,9 +61,9 @@ def test_an_example_space():
 
 
 def test_a_trial_suggests_only_active_factors():
-    factors, _ = read(NODE)
+    factors, _ = read_factors(NODE)
     draws = Draws()
-    assert space.suggested(factors, draws) == {
+    assert space.suggest_levels(factors, draws) == {
         "lr": "0.0034",
         "dim": "8",
         "ffn": "mlp",
@@ -71,26 +71,26 @@ def test_a_trial_suggests_only_active_factors():
     }
     assert draws.asked["dim"] == (4, 16, 4, False) and draws.asked["ffn.k"] == ("1", "2", "3")
     draws = Draws(ffn="glu")
-    assert space.suggested(factors, draws)["ffn.k"] == "1" and "ffn.k" not in draws.asked
+    assert space.suggest_levels(factors, draws)["ffn.k"] == "1" and "ffn.k" not in draws.asked
 
 
 def test_parameters_invert_suggested():
-    factors, _ = read(NODE)
+    factors, _ = read_factors(NODE)
     levels = {"lr": "0.0034", "dim": "12", "ffn": "mlp", "ffn.k": "2"}
-    given = space.parameters(factors, levels)
+    given = space.optuna_parameters(factors, levels)
     assert given == {"lr": 0.0034, "dim": 12, "ffn": "mlp", "ffn.k": "2"}
-    assert space.suggested(factors, Draws(**given)) == levels
+    assert space.suggest_levels(factors, Draws(**given)) == levels
 
 
 def test_points_of_a_small_space_are_counted_once():
     """dim has 4; under ffn=glu there is one ffn.k, under mlp three."""
     small = {**NODE, "factors": {k: v for k, v in NODE["factors"].items() if k != "lr"}}
-    factors, _ = read(
+    factors, _ = read_factors(
         {**small, "baseline": {k: v for k, v in NODE["baseline"].items() if k != "lr"}}
     )
-    found = space.points(factors)
+    found = space.all_points(factors)
     assert len(found) == 4 * (1 + 3) and len({tuple(p.values()) for p in found}) == 16
-    assert space.points(read(NODE)[0]) is None
+    assert space.all_points(read_factors(NODE)[0]) is None
 
 
 @pytest.mark.parametrize("value", [0.0001, 0.00123456, 0.01])

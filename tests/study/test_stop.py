@@ -31,7 +31,7 @@ from xformer_kit.study.answer import answer
 from xformer_kit.study.metric import metric
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.markdown import markdown
-from xformer_kit.study.statistics import paired
+from xformer_kit.study.statistics import paired_difference
 
 RULE = {"after": 3, "margin": 0.1, "alpha": 0.05}
 SHIFTS = {"placement=post": 0.5, "placement=output": 0.0, "placement=sandwich": 0.05}
@@ -51,19 +51,21 @@ def results(seeds=5, rule=RULE, **node):
 
 
 def test_only_what_is_worse_by_more_than_the_margin_is_stopped():
-    found = stop.applied(results())
+    found = stop.apply_stopping_rule(results())
     assert list(found.stopped) == ["placement=post"]
     assert (
         found.stopped["placement=post"]
         == "placement=post was stopped after 3 of 5 seeds: it is worse than baseline by 0.5 nats,"
         " more than the margin of 0.1 nats (3 seeds, one-sided t test, p < 0.0001, look 1 of 2)."
     )
-    assert [(o.seed, o.status) for o in found.of(1)][2:] == [
+    assert [(o.seed, o.status) for o in found.outcomes_of(1)][2:] == [
         (2, "finished"),
         (3, "left out"),
         (4, "left out"),
     ]
-    assert stop.applied(found) == found and stop.decided(results(rule=None)) == {}
+    assert (
+        stop.apply_stopping_rule(found) == found and stop.stopped_variants(results(rule=None)) == {}
+    )
 
 
 def test_stopping_with_a_metric_where_higher_is_better():
@@ -72,12 +74,12 @@ def test_stopping_with_a_metric_where_higher_is_better():
         replace(o, facts={**o.facts, "val/accuracy": o.facts["val/loss"] - 2})
         for o in whole.outcomes
     ]
-    assert stop.decided(replace(whole, outcomes=shares)) == {}
+    assert stop.stopped_variants(replace(whole, outcomes=shares)) == {}
     turned = [
         replace(o, facts={**o.facts, "val/accuracy": 3 - o.facts["val/loss"]})
         for o in whole.outcomes
     ]
-    assert list(stop.decided(replace(whole, outcomes=turned))) == ["placement=post"]
+    assert list(stop.stopped_variants(replace(whole, outcomes=turned))) == ["placement=post"]
 
 
 @pytest.mark.parametrize("true", [0.0, 0.1])
@@ -90,7 +92,7 @@ def test_false_positive_rate_of_stopping_is_at_most_alpha(true):
     stopped = 0
     for noise in rng.normal(true, 0.05, (1000, 8)):
         ps = [_p(noise[:count], margin, measured) for count in looks]
-        stopped += min(ps) <= stop.threshold(0.05, len(looks))
+        stopped += min(ps) <= stop.significance_level(0.05, len(looks))
     assert stopped / 1000 <= 0.05 + 0.02
     assert (stopped / 1000 > 0.01) == (
         true == 0.1
@@ -108,7 +110,9 @@ def test_the_p_is_that_of_scipy():
     base, mine = {s: 2.0 + 0.1 * s for s in range(4)}, {0: 2.2, 1: 2.4, 2: 2.35, 3: 2.5}
     differences = [mine[s] - base[s] for s in base]
     known = ttest_1samp(differences, 0.05, alternative="greater").pvalue
-    assert stop.worse_p(paired(base, mine), 0.05, metric("val/loss")) == pytest.approx(known)
+    assert stop.worse_p(paired_difference(base, mine), 0.05, metric("val/loss")) == pytest.approx(
+        known
+    )
 
 
 def test_later_runs_change_no_decision_and_no_report():
@@ -124,12 +128,12 @@ def test_later_runs_change_no_decision_and_no_report():
         ]
 
     pages = {
-        markdown(report_of(stop.applied(replace(whole, outcomes=late(status)))))
+        markdown(report_of(stop.apply_stopping_rule(replace(whole, outcomes=late(status)))))
         for status in ("open", "running", "failed")
     }
-    assert pages == {markdown(report_of(stop.applied(whole)))}
+    assert pages == {markdown(report_of(stop.apply_stopping_rule(whole)))}
     reordered = replace(whole, outcomes=sorted(whole.outcomes, key=lambda o: (o.seed, -o.variant)))
-    assert stop.decided(reordered) == stop.decided(whole)
+    assert stop.stopped_variants(reordered) == stop.stopped_variants(whole)
 
 
 def test_nothing_is_decided_before_the_seeds_are_over():
@@ -139,15 +143,15 @@ def test_nothing_is_decided_before_the_seeds_are_over():
             ended(o.variant, o.seed, "running") if (o.variant, o.seed) == (missing, 1) else o
             for o in whole.outcomes
         ]
-        assert "placement=post" not in stop.decided(replace(whole, outcomes=component))
-        held = stop.waiting(replace(whole, outcomes=component))
+        assert "placement=post" not in stop.stopped_variants(replace(whole, outcomes=component))
+        held = stop.undecided_run_keys(replace(whole, outcomes=component))
         assert {"k1s3", "k1s4"} <= held and not held & {"k1s2", "k0s3"}
         assert ("k2s3" in held) == (missing == 0)
 
 
 def test_variants_of_a_claim_are_not_stopped():
     claim = {"paper": "", "expect": {"variant": "placement=post", "is": "worse"}}
-    found = stop.applied(results(claim=claim))
+    found = stop.apply_stopping_rule(results(claim=claim))
     assert found.stopped == {} and content(found).claim.outcome == "held"
 
 
@@ -155,24 +159,27 @@ def test_diverged_runs_are_not_values_of_the_stopping_test():
     """Without two figures there is no t; with two of four seeds there is, one look later."""
     whole = results()
     lost = [diverged(1, o.seed) if o.variant == 1 and o.seed < 2 else o for o in whole.outcomes]
-    assert stop.decided(replace(whole, outcomes=lost))["placement=post"].seeds == 4
+    assert stop.stopped_variants(replace(whole, outcomes=lost))["placement=post"].seeds == 4
     gone = [diverged(1, o.seed) if o.variant == 1 else o for o in whole.outcomes]
-    assert stop.decided(replace(whole, outcomes=gone)) == {}
+    assert stop.stopped_variants(replace(whole, outcomes=gone)) == {}
 
 
 def test_a_stopped_variant_is_not_tested_but_counts_in_the_family():
     """Others are corrected as if it had not passed, and it is neither better nor equal, however its
     runs lie.
     """
-    said = content(stop.applied(results()))
+    said = content(stop.apply_stopping_rule(results()))
     post, output, _ = (arm.verdict for arm in said.variants[1:])
     assert (post.outcome, post.p, post.p_margin) == ("stopped", None, None)
-    raw = [paired(said.variants[0].runs.values, arm.runs.values).p for arm in said.variants[2:]]
+    raw = [
+        paired_difference(said.variants[0].runs.values, arm.runs.values).p
+        for arm in said.variants[2:]
+    ]
     assert output.p == pytest.approx(
         min(1, max(3 * min(raw), 2 * raw[0] if raw[0] > raw[1] else 0))
     )
     better = replace(said.variants[1].runs, values={s: 1.0 + 0.01 * s for s in range(3)})
-    verdict = answer(said.variants[0].runs, [better], "val/loss", margin=9.0).verdicts[0]
+    verdict = answer(said.variants[0].runs, [better], metric("val/loss"), margin=9.0).verdicts[0]
     assert (
         verdict.outcome == "stopped"
         and "better" not in verdict.sentence
@@ -184,7 +191,7 @@ def test_stopped_variants_are_marked_in_all_forms(tmp_path, capsys, monkeypatch)
     monkeypatch.setenv("COLUMNS", "300")
     folder = write(results(), tmp_path)
     report(folder)
-    sentence = stop.decided(results())["placement=post"].sentence
+    sentence = stop.stopped_variants(results())["placement=post"].sentence
     shown = " ".join(capsys.readouterr().out.split())
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     for form in map(unescape, (shown, page, text)):

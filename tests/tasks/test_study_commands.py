@@ -16,7 +16,7 @@ from tests.tasks.command_lines import fault, output
 from tests.train_processes import environment
 from xformer_kit.config import config_yaml, preflight, read_config
 from xformer_kit.study.command import command
-from xformer_kit.study.statistics import paired
+from xformer_kit.study.statistics import paired_difference
 
 WORDS = [
     "study=norm_placement",
@@ -202,7 +202,7 @@ def test_seeds_are_taken_together_and_compared_pair_by_pair(capsys, pool):
     ]
     assert pre["values"]["val/loss"] == {str(seed): loss for seed, loss in losses[0].items()}
     assert pre["intervals"]["val/loss"]["mean"] == pytest.approx(sum(losses[0].values()) / 2)
-    by_hand = paired(*losses)
+    by_hand = paired_difference(*losses)
     (verdict,) = found["verdicts"]
     assert (verdict["difference"]["mean"], verdict["difference"]["p"]) == (by_hand.mean, by_hand.p)
     assert verdict["sentence"] in output(capsys, "compare", *pool.values())[1]

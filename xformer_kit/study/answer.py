@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xformer_kit.study.factorial import Effect
-from xformer_kit.study.metric import Metric, format_p, metric
+from xformer_kit.study.metric import Metric, format_p
 from xformer_kit.study.statistics import (
     PairedDifference,
     divergence_p,
     equivalence_p,
     holm,
-    paired,
+    paired_difference,
 )
 from xformer_kit.study.wording import Wording
 
@@ -47,6 +47,7 @@ class Runs:
 
     @property
     def total(self) -> int:
+        """Number of all planned runs."""
         return self.ended + len(self.unfinished) + len(self.failed) + len(self.left_out)
 
 
@@ -78,7 +79,7 @@ class StudyAnswer:
 def answer(
     baseline: Runs,
     variants: Sequence[Runs],
-    measured: Metric | str,
+    measured: Metric,
     *,
     margin: float | None = None,
     reference: str = "",
@@ -89,8 +90,7 @@ def answer(
     equivalence is not tested. reference: name of the baseline in the headline, by default its own.
     The p-values of all variants are one family, those of equivalence another.
     """
-    measured = metric(measured)
-    tests = [(runs, paired(baseline.values, runs.values)) for runs in variants]
+    tests = [(runs, paired_difference(baseline.values, runs.values)) for runs in variants]
     # A variant that was stopped counts as a test that was not significant.
     ps = holm([1.0 if runs.stopped else d.p for runs, d in tests])
     ps_margin = holm([_equivalence_p(runs, d, margin) for runs, d in tests])
@@ -112,19 +112,21 @@ def answer(
 
 
 def _equivalence_p(runs: Runs, difference: PairedDifference, margin: float | None) -> float | None:
+    """p of equivalence within the margin; None if it is not tested."""
     if not margin or difference.count < 2:
         return None
     return 1.0 if runs.stopped else equivalence_p(difference, margin)
 
 
-def effect_sentences(effects: Sequence[Effect], measured: Metric | str) -> list[str]:
+def effect_sentences(effects: Sequence[Effect], measured: Metric) -> list[str]:
     """A sentence for each main effect and interaction; their p-values are one family."""
     ps = holm([effect.difference.p for effect in effects])
-    wording = Wording(metric(measured), None, family=sum(p is not None for p in ps))
+    wording = Wording(measured, None, family=sum(p is not None for p in ps))
     return [_effect_sentence(effect, p, wording) for effect, p in zip(effects, ps, strict=True)]
 
 
 def _effect_sentence(effect: Effect, p: float | None, wording: Wording) -> str:
+    """The sentence on one main effect or interaction."""
     d, names = effect.difference, effect.names
     outcome = wording.outcome(d, p)
     if effect.method == "not crossed":
@@ -138,12 +140,13 @@ def _effect_sentence(effect: Effect, p: float | None, wording: Wording) -> str:
     elif outcome == "not significant" and d.sd:
         text = wording.not_significant(f"The interaction of {effect.name}", d, p)
     else:
-        together, apart = f"{names[0]} and {names[1]} together", "the sum of their separate effects"
-        text = wording.compared(together, apart, outcome, d, p, be="are")
+        both = f"{names[0]} and {names[1]} together"
+        text = wording.compared(both, "the sum of their separate effects", outcome, d, p, be="are")
     return text + _combinations_used(effect)
 
 
 def _combinations_used(effect: Effect) -> str:
+    """The sentence on the combinations and seeds that an effect is estimated from."""
     share = f"{effect.used} of {effect.combinations} combinations"
     text = f" Averaged over {share} of the other factors"
     if effect.method == "additive":
@@ -216,11 +219,11 @@ def _effect_clauses(
         chosen.sort(key=lambda verdict: -abs(verdict.difference.mean))
         for verdict in chosen[:MAX_EFFECTS]:
             size = wording.effect(verdict.difference)
-            yield f"{_names([verdict], factor)} is {outcome}{than} by {size}"
+            yield f"{_join_names([verdict], factor)} is {outcome}{than} by {size}"
             than, to = "", ""
         if len(chosen) > MAX_EFFECTS:
             yield f"{len(chosen) - MAX_EFFECTS} more are {outcome}"
-    margin = wording.metric.as_given(wording.margin) if wording.margin else ""
+    margin = wording.metric.format_exact(wording.margin) if wording.margin else ""
     for outcome, text in (
         ("equivalent", f"equivalent within the margin of {margin}"),
         ("not significant", f"no significant difference{to}"),
@@ -228,7 +231,7 @@ def _effect_clauses(
         ("unknown", "not tested"),
     ):
         if chosen := [verdict for verdict in verdicts if verdict.outcome == outcome]:
-            yield f"{_names(chosen, factor)}: {text}"
+            yield f"{_join_names(chosen, factor)}: {text}"
 
 
 def _common_factor(names: Sequence[str]) -> str:
@@ -241,7 +244,7 @@ def _common_factor(names: Sequence[str]) -> str:
     return f"{pairs[0][0]}=" if readable and len({pair[0] for pair in pairs}) == 1 else ""
 
 
-def _names(verdicts: Sequence[Verdict], factor: str) -> str:
+def _join_names(verdicts: Sequence[Verdict], factor: str) -> str:
     """a, b and c; names of several factors, which contain commas, in quotes."""
     names = [verdict.name.removeprefix(factor) for verdict in verdicts]
     *first, last = (f"'{name}'" if "," in name else name for name in names)

@@ -32,7 +32,7 @@ class Match(NamedTuple):
     off: float  # relative difference to the baseline's cost
 
 
-def matched(
+def match_budget(
     config: Config,
     target: float,
     node: Node,
@@ -45,7 +45,7 @@ def matched(
     The cost grows with the knob, so the two integers around the target are found by bisection; if a
     component refuses one (a width must divide), its neighbours are tried.
     """
-    matched_cost, knob, tolerance = node["match"], node["by"], node["tolerance"]
+    knob = node["by"]
 
     @cache
     def off(value: int) -> float | None:
@@ -53,19 +53,20 @@ def matched(
         changed = with_knob(config, knob, value)
         return None if refused(changed) else costs(changed) / target - 1
 
-    if (current_off := costs(config) / target - 1) == 0:
-        return Match(config, (), current_off)
-    low, high = _around(off, max(1, current(config, knob)))
-    shares = {value: off(value) for value in _neighbours(off, low, high)}
-    near = {value: share for value, share in shares.items() if share is not None}
+    if costs(config) == target:
+        return Match(config, (), 0.0)
+    low, high = _values_around_target(off, max(1, current(config, knob)))
+    near = {
+        v: share for v in _supported_neighbours(off, low, high) if (share := off(v)) is not None
+    }
     if not near:
         raise config_error(
             "study.budget",
             f"the variant's components support no {knob} between {low} and {high}",
         )
     best = min(near, key=lambda value: abs(near[value]))
-    if abs(near[best]) > tolerance:
-        raise ConfigError(_unmatched(matched_cost, knob, target, tolerance, near))
+    if abs(near[best]) > node["tolerance"]:
+        raise _unmatched(node, target, near)
     words = (
         f"{knob}={best}",
         *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []),
@@ -73,22 +74,24 @@ def matched(
     return Match(with_knob(config, knob, best), words, near[best])
 
 
-def _unmatched(
-    cost: str, knob: str, target: float, tolerance: float, near: Mapping[int, float]
-) -> Fault:
+def _unmatched(node: Node, target: float, near: Mapping[int, float]) -> ConfigError:
+    """The error if no value of the knob is within the tolerance; it has the nearest values."""
+    knob = node["by"]
     nearest = sorted(near, key=lambda value: abs(near[value]))[:2]
-    tried = " and ".join(f"{knob}={value} is off by {_percent(near[value])}" for value in nearest)
+    tried = " and ".join(
+        f"{knob}={value} is off by {_format_percent(near[value])}" for value in nearest
+    )
     target_text = f"{target:,.0f}" if target >= 100 else f"{target:.3g}"
     other = ", or adjust another key with study.budget.by" * (knob != "trainer.max_steps")
-    return Fault(
+    return config_error(
         "study.budget",
-        f"the {COST_NAMES[cost]} of the baseline, {target_text}, cannot be matched within"
-        f" {100 * tolerance:g} % by {knob}: {tried}",
+        f"the {COST_NAMES[node['match']]} of the baseline, {target_text}, cannot be matched within"
+        f" {100 * node['tolerance']:g} % by {knob}: {tried}",
         fix=f"Raise study.budget.tolerance{other}.",
     )
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     """In percent, with one decimal or one significant digit."""
     number = 100 * share
     return f"{number:+.1f} %" if abs(number) >= 0.05 else f"{number:+.1g} %"
@@ -121,16 +124,16 @@ def current(config: Config, knob: str) -> int:
     return int(value or 0)
 
 
-def _around(off: Off, start: int) -> tuple[int, int]:
+def _values_around_target(off: Off, start: int) -> tuple[int, int]:
     """Two neighbouring values around the target; the search begins at `start`."""
     low = high = start
-    while (found := _nearest(off, low)) is not None and found > 0 and low > 1:
+    while (found := _nearest_supported(off, low)) is not None and found > 0 and low > 1:
         low //= 2
-    while (found := _nearest(off, high)) is not None and found < 0 and high < 2**40:
+    while (found := _nearest_supported(off, high)) is not None and found < 0 and high < 2**40:
         high *= 2
     while high - low > 1:
         middle = (low + high) // 2
-        if (found := _nearest(off, middle)) is None or found < 0:
+        if (found := _nearest_supported(off, middle)) is None or found < 0:
             low = middle
         else:
             high = middle
@@ -140,7 +143,7 @@ def _around(off: Off, start: int) -> tuple[int, int]:
 MAX_DISTANCE = 64  # values that are tried on either side of a refused one
 
 
-def _nearest(off: Off, value: int) -> float | None:
+def _nearest_supported(off: Off, value: int) -> float | None:
     """`off` of the nearest value that is not refused; None if there is none."""
     for step in range(MAX_DISTANCE):
         for near in {value + step, value - step}:
@@ -149,7 +152,7 @@ def _nearest(off: Off, value: int) -> float | None:
     return None
 
 
-def _neighbours(off: Off, low: int, high: int) -> list[int]:
+def _supported_neighbours(off: Off, low: int, high: int) -> list[int]:
     """The nearest values around the target that are not refused."""
     below, above = range(low, max(0, low - MAX_DISTANCE), -1), range(high, high + MAX_DISTANCE)
     return [

@@ -10,13 +10,13 @@ Otherwise it is not decided: too few runs prove nothing against a claim. A list 
 one claim, which holds if all of them do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, alternatives, format_value, suggestion
 from xformer_kit.study.answer import Runs, missing_runs
-from xformer_kit.study.metric import Metric, format_p, metric
+from xformer_kit.study.metric import Metric, format_p
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.statistics import (
     ALPHA,
@@ -25,16 +25,16 @@ from xformer_kit.study.statistics import (
     equivalence_p,
     holm,
     one_sided_p,
-    paired,
+    paired_difference,
     significant,
 )
 from xformer_kit.study.wording import Wording
 
-HELD, NOT_HELD, OPEN = "held", "not held", "not decided"
+HELD, NOT_HELD, UNDECIDED = "held", "not held", "not decided"
 OUTCOME_SENTENCES = {
     HELD: "The claim held.",
     NOT_HELD: "The claim did not hold.",
-    OPEN: "The runs do not decide the claim.",
+    UNDECIDED: "The runs do not decide the claim.",
 }
 WITHIN_MARGIN = {"equal", "no_worse"}  # relations that are tested with a margin
 RELATIONS = ("worse", "better", "equal", "no_worse")
@@ -51,25 +51,35 @@ class Claim:
     ps: tuple[float | None, ...]  # Holm-corrected p of each expectation's deciding test
 
 
-def faults(expect: Any, names: Sequence[str], baseline: str = "baseline") -> list[Fault]:
+def expectations(expect: Node | Sequence[Node]) -> Sequence[Node]:
+    """The expectations of a claim, which is one or a list of them."""
+    return [expect] if isinstance(expect, Mapping) else expect
+
+
+def faults(expect: Any, names: Collection[str], baseline: str = "baseline") -> list[Fault]:
     """The faults of an expectation or a list of them. names: those of all variants."""
     path = "study.claim.expect"
     if not isinstance(expect, list):
         return list(_expectation_faults(expect, path, names, baseline))
     if not expect:
         return [Fault(path, "names no variant", fix="Try {variant: ..., is: worse}.")]
-    each = (
-        _expectation_faults(one, f"{path}[{i}]", names, baseline) for i, one in enumerate(expect)
-    )
-    return [fault for found in each for fault in found]
+    return [
+        fault
+        for i, one in enumerate(expect)
+        for fault in _expectation_faults(one, f"{path}[{i}]", names, baseline)
+    ]
 
 
 def _expectation_faults(
-    one: Any, path: str, names: Sequence[str], baseline: str
+    one: Any, path: str, names: Collection[str], baseline: str
 ) -> Iterator[Fault]:
+    """The faults of one expectation."""
     if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= KEYS:
-        rule = f"must be {{variant: ..., is: {'|'.join(RELATIONS)}, than: ...}}"
-        yield Fault(path, rule, got=format_value(one))
+        yield Fault(
+            path,
+            f"must be {{variant: ..., is: {'|'.join(RELATIONS)}, than: ...}}",
+            got=format_value(one),
+        )
         return
     pair = {"than": baseline} | dict(one)
     for key in ("variant", "than"):
@@ -86,7 +96,7 @@ def _expectation_faults(
 def evaluate(
     expect: Node | Sequence[Node],
     runs: Mapping[str, Runs],
-    measured: Metric | str,
+    measured: Metric,
     *,
     margin: float | None = None,
     baseline: str = "baseline",
@@ -106,23 +116,23 @@ def evaluate(
 
     Raises ConfigError for a faulty expectation.
     """
-    measured = metric(measured)
-    if wrong := faults(expect, list(runs), baseline):
+    if wrong := faults(expect, runs, baseline):
         raise ConfigError(wrong)
     tests = [
         _ExpectationTest(
             one["is"], runs[one["variant"]], runs[one.get("than", baseline)], measured, margin
         )
-        for one in ([expect] if isinstance(expect, Mapping) else expect)
+        for one in expectations(expect)
     ]
     ps = holm([test.p for test in tests])
-    p_differences = holm([test.difference.p for test in tests])
     results = [
         test.result(p, p_difference, len(tests))
-        for test, p, p_difference in zip(tests, ps, p_differences, strict=True)
+        for test, p, p_difference in zip(
+            tests, ps, holm([test.difference.p for test in tests]), strict=True
+        )
     ]
     outcomes = {outcome for outcome, _ in results}
-    outcome = next(one for one in (NOT_HELD, OPEN, HELD) if one in outcomes)
+    outcome = next(one for one in (NOT_HELD, UNDECIDED, HELD) if one in outcomes)
     return Claim(
         outcome,
         f"{OUTCOME_SENTENCES[outcome]} {' '.join(text for _, text in results)}",
@@ -142,7 +152,7 @@ class _ExpectationTest:
     margin: float | None
 
     def __post_init__(self):
-        self.difference = d = paired(self.than.values, self.variant.values)
+        self.difference = d = paired_difference(self.than.values, self.variant.values)
         self.divergence_p, self.divergence_side = self._divergence()
         self.p, self.side = self._direction()
         self.by_margin = (
@@ -205,7 +215,7 @@ class _ExpectationTest:
             outcome = HELD if self.side == self.relation else NOT_HELD
             relation = self.side
         else:
-            outcome, relation = OPEN, self._undecided
+            outcome, relation = UNDECIDED, self._undecided_relation
         if (
             decided
             and relation == self.divergence_side
@@ -219,16 +229,18 @@ class _ExpectationTest:
         else:
             # A better variant may be outside of the margin on the better side.
             p_margin = p if self.by_margin and relation != "better" else None
-            wording = Wording(self.metric, self.margin, family)
             p = p_difference if self.by_margin else p
-            text = wording.compared(*names, relation, d, p, p_margin)
-            if self.by_margin and outcome == OPEN and relation in ("better", "worse"):
-                margin = self.metric.as_given(self.margin)
+            text = Wording(self.metric, self.margin, family).compared(
+                *names, relation, d, p, p_margin
+            )
+            if self.by_margin and outcome == UNDECIDED and relation in ("better", "worse"):
+                margin = self.metric.format_exact(self.margin)
                 text += f" Whether it exceeds the margin of {margin} is not decided."
         return outcome, " ".join([text, *missing_runs(self.variant, self.than)])
 
     @property
-    def _undecided(self) -> str:
+    def _undecided_relation(self) -> str:
+        """The relation of two variants between which no test is significant."""
         return "unknown" if self.difference.p is None else "not significant"
 
     def _within_margin(self, decided: bool, differs: bool) -> tuple[str, str]:
@@ -237,8 +249,12 @@ class _ExpectationTest:
         if not self.by_margin:
             held = one_sided and self.side == "better"
             known = decided and self.side
-            return (HELD if held else NOT_HELD, self.side) if known else (OPEN, self._undecided)
-        side = self.metric.side(self.difference.mean) if differs else self._undecided
+            return (
+                (HELD if held else NOT_HELD, self.side)
+                if known
+                else (UNDECIDED, self._undecided_relation)
+            )
+        side = self.metric.side(self.difference.mean) if differs else self._undecided_relation
         if decided and one_sided:
             return HELD, side if differs else "no worse"
-        return (HELD, "equivalent") if decided else (OPEN, side)
+        return (HELD, "equivalent") if decided else (UNDECIDED, side)

@@ -70,6 +70,7 @@ DESIGNS = Registry("design", base=Design, group="study.design")
 
 
 def baseline(factors: Factors) -> Levels:
+    """The combination in which every factor has its baseline level."""
     return {name: factor.baseline for name, factor in factors.items()}
 
 
@@ -91,22 +92,39 @@ def conditions_met(factors: Factors, levels: Levels) -> bool:
     )
 
 
-def unreachable(factors: Factors) -> list[str]:
-    """Factors with circular conditions, which can never leave their baseline."""
-    free = dict[str, None]()
-    for _ in factors:
-        free |= dict.fromkeys(
-            name
-            for name, factor in factors.items()
-            if all(
-                other in free or factors[other].baseline in wanted
-                for other, wanted in factor.when.items()
-            )
+def condition_order(factors: Factors, baseline_counts: bool = False) -> list[str]:
+    """Names of factors in topological order of their conditions, without circular ones.
+    baseline_counts: whether a condition that the baseline meets requires no other factor.
+    """
+    found = dict[str, None]()
+    while ready := [
+        name
+        for name, factor in factors.items()
+        if name not in found
+        and all(
+            other in found or (baseline_counts and factors[other].baseline in labels)
+            for other, labels in factor.when.items()
         )
-    return [name for name in factors if name not in free]
+    ]:
+        found |= dict.fromkeys(ready)
+    return list(found)
 
 
-def distinct(design: Design, factors: Factors, excluded: Sequence[Levels] = ()) -> list[Levels]:
+def circular_conditions(factors: Factors, baseline_counts: bool = False) -> Iterator[Fault]:
+    """The fault of factors that can never leave their baseline; see `condition_order`."""
+    ordered = condition_order(factors, baseline_counts)
+    if circular := [name for name in factors if name not in ordered]:
+        yield Fault(
+            "study.only",
+            f"the conditions of {' and '.join(circular)} are circular, so none can leave its"
+            " baseline",
+            fix="Leave one out.",
+        )
+
+
+def design_variants(
+    design: Design, factors: Factors, excluded: Sequence[Levels] = ()
+) -> list[Levels]:
     """The baseline and the variants of a design, without duplicates and without those that contain
     an excluded combination.
     """
@@ -126,7 +144,7 @@ class OneAtATime(Design):
 
     def choose(self, factors):
         for name, factor in factors.items():
-            for label in factor.others:
+            for label in factor.changed_labels:
                 yield single_change(factors, name, label)
 
 
@@ -141,7 +159,7 @@ class PairsDesign(Design):
     def choose(self, factors):
         yield from OneAtATime().choose(factors)
         for a, b in itertools.combinations(factors, 2):
-            for one, two in itertools.product(factors[a].others, factors[b].others):
+            for one, two in itertools.product(factors[a].changed_labels, factors[b].changed_labels):
                 yield single_change(factors, a, one) | {
                     key: label
                     for key, label in single_change(factors, b, two).items()
@@ -186,7 +204,7 @@ class FractionalDesign(Design):
         rows = fracfact_by_res(len(factors), self.resolution)
         for row in rows == rows[0]:  # the first row is the baseline
             yield {
-                name: factor.baseline if same else factor.others[0]
+                name: factor.baseline if same else factor.changed_labels[0]
                 for (name, factor), same in zip(factors.items(), row, strict=True)
             }
 

@@ -24,7 +24,7 @@ from xformer_kit.study.range import SETTINGS, FactorRange
 
 Levels = dict[str, str]  # factor -> label of its level
 BASELINE = "baseline"  # label of a baseline level that is a mapping of overrides
-PLAIN = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
+UNQUOTED = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Factor:
     interval: FactorRange | None = None
 
     @property
-    def others(self) -> list[str]:
+    def changed_labels(self) -> list[str]:
         """Labels of the levels other than the baseline."""
         return [label for label in self.levels if label != self.baseline]
 
@@ -53,12 +53,12 @@ class Factor:
         """The overrides of a level, as words of the command line."""
         if label not in self.levels and self.interval is not None:
             return [f"{self.name}={label}"]
-        return [f"{key}={text(value)}" for key, value in self.levels[label].items()]
+        return [f"{key}={override_text(value)}" for key, value in self.levels[label].items()]
 
     def label(self, value: float) -> str:
         """The label of a number of the interval."""
         assert self.interval is not None
-        return text(self.interval.rounded(value))
+        return override_text(self.interval.rounded(value))
 
     def labels(self) -> list[str] | None:
         """Labels of all levels, or of all numbers of the interval; None if there are too many."""
@@ -71,15 +71,15 @@ class Factor:
 Factors = Mapping[str, Factor]
 
 
-def text(value: Any) -> str:
+def override_text(value: Any) -> str:
     """A value in Hydra's override grammar."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{text(v)}" for k, v in value.items()) + "}"
+        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(text, value)) + "]"
+        return "[" + ",".join(map(override_text, value)) + "]"
     if value is None or isinstance(value, bool):
         return format_value(value)
-    if isinstance(value, str) and not PLAIN.fullmatch(value):
+    if isinstance(value, str) and not UNQUOTED.fullmatch(value):
         return quoted(value)
     return str(value)
 
@@ -87,19 +87,18 @@ def text(value: Any) -> str:
 def label_of(value: Any) -> str:
     """The label of a level without one: its value; of a component, its name and options."""
     if isinstance(value, Mapping) and "name" in value:
-        rest = " ".join(f"{k}={text(v)}" for k, v in value.items() if k != "name")
+        rest = " ".join(f"{k}={override_text(v)}" for k, v in value.items() if k != "name")
         return f"{value['name']} {rest}".strip()
-    return text(value)
+    return override_text(value)
 
 
-def read(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
+def read_factors(node: Node) -> tuple[dict[str, Factor], list[Fault]]:
     """The factors of a study's node, and their faults."""
     found: dict[str, Factor] = {}
-    faults = list(_read(node, found))
-    return found, faults
+    return found, list(_read_into(node, found))
 
 
-def _read(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
+def _read_into(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     """Adds the factors to `found`."""
     sections = {key: node.get(key) or {} for key in ("factors", "baseline", "only")}
     wrong = {key: value for key, value in sections.items() if not isinstance(value, Mapping)}
@@ -117,13 +116,16 @@ def _read(node: Node, found: dict[str, Factor]) -> Iterator[Fault]:
         )
     for name, levels in factors.items():
         if name not in misspelt:
-            yield from _factor(str(name), levels, base, found)
+            yield from _read_factor(str(name), levels, base, found)
     for name in base:
         if name not in factors and name not in misspelt.values():
             fix = suggestion(name, map(str, factors), "Factors")
-            fix = f"{fix} Settings of all variants are set outside of study."
-            yield Fault(f"study.baseline.{name}", "is no factor", fix=fix)
-    yield from _conditions(only, found)
+            yield Fault(
+                f"study.baseline.{name}",
+                "is no factor",
+                fix=f"{fix} Settings of all variants are set outside of study.",
+            )
+    yield from _read_conditions(only, found)
 
 
 def _misspelt(factors: Node, base: Node) -> Iterator[tuple[str, str]]:
@@ -135,14 +137,15 @@ def _misspelt(factors: Node, base: Node) -> Iterator[tuple[str, str]]:
             yield name, other
 
 
-def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Iterator[Fault]:
+def _read_factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Iterator[Fault]:
+    """Adds a factor with its levels or interval to `found`."""
     path = f"study.factors.{name}"
     interval = isinstance(levels, Mapping) and bool(levels.keys() & {"low", "high"})
     known: dict[str, Node] = {}
     wrong = list(
         SETTINGS.faults({"name": "interval", **levels}, path, Context())
         if interval
-        else _levels(name, path, levels, known)
+        else _read_levels(name, path, levels, known)
     )
     yield from wrong
     if name not in base:
@@ -155,7 +158,7 @@ def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Ite
     elif interval and not wrong:
         between, value = FactorRange(**levels), base[name]
         if between.contains(value):
-            label = text(value)
+            label = override_text(value)
             found[name] = Factor(name, label, {label: {name: value}}, {}, between)
         else:
             kind = "a whole number" if between.integer else "a number"
@@ -166,10 +169,10 @@ def _factor(name: str, levels: Any, base: Node, found: dict[str, Factor]) -> Ite
                 fix="The search begins with it.",
             )
     elif known:
-        yield from _of_levels(name, known, base[name], isinstance(levels, Mapping), found)
+        yield from _read_baseline(name, known, base[name], isinstance(levels, Mapping), found)
 
 
-def _of_levels(
+def _read_baseline(
     name: str, known: dict[str, Node], base: Any, labelled: bool, found: dict[str, Factor]
 ) -> Iterator[Fault]:
     """Adds a factor whose baseline is the label of a labelled level, a value, or overrides."""
@@ -186,12 +189,15 @@ def _of_levels(
         yield Fault(path, f"has no level but the baseline's, {label}", fix="Add another.")
     for other, words in others.items():
         if words == overrides or other == label:
-            rule = f"its level {other} equals the baseline, so there is nothing to compare"
-            yield Fault(path, rule, fix="Leave it out of the factor.")
+            yield Fault(
+                path,
+                f"its level {other} equals the baseline, so there is nothing to compare",
+                fix="Leave it out of the factor.",
+            )
     found[name] = Factor(name, label, {label: overrides} | others)
 
 
-def _levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterator[Fault]:
+def _read_levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterator[Fault]:
     """Adds the levels to `known`: label -> overrides."""
     if isinstance(levels, Mapping) and levels:
         for label, words in levels.items():
@@ -215,7 +221,7 @@ def _levels(name: str, path: str, levels: Any, known: dict[str, Node]) -> Iterat
         known[label] = {name: value}
 
 
-def _conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
+def _read_conditions(only: Node, found: dict[str, Factor]) -> Iterator[Fault]:
     """Adds the conditions of `only`: {factor: {other factor: level or list of levels}}."""
     for name, needs in only.items():
         path = f"study.only.{name}"

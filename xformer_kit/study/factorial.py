@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xformer_kit.study.statistics import PairedDifference, paired
+from xformer_kit.study.statistics import PairedDifference, paired_difference
 
 Combination = tuple[Any, ...]  # one level of each of some factors
 
@@ -64,19 +64,21 @@ class Effect:
         return " with ".join(self.names)
 
 
-def effects(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> list[Effect]:
+def factorial_effects(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> list[Effect]:
     """The main effect of every level of every factor against its baseline level, then the
     interaction of every pair of levels of two factors. p-values are not corrected; see `holm`.
 
     Raises ValueError if a run lacks a factor of the baseline or occurs twice.
     """
     table = _table(cells, baseline)
-    found = [_main(table, factor, x) for factor, levels in table.levels.items() for x in levels]
+    found = [
+        _main_effect(table, factor, x) for factor, levels in table.levels.items() for x in levels
+    ]
     for f, g in combinations(baseline, 2):
         zero = baseline[f], baseline[g]
         for x, y in product(table.levels[f], table.levels[g]):
             signs = {(x, y): 1, (zero[0], y): -1, (x, zero[1]): -1, zero: 1}
-            found.append(_matched(table, (f, g), signs))
+            found.append(_matched_effect(table, (f, g), signs))
     return found
 
 
@@ -100,12 +102,14 @@ class _Table:
     def difference(self, columns: list[int], contrasts: Iterable[Any]) -> PairedDifference:
         """The paired t test of the contrasts of these seeds."""
         each = dict(zip((self.seeds[j] for j in columns), map(float, contrasts), strict=True))
-        # The scale of the values, with which `paired` distinguishes a difference from rounding.
+        # The scale of the values, with which `paired_difference` distinguishes a difference from
+        # rounding.
         scale = max(abs(self.values[~np.isnan(self.values)]), default=0.0)
-        return paired(dict.fromkeys(each, 0.0), each, scale=scale)
+        return paired_difference(dict.fromkeys(each, 0.0), each, scale=scale)
 
 
 def _table(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> _Table:
+    """The runs as a table; raises ValueError as `effects` does."""
     rows: dict[Combination, dict[int, float]] = {}
     for cell in cells:
         if cell.levels.keys() != set(baseline):
@@ -121,12 +125,15 @@ def _table(cells: Iterable[Cell], baseline: Mapping[str, Hashable]) -> _Table:
     return _Table(baseline, list(rows), seeds, np.array(values).reshape(len(rows), len(seeds)))
 
 
-def _main(table: _Table, factor: str, level: Any) -> Effect:
-    matched = _matched(table, (factor,), {(level,): 1, (table.baseline[factor],): -1})
-    return matched if matched.used else _additive(table, matched)
+def _main_effect(table: _Table, factor: str, level: Any) -> Effect:
+    """The main effect of a level, matched if any two runs differ in this factor only."""
+    matched = _matched_effect(table, (factor,), {(level,): 1, (table.baseline[factor],): -1})
+    return matched if matched.used else _additive_effect(table, matched)
 
 
-def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Combination, int]) -> Effect:
+def _matched_effect(
+    table: _Table, chosen: tuple[str, ...], signs: dict[Combination, int]
+) -> Effect:
     """The contrast with these signs of combinations of the chosen factors."""
     positions = [list(table.baseline).index(f) for f in chosen]
     # levels of the other factors -> levels of the chosen factors -> values by seed
@@ -143,7 +150,7 @@ def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Combination, in
             for group in groups.values()
         ]
     ).reshape(len(groups), len(missing))
-    rows, columns = _complete(~np.isnan(contrast))
+    rows, columns = _without_missing(~np.isnan(contrast))
     return Effect(
         chosen,
         next(iter(signs)),
@@ -156,9 +163,9 @@ def _matched(table: _Table, chosen: tuple[str, ...], signs: dict[Combination, in
     )
 
 
-def _additive(table: _Table, effect: Effect) -> Effect:
+def _additive_effect(table: _Table, effect: Effect) -> Effect:
     """y = constant + one number per factor and level, by least squares within each seed."""
-    rows, columns = _complete(~np.isnan(table.values))
+    rows, columns = _without_missing(~np.isnan(table.values))
     places = {factor: i for i, factor in enumerate(table.baseline)}
     terms = [(places[f], x) for f, levels in table.levels.items() for x in levels]
     X = np.array([[1.0, *(table.keys[r][i] == x for i, x in terms)] for r in rows]).reshape(
@@ -179,7 +186,7 @@ def _additive(table: _Table, effect: Effect) -> Effect:
     )
 
 
-def _complete(present: np.ndarray) -> tuple[list[int], list[int]]:
+def _without_missing(present: np.ndarray) -> tuple[list[int], list[int]]:
     """Rows and columns without missing entries. The row or column with the largest missing share is
     removed first; on a tie the row, to keep seeds.
     """

@@ -10,9 +10,9 @@ design:
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Fault, above, format_value, independent_check
+from xformer_kit.registry import ConfigError, Fault, above, independent_check
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
-from xformer_kit.study.factor import text
+from xformer_kit.study.factor import override_text
 from xformer_kit.study.metric import metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.scaling import min_sizes
@@ -49,7 +49,9 @@ class LadderDesign(OneAtATime):
 
     def rungs(self):
         for values in zip(*self.sizes.values(), strict=True):
-            words = tuple(f"{key}={text(x)}" for key, x in zip(self.sizes, values, strict=True))
+            words = tuple(
+                f"{key}={override_text(x)}" for key, x in zip(self.sizes, values, strict=True)
+            )
             for multiple in self.multiples:
                 yield Rung(f"{' '.join(words)} x{multiple:g}", words, float(multiple))
 
@@ -67,7 +69,7 @@ class LadderDesign(OneAtATime):
                     f"sets {key}, as the ladder does on every rung",
                     fix="Leave it out of one of them.",
                 )
-        yield from _budget(node["budget"], self.sizes)
+        yield from _budget_faults(node["budget"], self.sizes)
         try:
             higher = metric(node["metric"], node["higher_is_better"]).higher_is_better
         except ConfigError:  # reported where the metric is checked
@@ -83,13 +85,13 @@ class LadderDesign(OneAtATime):
     @classmethod
     def check(cls, options, context):
         yield from above(options, ahead=1)
-        yield from _sizes(options)
-        yield from _multiples(options)
-        yield from _enough(options)
+        yield from _size_faults(options)
+        yield from _multiple_faults(options)
+        yield from _too_few_sizes(options)
 
 
 @independent_check
-def _sizes(options: Any) -> Iterator[Fault]:
+def _size_faults(options: Any) -> Iterator[Fault]:
     lengths = {key: len(values) for key, values in options.sizes.items()}
     if not lengths:
         yield Fault(
@@ -99,28 +101,29 @@ def _sizes(options: Any) -> Iterator[Fault]:
             fix="Try sizes: {model.dim: [64, 96, 128, 192]}.",
         )
     elif len(set(lengths.values())) > 1:
-        counts = ", ".join(f"{count} of {key}" for key, count in lengths.items())
         yield Fault(
-            "sizes", "must give every override as many values as there are sizes", got=counts
+            "sizes",
+            "must give every override as many values as there are sizes",
+            got=", ".join(f"{count} of {key}" for key, count in lengths.items()),
         )
     else:
         each = list(zip(*options.sizes.values(), strict=True))
         if twice := next((size for i, size in enumerate(each) if size in each[:i]), None):
             size = ", ".join(
-                f"{key}={text(value)}" for key, value in zip(lengths, twice, strict=True)
+                f"{key}={override_text(value)}" for key, value in zip(lengths, twice, strict=True)
             )
             yield Fault("sizes", "must differ", got=f"{size} twice")
 
 
 @independent_check
-def _multiples(options: Any) -> Iterator[Fault]:
-    given = options.multiples
-    if not given or min(given) <= 0 or len(set(given)) < len(given):
-        yield Fault("multiples", "must be different numbers above 0", got=format_value(given))
+def _multiple_faults(options: Any) -> Iterator[Fault]:
+    multiples = options.multiples
+    if not multiples or min(multiples) <= 0 or len(set(multiples)) < len(multiples):
+        yield Fault("multiples", "must be different numbers above 0", got=multiples)
 
 
 @independent_check
-def _enough(options: Any) -> Iterator[Fault]:
+def _too_few_sizes(options: Any) -> Iterator[Fault]:
     """Whether there are enough sizes to fit a law."""
     counts = {len(values) for values in options.sizes.values()}
     multiples = len(set(options.multiples))
@@ -140,14 +143,14 @@ def _enough(options: Any) -> Iterator[Fault]:
         )
 
 
-def axis(multiples: Iterable[float]) -> str | None:
+def law_axis(multiples: Iterable[float]) -> str | None:
     """The axis of the law; None for both. With one number of tokens per parameter, tokens are
     proportional to parameters, so the law has one axis.
     """
     return "parameters" if len(set(multiples)) == 1 else None
 
 
-def _budget(budget: Node, sizes: Node) -> Iterator[Fault]:
+def _budget_faults(budget: Node, sizes: Node) -> Iterator[Fault]:
     """Faults of a budget that is matched by a key that the ladder itself sets."""
     matched, knob = budget["match"], budget["by"]
     if matched != "none" and knob == STEPS_KEY:

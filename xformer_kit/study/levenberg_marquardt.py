@@ -41,19 +41,23 @@ def minimize(
         np.full(len(theta), 1e-2),
         np.zeros(len(theta), int),
     )
-    live = np.flatnonzero(total > ZERO)
+    active = np.flatnonzero(total > ZERO)
     for _ in range(STEPS):
-        if not len(live):
+        if not len(active):
             break
-        here, goal, least, most = theta[live], y[live], low[live], high[live]
-        new = np.clip(here - _step(curve, here, goal, least, most, lam[live]), least, most)
-        reached = huber(curve(new)[0] - goal)
-        better = reached < total[live]
-        small = total[live] - reached <= GAIN * total[live]
-        idle[live] = np.where(better & ~small, 0, idle[live] + better)
-        lam[live] = np.where(better, np.maximum(lam[live] / 5, 1e-12), lam[live] * 4)
-        theta[live[better]], total[live[better]] = new[better], reached[better]
-        live = live[(idle[live] < PATIENCE) & (lam[live] < MAX_LAM) & (total[live] > ZERO)]
+        current, targets, lower, upper = theta[active], y[active], low[active], high[active]
+        new = np.clip(
+            current - _step(curve, current, targets, lower, upper, lam[active]), lower, upper
+        )
+        new_total = huber(curve(new)[0] - targets)
+        better = new_total < total[active]
+        small_gain = total[active] - new_total <= GAIN * total[active]
+        idle[active] = np.where(better & ~small_gain, 0, idle[active] + better)
+        lam[active] = np.where(better, np.maximum(lam[active] / 5, 1e-12), lam[active] * 4)
+        theta[active[better]], total[active[better]] = new[better], new_total[better]
+        active = active[
+            (idle[active] < PATIENCE) & (lam[active] < MAX_LAM) & (total[active] > ZERO)
+        ]
     return theta, total
 
 
@@ -71,10 +75,10 @@ def _step(
     weights = np.minimum(1, HUBER / np.maximum(np.abs(residuals), HUBER))
     gradient = np.einsum("fnp,fn->fp", jacobian, weights * residuals)
     hessian = np.einsum("fnp,fn,fnq->fpq", jacobian, weights, jacobian)
-    held = ((theta <= low) & (gradient > 0)) | ((theta >= high) & (gradient < 0))
-    gradient[held] = 0
-    hessian[held[:, :, None] | held[:, None, :]] = 0
+    at_bound = ((theta <= low) & (gradient > 0)) | ((theta >= high) & (gradient < 0))
+    gradient[at_bound] = 0
+    hessian[at_bound[:, :, None] | at_bound[:, None, :]] = 0
     diagonal = np.einsum("fpp->fp", hessian)  # a view of hessian
     diagonal += lam[:, None] * diagonal + 1e-18
-    diagonal[held] = 1
+    diagonal[at_bound] = 1
     return np.linalg.solve(hessian, gradient[..., None])[..., 0]

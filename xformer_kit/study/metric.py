@@ -41,13 +41,9 @@ class Metric:
         """1 if lower is better, else -1."""
         return -1 if self.higher_is_better else 1
 
-    def better(self, difference: float) -> bool:
-        """Whether this difference (variant - baseline) is an improvement."""
-        return (difference > 0) == self.higher_is_better
-
     def side(self, difference: float) -> str:
         """better or worse: a variant with this difference to the baseline."""
-        return "better" if self.better(difference) else "worse"
+        return "better" if (difference > 0) == self.higher_is_better else "worse"
 
     def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
         """A value with `digits` decimals; None: as many as `decimals` gives for its size."""
@@ -72,8 +68,9 @@ class Metric:
             return "-", "-"
         digits = self.digits(found, digits)
         text = self.format(found.mean, digits, unit)
-        ends = (x for x in (found.low, found.high) if x is not None)
-        bounds = [self.format(x, digits, unit=False) for x in ends]
+        bounds = [
+            self.format(x, digits, unit=False) for x in (found.low, found.high) if x is not None
+        ]
         if signed:
             text, *bounds = (x if float(x) <= 0 else f"+{x}" for x in (text, *bounds))
         return text, " to ".join(bounds) or "-"
@@ -83,11 +80,11 @@ class Metric:
         """The name with its unit: val/loss (nats)."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
-    def as_given(self, value: float) -> str:
+    def format_exact(self, value: float) -> str:
         """A value that is not rounded to an error, such as a margin, with its unit."""
         return f"{value * self.scale:.6g} {self.unit}".rstrip()
 
-    def up(self, value: float) -> float:
+    def round_up(self, value: float) -> float:
         """The value rounded up to the decimals of `format`."""
         scaled = value * self.scale
         for _ in range(2):  # 0.0353 becomes 0.036, which is shown as 0.04
@@ -101,14 +98,12 @@ def metric_of(node: Node) -> Metric:
     return metric(node["metric"], node.get("higher_is_better"))
 
 
-def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
+def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     """The metric of a name such as val/loss, val/books/perplexity or test/hard_exact_match. The
     last word of the name determines whether higher is better, unless `higher_is_better` is set.
 
     Raises ConfigError if that is unknown.
     """
-    if isinstance(name, Metric):
-        return name
     last = name.rpartition("/")[2]
     known = [word for word in (*LOWER, *HIGHER) if last == word or last.endswith(f"_{word}")]
     if not known and higher_is_better is None:
@@ -151,5 +146,6 @@ def format_p(p: float, alpha: float = 0.05) -> str:
 
 
 def _plain(value: float, digits: int) -> str:
+    """A number with fixed decimals, without the sign of a rounded zero."""
     text = f"{value:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text

@@ -9,7 +9,7 @@ from itertools import product
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean, format_value
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
-from xformer_kit.study.factor import Factors, Levels, text
+from xformer_kit.study.factor import Factors, Levels, override_text
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.settings import seeds
 from xformer_kit.study.study_node import label, levels_of
@@ -53,6 +53,7 @@ class Variant:
 
 
 def full_name(name: str, rung: Rung | None, tuned: Iterable[str]) -> str:
+    """The name of a variant with its rung and tuning."""
     return " ".join((name, *([rung.name] if rung else []), *tuned))
 
 
@@ -97,9 +98,11 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
                     wrong.setdefault(fault, []).append(" ".join((variant, *size)))
                 composed += 1
             found.append(
-                Variant(variant, name, levels, tuple(words), configs[size], tuple(tuned), rung=rung)
+                Variant(variant, name, levels, tuple(words), configs[size], tuned, rung=rung)
             )
-    faults = [fault.with_fix(f"[{_which(names, composed)}]") for fault, names in wrong.items()]
+    faults = [
+        fault.with_fix(f"[{_list_variants(names, composed)}]") for fault, names in wrong.items()
+    ]
     faults += [
         *_label_faults(node, found),
         *_claim_faults(node, found),
@@ -110,7 +113,7 @@ def variants(node: Node, compose: Compose) -> list[Variant]:
     return found
 
 
-def _which(names: list[str], count: int) -> str:
+def _list_variants(names: list[str], count: int) -> str:
     """The variants that have a fault, of `count`."""
     if len(names) == count > 1:
         return "every variant"
@@ -121,7 +124,7 @@ def _which(names: list[str], count: int) -> str:
 def _check_max_runs(node: Node, count: int, rungs: Sequence[Rung | None]) -> None:
     """Raises ConfigError if `count` variants have more runs than study.max_runs."""
     seed_count, max_runs = len(seeds(node)), node["max_runs"]
-    each = len(rungs) * len(list(tunings(node))) * seed_count
+    each = len(rungs) * len(tunings(node)) * seed_count
     if count * each <= max_runs:
         return
     times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
@@ -147,24 +150,33 @@ def name_of(node: Node, label: str) -> str:
 
 def words_of(factors: Factors, levels: Levels) -> list[str]:
     """The overrides of a combination; factors whose condition is not met have none."""
-    active = {name: factor for name, factor in factors.items() if factor.active(levels)}
-    return [word for name, factor in active.items() for word in factor.words(levels[name])]
+    return [
+        word
+        for name, factor in factors.items()
+        if factor.active(levels)
+        for word in factor.words(levels[name])
+    ]
 
 
-def tunings(node: Node) -> Iterator[list[str]]:
-    """The overrides of each point of `tune`; one empty list without `tune`."""
+def tunings(node: Node) -> list[tuple[str, ...]]:
+    """The overrides of each point of `tune`; one empty tuple without `tune`."""
     tune = node["tune"] or {}
-    words = ([f"{key}={text(value)}" for value in values] for key, values in tune.items())
-    yield from map(list, product(*words))
+    return list(
+        product(*([f"{key}={override_text(x)}" for x in values] for key, values in tune.items()))
+    )
 
 
 def runs(found: list[Variant], node: Node, key: Callable[[Config], str]) -> list[StudyRun]:
     """All runs, sorted by seed, so that an interrupted study has all variants at the same seeds."""
-    every = [StudyRun(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
-    return [replace(run, key=key(run.config)) for run in every]
+    return [
+        StudyRun(variant, seed, key({**variant.config, "seed": seed}))
+        for seed in seeds(node, found[0].config["seed"])
+        for variant in found
+    ]
 
 
 def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:
+    """Faults of study.labels: of unknown variants, and names that are empty or used twice."""
     names = node["labels"] or {}
     labels = dict.fromkeys(one.label for one in found)
     variant_by_name: dict[str, str] = {}
@@ -188,8 +200,9 @@ def _label_faults(node: Node, found: list[Variant]) -> Iterator[Fault]:
         if variant not in labels:
             ends = (f"Did you mean {one}? " for one in labels if one.endswith(f"={variant}"))
             near = next(ends, did_you_mean(str(variant), labels))
-            fix = f"{near}Known: {'; '.join(labels)}."
-            yield Fault(f"study.labels.{variant}", "is no variant", fix=fix)
+            yield Fault(
+                f"study.labels.{variant}", "is no variant", fix=f"{near}Known: {'; '.join(labels)}."
+            )
 
 
 def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:
@@ -206,10 +219,10 @@ def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:
     expect = claim_node.get("expect")
     if expect is None:
         return []
-    names = [variant.label for variant in found] + [variant.name for variant in found]
-    if wrong := claim.faults(expect, list(dict.fromkeys(names))):
+    names = dict.fromkeys([*(v.label for v in found), *(v.name for v in found)])
+    if wrong := claim.faults(expect, names):
         return [fault.with_fix("Or study without a claim: study.claim=null.") for fault in wrong]
-    relations = {one["is"] for one in (expect if isinstance(expect, list) else [expect])}
+    relations = {one["is"] for one in claim.expectations(expect)}
     within = sorted(relations & claim.WITHIN_MARGIN)
     if within and not node["margin"]:
         return [
@@ -223,16 +236,14 @@ def _claim_faults(node: Node, found: list[Variant]) -> list[Fault]:
     return []
 
 
-def _duplicate_faults(found: list[Variant]) -> list[Fault]:
+def _duplicate_faults(found: list[Variant]) -> Iterator[Fault]:
     """Faults of variants with the same config: they would be reported as equal."""
-    first = ((v, next(u for u in found if (u.config, u.rung) == (v.config, v.rung))) for v in found)
-    return [
-        Fault(
-            "study.factors",
-            f"{variant.label} composes the same model as {twin.label}, so there is nothing"
-            " to compare",
-            fix="Leave one of them out.",
-        )
-        for variant, twin in first
-        if twin is not variant
-    ]
+    for variant in found:
+        first = next(v for v in found if (v.config, v.rung) == (variant.config, variant.rung))
+        if first is not variant:
+            yield Fault(
+                "study.factors",
+                f"{variant.label} composes the same model as {first.label}, so there is nothing"
+                " to compare",
+                fix="Leave one of them out.",
+            )

@@ -30,12 +30,11 @@ class FactorRange:
     def check(cls, options, context):
         low, high, step = options.low, options.high, options.step
         if not low < high:
-            way = "Swap them." if high < low else f"List it as a level: [{format_value(low)}]."
             yield Fault(
                 "high",
                 "must be above low",
                 got=f"low {format_value(low)} and high {format_value(high)}",
-                fix=way,
+                fix=("Swap them." if high < low else f"List it as a level: [{format_value(low)}]."),
             )
         if options.log:
             yield from above(options, "Raise it, or leave log out.", low=0)
@@ -59,6 +58,7 @@ class FactorRange:
 
     @property
     def integer(self) -> bool:
+        """Whether all numbers of the interval are integers."""
         return all(isinstance(x, int) for x in (self.low, self.high, self.step or 1))
 
     def values(self) -> list[float] | None:
@@ -84,4 +84,5 @@ class FactorRange:
 
 
 def _divides(step: float, length: float) -> bool:
+    """Whether the length is a multiple of the step, except for rounding."""
     return math.isclose(length / step, round(length / step), abs_tol=1e-9)

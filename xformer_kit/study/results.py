@@ -73,21 +73,26 @@ class Results:
     def finished(self) -> list[Outcome]:
         return [one for one in self.outcomes if one.status == "finished"]
 
-    def only(self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None) -> "Results":
+    def select_variants(
+        self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None
+    ) -> "Results":
         """The results of the variants with these indices, in this order."""
         index = {old: new for new, old in enumerate(kept)}
-        chosen = self.outcomes if outcomes is None else outcomes
         return replace(
             self,
             variants=[self.variants[i] for i in kept],
-            outcomes=[replace(o, variant=index[o.variant]) for o in chosen if o.variant in index],
+            outcomes=[
+                replace(o, variant=index[o.variant])
+                for o in (self.outcomes if outcomes is None else outcomes)
+                if o.variant in index
+            ],
         )
 
     def label(self, one: Outcome) -> str:
         """The label of a run's variant."""
         return self.variants[one.variant]["label"]
 
-    def of(self, variant: int) -> list[Outcome]:
+    def outcomes_of(self, variant: int) -> list[Outcome]:
         """The runs of a variant, sorted by seed."""
         return sorted((o for o in self.outcomes if o.variant == variant), key=lambda o: o.seed)
 
@@ -96,6 +101,6 @@ class Results:
         name = metric or self.study["metric"]
         return {
             one.seed: float(value)
-            for one in self.of(variant)
+            for one in self.outcomes_of(variant)
             if one.status == "finished" and isinstance(value := one.facts.get(name), (int, float))
         }

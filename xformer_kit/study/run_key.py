@@ -20,8 +20,10 @@ from xformer_kit.registry import Registry
 from xformer_kit.study.nodes import Node
 
 INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")  # sysconfig paths of installed packages
-OURS = "xformer_kit", "tasks"
-OWN = "xformer_kit_components_"  # prefix of modules of the user's own component files
+OWN_PACKAGES = "xformer_kit", "tasks"
+USER_MODULE_PREFIX = (
+    "xformer_kit_components_"  # prefix of modules of the user's own component files
+)
 
 
 def run_key(config: Node, fingerprint: str) -> str:
@@ -31,17 +33,21 @@ def run_key(config: Node, fingerprint: str) -> str:
     that of the files in which the chosen components are registered, and of the files that the
     user's own components import: a changed component gives another key.
     """
-    parts = [config_hash(config), fingerprint, *sorted(map(code, set(modules(config))))]
+    parts = [
+        config_hash(config),
+        fingerprint,
+        *sorted(map(code_hash, set(component_modules(config)))),
+    ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
+def component_modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
     """The modules of all components that a config names, at any depth."""
     if registry is not None and isinstance(node, (str, bool)):
         node = registry.as_node(node)
     if not isinstance(node, Mapping):
         for item in node if isinstance(node, (list, tuple)) else ():
-            yield from modules(item, registry)
+            yield from component_modules(item, registry)
         return
     name = node.get("name")
     if registry is not None and name in registry:
@@ -50,7 +56,7 @@ def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
     else:
         inner = {}
     for key, value in node.items():
-        yield from modules(
+        yield from component_modules(
             value,
             inner.get(key)
             or GROUPS.get(key)
@@ -59,41 +65,50 @@ def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
         )
 
 
-def codes(config: Node) -> dict[str, str]:
+def code_hashes(config: Node) -> dict[str, str]:
     """Module -> sha256 of its source, for the components that a config names, without those of the
     user's own files.
     """
-    return {name: code(name) for name in sorted(set(modules(config))) if not name.startswith(OWN)}
+    return {
+        name: code_hash(name)
+        for name in sorted(set(component_modules(config)))
+        if not name.startswith(USER_MODULE_PREFIX)
+    }
 
 
 @cache
-def code(module: str) -> str:
+def code_hash(module: str) -> str:
     """sha256 of a module's source; of its name if there is no source."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError, KeyError):  # built at run time, in a notebook
         source = module
-    if module.startswith(OWN):
-        source += "".join(path.read_text() for path in sorted(_helpers(source, set())))
+    if module.startswith(USER_MODULE_PREFIX):
+        source += "".join(path.read_text() for path in sorted(_imported_files(source, set())))
     return hashlib.sha256(source.encode()).hexdigest()
 
 
-def _helpers(source: str, found: set[Path]) -> set[Path]:
+def _imported_files(source: str, found: set[Path]) -> set[Path]:
     """Files that a source imports, directly or indirectly, that are not in an installed package."""
-    for name in _imported(ast.parse(source)):
+    for name in _imported_names(ast.parse(source)):
         spec = None
         with suppress(ImportError, ValueError, AttributeError):
             spec = getattr(sys.modules.get(name), "__spec__", None) or find_spec(name)
         path = Path(spec.origin) if spec is not None and spec.origin else None
-        if path is None or path.suffix != ".py" or path in found or name.partition(".")[0] in OURS:
+        if (
+            path is None
+            or path.suffix != ".py"
+            or path in found
+            or name.partition(".")[0] in OWN_PACKAGES
+        ):
             continue
         if not any(path.is_relative_to(folder) for folder in map(sysconfig.get_path, INSTALLED)):
             found.add(path)
-            _helpers(path.read_text(), found)
+            _imported_files(path.read_text(), found)
     return found
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+def _imported_names(tree: ast.AST) -> Iterator[str]:
     """Names that may be modules: `import a.b`; `from a import b`, where b may be a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -25,7 +25,7 @@ from xformer_kit.study.statistics import LEVEL, Estimate
 
 STARTS = 12  # best points of the grid, from which a fit starts
 EXPONENTS = (0.05, 5.0)  # bounds of alpha and beta
-SPARE = 1  # distinct sizes that a fit needs in addition to the number of coefficients
+SPARE_SIZES = 1  # distinct sizes that a fit needs in addition to the number of coefficients
 AXES = {"parameters": "alpha", "tokens": "beta"}
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 
@@ -66,7 +66,7 @@ class Law:
         """Coefficient -> (low, high), of the coefficients that the law has."""
         columns = zip(COEFFICIENTS, self.draws.T, strict=True)
         known = {name: draws for name, draws in columns if getattr(self, name) is not None}
-        return {name: _bounds(draws, self.freedom) for name, draws in known.items()}
+        return {name: _bootstrap_interval(draws, self.freedom) for name, draws in known.items()}
 
     @property
     def at_bounds(self) -> tuple[str, ...]:
@@ -89,7 +89,8 @@ class Law:
         intervals contained the true loss at 10 times the largest size.
         """
         return Estimate(
-            self.loss(parameters, tokens), *_bounds(self._at(parameters, tokens), self.freedom)
+            self.loss(parameters, tokens),
+            *_bootstrap_interval(self._resampled_losses(parameters, tokens), self.freedom),
         )
 
     def difference(self, other: "Law", parameters: float, tokens: float) -> Estimate:
@@ -98,13 +99,14 @@ class Law:
         """
         return Estimate(
             self.loss(parameters, tokens) - other.loss(parameters, tokens),
-            *_bounds(
-                self._at(parameters, tokens) - other._at(parameters, tokens),
+            *_bootstrap_interval(
+                self._resampled_losses(parameters, tokens)
+                - other._resampled_losses(parameters, tokens),
                 min(self.freedom, other.freedom),
             ),
         )
 
-    def _at(self, parameters: float, tokens: float) -> np.ndarray:
+    def _resampled_losses(self, parameters: float, tokens: float) -> np.ndarray:
         """L(N, D) of every resample."""
         E, A, alpha, B, beta = np.nan_to_num(self.draws.T)  # a missing term is 0
         return E + A * parameters**-alpha + B * tokens**-beta
@@ -127,8 +129,10 @@ class Law:
             raise ValueError(
                 "A law of one axis has no compute-optimal size: vary parameters and tokens."
             )
-        best = _split(np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per)
-        low, high = _bounds(_split(self.draws, flops / per), self.freedom)
+        best = _optimal_parameters(
+            np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per
+        )
+        low, high = _bootstrap_interval(_optimal_parameters(self.draws, flops / per), self.freedom)
         tokens = flops / per / float(best)
         return Optimum(float(best), tokens, self.loss(float(best), tokens), low, high)
 
@@ -149,15 +153,15 @@ def fit(
     errors (15 runs on one axis, 24 on two) 89 to 98 % of the 95 % intervals contained the true
     exponent. Raises ValueError if a loss is not above 0, or if the runs do not identify the law.
     """
-    axes = _axes(points, axis)
+    axes = _identified_axes(points, axis)
     sizes = np.log([[float(getattr(point, name)) for name in axes] for point in points])
     y = np.log([float(point.loss) for point in points])
-    middle = sizes.mean(0)
-    x = sizes - middle
-    found, losses = _fit(x, y, _starts(x, y))
+    mean_log_sizes = sizes.mean(0)
+    x = sizes - mean_log_sizes
+    found, losses = _fit_all(x, y, _best_starts(x, y))
     best = found[losses.argmin()]
     fits = [best, *_resampled(x, y, best, resamples, seed)]
-    values, *draws = (_plain(theta, middle, axes) for theta in fits)
+    values, *draws = (_coefficients(theta, mean_log_sizes, axes) for theta in fits)
     known = {
         name: None if math.isnan(v) else float(v)
         for name, v in zip(COEFFICIENTS, values, strict=True)
@@ -173,7 +177,7 @@ def _resampled(
     predicted, rng = _predicted(best, x), np.random.default_rng(seed)
     residuals = (y - predicted) * math.sqrt(len(y) / (len(y) - len(best)))
     drawn = np.array([predicted + rng.choice(residuals, len(y)) for _ in range(resamples)])
-    fits, _ = _fit(x, drawn, np.tile(best, (resamples, 1)))
+    fits, _ = _fit_all(x, drawn, np.tile(best, (resamples, 1)))
     return fits
 
 
@@ -181,17 +185,18 @@ def min_sizes(multiples: int) -> int:
     """The fewest sizes that identify a law, if each is trained for `multiples` numbers of tokens
     per parameter. A law of both axes has 5 coefficients and needs 6 pairs of size and tokens.
     """
-    return 3 + SPARE if multiples == 1 else 3
+    return 3 + SPARE_SIZES if multiples == 1 else 3
 
 
-def identified(points: Sequence[Point], axis: str | None = None) -> list[str]:
+def identified_axes(points: Sequence[Point], axis: str | None = None) -> list[str]:
     """The axes of the law of these runs, independent of their losses. Raises ValueError if they do
     not identify one.
     """
-    return _axes([point._replace(loss=1.0) for point in points], axis)
+    return _identified_axes([point._replace(loss=1.0) for point in points], axis)
 
 
-def _axes(points: Sequence[Point], axis: str | None) -> list[str]:
+def _identified_axes(points: Sequence[Point], axis: str | None) -> list[str]:
+    """The axes of the law; raises ValueError if the runs do not identify one."""
     if axis is not None and axis not in AXES:
         raise ValueError(f"axis: must be parameters or tokens; got {axis!r}.")
     for point in points:
@@ -218,7 +223,7 @@ def _check_pairs(points: Sequence[Point]) -> None:
     """Raises ValueError if there are too few pairs of sizes, or if tokens are a power law of
     parameters.
     """
-    pairs, needed = sorted({point[:2] for point in points}), 5 + SPARE
+    pairs, needed = sorted({point[:2] for point in points}), 5 + SPARE_SIZES
     if len(pairs) < needed:
         raise ValueError(
             f"A scaling law of parameters and tokens needs at least {needed} pairs; got"
@@ -252,7 +257,7 @@ def _curve(theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return predicted, jacobian
 
 
-def _fit(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fit_all(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(parameters, losses) of fits from start (fits, p) to log losses y (n,) or (fits, n)."""
     # Bounds of the terms, relative to the loss: at most e^5 times it; below e^-30 of it is 0.
     least, most = np.broadcast_to(y.min(-1), len(start)), np.broadcast_to(y.max(-1), len(start))
@@ -263,15 +268,15 @@ def _fit(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, n
     return minimize(lambda theta: _curve(theta, x), y, start, low, high)
 
 
-def _starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _best_starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The STARTS best points of a grid of shares of the loss and exponents."""
     shares, exponents = np.log([0.02, 0.1, 0.3, 0.6]), (0.1, 0.25, 0.5, 1.0)
-    middle = float(np.median(y))
+    median_loss = float(np.median(y))
     grid = np.array(
         [
             [
-                middle + floor,
-                *(value for share, exponent in axes for value in (middle + share, exponent)),
+                median_loss + floor,
+                *(value for share, exponent in axes for value in (median_loss + share, exponent)),
             ]
             for floor in np.log([0.05, 0.3, 0.6, 0.9])
             for axes in product(product(shares, exponents), repeat=x.shape[1])
@@ -280,24 +285,24 @@ def _starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return grid[np.argsort(huber(_predicted(grid, x) - y), kind="stable")[:STARTS]]
 
 
-def _plain(theta: np.ndarray, middle: np.ndarray, axes: list[str]) -> np.ndarray:
+def _coefficients(theta: np.ndarray, mean_log_sizes: np.ndarray, axes: list[str]) -> np.ndarray:
     """E, A, alpha, B, beta of theta; NaN for a missing term."""
     values = np.full(5, np.nan)
     values[0] = math.exp(theta[0])
     for i, name in enumerate(axes):
         at = 1 + 2 * list(AXES).index(name)
         exponent = theta[2 + 2 * i]
-        values[at : at + 2] = math.exp(theta[1 + 2 * i] + exponent * middle[i]), exponent
+        values[at : at + 2] = math.exp(theta[1 + 2 * i] + exponent * mean_log_sizes[i]), exponent
     return values
 
 
-def _split(law: np.ndarray, product_of_sizes: float) -> np.ndarray:
+def _optimal_parameters(law: np.ndarray, product_of_sizes: float) -> np.ndarray:
     """The N of the lowest loss at a given product N D."""
     _, A, alpha, B, beta = np.moveaxis(law, -1, 0)
     return (alpha * A / (beta * B) * product_of_sizes**beta) ** (1 / (alpha + beta))
 
 
-def _bounds(draws: np.ndarray, freedom: int) -> tuple[float, float]:
+def _bootstrap_interval(draws: np.ndarray, freedom: int) -> tuple[float, float]:
     """The bootstrap interval of draws, with the level raised as for a t interval."""
     from scipy.stats import norm, t
 

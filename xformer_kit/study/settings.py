@@ -23,17 +23,13 @@ class Budget:
     @classmethod
     def check(cls, options, context):
         yield from above(options, "It is a share of the baseline's, such as 0.01.", tolerance=0)
-        if (
-            options.match != "none"
-            and options.by is not None
-            and options.by not in KNOBS[options.match]
-        ):
-            known = ", ".join(KNOBS[options.match])
+        knobs = KNOBS[options.match]
+        if knobs and options.by not in (None, *knobs):
             yield Fault(
                 "by",
                 f"must be a key that match={options.match} can adjust",
                 got=f"{options.by!r}",
-                fix=f"Known: {known}.",
+                fix=f"Known: {', '.join(knobs)}.",
             )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xformer_kit.registry import Fault
+from xformer_kit.study.design import baseline, circular_conditions, condition_order
 from xformer_kit.study.factor import Factor, Factors, Levels
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import MAX_POINTS
@@ -46,38 +47,21 @@ def faults(node: Node, factors: Factors) -> Iterator[Fault]:
             " at the end",
             fix="Set study.design.pruner=none, or a metric val/....",
         )
-    ordered = order(factors)
-    if circular := [name for name in factors if name not in ordered]:
-        yield Fault(
-            "study.only",
-            f"the conditions of {' and '.join(circular)} are circular, so none can leave its"
-            " baseline",
-            fix="Leave one out.",
-        )
+    yield from circular_conditions(factors)
 
 
-def order(factors: Factors) -> list[str]:
-    """Names of factors in topological order of their conditions, without circular ones."""
-    found: dict[str, None] = {}
-    while ready := [
-        n for n, f in factors.items() if n not in found and all(other in found for other in f.when)
-    ]:
-        found |= dict.fromkeys(ready)
-    return list(found)
-
-
-def suggested(factors: Factors, trial: Any) -> Levels:
+def suggest_levels(factors: Factors, trial: Any) -> Levels:
     """The point that an Optuna trial proposes; factors whose condition is not met have their
     baseline level.
     """
-    levels = {name: factor.baseline for name, factor in factors.items()}
-    for name in order(factors):
+    levels = baseline(factors)
+    for name in condition_order(factors):
         if factors[name].active(levels):
-            levels[name] = _suggested(factors[name], trial)
+            levels[name] = _suggest_level(factors[name], trial)
     return levels
 
 
-def _suggested(factor: Factor, trial: Any) -> str:
+def _suggest_level(factor: Factor, trial: Any) -> str:
     between, name = factor.interval, factor.name
     if between is None:
         return trial.suggest_categorical(name, list(factor.levels))
@@ -87,7 +71,7 @@ def _suggested(factor: Factor, trial: Any) -> str:
     return factor.label(trial.suggest_float(*ends, step=between.step, log=between.log))
 
 
-def parameters(factors: Factors, levels: Levels) -> dict:
+def optuna_parameters(factors: Factors, levels: Levels) -> dict:
     """A point as Optuna's parameters, of the factors whose condition is met."""
     return {
         name: levels[name] if factor.interval is None else json.loads(levels[name])
@@ -96,7 +80,7 @@ def parameters(factors: Factors, levels: Levels) -> dict:
     }
 
 
-def points(factors: Factors) -> list[Levels] | None:
+def all_points(factors: Factors) -> list[Levels] | None:
     """All distinct points of a space; None if there are more than MAX_POINTS."""
     each = [factor.labels() for factor in factors.values()]
     known = [labels for labels in each if labels is not None]
@@ -105,14 +89,14 @@ def points(factors: Factors) -> list[Levels] | None:
     found: dict[tuple[tuple[str, str], ...], None] = {}
     for labels in itertools.product(*known):
         levels = dict(zip(factors, labels, strict=True))
-        for name in order(factors):
+        for name in condition_order(factors):
             if not factors[name].active(levels):
                 levels[name] = factors[name].baseline
         found[tuple(levels.items())] = None
     return [dict(key) for key in found]
 
 
-def described(factors: Factors, exclude: Any) -> dict[str, str]:
+def describe_space(factors: Factors, exclude: Any) -> dict[str, str]:
     """Factor -> its range as text; equal for searches of the same space."""
     found = {}
     for name, factor in factors.items():

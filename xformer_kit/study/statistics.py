@@ -16,6 +16,7 @@ import numpy as np
 LEVEL = 0.95  # of all confidence intervals of a study
 ALPHA = 1 - LEVEL
 BOOTSTRAP_FROM = 20  # seeds
+RESAMPLES = 9999  # of the bootstrap
 # Differences count as equal if they differ by at most this share of the largest value.
 ROUNDING = 1e-12
 SIGNIFICANT_P = ALPHA + ROUNDING  # the largest p-value that is significant
@@ -63,7 +64,6 @@ class PairedDifference:
     count: int = 0  # seeds in common
     sd: float | None = None  # of one seed's difference
     method: str = "no seed"
-    level: float = LEVEL
 
 
 @dataclass(frozen=True)
@@ -79,29 +79,25 @@ class Band:
     count: int  # seeds
 
 
-def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+def interval(values: Sequence[float]) -> Interval:
     """mean +- t sd / sqrt(n), t the quantile of Student's t at n - 1 degrees of freedom (Student,
     1908).
 
     Raises ValueError if a value is not finite.
     """
-    x = _finite(dict(enumerate(values)), "value")
+    x = _finite_array(dict(enumerate(values)), "value")
     if len(x) < 2:
-        return Interval(float(x[0]) if len(x) else None, None, None, len(x), None, level)
-    sd = float(x.std(ddof=1))
-    half = _t(len(x), level) * sd / math.sqrt(len(x))
-    return Interval(
-        float(x.mean()), float(x.mean() - half), float(x.mean() + half), len(x), sd, level
-    )
+        return Interval(float(x[0]) if len(x) else None, None, None, len(x), None)
+    mean, sd = float(x.mean()), float(x.std(ddof=1))
+    half = _t_quantile(len(x)) * sd / math.sqrt(len(x))
+    return Interval(mean, mean - half, mean + half, len(x), sd)
 
 
-def paired(
+def paired_difference(
     baseline: Mapping[int, float],
     variant: Mapping[int, float],
-    level: float = LEVEL,
     *,
     scale: float | None = None,
-    resamples: int = 9999,
 ) -> PairedDifference:
     """Mean of variant - baseline over common seeds. The seed is the block: its effect on both
     cancels.
@@ -121,27 +117,25 @@ def paired(
 
     seeds = sorted(baseline.keys() & variant.keys())
     before, after = (
-        _finite({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant)
+        _finite_array({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant)
     )
     x = after - before
     if not len(x):
-        return PairedDifference(level=level)
+        return PairedDifference()
     if len(x) == 1:
-        return PairedDifference(float(x[0]), count=1, method="one seed", level=level)
+        return PairedDifference(float(x[0]), count=1, method="one seed")
     mean, sd = float(x.mean()), float(x.std(ddof=1))
-    rounding = ROUNDING * (
-        max(np.abs(before).max(), np.abs(after).max()) if scale is None else scale
-    )
+    rounding = ROUNDING * (np.abs([before, after]).max() if scale is None else scale)
     if np.ptp(x) <= rounding:
-        return _constant(mean if abs(mean) > rounding else 0.0, len(x), level)
+        return _constant_difference(mean if abs(mean) > rounding else 0.0, len(x))
     test = ttest_1samp(x, 0.0)
-    (low, high), method = map(float, test.confidence_interval(level)), "t"
+    (low, high), method = map(float, test.confidence_interval(LEVEL)), "t"
     if len(x) >= BOOTSTRAP_FROM:
-        bounds = _bootstrap(x, level, resamples)
+        bounds = _bootstrap_interval(x)
         if all(map(math.isfinite, bounds)):
             (low, high), method = bounds, "bootstrap"
-    effect = hedges(len(x)) * mean / sd if len(x) > 2 else None
-    return PairedDifference(mean, low, high, float(test.pvalue), effect, len(x), sd, method, level)
+    effect = hedges_correction(len(x)) * mean / sd if len(x) > 2 else None
+    return PairedDifference(mean, low, high, float(test.pvalue), effect, len(x), sd, method)
 
 
 def magnitude(difference: Any) -> Estimate:
@@ -150,7 +144,7 @@ def magnitude(difference: Any) -> Estimate:
     return Estimate(mean, low, high) if mean >= 0 else Estimate(-mean, -high, -low)
 
 
-def hedges(count: int) -> float:
+def hedges_correction(count: int) -> float:
     """J, the factor that removes the bias of a standardized mean difference of `count` values
     (Hedges, 1981).
     """
@@ -185,7 +179,7 @@ def equivalence_p(difference: PairedDifference, margin: float) -> float | None:
     if not margin > 0:
         raise ValueError(f"margin: must be above 0; got {margin}.")
     sides = [one_sided_p(difference, margin, sign) for sign in (1, -1)]
-    return None if None in sides else max(side for side in sides if side is not None)
+    return None if None in sides else max(sides)
 
 
 def one_sided_p(difference: PairedDifference, margin: float, sign: int) -> float | None:
@@ -213,7 +207,7 @@ def divergence_p(baseline: tuple[int, int], variant: tuple[int, int]) -> float:
     return float(fisher_exact([[n, runs - n] for n, runs in (baseline, variant)]).pvalue)
 
 
-def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: float = LEVEL) -> Band:
+def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]]) -> Band:
     """The mean curve with `interval` at every step at which all seeds have a finite value, so that
     all steps average the same seeds. The level holds for each step, not for all steps together.
 
@@ -224,16 +218,15 @@ def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: flo
         for curve in curves.values()
     ]
     steps = sorted(set.intersection(*map(set, finite))) if finite else []
-    y = np.array([[curve[step] for step in steps] for curve in finite]).reshape(
-        len(finite), len(steps)
-    )
+    y = np.array([[curve[step] for step in steps] for curve in finite])
     if len(y) < 2:
-        return Band(steps, y.sum(0).tolist(), None, None, len(y))
-    mean, half = y.mean(0), _t(len(y), level) * y.std(0, ddof=1) / math.sqrt(len(y))
+        return Band(steps, y.sum(0).tolist() if len(y) else [], None, None, len(y))
+    mean, half = y.mean(0), _t_quantile(len(y)) * y.std(0, ddof=1) / math.sqrt(len(y))
     return Band(steps, mean.tolist(), (mean - half).tolist(), (mean + half).tolist(), len(y))
 
 
-def _finite(values: Mapping[int, float], key_name: str) -> np.ndarray:
+def _finite_array(values: Mapping[int, float], key_name: str) -> np.ndarray:
+    """The values as an array; raises ValueError if one is not finite."""
     for key, value in values.items():
         if not math.isfinite(value):
             raise ValueError(
@@ -242,33 +235,35 @@ def _finite(values: Mapping[int, float], key_name: str) -> np.ndarray:
     return np.array(list(values.values()), dtype=float)
 
 
-def _t(count: int, level: float) -> float:
+def _t_quantile(count: int) -> float:
+    """The quantile of Student's t for the interval of `count` values."""
     from scipy.stats import t
 
-    return float(t.ppf((1 + level) / 2, count - 1))
+    return float(t.ppf((1 + LEVEL) / 2, count - 1))
 
 
-def _constant(value: float, count: int, level: float) -> PairedDifference:
+def _constant_difference(value: float, count: int) -> PairedDifference:
     """The difference if it is the same at every seed, so that t is undefined: p of the sign test,
     the probability that all signs agree.
     """
     if value == 0:
-        return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
+        return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal")
     p = 2.0 ** (1 - count)
-    return PairedDifference(value, p=p, count=count, sd=0.0, method="sign", level=level)
+    return PairedDifference(value, p=p, count=count, sd=0.0, method="sign")
 
 
-def _bootstrap(x: np.ndarray, level: float, resamples: int) -> tuple[float, float]:
+def _bootstrap_interval(x: np.ndarray) -> tuple[float, float]:
+    """The BCa interval of the mean, at the level that `paired_difference` describes."""
     from scipy.stats import bootstrap, norm
 
     n = len(x)
-    expanded_level = 2 * norm.cdf(math.sqrt(n / (n - 1)) * _t(n, level)) - 1
+    expanded_level = 2 * norm.cdf(math.sqrt(n / (n - 1)) * _t_quantile(n)) - 1
     # Batches bound the memory of a study with many seeds.
     found = bootstrap(
         (x,),
         np.mean,
         confidence_level=expanded_level,
-        n_resamples=resamples,
+        n_resamples=RESAMPLES,
         method="BCa",
         rng=np.random.default_rng(0),
         batch=1000,

@@ -15,16 +15,16 @@ A variant that was stopped is not tested at the end. In Holm's family it counts 
 test that is not significant, which can only lower the rate of false positives.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from xformer_kit.study.claim import expectations
 from xformer_kit.study.metric import Metric, format_p
-from xformer_kit.study.report.variants import variants
+from xformer_kit.study.report.variants import variant_results
 from xformer_kit.study.results import Outcome, Results
-from xformer_kit.study.statistics import PairedDifference, one_sided_p, paired
+from xformer_kit.study.statistics import PairedDifference, one_sided_p, paired_difference
 
-OVER = ("finished", "diverged", "failed")  # final statuses
+FINAL_STATUSES = ("finished", "diverged", "failed")  # final statuses
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class StoppedVariant:
     sentence: str  # stopped after 3 of 5 seeds: ...
 
 
-def applied(results: Results) -> Results:
+def apply_stopping_rule(results: Results) -> Results:
     """The results with the stopping rule applied: outcomes of a stopped variant's later seeds have
     the status "left out".
     """
-    found, order = decided(results), results.seeds
+    found, order = stopped_variants(results), results.seeds
     if not found:
         return results
 
-    def kept(one: Outcome) -> Outcome:
+    def with_stop(one: Outcome) -> Outcome:
         stopped = found.get(results.label(one))
         if stopped is None or one.seed in order[: stopped.seeds]:
             return one
@@ -53,42 +53,44 @@ def applied(results: Results) -> Results:
 
     return replace(
         results,
-        outcomes=[kept(one) for one in results.outcomes],
+        outcomes=[with_stop(one) for one in results.outcomes],
         stopped={label: stopped.sentence for label, stopped in found.items()},
     )
 
 
-def decided(results: Results) -> dict[str, StoppedVariant]:
+def stopped_variants(results: Results) -> dict[str, StoppedVariant]:
     """Label -> StoppedVariant of every stopped variant. Empty without study.stop."""
     node = results.study.get("stop")
     found: dict[str, StoppedVariant] = {}
     if not node:
         return found
-    order, protected = results.seeds, exempt(results)
-    margin, p_most = _margin(results), threshold(node["alpha"], len(order) - node["after"])
+    order, margin = results.seeds, _margin(results)
+    can_stop = {one["label"] for one in results.variants} - never_stopped(results)
+    max_p = significance_level(node["alpha"], len(order) - node["after"])
     for count in range(node["after"], len(order)):
         outcomes = [one for one in results.outcomes if one.seed in order[:count]]
-        unfinished = {results.label(one) for one in outcomes if one.status not in OVER}
-        labels = {one["label"] for one in results.variants}
-        tested = labels - protected - unfinished - found.keys()
-        if _base(results) in unfinished or not tested:
+        unfinished = {results.label(one) for one in outcomes if one.status not in FINAL_STATUSES}
+        tested = can_stop - unfinished - found.keys()
+        if _baseline_label(results) in unfinished or not tested:
             continue
-        base, *others = variants(replace(results, outcomes=outcomes), results.metric)
+        base, *others = variant_results(replace(results, outcomes=outcomes), results.metric)
         for variant in others:
-            d = paired(base.runs.values, variant.runs.values)
+            d = paired_difference(base.runs.values, variant.runs.values)
             p = worse_p(d, margin, results.metric)
-            if variant.label in tested and p is not None and p <= p_most:
-                sentence = _sentence(variant.name, base.name, count, d, p, results)
-                found[variant.label] = StoppedVariant(count, sentence)
+            if variant.label in tested and p is not None and p <= max_p:
+                found[variant.label] = StoppedVariant(
+                    count, _stop_sentence(variant.name, base.name, count, d, p, results)
+                )
     return found
 
 
 def _margin(results: Results) -> float:
+    """The margin of the rule: its own, that of the study, or 0."""
     margin = results.study["stop"]["margin"]
     return margin if margin is not None else results.study.get("margin") or 0.0
 
 
-def threshold(alpha: float, looks: int) -> float:
+def significance_level(alpha: float, looks: int) -> float:
     """The level of each look that bounds the false positives of all looks by alpha (Bonferroni)."""
     return alpha / looks
 
@@ -100,7 +102,7 @@ def worse_p(d: PairedDifference, margin: float, measured: Metric) -> float | Non
     return one_sided_p(d, -margin, -measured.sign)
 
 
-def waiting(results: Results) -> set[str]:
+def undecided_run_keys(results: Results) -> set[str]:
     """Keys of runs that may still be left out: a run of an earlier seed, of the same variant or of
     the baseline, is not over.
     """
@@ -109,10 +111,13 @@ def waiting(results: Results) -> set[str]:
         return set()
     first: dict[str, int] = {}  # label -> index of the first seed whose run is not over
     for one in results.outcomes:
-        if one.status not in OVER:
+        if one.status not in FINAL_STATUSES:
             label, index = results.label(one), order.index(one.seed)
             first[label] = min(first.get(label, index), index)
-    first_of_base, protected = first.get(_base(results), len(order)), exempt(results)
+    first_of_base, protected = (
+        first.get(_baseline_label(results), len(order)),
+        never_stopped(results),
+    )
     return {
         one.key
         for one in results.outcomes
@@ -123,13 +128,12 @@ def waiting(results: Results) -> set[str]:
     }
 
 
-def exempt(results: Results) -> set[str]:
+def never_stopped(results: Results) -> set[str]:
     """Labels of variants that are never stopped: the baseline and the variants of the claim."""
-    expect = results.claim.get("expect") or []
-    each = [expect] if isinstance(expect, Mapping) else expect
-    claimed = {one.get(key) for one in each for key in ("variant", "than")}
+    claims = expectations(results.claim.get("expect") or [])
+    claimed = {one.get(key) for one in claims for key in ("variant", "than")}
     return {
-        _base(results),
+        _baseline_label(results),
         *(v["label"] for v in results.variants if claimed & {v["label"], v["name"]}),
     }
 
@@ -149,16 +153,16 @@ def notes(results: Results) -> list[str]:
     ]
 
 
-def _base(results: Results) -> str:
+def _baseline_label(results: Results) -> str:
     return results.variants[0]["label"]
 
 
-def _sentence(
+def _stop_sentence(
     name: str, base: str, count: int, d: PairedDifference, p: float, results: Results
 ) -> str:
     metric, margin, seeds = results.metric, _margin(results), len(results.seeds)
     after = results.study["stop"]["after"]
-    exceeds = f", more than the margin of {metric.as_given(margin)}" if margin else ""
+    exceeds = f", more than the margin of {metric.format_exact(margin)}" if margin else ""
     look = f"look {count - after + 1} of {seeds - after}"
     test = f"one-sided {'t test' if d.sd else 'sign test'}, {format_p(p)}, {look}"
     return (

@@ -22,8 +22,8 @@ from typing import Any
 from xformer_kit.registry import ConfigError, Context, Fault, config_error, format_value, to_plain
 from xformer_kit.study import space
 from xformer_kit.study.budget import COST_NAMES
-from xformer_kit.study.design import DESIGNS, baseline, distinct, unreachable
-from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read
+from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
+from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read_factors
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
 from xformer_kit.study.metric import HIGHER, LOWER, metric
 from xformer_kit.study.nodes import Node
@@ -39,7 +39,7 @@ EXAMPLES = {  # of the mappings of a study
     "tune": "{optim.lr: [1e-3, 3e-3]}",
     "stop": "{after: 3, margin: 0.1}",
 }
-DIRECTORY, PLAIN = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
+DIRECTORY_NAME, EXAMPLE_NAME = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 
@@ -58,19 +58,31 @@ def complete(node: Node, name: str) -> dict:
 
 
 def _with_defaults(settings: str, node: Node) -> dict:
-    options = SETTINGS.options(settings)
-    return {key: to_plain(option.default) for key, option in options.items()} | dict(node)
+    """The node with defaults for the missing options of these settings."""
+    return {
+        key: to_plain(option.default) for key, option in SETTINGS.options(settings).items()
+    } | dict(node)
 
 
 def faults(node: Any, context: Context | None = None) -> list[Fault]:
     """The faults of a study's node that are known before its variants are composed."""
     context = context or Context()
     if not isinstance(node, Mapping):
-        rule = "must be a mapping with a question, factors and a baseline"
-        return [Fault("study", rule, got=format_value(node))]
+        return [
+            Fault(
+                "study",
+                "must be a mapping with a question, factors and a baseline",
+                got=format_value(node),
+            )
+        ]
     if isinstance(node.get("study"), Mapping):
-        rule = "is nested in another study key, because the file has no package header"
-        return [Fault("study.study", rule, fix="Begin the file with # @package _global_.")]
+        return [
+            Fault(
+                "study.study",
+                "is nested in another study key, because the file has no package header",
+                fix="Begin the file with # @package _global_.",
+            )
+        ]
     return list(_setting_faults(node, context)) or _factor_faults(node)
 
 
@@ -79,15 +91,16 @@ def _setting_faults(node: Node, context: Context) -> Iterator[Fault]:
     settings = {"name": "study"} | {k: v for k, v in node.items() if k not in ("design", "name")}
     for fault in SETTINGS.faults(settings, "study", context, other_keys=("name", "design")):
         key = fault.path.removeprefix("study.")
-        example = f"Try {fault.path}='{EXAMPLES.get(key)}'."
-        yield fault if fault.fix or key not in EXAMPLES else fault.with_fix(example)
+        if key in EXAMPLES and not fault.fix:
+            fault = fault.with_fix(f"Try {fault.path}='{EXAMPLES[key]}'.")
+        yield fault
     name = node.get("name")
-    if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
+    if name is not None and not (isinstance(name, str) and DIRECTORY_NAME.fullmatch(name)):
         yield Fault(
             "study.name",
             "must be the name of a directory under outputs/studies",
             got=format_value(name),
-            fix=f"Try {PLAIN}.",
+            fix=f"Try {EXAMPLE_NAME}.",
         )
     yield from DESIGNS.faults(node.get("design") or DEFAULT_DESIGN, "study.design", context)
     for key in ("budget", "stop"):
@@ -107,24 +120,20 @@ def _factor_faults(node: Node) -> list[Fault]:
                 fix="Add factors: {placement: [post]}.",
             )
         ]
-    factors, wrong = read(node)
-    if wrong:
+    factors, wrong = read_factors(node)
+    if wrong := wrong or list(circular_conditions(factors, baseline_counts=True)):
         return wrong
-    if circular := unreachable(factors):
-        return [
-            Fault(
-                "study.only",
-                f"the conditions of {' and '.join(circular)} are circular, so none can leave its"
-                " baseline",
-                fix="Leave one out.",
-            )
-        ]
-    checks = [check(settings, factors) for check in (_design, _exclude, _tune, _knob, _seed)]
-    checks += [check(settings) for check in (_metric, _secondary_metrics, _stop)]
+    checks = [
+        check(settings, factors)
+        for check in (_design_faults, _exclude_faults, _tune_faults, _knob_faults, _seed_faults)
+    ]
+    checks += [
+        check(settings) for check in (_metric_faults, _secondary_metric_faults, _stop_faults)
+    ]
     return list(chain(*checks))
 
 
-def _metric(node: Node) -> Iterator[Fault]:
+def _metric_faults(node: Node) -> Iterator[Fault]:
     """A metric for which it is unknown whether higher is better."""
     name, higher = node["metric"], node["higher_is_better"]
     if higher is None:
@@ -142,7 +151,7 @@ def _metric(node: Node) -> Iterator[Fault]:
         )
 
 
-def _secondary_metrics(node: Node) -> Iterator[Fault]:
+def _secondary_metric_faults(node: Node) -> Iterator[Fault]:
     """Metrics of `also` that are reported already."""
     also = node["also"] or []
     for i, name in enumerate(also):
@@ -151,7 +160,8 @@ def _secondary_metrics(node: Node) -> Iterator[Fault]:
             yield Fault(f"study.also[{i}]", f"{name} is {rule}", fix="Leave it out.")
 
 
-def _design(node: Node, factors: Factors) -> Iterator[Fault]:
+def _design_faults(node: Node, factors: Factors) -> Iterator[Fault]:
+    """Factors and settings that the design does not support."""
     name = node["design"]["name"]
     design = DESIGNS[name]
     if design.adaptive:
@@ -159,11 +169,18 @@ def _design(node: Node, factors: Factors) -> Iterator[Fault]:
         return
     for key, factor in factors.items():
         if factor.interval is not None:
-            rule = "is an interval, which only design=search supports"
-            yield Fault(f"study.factors.{key}", rule, fix="List its levels.")
+            yield Fault(
+                f"study.factors.{key}",
+                "is an interval, which only design=search supports",
+                fix="List its levels.",
+            )
     if node["storage"] is not None:
-        rule = "belongs to design=search"
-        yield Fault("study.storage", rule, got=f"{node['storage']}", fix="Leave it out.")
+        yield Fault(
+            "study.storage",
+            "belongs to design=search",
+            got=f"{node['storage']}",
+            fix="Leave it out.",
+        )
     if reason := design.unsupported(factors):
         yield Fault(
             "study.design",
@@ -174,7 +191,8 @@ def _design(node: Node, factors: Factors) -> Iterator[Fault]:
         yield from DESIGNS.create(node["design"]).conflicts(node, factors)
 
 
-def _exclude(node: Node, factors: Factors) -> Iterator[Fault]:
+def _exclude_faults(node: Node, factors: Factors) -> Iterator[Fault]:
+    """Excluded combinations with unknown factors or levels, or that are the baseline."""
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
@@ -183,18 +201,22 @@ def _exclude(node: Node, factors: Factors) -> Iterator[Fault]:
         levels = {name: label_of(value) for name, value in pattern.items()}
         for name, label in levels.items():
             if name not in factors:
-                fix = f"Factors: {', '.join(factors)}."
-                yield Fault(f"{path}.{name}", "is no factor", fix=fix)
+                yield Fault(f"{path}.{name}", "is no factor", fix=f"Factors: {', '.join(factors)}.")
             elif label not in factors[name].levels:
-                fix = f"Known: {', '.join(factors[name].levels)}."
-                yield Fault(f"{path}.{name}", "is no level", got=label, fix=fix)
+                yield Fault(
+                    f"{path}.{name}",
+                    "is no level",
+                    got=label,
+                    fix=f"Known: {', '.join(factors[name].levels)}.",
+                )
         if levels.items() <= baseline(factors).items():
             yield Fault(
                 path, "is the baseline, which the others are compared with; it cannot be left out"
             )
 
 
-def _tune(node: Node, factors: Factors) -> Iterator[Fault]:
+def _tune_faults(node: Node, factors: Factors) -> Iterator[Fault]:
+    """Keys of `tune` without two different values, or that are factors too."""
     for key, values in (node["tune"] or {}).items():
         path, got = f"study.tune.{key}", format_value(values)
         if not isinstance(values, list) or len(values) < 2:
@@ -217,7 +239,8 @@ def _set_keys(node: Node, factors: Factors) -> dict[str, str]:
     return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
 
 
-def _seed(node: Node, factors: Factors) -> Iterator[Fault]:
+def _seed_faults(node: Node, factors: Factors) -> Iterator[Fault]:
+    """The seed as a factor or in `tune`."""
     if path := _set_keys(node, factors).get("seed"):
         yield Fault(
             path,
@@ -226,7 +249,7 @@ def _seed(node: Node, factors: Factors) -> Iterator[Fault]:
         )
 
 
-def _knob(node: Node, factors: Factors) -> Iterator[Fault]:
+def _knob_faults(node: Node, factors: Factors) -> Iterator[Fault]:
     """A knob of the budget that a factor or `tune` sets too."""
     budget, paths = node["budget"], _set_keys(node, factors)
     if budget["match"] != "none" and budget["by"] in paths:
@@ -241,31 +264,40 @@ def _knob(node: Node, factors: Factors) -> Iterator[Fault]:
         )
 
 
-def _stop(node: Node) -> Iterator[Fault]:
+def _stop_faults(node: Node) -> Iterator[Fault]:
+    """A rule of early stopping that cannot be applied to the study."""
     if not node["stop"]:
         return
     after, count = node["stop"]["after"], len(seeds(node))
     if after >= count:
-        rule, got = "must be below the number of seeds", f"{after} of {count} seeds"
-        fix = "Raise study.seeds, or study.stop=null."
-        yield Fault("study.stop.after", rule, got=got, fix=fix)
+        yield Fault(
+            "study.stop.after",
+            "must be below the number of seeds",
+            got=f"{after} of {count} seeds",
+            fix="Raise study.seeds, or study.stop=null.",
+        )
     name = node["design"]["name"]
     if reason := DESIGNS[name].no_stop:
-        fix = "Try design=one_at_a_time, or study.stop=null."
-        yield Fault("study.stop", f"'{name}' {reason}", fix=fix)
+        yield Fault(
+            "study.stop", f"'{name}' {reason}", fix="Try design=one_at_a_time, or study.stop=null."
+        )
     if find_spec("scipy") is None:
-        fix = "pip install 'xformer_kit[study]', or study.stop=null."
-        yield Fault("study.stop", "needs scipy for its test", got="none", fix=fix)
+        yield Fault(
+            "study.stop",
+            "needs scipy for its test",
+            got="none",
+            fix="pip install 'xformer_kit[study]', or study.stop=null.",
+        )
 
 
 def levels_of(node: Node) -> tuple[dict[str, Factor], list[Levels]]:
     """The factors of a checked node, and the variants of its design, the baseline first."""
-    factors, wrong = read(node)
+    factors, wrong = read_factors(node)
     if wrong:
         raise ConfigError(wrong)
     patterns = excluded(node)
     design = DESIGNS.create(node["design"])
-    found = distinct(design, factors, patterns)
+    found = design_variants(design, factors, patterns)
     count = len(found) - 1  # variants other than the baseline
     if patterns and not count and not design.adaptive:
         raise config_error(

@@ -45,31 +45,34 @@ class Wording:
         be: str = "is",
     ) -> str:
         """A sentence on the difference name - other. p and p_margin: Holm-corrected."""
-        margin = self.metric.as_given(self.margin) if self.margin else ""
+        margin = self.metric.format_exact(self.margin) if self.margin else ""
         within = f"within the margin of {margin}" if significant(p_margin) else ""
         if d.method not in ("t", "bootstrap"):
-            return self._without_t(name, other, d, p, f", {within}" if within else "", be)
+            return self._compared_without_t_test(
+                name, other, d, p, f", {within}" if within else "", be
+            )
         if outcome in ("better", "worse"):
-            size, interval = self._estimate(magnitude(d))
+            size, interval = self._estimate_text(magnitude(d))
             return (
                 f"{name} {be} {outcome} than {other} by {size} ({interval}, {d.count} seeds,"
-                f" {self._p(p)}){within and ', but ' + within}."
+                f" {self._p_text(p)}){within and ', but ' + within}."
             )
         if outcome == "no worse":
             return (
                 f"{name} {be} non-inferior to {other} within the margin of {margin} (difference"
-                f" {self._measured(d)}; non-inferiority test, {self._p(p_margin)})."
+                f" {self._difference_text(d)}; non-inferiority test, {self._p_text(p_margin)})."
             )
         if outcome == "equivalent":
             return (
-                f"{name} and {other} are equivalent {within} (difference {self._measured(d)};"
-                f" equivalence test, {self._p(p_margin)})."
+                f"{name} and {other} are equivalent {within} (difference"
+                f" {self._difference_text(d)}; equivalence test, {self._p_text(p_margin)})."
             )
         return self.not_significant(f"The difference between {name} and {other}", d, p)
 
-    def _without_t(
+    def _compared_without_t_test(
         self, name: str, other: str, d: PairedDifference, p: float | None, within: str, be: str
     ) -> str:
+        """A sentence on a difference that the t test does not apply to; see its `method`."""
         if d.method == "no seed":
             return f"{name} and {other} have no finished seed in common: they are not compared."
         if d.method == "equal":
@@ -80,32 +83,35 @@ class Wording:
             text = f"{name} {be} {self.metric.side(d.mean)} than {other} by {size}"
         if d.method == "one seed":
             return f"{text} at the only common seed; no test is possible: run at least 5 seeds."
-        significance = "" if significant(p) else ": not significant, too few seeds"
-        return f"{text} at each of {d.count} seeds (sign test, {self._p(p)}{significance}){within}."
+        test = self._p_text(p) + ": not significant, too few seeds" * (not significant(p))
+        return f"{text} at each of {d.count} seeds (sign test, {test}){within}."
 
     def not_significant(self, subject: str, d: PairedDifference, p: float | None) -> str:
         """The sentence on a difference that is not significant, with its power."""
         return (
-            f"{subject} is not significant ({self._measured(d)}, {self._p(p)}); {self._power(d)}."
+            f"{subject} is not significant ({self._difference_text(d)}, {self._p_text(p)});"
+            f" {self._power_text(d)}."
         )
 
     def effect(self, d: PairedDifference) -> str:
         """The size of a difference: 0.56 nats (95 % CI 0.55 to 0.57)."""
-        size, interval = self._estimate(magnitude(d))
+        size, interval = self._estimate_text(magnitude(d))
         return size if d.low is None else f"{size} ({interval})"
 
-    def _measured(self, d: PairedDifference) -> str:
-        mean, interval = self._estimate(d)
+    def _difference_text(self, d: PairedDifference) -> str:
+        mean, interval = self._estimate_text(d)
         return f"{mean}, {interval}, {d.count} seeds"
 
-    def _p(self, p: float) -> str:
+    def _p_text(self, p: float) -> str:
+        """p, marked if it is corrected."""
         return "Holm-corrected " * (self.family > 1) + format_p(p, SIGNIFICANT_P)
 
-    def _estimate(self, found: PairedDifference | Estimate) -> tuple[str, str]:
+    def _estimate_text(self, found: PairedDifference | Estimate) -> tuple[str, str]:
+        """(value, interval) of a difference, with the unit."""
         text, span = self.metric.estimate(found, unit=True)
         return text, f"95 % CI {span}"
 
-    def _power(self, d: PairedDifference) -> str:
+    def _power_text(self, d: PairedDifference) -> str:
         """minimum detectable effect 0.012 nats; 15 seeds would detect 0.006 nats
 
         The second effect is the margin, or half of the minimum detectable effect. It is never the
@@ -113,11 +119,11 @@ class Wording:
         """
         alpha = ALPHA / max(1, self.family)  # Holm's level for the smallest p-value
         detected = minimum_detectable_effect(d.sd, d.count, alpha=alpha)
-        rounded = self.metric.up(detected)
+        rounded = self.metric.round_up(detected)
         goal = self.margin or rounded / 2
         text = f"minimum detectable effect {self.metric.format(rounded)}"
         if goal >= detected:
             return text
         needed = seeds_needed(d.sd, goal, alpha=alpha)
         seeds = needed if needed <= MAX_SEEDS else f"more than {MAX_SEEDS:,}"
-        return f"{text}; {seeds} seeds would detect {self.metric.as_given(goal)}"
+        return f"{text}; {seeds} seeds would detect {self.metric.format_exact(goal)}"

@@ -174,7 +174,7 @@ def test_no_value_of_a_plan_gives_a_traceback(capsys, home, value):  # noqa: F81
         node[path[-1]] = value
         (home / PLAN).write_text(json.dumps(changed))
         with suppress(ConfigError):
-            content(stop.applied(results(folder)))
+            content(stop.apply_stopping_rule(results(folder)))
         with suppress(ConfigError):
             progress(folder)
 

@@ -11,11 +11,16 @@ from xformer_kit.study.claim import Claim, evaluate
 from xformer_kit.study.factor import BASELINE
 from xformer_kit.study.factorial import Cell, Effect
 from xformer_kit.study.metric import Metric
-from xformer_kit.study.report.curves import VariantCurve, curves, difference_curves, names
-from xformer_kit.study.report.fairness import matched, notes, tuning, unequal_times
+from xformer_kit.study.report.curves import VariantCurve, curves, difference_curves, drawn_metrics
+from xformer_kit.study.report.fairness import (
+    budget_sentence,
+    comparability_notes,
+    tuning_sentences,
+    unequal_times,
+)
 from xformer_kit.study.report.laws import (
     Laws,
-    laws,
+    fit_laws,
     prediction_sentence,
     sentences,
     top_rung,
@@ -26,7 +31,7 @@ from xformer_kit.study.report.search import (
     search_summary,
 )
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric, secondary_metrics
-from xformer_kit.study.report.variants import VariantResult, variants
+from xformer_kit.study.report.variants import VariantResult, variant_results
 from xformer_kit.study.results import Results, rung_name, title
 from xformer_kit.study.statistics import Band, holm
 
@@ -98,65 +103,67 @@ class Content:
         return self.variants[0]
 
 
-def content(whole: Results) -> Content:
+def content(all_results: Results) -> Content:
     """The content of the report of all results.
 
     Raises ConfigError for a metric that no run has or whose direction is unknown, and for a faulty
     claim.
     """
-    metric = whole.metric
-    results = top_rung(confirmation_results(whole))
-    base, *others = variants(results, metric)
+    metric = all_results.metric
+    results = top_rung(confirmation_results(all_results))
+    base, *others = variant_results(results, metric)
     found = answer(
         base.runs,
         [one.runs for one in others],
         metric,
-        margin=whole.study.get("margin"),
+        margin=all_results.study.get("margin"),
         reference=_reference(base),
     )
     others = [replace(one, verdict=v) for one, v in zip(others, found.verdicts, strict=True)]
     every = [base, *others]
-    drawn = names(results, metric.name)
-    search = search_summary(whole, every)
+    drawn = drawn_metrics(results, metric.name)
+    search = search_summary(all_results, every)
     content = Content(
         results=results,
         metric=metric,
-        setting=_setting(whole, every),
+        setting=_setting(all_results, every),
         variants=every,
         sentence=" ".join(filter(None, [found.sentence, unequal_times(results, every)])),
-        sentences=[_baseline(base, metric), *(v.sentence for v in found.verdicts)],
-        partial=(search.partial if search else "") or _partial(whole),
-        matched=matched(results, every),
-        tuning=tuning(results, every),
-        claim=_claim(results, every),
-        effects=_effects(results, every),
+        sentences=[_baseline_sentence(base, metric), *(v.sentence for v in found.verdicts)],
+        partial=(search.partial if search else "") or _partial_sentence(all_results),
+        matched=budget_sentence(results, every),
+        tuning=tuning_sentences(results, every),
+        claim=_evaluate_claim(results, every),
+        effects=_effect_results(results, every),
         secondary=secondary_metrics(results, every),
-        irregular_runs=_irregular_runs(whole),
+        irregular_runs=_irregular_runs(all_results),
         notes=[
-            *notes(results, every),
+            *comparability_notes(results, every),
             *stop.notes(results),
             *([search.caution] if search and search.caution else []),
         ],
         curves={name: curves(results, every, name) for name in drawn},
         difference_curves=difference_curves(results, every, drawn[0]) if drawn else [],
-        versions=_versions(whole),
-        samples=_samples(results, every),
+        versions=_versions(all_results),
+        samples=_common_samples(results, every),
         search=search,
     )
-    ladder = laws(whole)
+    ladder = fit_laws(all_results)
     return content if ladder is None else _on_ladder(content, ladder)
 
 
 def _on_ladder(content: Content, found: Laws) -> Content:
     """Adds the scaling laws; the other sentences are about the top rung."""
     top = f"At the top rung ({found.top}): "
-    each = zip(sentences(found), content.sentences, strict=True)
     return replace(
         content,
         laws=found,
         sentence=prediction_sentence(found)
         + f" {top}{content.sentence}" * (len(content.variants) > 1),
-        sentences=[f"{law} {top}{sentence}" for law, sentence in each],
+        sentences=[
+            f"{law} {top}{sentence}"
+            for law, sentence in zip(sentences(found), content.sentences, strict=True)
+        ],
     )
 
 
@@ -168,21 +175,23 @@ def _reference(base: VariantResult) -> str:
 
 
 def _setting(results: Results, found: list[VariantResult]) -> str:
+    """The size, design and metric of the study, for the report's subtitle."""
     seeds = results.seeds
-    several = f"seed {seeds[0]}" if seeds else "no seed"
+    seeds_text = f"seed {seeds[0]}" if seeds else "no seed"
     if len(seeds) > 1:
-        several = f"{len(seeds)} seeds"
+        seeds_text = f"{len(seeds)} seeds"
     points = max(len(one.points) for one in found)
     rungs = len({rung_name(variant) for variant in results.variants})
     return (
-        f"{len(found)} variant{'s' * (len(found) != 1)} x {several}"
+        f"{len(found)} variant{'s' * (len(found) != 1)} x {seeds_text}"
         + f" x {rungs} rungs" * (rungs > 1)
         + f" x {points} tuning points" * (points > 1)
         + f", design {results.study['design']['name']}, {results.study['metric']}"
     )
 
 
-def _baseline(base: VariantResult, metric: Metric) -> str:
+def _baseline_sentence(base: VariantResult, metric: Metric) -> str:
+    """The sentence on the baseline's mean and its runs without a value."""
     levels = [f"{name}={x}" for name, x in base.levels.items()]
     # A level without a label is described by its overrides.
     description = ", ".join(base.words if BASELINE in base.levels.values() else levels)
@@ -205,7 +214,8 @@ UNFINISHED = {
 }
 
 
-def _partial(results: Results) -> str:
+def _partial_sentence(results: Results) -> str:
+    """The sentence on missing runs; empty if there are none."""
     count: Counter[str] = Counter(one.status for one in results.outcomes)
     each = [f"{count[status]} {words}" for status, words in UNFINISHED.items() if count[status]]
     missing = sum(count[status] for status in UNFINISHED)
@@ -216,25 +226,24 @@ def _partial(results: Results) -> str:
     return partial * bool(each)
 
 
-def _claim(results: Results, found: list[VariantResult]) -> Claim | None:
+def _evaluate_claim(results: Results, found: list[VariantResult]) -> Claim | None:
     if (expect := results.claim.get("expect")) is None:
         return None
     known = {one.name: one.runs for one in found} | {one.label: one.runs for one in found}
     return evaluate(expect, known, results.metric, margin=results.study.get("margin"))
 
 
-def _effects(
+def _effect_results(
     results: Results, found: list[VariantResult]
 ) -> list[tuple[Effect, float | None, str]]:
+    """Effects with their corrected p and sentence; empty if the design does not cross factors."""
     base = found[0].levels
     if results.study["design"]["name"] not in CROSSED or len(base) < 2:
         return []
-    cells = [
+    cells = (
         Cell(one.levels, seed, value) for one in found for seed, value in one.runs.values.items()
-    ]
-    if not cells:
-        return []
-    effects = factorial.effects(cells, base)
+    )
+    effects = factorial.factorial_effects(cells, base)
     ps = holm([effect.difference.p for effect in effects])
     return list(zip(effects, ps, effect_sentences(effects, results.metric), strict=True))
 
@@ -243,6 +252,7 @@ STATUSES = ("diverged", "failed", "pruned", "ended early", "stopped", "running",
 
 
 def _irregular_runs(results: Results) -> list[IrregularRun]:
+    """The runs that did not end as planned, sorted by status."""
     found = []
     for one in results.outcomes:
         early = one.facts.get("stopped") if one.status == "finished" else None
@@ -263,12 +273,12 @@ def _versions(results: Results) -> dict[str, str]:
     return {name: ", ".join(versions) for name, versions in found.items()}
 
 
-def _samples(results: Results, found: list[VariantResult]) -> list[tuple[str, int, str]]:
+def _common_samples(results: Results, found: list[VariantResult]) -> list[tuple[str, int, str]]:
     """The sample of each variant, at the first common seed if there is one."""
     samples = {
         variant.name: {
             o.seed: printable(str(o.facts["sample"]))
-            for o in results.of(variant.best.index)
+            for o in results.outcomes_of(variant.best.index)
             if o.facts.get("sample")
         }
         for variant in found

@@ -7,7 +7,7 @@ from typing import Any
 from xformer_kit.registry.printable import cell
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Laws, VariantLaw
-from xformer_kit.study.report.variants import MEASURED, PLANNED, VariantResult, metrics
+from xformer_kit.study.report.variants import MEASURED, PLANNED, VariantResult, metric_names
 from xformer_kit.study.results import Results
 from xformer_kit.study.statistics import PairedDifference
 
@@ -18,24 +18,24 @@ Row = dict[str, Any]
 
 def runs(results: Results) -> str:
     """One row per run. Factors are columns level.<factor>; unknown values are empty."""
-    return _text(run_rows(results))
+    return csv_text(run_rows(results))
 
 
 def variants(content: Content) -> str:
     """One row per variant at its best point of tuning, the baseline first."""
-    return _text(variant_rows(content))
+    return csv_text(variant_rows(content))
 
 
 def laws(found: Laws) -> str:
     """One row per variant of a ladder: the coefficients of its law with their intervals, and its
     extrapolation.
     """
-    return _text([_law(one, found) for one in found.variants])
+    return csv_text([_law_row(one, found) for one in found.variants])
 
 
 def run_rows(results: Results) -> list[Row]:
     """Column -> value of each run."""
-    names, rows = metrics(results), []
+    names, rows = metric_names(results), []
     names += [
         name
         for name in results.study.get("also") or ()
@@ -48,7 +48,7 @@ def run_rows(results: Results) -> list[Row]:
             {
                 "variant": variant["name"],
                 "label": variant["label"],
-                **_levels(variant["levels"]),
+                **_level_columns(variant["levels"]),
                 **({"rung": rung["name"], "multiple": rung["multiple"]} if rung else {}),
                 "tuned": " ".join(variant["tuned"]),
                 "seed": one.seed,
@@ -68,32 +68,33 @@ def run_rows(results: Results) -> list[Row]:
 def variant_rows(content: Content) -> list[Row]:
     """Column -> value of each variant."""
     each = zip(content.variants, content.sentences, strict=True)
-    rows = [_variant(variant, sentence) for variant, sentence in each]
+    rows = [_variant_row(variant, sentence) for variant, sentence in each]
     for one in content.secondary:
         name = f"also.{one.metric.name}"
         for row, mean, difference in zip(rows, one.means, one.differences, strict=True):
             row |= {f"{name}.{key}": getattr(mean, key) for key in ("mean", "low", "high", "sd")}
-            row |= _bounds(f"{name}.difference", difference)
+            row |= _interval_columns(f"{name}.difference", difference)
     return rows
 
 
-def _levels(levels: Any) -> Row:
+def _level_columns(levels: Any) -> Row:
+    """The column of each factor's level."""
     return {f"level.{factor}": level for factor, level in levels.items()}
 
 
-def _bounds(name: str, found: Any, value: str = "mean") -> Row:
+def _interval_columns(name: str, found: Any, value: str = "mean") -> Row:
     """Columns of a value and of its interval; None if unknown."""
     attributes = {name: value, f"{name}_low": "low", f"{name}_high": "high"}
     return {key: getattr(found, attribute, None) for key, attribute in attributes.items()}
 
 
-def _variant(variant: VariantResult, sentence: str) -> Row:
+def _variant_row(variant: VariantResult, sentence: str) -> Row:
     found, verdict, runs = variant.best.interval, variant.verdict, variant.runs
     d: PairedDifference | None = verdict.difference if verdict else None
     return {
         "variant": variant.name,
         "label": variant.label,
-        **_levels(variant.levels),
+        **_level_columns(variant.levels),
         "overrides": variant.overrides,
         "tuned": " ".join(variant.best.tuned),
         "off_budget": variant.off,
@@ -108,7 +109,7 @@ def _variant(variant: VariantResult, sentence: str) -> Row:
         "high": found.high,
         "sd": found.sd,
         "outcome": verdict.outcome if verdict else "baseline",
-        **_bounds("difference", d),
+        **_interval_columns("difference", d),
         "effect_size": d and d.effect,
         "p": None if runs.stopped else d and d.p,  # a stopped variant is not tested
         "p_holm": verdict and verdict.p,
@@ -120,7 +121,7 @@ def _variant(variant: VariantResult, sentence: str) -> Row:
     }
 
 
-def _law(one: VariantLaw, found: Laws) -> Row:
+def _law_row(one: VariantLaw, found: Laws) -> Row:
     law, best = one.law, one.optimum
     numbers: Row = {}
     for name in ("E", "A", "alpha", "B", "beta"):
@@ -135,10 +136,10 @@ def _law(one: VariantLaw, found: Laws) -> Row:
         "at_bounds": " ".join(law.at_bounds) if law else "",
         "extrapolated_parameters": found.parameters,
         "extrapolated_tokens": found.tokens,
-        **_bounds("predicted", one.prediction),
-        **_bounds("difference", one.difference),
+        **_interval_columns("predicted", one.prediction),
+        **_interval_columns("difference", one.difference),
         "best_at_flops": best and found.flops,
-        **_bounds("best_parameters", best, "parameters"),
+        **_interval_columns("best_parameters", best, "parameters"),
         "best_tokens": best and best.tokens,
         "best_loss": best and best.loss,
         "why": one.why,
@@ -146,10 +147,12 @@ def _law(one: VariantLaw, found: Laws) -> Row:
 
 
 def columns_of(rows: list[Row]) -> list[str]:
+    """The columns of all rows, in the order in which they first occur."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
-def _text(rows: list[Row]) -> str:
+def csv_text(rows: list[Row]) -> str:
+    """The rows as the text of a CSV file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns_of(rows), lineterminator="\n")
     writer.writerow({name: cell(name) for name in writer.fieldnames})

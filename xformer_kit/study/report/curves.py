@@ -22,7 +22,7 @@ class VariantCurve:
     averaged: int  # records per point
 
 
-def names(results: Results, metric: str) -> list[str]:
+def drawn_metrics(results: Results, metric: str) -> list[str]:
     """Metrics to draw: the study's metric if runs recorded it, else the validation loss; and the
     training loss.
     """
@@ -33,37 +33,41 @@ def names(results: Results, metric: str) -> list[str]:
 
 def curves(results: Results, variants: list[VariantResult], name: str) -> list[VariantCurve]:
     """The curve of every variant, with the same number of records per point."""
-    chosen = [results.of(one.best.index) for one in variants]
+    chosen = [results.outcomes_of(one.best.index) for one in variants]
     max_points = MAX_POINTS["train" if name.startswith("train/") else "val"]
     longest = max(
         (len(one.curves[name][0]) for each in chosen for one in each if name in one.curves),
         default=0,
     )
     averaged = -(-longest // max_points) or 1
-    return [_curve(each, name, averaged) for each in chosen]
+    return [_variant_curve(each, name, averaged) for each in chosen]
 
 
 def difference_curves(results: Results, variants: list[VariantResult], name: str) -> list[Band]:
     """variant - baseline at every step, paired by seed, for every variant but the baseline. The
     effect of the seed on both cancels, so differences smaller than those between seeds are visible.
     """
-    every = [_finished(results.of(one.best.index), name) for one in variants]
+    every = [_finished_curves(results.outcomes_of(one.best.index), name) for one in variants]
     return [
         band(
-            {seed: _difference(own[seed], every[0][seed]) for seed in own.keys() & every[0].keys()}
+            {
+                seed: _curve_difference(own[seed], every[0][seed])
+                for seed in own.keys() & every[0].keys()
+            }
         )
         for own in every[1:]
     ]
 
 
-def _difference(variant: Curve, baseline: Curve) -> Curve:
+def _curve_difference(variant: Curve, baseline: Curve) -> Curve:
     """variant - baseline at common steps."""
     before, after = (dict(zip(*curve, strict=True)) for curve in (baseline, variant))
     steps = [step for step in variant[0] if step in before]
     return steps, [after[step] - before[step] for step in steps]
 
 
-def _finished(outcomes: list[Outcome], name: str) -> dict[int, Curve]:
+def _finished_curves(outcomes: list[Outcome], name: str) -> dict[int, Curve]:
+    """Seed -> curve of the metric, of finished runs."""
     return {
         one.seed: one.curves[name]
         for one in outcomes
@@ -71,17 +75,26 @@ def _finished(outcomes: list[Outcome], name: str) -> dict[int, Curve]:
     }
 
 
-def _curve(outcomes: list[Outcome], name: str, averaged: int) -> VariantCurve:
-    finished = {seed: _averaged(line, averaged) for seed, line in _finished(outcomes, name).items()}
+def _variant_curve(outcomes: list[Outcome], name: str, averaged: int) -> VariantCurve:
+    """The curve of one variant, with `averaged` records per point."""
     diverged = [
-        _averaged(one.curves[name], averaged)
+        _average_neighbours(one.curves[name], averaged)
         for one in outcomes
         if one.status == "diverged" and name in one.curves
     ]
-    return VariantCurve(band(finished), [line for line in diverged if line[0]], averaged)
+    return VariantCurve(
+        band(
+            {
+                seed: _average_neighbours(line, averaged)
+                for seed, line in _finished_curves(outcomes, name).items()
+            }
+        ),
+        [line for line in diverged if line[0]],
+        averaged,
+    )
 
 
-def _averaged(curve: Curve, count: int) -> Curve:
+def _average_neighbours(curve: Curve, count: int) -> Curve:
     """Means of `count` neighbours each, at the last of their steps. An incomplete group at the end
     is left out, because its mean is noisier.
     """

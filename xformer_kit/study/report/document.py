@@ -30,6 +30,7 @@ class Table:
     text: tuple[int, ...] = ()
 
     def numeric(self, column: int) -> bool:
+        """Whether the cells of a column are right-aligned numbers."""
         return column > 0 and column not in self.text
 
 
@@ -93,16 +94,16 @@ class Document:
     sections: list[Section]
 
     @property
-    def address(self) -> str | None:
+    def paper_url(self) -> str | None:
         """URL of the paper."""
-        return address(self.paper)
+        return paper_url(self.paper)
 
     @property
     def figures(self) -> list[Figure]:
         return [figure for section in self.sections for figure in section.figures]
 
 
-def address(paper: str) -> str | None:
+def paper_url(paper: str) -> str | None:
     """URL in a citation: the arXiv page of "Xiong et al., 2020, arXiv:2002.04745", or a URL in the
     text.
     """

@@ -10,19 +10,19 @@ from xformer_kit.study.results import Outcome, Results
 TIME_TOLERANCE = 0.1  # relative differences in time up to this are not reported
 
 
-def matched(results: Results, variants: list[VariantResult]) -> str:
+def budget_sentence(results: Results, variants: list[VariantResult]) -> str:
     """The cost that was matched, and the largest difference to the baseline."""
     budget = results.study["budget"]
     if budget["match"] == "none":
-        return "No budget was matched." + _largest(variants, "params", "parameters")
-    text = _remaining(variants[1:], budget)
+        return "No budget was matched." + _largest_difference(variants, "params", "parameters")
+    text = _remaining_differences(variants[1:], budget)
     if budget["match"] == "seconds":
         text += " They were planned from the measured time of a step."
-        text += _largest(variants, "seconds", "measured time")
+        text += _largest_difference(variants, "seconds", "measured time")
     return text
 
 
-def _remaining(variants: list[VariantResult], budget: Mapping) -> str:
+def _remaining_differences(variants: list[VariantResult], budget: Mapping) -> str:
     """The sentence on the remaining differences in the matched cost."""
     cost = COST_NAMES[budget["match"]].capitalize().replace("flops", "FLOPs")
     if not variants:
@@ -37,15 +37,15 @@ def _remaining(variants: list[VariantResult], budget: Mapping) -> str:
     )
 
 
-def _shares(variants: list[VariantResult], cost: str) -> dict[str, float]:
+def _relative_costs(variants: list[VariantResult], cost: str) -> dict[str, float]:
     """Name -> relative difference of a cost to the baseline's, without variants of equal cost."""
     base, *others = variants
     return {one.name: share for one in others if (share := one.relative(base, cost))}
 
 
-def _largest(variants: list[VariantResult], cost: str, words: str) -> str:
+def _largest_difference(variants: list[VariantResult], cost: str, words: str) -> str:
     """A sentence on the variant with the largest difference in a cost."""
-    if not (shares := _shares(variants, cost)):
+    if not (shares := _relative_costs(variants, cost)):
         return ""
     worst = max(shares, key=lambda name: abs(shares[name]))
     return (
@@ -58,7 +58,7 @@ def unequal_times(results: Results, variants: list[VariantResult]) -> str:
     budget = results.study["budget"]
     missed = [
         f"{name} {percent(share)}"
-        for name, share in _shares(variants, "seconds").items()
+        for name, share in _relative_costs(variants, "seconds").items()
         if abs(share) > max(TIME_TOLERANCE, budget["tolerance"])
     ]
     if budget["match"] != "seconds" or not missed:
@@ -70,7 +70,7 @@ def unequal_times(results: Results, variants: list[VariantResult]) -> str:
     )
 
 
-def tuning(results: Results, variants: list[VariantResult]) -> list[str]:
+def tuning_sentences(results: Results, variants: list[VariantResult]) -> list[str]:
     """Sentences on how variants were tuned, and on best points at the end of a range."""
     tune = results.study.get("tune") or {}
     if not tune:
@@ -85,7 +85,7 @@ def tuning(results: Results, variants: list[VariantResult]) -> list[str]:
     for variant in variants:
         chosen = dict(word.split("=", 1) for word in variant.best.tuned)
         for key, values in tune.items():
-            end = _end(chosen.get(key), values)
+            end = _end_of_range(chosen.get(key), values)
             if end and variant.mean is not None:
                 found.append(
                     f"The best {key} of {variant.name}, {chosen[key]}, is the {end} that was tried:"
@@ -94,7 +94,7 @@ def tuning(results: Results, variants: list[VariantResult]) -> list[str]:
     return found
 
 
-def _end(chosen: str | None, values: list) -> str | None:
+def _end_of_range(chosen: str | None, values: list) -> str | None:
     """ "smallest" or "largest" if the chosen value is an end of at least three numbers."""
     try:
         numbers, number = sorted(float(value) for value in values), float(chosen)
@@ -104,17 +104,17 @@ def _end(chosen: str | None, values: list) -> str | None:
     return ends.get(number) if len(numbers) > 2 else None
 
 
-def notes(results: Results, variants: list[VariantResult]) -> list[str]:
+def comparability_notes(results: Results, variants: list[VariantResult]) -> list[str]:
     """Notes on differences of the runs in data, kernels, length and devices."""
     outcomes = {
-        one.name: [o for o in results.of(one.best.index) if o.status == "finished"]
+        one.name: [o for o in results.outcomes_of(one.best.index) if o.status == "finished"]
         for one in variants
     }
     every = [outcome for each in outcomes.values() for outcome in each]
     found = []
     if len({one.facts.get("data_fingerprint") for one in every}) > 1:
         found.append("Not all runs used the same data: their fingerprints differ.")
-    kernels = {name: _kernels(each) for name, each in outcomes.items() if each}
+    kernels = {name: _kernel_names(each) for name, each in outcomes.items() if each}
     if len(set(kernels.values())) > 1:
         which = "; ".join(f"{name}: {kernel or 'none'}" for name, kernel in kernels.items())
         found.append(
@@ -134,5 +134,6 @@ def notes(results: Results, variants: list[VariantResult]) -> list[str]:
     return found
 
 
-def _kernels(outcomes: list[Outcome]) -> str:
+def _kernel_names(outcomes: list[Outcome]) -> str:
+    """Names of the attention kernels of these runs, joined."""
     return ", ".join(sorted({k for o in outcomes for k in o.facts.get("kernels", {}).values()}))

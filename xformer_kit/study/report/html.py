@@ -2,30 +2,21 @@
 
 import io
 import re
-from pathlib import Path
 
 from xformer_kit.study.report.document import Document, Figure
 from xformer_kit.study.report.tables import OUTCOMES
+from xformer_kit.study.report.templates import render
 
 NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # of matplotlib's SVG
 
 
 def html(document: Document) -> str:
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    return render(
+        "page.html.j2", document, {"element_id": element_id, "svg": svg}, outcomes=OUTCOMES
     )
-    environment.filters["ident"] = ident
-    environment.filters["svg"] = lambda figure: Markup(svg(figure))
-    template = environment.from_string(
-        Path(__file__).with_name("page.html.j2").read_text(encoding="utf-8")
-    )
-    return template.render(document=document, outcomes=OUTCOMES)
 
 
-def ident(name: str) -> str:
+def element_id(name: str) -> str:
     """A name as the id of an HTML element."""
     return re.sub(r"[^A-Za-z0-9]", "-", name)
 
@@ -38,7 +29,7 @@ def svg(figure: Figure) -> str:
     text = file.getvalue()
     head, _, rest = text[text.index("<svg") :].partition(">")
     size = re.search(r'viewBox="([^"]+)"', head)
-    name = ident(figure.name)
+    name = element_id(figure.name)
     rest = re.sub(r'\bid="', f'id="{name}-', rest)
     rest = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", rest)
     namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'

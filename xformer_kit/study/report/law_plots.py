@@ -11,7 +11,13 @@ from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.laws import Laws, VariantLaw
 from xformer_kit.study.report.numbers import exact
-from xformer_kit.study.report.style import LineStyle, label_axes, legend, legend_height, styles
+from xformer_kit.study.report.style import (
+    LineStyle,
+    legend,
+    legend_height,
+    line_plot,
+    variant_styles,
+)
 
 COLUMNS = 2  # of panels
 POINTS = 60  # of a curve
@@ -20,31 +26,32 @@ StyledLaws = list[tuple[VariantLaw, LineStyle]]
 
 
 def figures(content: Content) -> Iterator[Figure]:
+    """The figures of the laws; none if no law was fitted."""
     found = content.laws
     if found is not None and any(one.law for one in found.variants):
         styled = [
             (one, style._replace(name=style.name and one.name))
-            for one, style in zip(found.variants, styles(content), strict=True)
+            for one, style in zip(found.variants, variant_styles(content), strict=True)
         ]
-        yield _sizes(found, styled)
-        yield _compute(found, styled)
+        yield _size_figure(found, styled)
+        yield _compute_figure(found, styled)
 
 
-def _sizes(found: Laws, styled: StyledLaws) -> Figure:
+def _size_figure(found: Laws, styled: StyledLaws) -> Figure:
     """One panel for each number of tokens per parameter."""
     count = len(found.multiples)
     columns = min(COLUMNS, count)
     rows = -(-count // columns)
     line_styles = [style for _, style in styled]
 
-    def draw(figure: Any, axes: Any) -> None:
+    def draw(figure, axes):
         panels = np.atleast_1d(axes).ravel()
         for position, (panel, multiple) in enumerate(zip(panels, found.multiples, strict=False)):
             for one, style in styled:
-                _means(panel, one, multiple, found.metric.scale, style)
-                _curve(panel, one, multiple, found, style)
+                _draw_means(panel, one, multiple, found.metric.scale, style)
+                _draw_law(panel, one, multiple, found, style)
             panel.set_title(f"{multiple:g} tokens per parameter")
-            _logarithmic(panel)
+            _set_log_axis(panel)
             if position + columns >= count:  # the lowest panel of its column
                 panel.set_xlabel("parameters")
                 panel.tick_params(labelbottom=True)
@@ -65,7 +72,10 @@ def _sizes(found: Laws, styled: StyledLaws) -> Figure:
     )
 
 
-def _means(panel: Any, one: VariantLaw, multiple: float, scale: float, style: LineStyle) -> None:
+def _draw_means(
+    panel: Any, one: VariantLaw, multiple: float, scale: float, style: LineStyle
+) -> None:
+    """Draws the mean of each rung with its interval."""
     label = style.label
     for step in one.steps:
         found = step.interval
@@ -83,7 +93,8 @@ def _means(panel: Any, one: VariantLaw, multiple: float, scale: float, style: Li
             label = None
 
 
-def _curve(panel: Any, one: VariantLaw, multiple: float, found: Laws, style: LineStyle) -> None:
+def _draw_law(panel: Any, one: VariantLaw, multiple: float, found: Laws, style: LineStyle) -> None:
+    """Draws the law up to the largest size, and its extrapolation as a thin line with a band."""
     law, scale = one.law, found.metric.scale
     sizes = [step.parameters for step in one.steps]
     drawn = any(s.multiple == multiple and s.interval.mean is not None for s in one.steps)
@@ -103,7 +114,8 @@ def _curve(panel: Any, one: VariantLaw, multiple: float, found: Laws, style: Lin
         panel.fill_between(outside, *predicted[:, 1:].T, color=style.color, alpha=0.13, linewidth=0)
 
 
-def _logarithmic(panel: Any) -> None:
+def _set_log_axis(panel: Any) -> None:
+    """Makes the x axis logarithmic, with ticks in compact units."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     panel.set_xscale("log")
@@ -115,13 +127,13 @@ def _logarithmic(panel: Any) -> None:
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _compute(found: Laws, styled: StyledLaws) -> Figure:
+def _compute_figure(found: Laws, styled: StyledLaws) -> Figure:
     """All runs against their FLOPs; for a law of both axes also its lowest loss at each number of
     FLOPs.
     """
     scale, line_styles = found.metric.scale, [style for _, style in styled]
 
-    def draw(figure: Any, axes: Any) -> None:
+    def draw(axes):
         for one, style in styled:
             pairs = [(step.flops, scale * value) for step in one.steps for value in step.values]
             if pairs:
@@ -140,9 +152,7 @@ def _compute(found: Laws, styled: StyledLaws) -> Figure:
                 per = one.flops_per_parameter_token
                 best = [scale * one.law.optimal(c, per).loss for c in x]
                 axes.plot(x, best, **style.line_options, zorder=2)
-        _logarithmic(axes)
-        label_axes(axes, "training FLOPs", found.metric.title)
-        legend(figure, axes, line_styles)
+        _set_log_axis(axes)
 
     note = "Each marker is a run."
     if any(one.optimum for one in found.variants):
@@ -150,10 +160,12 @@ def _compute(found: Laws, styled: StyledLaws) -> Figure:
             " Lines: compute-optimal loss of the law (best split of the FLOPs into size and"
             " tokens)."
         )
-    return Figure(
+    return line_plot(
         "laws compute",
         f"{found.metric.name} against compute",
         note,
-        3.3 + legend_height(line_styles),
         draw,
+        "training FLOPs",
+        found.metric.title,
+        line_styles,
     )

@@ -6,29 +6,28 @@ from xformer_kit.study.report.numbers import compact
 
 
 def tables(found: Laws) -> list[Table]:
-    return [_laws(found), _predictions(found), _optima(found)]
+    return [_law_table(found), _prediction_table(found), _optimum_table(found)]
 
 
-def _laws(found: Laws) -> Table:
+def _law_table(found: Laws) -> Table:
     axes = [
         name
         for name in ("E", "alpha", "beta")
         if name != "beta" or any(one.law and one.law.beta is not None for one in found.variants)
     ]
-    rows = [
-        [
-            one.name,
-            equation(one.law) if one.law else one.why,
-            *(_coefficient(one, name) for name in axes),
-            f"{one.finished} of {sum(step.runs for step in one.steps)}",
-            f"{100 * one.law.residual:.2g} %" if one.law else NONE,
-        ]
-        for one in found.variants
-    ]
     return Table(
         "Laws",
         ["variant", "law", *axes, "runs", "error"],
-        rows,
+        [
+            [
+                one.name,
+                equation(one.law) if one.law else one.why,
+                *(_coefficient(one, name) for name in axes),
+                f"{one.finished} of {sum(step.runs for step in one.steps)}",
+                f"{100 * one.law.residual:.2g} %" if one.law else NONE,
+            ]
+            for one in found.variants
+        ],
         f"E: irreducible {found.metric.title}. alpha: exponent of parameters N, beta: exponent of"
         " tokens D. In parentheses: 95 % CI. Error: root mean square relative error of a run.",
         text=(1,),
@@ -36,6 +35,7 @@ def _laws(found: Laws) -> Table:
 
 
 def _coefficient(one: VariantLaw, name: str) -> str:
+    """The cell of a coefficient with its interval."""
     if one.law is None or name not in one.law.intervals:
         return NONE
     low, high = one.law.intervals[name]
@@ -43,7 +43,7 @@ def _coefficient(one: VariantLaw, name: str) -> str:
     return f"{getattr(one.law, name):.2f} ({low:.2f} to {high:.2f}){at}"
 
 
-def _predictions(found: Laws) -> Table:
+def _prediction_table(found: Laws) -> Table:
     metric, comparable = found.metric, found.variants[0].determined
     return Table(
         f"Extrapolation to {compact(found.parameters)} parameters and {compact(found.tokens)}"
@@ -63,24 +63,23 @@ def _predictions(found: Laws) -> Table:
     )
 
 
-def _optima(found: Laws) -> Table:
+def _optimum_table(found: Laws) -> Table:
     """Compute-optimal sizes at the FLOPs of the top rung."""
-    rows = [
-        [
-            one.name,
-            compact(best.parameters),
-            f"{compact(best.low)} to {compact(best.high)}",
-            compact(best.tokens),
-            f"{best.tokens / best.parameters:.3g}",
-            found.metric.format(best.loss, 4, unit=False),
-        ]
-        for one in found.variants
-        if (best := one.optimum) and one.determined
-    ]
     return Table(
         "Compute-optimal size",
         ["variant", "parameters", "95 % CI", "tokens", "tokens per parameter", "predicted"],
-        rows,
+        [
+            [
+                one.name,
+                compact(best.parameters),
+                f"{compact(best.low)} to {compact(best.high)}",
+                compact(best.tokens),
+                f"{best.tokens / best.parameters:.3g}",
+                found.metric.format(best.loss, 4, unit=False),
+            ]
+            for one in found.variants
+            if (best := one.optimum) and one.determined
+        ],
         f"Size and tokens with the lowest {found.metric.name} of the law at"
         f" {compact(found.flops)} training FLOPs, those of the baseline's top rung (Hoffmann et"
         " al., 2022, arXiv:2203.15556, equation 4, with counted FLOPs per parameter and token).",
@@ -101,13 +100,13 @@ def rungs(found: Laws) -> Table:
             "law",
             "finished",
         ],
-        [_rung(one, step, found) for one in found.variants for step in one.steps],
+        [_rung_row(one, step, found) for one in found.variants for step in one.steps],
         f"{found.metric.title}. x10: ten tokens per parameter. Law: value of the fitted law.",
         text=(1,),
     )
 
 
-def _rung(one: VariantLaw, step: LadderStep, found: Laws) -> list[str]:
+def _rung_row(one: VariantLaw, step: LadderStep, found: Laws) -> list[str]:
     metric, mean = found.metric, step.interval
     law = one.law.loss(step.parameters, step.tokens) if one.law else None
     return [

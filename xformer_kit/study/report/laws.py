@@ -6,11 +6,11 @@ The laws are fitted to all rungs. The rest of a report compares variants at the 
 
 from dataclasses import dataclass, replace
 
-from xformer_kit.study.ladder import axis
+from xformer_kit.study.ladder import law_axis
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.report.numbers import compact
-from xformer_kit.study.report.variants import VariantResult, variants
+from xformer_kit.study.report.variants import VariantResult, variant_results
 from xformer_kit.study.results import Results, rung_name
 from xformer_kit.study.scaling import Law, Optimum, Point, fit
 from xformer_kit.study.statistics import Estimate, Interval, magnitude
@@ -82,31 +82,33 @@ class Laws:
     epochs: float  # maximum over runs
 
 
-def rungs(results: Results) -> list[Results]:
+def split_by_rung(results: Results) -> list[Results]:
     """The results of each rung in order; a study without rungs is one."""
     indices: dict[str | None, list[int]] = {}
     for i, variant in enumerate(results.variants):
         indices.setdefault(rung_name(variant), []).append(i)
-    return [results.only(kept) for kept in indices.values()]
+    return [results.select_variants(kept) for kept in indices.values()]
 
 
 def top_rung(results: Results) -> Results:
     """The results of the rung with the most FLOPs of the baseline; all results without rungs."""
-    found = rungs(results)
+    found = split_by_rung(results)
     if len(found) == 1:
         return found[0]
     return max(found, key=lambda one: one.variants[0]["cost"]["flops"])
 
 
-def laws(results: Results) -> Laws | None:
+def fit_laws(results: Results) -> Laws | None:
     """The fitted laws of a ladder; None for a study without rungs."""
-    every = rungs(results)
+    every = split_by_rung(results)
     if len(every) < 2:
         return None
     steps: dict[str, list[LadderStep]] = {}
     for rung in every:
-        for variant in variants(rung, results.metric):
-            steps.setdefault(variant.label, []).append(_step(rung.variants[0]["rung"], variant))
+        for variant in variant_results(rung, results.metric):
+            steps.setdefault(variant.label, []).append(
+                _ladder_step(rung.variants[0]["rung"], variant)
+            )
     base = next(iter(steps.values()))
     multiples = sorted({step.multiple for step in base})
     ahead = results.study["design"]["ahead"]
@@ -116,7 +118,7 @@ def laws(results: Results) -> Laws | None:
     names = {variant["label"]: variant["name"] for variant in results.variants}
     found: list[VariantLaw] = []
     for label, own in steps.items():
-        found.append(_fitted(VariantLaw(names[label], label, own), size, highest.flops, found))
+        found.append(_with_law(VariantLaw(names[label], label, own), size, highest.flops, found))
     return Laws(
         found,
         results.metric,
@@ -129,27 +131,36 @@ def laws(results: Results) -> Laws | None:
     )
 
 
-def _step(rung: Node, variant: VariantResult) -> LadderStep:
+def _ladder_step(rung: Node, variant: VariantResult) -> LadderStep:
+    """One rung of a variant, from its results on this rung."""
     params, tokens, flops = (
         float(variant.cost[name] or 0) for name in ("params", "tokens", "flops")
     )
     runs = variant.runs
-    values = tuple(runs.values[seed] for seed in sorted(runs.values))
     size = (rung["name"], rung["multiple"], params, tokens, flops)
-    return LadderStep(*size, variant.best.interval, values, runs.total)
+    return LadderStep(
+        *size,
+        variant.best.interval,
+        tuple(runs.values[seed] for seed in sorted(runs.values)),
+        runs.total,
+    )
 
 
-def _fitted(
+def _with_law(
     one: VariantLaw, size: tuple[float, float], flops: float, earlier: list[VariantLaw]
 ) -> VariantLaw:
     """The variant with its law, and its difference to the first of the earlier laws."""
     points = [
         Point(step.parameters, step.tokens, value) for step in one.steps for value in step.values
     ]
-    law_axis = axis(step.multiple for step in one.steps)
     try:
         # Each law has its own seed, because `Law.difference` needs independent resamples.
-        law = fit(points, law_axis, resamples=RESAMPLES, seed=len(earlier))
+        law = fit(
+            points,
+            law_axis(step.multiple for step in one.steps),
+            resamples=RESAMPLES,
+            seed=len(earlier),
+        )
     except ValueError as error:
         return replace(one, why=str(error))
     base = earlier[0].law if earlier else None
@@ -169,7 +180,9 @@ def prediction_sentence(found: Laws) -> str:
     known = [one for one in found.variants if one.determined]
     if not known:
         return "The runs do not determine a scaling law yet."
-    each = ", ".join(f"{one.name} {_prediction(one.prediction, found.metric)}" for one in known)
+    each = ", ".join(
+        f"{one.name} {_prediction_text(one.prediction, found.metric)}" for one in known
+    )
     return (
         f"Extrapolated to {found.ahead:g} times the largest size, the scaling laws predict"
         f" {found.metric.name}: {each}."
@@ -178,14 +191,14 @@ def prediction_sentence(found: Laws) -> str:
 
 def sentences(found: Laws) -> list[str]:
     """A sentence for each variant: its law, and the extrapolated loss."""
-    return [_sentence(one, found) for one in found.variants]
+    return [_law_sentence(one, found) for one in found.variants]
 
 
-def _sentence(one: VariantLaw, found: Laws) -> str:
+def _law_sentence(one: VariantLaw, found: Laws) -> str:
     law = one.law
     if law is None:
         return f"{one.name} has no scaling law yet. {one.why}"
-    text = f"{one.name} follows {equation(law)} ({_exponents(law)}; {law.points} runs)."
+    text = f"{one.name} follows {equation(law)} ({_exponent_text(law)}; {law.points} runs)."
     if law.at_bounds:
         which = " and ".join(law.at_bounds)
         return (
@@ -196,12 +209,13 @@ def _sentence(one: VariantLaw, found: Laws) -> str:
         f"{found.ahead:g} times the largest size, {compact(found.parameters)} parameters and"
         f" {compact(found.tokens)} tokens"
     )
-    loss = _prediction(one.prediction, found.metric)
+    loss = _prediction_text(one.prediction, found.metric)
     text += f" Extrapolated to {size}: {loss}."
-    return f"{text} {_difference(one, found)}".rstrip()
+    return f"{text} {_difference_sentence(one, found)}".rstrip()
 
 
-def _difference(one: VariantLaw, found: Laws) -> str:
+def _difference_sentence(one: VariantLaw, found: Laws) -> str:
+    """The sentence on the extrapolated difference to the baseline; empty without one."""
     base, d = found.variants[0], one.difference
     if d is None or not base.determined:
         return ""
@@ -220,7 +234,7 @@ def equation(law: Law) -> str:
     return f"L({', '.join(axes)}) = {floor:.3g}{''.join(terms)}"
 
 
-def _exponents(law: Law) -> str:
+def _exponent_text(law: Law) -> str:
     return ", ".join(
         f"{name} {getattr(law, name):.2f} [{low:.2f}, {high:.2f}]"
         for name, (low, high) in law.intervals.items()
@@ -228,7 +242,8 @@ def _exponents(law: Law) -> str:
     )
 
 
-def _prediction(found: Estimate, metric: Metric) -> str:
+def _prediction_text(found: Estimate, metric: Metric) -> str:
+    """An extrapolated loss with its interval."""
     loss, span = metric.estimate(found, unit=True)
     return f"{loss} (95 % CI {span})"
 

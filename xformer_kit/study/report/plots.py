@@ -3,6 +3,7 @@ and the metric against cost.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -18,12 +19,11 @@ from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
     MAX_STYLES,
     LineStyle,
-    label_axes,
-    legend,
     legend_height,
-    styles,
-    title,
-    wrapped,
+    line_plot,
+    plot_name,
+    variant_styles,
+    wrap_name,
 )
 from xformer_kit.study.report.tables import OUTCOMES
 from xformer_kit.study.report.variants import VariantResult
@@ -37,12 +37,12 @@ def forest(content: Content) -> Iterator[Figure]:
         return
     if len(variants) > MAX_STYLES:
         variants.sort(key=lambda v: content.metric.sign * (v.verdict.difference.mean or 0.0))
-    names = [wrapped(title(variant)) for variant in variants]
+    names = [wrap_name(plot_name(variant)) for variant in variants]
     rows = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
 
-    def draw(figure: Any, axes: Any) -> None:
+    def draw(figure, axes):
         for row, variant in enumerate(variants):
-            _row(axes, row, variant, content)
+            _draw_forest_row(axes, row, variant, content)
         axes.axvline(0, color=INK, linewidth=1.2)
         if content.margin:
             margin = content.margin * content.metric.scale
@@ -56,18 +56,19 @@ def forest(content: Content) -> Iterator[Figure]:
         better = "right" if content.metric.higher_is_better else "left"
         axes.locator_params(axis="x", nbins=4)
         label = f"difference to {content.baseline.name} in {content.metric.title}"
-        axes.set_xlabel(f"{wrapped(label, 44)}\n({better} is better)", loc="right")
+        axes.set_xlabel(f"{wrap_name(label, 44)}\n({better} is better)", loc="right")
 
     note = (
         "Squares: mean difference with its 95 % CI, filled if significant after Holm's correction."
         " Dots: one seed each."
     )
     if content.margin:
-        note += f" Dashed: the margin of {content.metric.as_given(content.margin)}."
+        note += f" Dashed: the margin of {content.metric.format_exact(content.margin)}."
     yield Figure("forest", f"Differences to {content.baseline.name}", note, 1.3 + 0.34 * rows, draw)
 
 
-def _row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
+def _draw_forest_row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
+    """Draws the difference of one variant, its interval, and a dot for each seed."""
     verdict, scale = variant.verdict, content.metric.scale
     d = verdict.difference
     if d.mean is None:
@@ -115,7 +116,7 @@ def history(content: Content) -> Iterator[Figure]:
     without_value = [point["number"] for point in search.points if point["value"] is None]
     better, edge = (max, 0.0) if metric.higher_is_better else (min, 1.0)
 
-    def draw(figure: Any, axes: Any) -> None:
+    def draw(axes):
         axes.step(
             [*done],
             list(accumulate(done.values(), better)),
@@ -134,21 +135,22 @@ def history(content: Content) -> Iterator[Figure]:
                 transform=axes.get_xaxis_transform(),
                 label="no value",
             )
-        label_axes(axes, "trial", metric.title)
         whole(axes.xaxis)
-        legend(figure, axes)
 
-    yield Figure(
+    yield line_plot(
         "history",
         "Optimization history",
         "All finished trials at the seed of the search. Crosses at the edge: pruned, diverged and"
         " failed trials.",
-        3.6,
         draw,
+        "trial",
+        metric.title,
+        height=3.6,
     )
 
 
-def _metric(name: str, content: Content) -> Metric:
+def _curve_metric(name: str, content: Content) -> Metric:
+    """The metric of a curve, whose direction is that of the study if it is unknown."""
     if name == content.metric.name:
         return content.metric
     try:
@@ -161,45 +163,44 @@ def difference_curves(content: Content) -> Iterator[Figure]:
     """Differences to the baseline during training."""
     if not any(len(band.steps) > 1 for band in content.difference_curves):
         return
-    measured = _metric(next(iter(content.curves)), content)
-    line_styles = styles(content)
+    measured = _curve_metric(next(iter(content.curves)), content)
+    line_styles = variant_styles(content)
 
-    def draw(figure: Any, axes: Any) -> None:
+    def draw(axes):
         axes.axhline(0, color=INK, linewidth=1.2)
-        if limits := _bands(axes, content.difference_curves, line_styles[1:], measured.scale):
+        if limits := _draw_bands(axes, content.difference_curves, line_styles[1:], measured.scale):
             axes.set_ylim(min(limits[0], 0.0), max(limits[1], 0.0))
-        label_axes(axes, "optimizer step", f"difference in {measured.title}")
-        legend(figure, axes, line_styles[1:])
 
-    yield Figure(
+    figure = line_plot(
         "gap",
         f"Differences to {content.baseline.name} during training",
         f"Each variant minus {content.baseline.name} at the same step and seed: the mean over seeds"
         " with its 95 % CI.",
-        3.3 + legend_height(line_styles),
         draw,
+        "optimizer step",
+        f"difference in {measured.title}",
+        line_styles[1:],
     )
+    yield replace(figure, height=3.3 + legend_height(line_styles))
 
 
 def curves(content: Content) -> Iterator[Figure]:
     """Learning curves of each metric."""
     for name, found in content.curves.items():
         if any(curve.band.steps or curve.diverged for curve in found):
-            yield _curves(content, name, found)
+            yield _curve_figure(content, name, found)
 
 
-def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
-    measured, line_styles = _metric(name, content), styles(content)
+def _curve_figure(content: Content, name: str, found: list[VariantCurve]) -> Figure:
+    measured, line_styles = _curve_metric(name, content), variant_styles(content)
     scale = measured.scale
 
-    def draw(figure: Any, axes: Any) -> None:
-        limits = _bands(axes, [curve.band for curve in found], line_styles, scale)
+    def draw(axes):
+        limits = _draw_bands(axes, [curve.band for curve in found], line_styles, scale)
         if limits and not measured.higher_is_better:
             axes.set_ylim(*limits)
         for curve, style in zip(found, line_styles, strict=True):
-            _diverged(axes, curve, style, scale)
-        label_axes(axes, "optimizer step", measured.title)
-        legend(figure, axes, line_styles)
+            _draw_diverged(axes, curve, style, scale)
 
     note = "Mean over finished runs with its pointwise 95 % CI."
     if (averaged := max(curve.averaged for curve in found)) > 1:
@@ -209,10 +210,11 @@ def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
             " Thin lines: diverged runs, which end in a white marker with a cross (at the edge if"
             " the value is outside of the axes)."
         )
-    return Figure(f"curve {name}", name, note, 3.3 + legend_height(line_styles), draw)
+    labels = "optimizer step", measured.title
+    return line_plot(f"curve {name}", name, note, draw, *labels, line_styles)
 
 
-def _bands(
+def _draw_bands(
     axes: Any, bands: list[Band], line_styles: list[LineStyle], scale: float
 ) -> tuple[float, float] | None:
     """Draws bands; returns limits of the y axis that show them with their intervals."""
@@ -221,13 +223,13 @@ def _bands(
         sides = [scale * np.array(side) for side in (band.mean, band.low, band.high) if side]
         drawn += [(band.steps, side) for side in sides]
         if sides:
-            _band(axes, index, band.steps, sides, style)
+            _draw_band(axes, index, band.steps, sides, style)
     axes.set_xlim(left=0)
     whole(axes.xaxis)
     return bounds(drawn)
 
 
-def _band(
+def _draw_band(
     axes: Any, index: int, steps: list[int], sides: list[np.ndarray], style: LineStyle
 ) -> None:
     """Draws a mean curve and its interval."""
@@ -246,10 +248,10 @@ def _band(
         axes.fill_between(steps, *ends, color=style.color, alpha=0.13, linewidth=0)
 
 
-def _diverged(axes: Any, curve: VariantCurve, style: LineStyle, scale: float) -> None:
+def _draw_diverged(axes: Any, curve: VariantCurve, style: LineStyle, scale: float) -> None:
     """Draws diverged runs as thin lines with a cross at the end, clamped to the limits."""
     low, high = axes.get_ylim()
-    label = wrapped(f"{style.name} (diverged)") if style.name and not curve.band.steps else None
+    label = wrap_name(f"{style.name} (diverged)") if style.name and not curve.band.steps else None
     mark = {"color": style.color, "linestyle": "", "clip_on": False, "zorder": 4}
     for steps, values in curve.diverged:
         axes.plot(steps, [scale * y for y in values], **style.line_options, linewidth=0.9)
@@ -275,62 +277,69 @@ def costs(content: Content) -> Iterator[Figure]:
     """The metric against every cost in which variants differ; not against parameters if FLOPs
     differ.
     """
-    drawn = [name for name in COSTS if _varies(content, name)]
+    drawn = [name for name in COSTS if _cost_varies(content, name)]
     for name in drawn:
         if name != "params" or "flops" not in drawn:
-            yield _cost(content, name)
+            yield _cost_figure(content, name)
 
 
-def _varies(content: Content, name: str) -> bool:
+def _cost_varies(content: Content, name: str) -> bool:
     """Whether variants differ in a cost by more than the tolerance of a matched budget."""
-    known = [variant.cost[name] for variant, _ in _costed(content, name)]
+    known = [variant.cost[name] for variant, _ in _with_cost(content, name)]
     allowed = 1.02 + content.results.study["budget"]["tolerance"]
     return len(known) > 1 and max(known) > allowed * min(known)
 
 
-def _costed(content: Content, name: str) -> list[tuple[VariantResult, LineStyle]]:
-    each = zip(content.variants, styles(content), strict=True)
-    return [(one, style) for one, style in each if one.cost[name] and one.mean is not None]
+def _with_cost(content: Content, name: str) -> list[tuple[VariantResult, LineStyle]]:
+    """The variants whose cost and mean are known, with their styles."""
+    return [
+        (one, style)
+        for one, style in zip(content.variants, variant_styles(content), strict=True)
+        if one.cost[name] and one.mean is not None
+    ]
 
 
-def _cost(content: Content, name: str) -> Figure:
-    known, metric = _costed(content, name), content.metric
+def _cost_figure(content: Content, name: str) -> Figure:
+    """The metric against one cost, with the Pareto front."""
+    known, metric = _with_cost(content, name), content.metric
     unit, label = 1.0, COSTS[name]
     if name == "seconds":
-        unit, label = _time(max(variant.cost[name] for variant, _ in known))
+        unit, label = _time_unit(max(variant.cost[name] for variant, _ in known))
 
-    def draw(figure: Any, axes: Any) -> None:
+    def draw(axes):
         front = pareto_front(
             [(variant.cost[name], variant.mean) for variant, _ in known], metric.higher_is_better
         )
         line = zip(*((x / unit, metric.scale * y) for x, y in front), strict=True)
         axes.step(*line, where="post", color=INK, linewidth=0.9)
         for variant, style in known:
-            _point(axes, variant.cost[name] / unit, variant.best.interval, style, metric.scale)
+            _draw_mean(axes, variant.cost[name] / unit, variant.best.interval, style, metric.scale)
         axes.xaxis.get_major_locator().set_params(nbins=5)
         if name != "seconds":
             axes.xaxis.set_major_formatter(lambda x, _: exact(x))
         axes.margins(0.08)
-        label_axes(axes, label, metric.title)
-        legend(figure, axes, [style for _, style in known])
 
-    return Figure(
+    figure = line_plot(
         f"cost {name}",
         f"{COSTS[name][0].upper()}{COSTS[name][1:]} against {metric.name}",
         "Mean with its 95 % CI. Thin line: the Pareto front of the means.",
-        3.3 + legend_height(styles(content)),
         draw,
+        label,
+        metric.title,
+        [style for _, style in known],
     )
+    return replace(figure, height=3.3 + legend_height(variant_styles(content)))
 
 
-def _time(maximum: float) -> tuple[float, str]:
+def _time_unit(maximum: float) -> tuple[float, str]:
     """(seconds per unit, label of the axis) for times up to this."""
     unit, name = (1.0, "seconds") if maximum < 100 else (60.0, "minutes")
     unit, name = (unit, name) if maximum < 6000 else (3600.0, "hours")
     return unit, f"measured time of a run in {name}"
 
 
-def _point(axes: Any, x: float, found: Interval, style: LineStyle, scale: float) -> None:
+def _draw_mean(axes: Any, x: float, found: Interval, style: LineStyle, scale: float) -> None:
+    """Draws a variant's mean with its interval."""
     mark: dict[str, Any] = {"markersize": 4, "capsize": 0, "zorder": 1}
     if style.name:
         mark = {"markersize": 7, "capsize": 3, "zorder": 3, "label": style.label}

@@ -39,18 +39,21 @@ def search_summary(results: Results, variants: list[VariantResult]) -> SearchSum
     if search is None:
         return None
     points = list(search["points"])
-    best = _ranked(points, metric)
+    best = _best_first(points, metric)
     first = [one for one in variants if best and one.label == best[0]["label"]]
     lowest = sorted((v for v in variants if v.mean is not None), key=lambda v: metric.sign * v.mean)
     chosen = [*lowest[:1], *first]
-    sentences = [
-        _best_trial(search, best, metric),
-        *(_confirmed(variant, metric) for variant in lowest[:1] if search["confirmed"]),
-        _trial_counts(search, points),
-    ]
     return SearchSummary(
-        sentences,
-        _partial(search, points),
+        [
+            _best_trial_sentence(search, best, metric),
+            *(
+                _confirmed_sentence(variant, metric)
+                for variant in lowest[:1]
+                if search["confirmed"]
+            ),
+            _trial_counts(search, points),
+        ],
+        _partial_sentence(search, points),
         "" if search["confirmed"] else CAUTION,
         points,
         best,
@@ -59,7 +62,7 @@ def search_summary(results: Results, variants: list[VariantResult]) -> SearchSum
     )
 
 
-def _ranked(points: list[Node], metric: Metric) -> list[Node]:
+def _best_first(points: list[Node], metric: Metric) -> list[Node]:
     """Trials with a value, the best first."""
     return sorted(
         [point for point in points if point["value"] is not None],
@@ -79,11 +82,13 @@ def confirmation_results(results: Results) -> Results:
     chosen = [o for o in results.outcomes if o.seed != search["seed"] and o.variant in kept]
     if len(kept) == 1 or not any(one.status == "finished" for one in chosen):
         # Not confirmed: the best trial at the seed of the search.
-        best = [index.get(point["label"]) for point in _ranked(search["points"], results.metric)]
+        best = [
+            index.get(point["label"]) for point in _best_first(search["points"], results.metric)
+        ]
         kept = [0, *filter(None, best)][:2]
         chosen = [o for o in results.outcomes if o.seed == search["seed"] and o.variant in kept]
     numbers = {p["label"]: f"trial {p['number']}" for p in search["points"] if p["number"]}
-    found = results.only(kept, chosen)
+    found = results.select_variants(kept, chosen)
     return replace(
         found,
         variants=[
@@ -93,12 +98,13 @@ def confirmation_results(results: Results) -> Results:
     )
 
 
-def _confirmed(best: VariantResult, metric: Metric) -> str:
+def _confirmed_sentence(best: VariantResult, metric: Metric) -> str:
     name = best.name if best.name == best.label else f"{best.name} ({best.label})"
     return f"Best at the other seeds: {name}, mean {metric.name} {metric.format(best.mean, 4)}."
 
 
 def _trial_counts(search: Node, points: list[Node]) -> str:
+    """The sentence on how many trials ended in which way."""
     count = Counter(point["status"] for point in points)
     each = [
         f"{count[status]} {status}" for status in STATUSES if count[status] or status == "finished"
@@ -112,7 +118,7 @@ def _trial_counts(search: Node, points: list[Node]) -> str:
     return text + (f" {search['end']}" if search["end"] else "")
 
 
-def _best_trial(search: Node, best: list[Node], metric: Metric) -> str:
+def _best_trial_sentence(search: Node, best: list[Node], metric: Metric) -> str:
     if not best:
         return "No trial has finished yet."
     first = best[0]
@@ -124,7 +130,8 @@ def _best_trial(search: Node, best: list[Node], metric: Metric) -> str:
     return text + "".join(f" (baseline: {metric.format(p['value'], 4)})" for p in base[:1]) + "."
 
 
-def _partial(search: Node, points: list[Node]) -> str:
+def _partial_sentence(search: Node, points: list[Node]) -> str:
+    """The sentence on missing trials; empty if there are none."""
     over = sum(point["status"] != "running" for point in points)
     if over >= search["trials"] or (search["end"] and over == len(points)):
         return ""

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 
 from xformer_kit.study.metric import Metric, metric
-from xformer_kit.study.report.variants import MEASURED, VariantResult, metrics, require
+from xformer_kit.study.report.variants import MEASURED, VariantResult, metric_names, require_metric
 from xformer_kit.study.results import Results
-from xformer_kit.study.statistics import Interval, PairedDifference, interval, paired
+from xformer_kit.study.statistics import Interval, PairedDifference, interval, paired_difference
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,16 @@ def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[S
     """Raises ConfigError for a metric that no finished run has."""
     found = []
     for name in results.study.get("also") or ():
-        require(results, "also", name, [*metrics(results), *MEASURED])
+        require_metric(results, "also", name, [*metric_names(results), *MEASURED])
         base, *others = (
             {seed: x for seed, x in results.values(v.best.index, name).items() if math.isfinite(x)}
             for v in variants
         )
-        means = [interval(list(values.values())) for values in (base, *others)]
         found.append(
             SecondaryMetric(
-                metric(name, False), means, [None, *(paired(base, values) for values in others)]
+                metric(name, False),
+                [interval(list(values.values())) for values in (base, *others)],
+                [None, *(paired_difference(base, values) for values in others)],
             )
         )
     return found

@@ -35,21 +35,31 @@ def _sections(content: Content) -> Iterator[Section]:
         tables=[tables.differences(content), tables.means(content)],
     )
     if content.search:
-        yield from _search(content, content.search)
+        yield from _search_sections(content, content.search)
     if found := content.laws:
-        figures = list(law_plots.figures(content))
-        yield Section("Scaling laws", laws.notes(found), figures, law_tables.tables(found))
-    each = [sentence for *_, sentence in content.effects]
-    yield Section("Main effects and interactions", each, tables=list(tables.effects(content)))
+        yield Section(
+            "Scaling laws",
+            laws.notes(found),
+            list(law_plots.figures(content)),
+            law_tables.tables(found),
+        )
+    yield Section(
+        "Main effects and interactions",
+        [sentence for *_, sentence in content.effects],
+        tables=list(tables.effects(content)),
+    )
     if content.secondary:
         text = (
             f"Variants are tested in {content.metric.name} only. Secondary metrics have no"
             f" p-values: means and differences to {content.baseline.name} over common seeds, with"
             " confidence intervals that are not corrected."
         )
-        measured = [tables.secondary(content, one) for one in content.secondary]
-        yield Section("Secondary metrics", [text], tables=measured)
-    yield _of_table(tables.irregular_runs(content))
+        yield Section(
+            "Secondary metrics",
+            [text],
+            tables=[tables.secondary(content, one) for one in content.secondary],
+        )
+    yield _table_section(tables.irregular_runs(content))
     yield Section(
         "Learning curves", figures=[*plots.difference_curves(content), *plots.curves(content)]
     )
@@ -61,17 +71,18 @@ def _sections(content: Content) -> Iterator[Section]:
     yield Section("Cost", figures=list(plots.costs(content)), tables=[tables.costs(content)])
     quotes = [(f"{name}, seed {seed}", text) for name, seed, text in content.samples]
     yield Section("Samples", quotes=quotes, folded=len(quotes) > 8)
-    yield _of_table(tables.runs(content), folded=True)
+    yield _table_section(tables.runs(content), folded=True)
     if content.laws:
-        yield _of_table(law_tables.rungs(content.laws), folded=True)
-    yield _reproduction(content)
+        yield _table_section(law_tables.rungs(content.laws), folded=True)
+    yield _reproduction_section(content)
 
 
-def _of_table(table: Table, folded: bool = False) -> Section:
+def _table_section(table: Table, folded: bool = False) -> Section:
+    """A section that consists of one table, with its title."""
     return Section(table.title, tables=[table], folded=folded)
 
 
-def _search(content: Content, search: SearchSummary) -> Iterator[Section]:
+def _search_sections(content: Content, search: SearchSummary) -> Iterator[Section]:
     """The best points with their command lines, then all trials."""
     text, names = list(search.sentences), list(search.commands)
     if names:
@@ -85,10 +96,10 @@ def _search(content: Content, search: SearchSummary) -> Iterator[Section]:
         [best, tables.importance(content)],
         list(map(command, search.commands.values())),
     )
-    yield _of_table(tables.trials(content, "All trials", search.points), folded=True)
+    yield _table_section(tables.trials(content, "All trials", search.points), folded=True)
 
 
-def _reproduction(content: Content) -> Section:
+def _reproduction_section(content: Content) -> Section:
     """How to repeat or continue the study."""
     text = ["Finished runs are not repeated; missing and interrupted runs are run."]
     if any(one.status in ("failed", "diverged") for one in content.irregular_runs):

@@ -4,11 +4,12 @@ three identifies it.
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS
 from xformer_kit.study.report.content import Content
+from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.variants import VariantResult
 
 MAX_STYLES = len(COLOURS)  # variants with a style of their own
@@ -37,10 +38,10 @@ class LineStyle(NamedTuple):
     @property
     def label(self) -> str | None:
         """The text in a legend; None without a name."""
-        return wrapped(self.name) if self.name else None
+        return wrap_name(self.name) if self.name else None
 
 
-def styles(content: Content) -> list[LineStyle]:
+def variant_styles(content: Content) -> list[LineStyle]:
     """The style of every variant. Of many, only the baseline and the best have their own."""
     variants, sign = content.variants, content.metric.sign
     chosen = list(range(len(variants)))
@@ -52,11 +53,11 @@ def styles(content: Content) -> list[LineStyle]:
         chosen = [0, *sorted(best[: MAX_STYLES - 1])]
     found = [LineStyle(FAINT, ".", "-")] * len(variants)
     for place, style in zip(chosen, zip(COLOURS, MARKERS, LINES, strict=True), strict=False):
-        found[place] = LineStyle(*style, title(variants[place]))
+        found[place] = LineStyle(*style, plot_name(variants[place]))
     return found
 
 
-def title(variant: VariantResult) -> str:
+def plot_name(variant: VariantResult) -> str:
     """A variant's name, marked if it was stopped early."""
     return variant.full_name + " (stopped early)" * bool(variant.runs.stopped)
 
@@ -67,32 +68,51 @@ class _Wrapper(textwrap.TextWrapper):
     wordsep_re = re.compile(r"(\s+|(?<=[,=_/])(?=\S)|(?<=\.)(?=[a-z]))")
 
 
-def wrapped(name: str, width: int = NAME_WIDTH) -> str:
+def wrap_name(name: str, width: int = NAME_WIDTH) -> str:
     """A name, wrapped over several lines if it is long."""
     return "\n".join(_Wrapper(width).wrap(name) or [name])
 
 
-def legend_height(styles: Iterable[LineStyle]) -> float:
+def legend_height(line_styles: Iterable[LineStyle]) -> float:
     """Height in inches of the legend."""
-    own = [style.label for style in styles if style.label]
+    own = [style.label for style in line_styles if style.label]
     return 0.2 * -(-sum(1 + name.count("\n") for name in own) // _columns(own))
 
 
 def _columns(names: list[str]) -> int:
+    """Number of columns of a legend with these names."""
     return 2 if all(len(name) <= SHORT_NAME for name in names) else 1
 
 
-def label_axes(axes: Any, x: str, y: str) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+def line_plot(
+    name: str,
+    title: str,
+    note: str,
+    draw: Callable[[Any], None],
+    x_label: str,
+    y_label: str,
+    line_styles: Iterable[LineStyle] = (),
+    height: float = 3.3,
+) -> Figure:
+    """A figure with one pair of axes and a legend. draw(axes) draws the lines; height: inches
+    without the legend.
+    """
+
+    def draw_figure(figure, axes):
+        draw(axes)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        legend(figure, axes, line_styles)
+
+    return Figure(name, title, note, height + legend_height(line_styles), draw_figure)
 
 
-def legend(figure: Any, axes: Any, styles: Iterable[LineStyle] = ()) -> None:
+def legend(figure: Any, axes: Any, line_styles: Iterable[LineStyle] = ()) -> None:
     """Adds a legend below the axes, with one entry for all variants without their own style."""
     from matplotlib.lines import Line2D
 
     handles, labels = axes.get_legend_handles_labels()
-    if others := sum(not style.name for style in styles):
+    if others := sum(not style.name for style in line_styles):
         handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
     figure.legend(
         handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=2.0

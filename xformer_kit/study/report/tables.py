@@ -34,20 +34,19 @@ METHODS = {  # how an effect is estimated
 def means(content: Content) -> Table:
     """Mean and confidence interval of each variant."""
     metric = content.metric
-    rows = [
-        [
-            variant.full_name,
-            *metric.estimate(found),
-            NONE if found.sd is None else metric.format(found.sd, unit=False),
-            f"{found.count} of {variant.runs.total}",
-        ]
-        for variant in content.variants
-        for found in [variant.best.interval]
-    ]
     return Table(
         "Means",
         ["variant", "mean", "95 % CI", "sd", "finished"],
-        rows,
+        [
+            [
+                variant.full_name,
+                *metric.estimate(found),
+                NONE if found.sd is None else metric.format(found.sd, unit=False),
+                f"{found.count} of {variant.runs.total}",
+            ]
+            for variant in content.variants
+            for found in [variant.best.interval]
+        ],
         f"Mean of {metric.title} over finished runs, with its 95 % confidence interval (CI,"
         f" Student's t); {'higher' if metric.higher_is_better else 'lower'} is better. sd: standard"
         f" deviation of one run.{_top_rung_note(content)}",
@@ -76,29 +75,38 @@ def differences(content: Content) -> Table:
         note += " From 20 seeds on, intervals are from the BCa bootstrap."
     if content.margin:
         header.append("p (margin)")
-        large = content.metric.as_given(content.margin)
+        large = content.metric.format_exact(content.margin)
         note += f" p (margin): of a difference as large as the margin, {large}, Holm-corrected."
     header += ["seeds", "verdict"]
-    rows = [
+    return Table(
+        "Differences to the baseline",
+        header,
         [
-            variant.full_name,
-            *_difference(verdict.difference, verdict.p, content),
-            *([_p(verdict.p_margin)] if content.margin else []),
-            str(verdict.difference.count),
-            OUTCOMES[verdict.outcome],
-        ]
-        for variant, verdict in known
-    ]
-    return Table("Differences to the baseline", header, rows, note, text=(len(header) - 1,))
+            [
+                variant.full_name,
+                *_difference_cells(verdict.difference, verdict.p, content),
+                *([_p_cell(verdict.p_margin)] if content.margin else []),
+                str(verdict.difference.count),
+                OUTCOMES[verdict.outcome],
+            ]
+            for variant, verdict in known
+        ],
+        note,
+        text=(len(header) - 1,),
+    )
 
 
-def _difference(d: PairedDifference, p: float | None, content: Content) -> list[str]:
+def _difference_cells(d: PairedDifference, p: float | None, content: Content) -> list[str]:
     """Cells of a difference: mean, interval, effect size and p, with signs."""
-    estimate = content.metric.estimate(d, digits=None, signed=True)
-    return [*estimate, NONE if d.effect is None else f"{d.effect:.2f}", _p(p)]
+    return [
+        *content.metric.estimate(d, digits=None, signed=True),
+        NONE if d.effect is None else f"{d.effect:.2f}",
+        _p_cell(p),
+    ]
 
 
-def _p(p: float | None) -> str:
+def _p_cell(p: float | None) -> str:
+    """p without its letter: 0.012, or < 0.0001."""
     return NONE if p is None else format_p(p).removeprefix("p ").removeprefix("= ")
 
 
@@ -116,7 +124,7 @@ def effects(content: Content) -> Iterator[Table]:
     header += ["combinations", "seeds"]
     for factors, (title, note) in enumerate(notes.items(), 1):
         rows = [
-            _effect(effect, p, content)
+            _effect_cells(effect, p, content)
             for effect, p, _ in content.effects
             if len(effect.factors) == factors
         ]
@@ -124,10 +132,13 @@ def effects(content: Content) -> Iterator[Table]:
             yield Table(title, header, rows, f"In {content.metric.title}. {note}")
 
 
-def _effect(effect: Effect, p: float | None, content: Content) -> list[str]:
-    used = f"{effect.used} of {effect.combinations}"
-    difference = _difference(effect.difference, p, content)
-    return [effect.name, *difference, used, str(effect.difference.count)]
+def _effect_cells(effect: Effect, p: float | None, content: Content) -> list[str]:
+    return [
+        effect.name,
+        *_difference_cells(effect.difference, p, content),
+        f"{effect.used} of {effect.combinations}",
+        str(effect.difference.count),
+    ]
 
 
 def secondary(content: Content, one: SecondaryMetric) -> Table:
@@ -155,23 +166,22 @@ def secondary(content: Content, one: SecondaryMetric) -> Table:
 
 def trials(content: Content, title: str, points: list[Node], note: str = "") -> Table:
     """Trials of a search."""
-    rows = [
-        [
-            str(point["number"]),
-            point["label"],
-            (
-                _status(point["status"])
-                if point["value"] is None
-                else content.metric.format(point["value"], 4, unit=False)
-            ),
-            _step(point["step"]),
-        ]
-        for point in points
-    ]
     return Table(
         title,
         ["trial", "differences to the baseline", content.metric.title, "step"],
-        rows,
+        [
+            [
+                str(point["number"]),
+                point["label"],
+                (
+                    _status_text(point["status"])
+                    if point["value"] is None
+                    else content.metric.format(point["value"], 4, unit=False)
+                ),
+                _step_cell(point["step"]),
+            ]
+            for point in points
+        ],
         note,
         text=(1,),
     )
@@ -238,20 +248,25 @@ def composition(content: Content) -> Table:
 def tuning(content: Content) -> Table:
     """The mean of every variant at every tuning point."""
     metric = content.metric
-    rows = [
+    return Table(
+        "Tuning",
+        ["variant", "point", f"mean {metric.title}", "finished", "diverged", "selected"],
         [
-            variant.name,
-            " ".join(point.tuned),
-            metric.estimate(replace(point.interval, low=None))[0],
-            f"{point.interval.count} of {point.runs.total}",
-            str(len(point.runs.diverged) or ""),
-            "best" if point is variant.best and variant.mean is not None else "",
+            [
+                variant.name,
+                " ".join(point.tuned),
+                metric.estimate(replace(point.interval, low=None))[0],
+                f"{point.interval.count} of {point.runs.total}",
+                str(len(point.runs.diverged) or ""),
+                "best" if point is variant.best and variant.mean is not None else "",
+            ]
+            for variant in content.variants
+            for point in variant.points
         ]
-        for variant in content.variants
-        for point in variant.points
-    ]
-    header = ["variant", "point", f"mean {metric.title}", "finished", "diverged", "selected"]
-    return Table("Tuning", header, rows if content.tuning else [], text=(1, 5))
+        if content.tuning
+        else [],
+        text=(1, 5),
+    )
 
 
 def runs(content: Content) -> Table:
@@ -261,7 +276,7 @@ def runs(content: Content) -> Table:
         "All runs",
         ["variant", *(f"seed {seed}" for seed in seeds)],
         [
-            [variant.full_name, *(_run(variant.runs, seed, content) for seed in seeds)]
+            [variant.full_name, *(_run_cell(variant.runs, seed, content) for seed in seeds)]
             for variant in content.variants
             if len(seeds) <= MAX_SEEDS
         ],
@@ -269,7 +284,8 @@ def runs(content: Content) -> Table:
     )
 
 
-def _run(runs: Runs, seed: int, content: Content) -> str:
+def _run_cell(runs: Runs, seed: int, content: Content) -> str:
+    """The value of a run, or why it has none."""
     if seed in runs.values:
         return content.metric.format(runs.values[seed], 4, unit=False)
     if seed in runs.diverged:
@@ -284,21 +300,31 @@ def irregular_runs(content: Content) -> Table:
         "Diverged, failed and unfinished runs",
         ["variant", "seed", "status", "step", "reason"],
         [
-            [one.name, str(one.seed), _status(one.status), _step(one.step), one.why or NONE]
+            [
+                one.name,
+                str(one.seed),
+                _status_text(one.status),
+                _step_cell(one.step),
+                one.why or NONE,
+            ]
             for one in content.irregular_runs
         ],
         text=(2, 4),
     )
 
 
-def _status(status: str) -> str:
+def _status_text(status: str) -> str:
     return STATUSES.get(status, status)
 
 
-def _step(step: int | None) -> str:
+def _step_cell(step: int | None) -> str:
     return NONE if step is None else f"{step:,}"
 
 
 def versions(content: Content) -> Table:
-    rows = [[package, version] for package, version in content.versions.items()]
-    return Table("Versions", ["package", "version"], rows, text=(1,))
+    return Table(
+        "Versions",
+        ["package", "version"],
+        [[package, version] for package, version in content.versions.items()],
+        text=(1,),
+    )

@@ -33,8 +33,8 @@ class VariantResult:
     name: str
     label: str
     levels: Mapping[str, str]
-    words: tuple[str, ...]  # overrides of its levels
-    knob: tuple[str, ...]  # overrides that match the budget
+    words: Sequence[str]  # overrides of its levels
+    knob: Sequence[str]  # overrides that match the budget
     off: float  # relative difference to the budget
     best: TuningPoint
     points: tuple[TuningPoint, ...]  # one point without tuning
@@ -51,10 +51,12 @@ class VariantResult:
 
     @property
     def full_name(self) -> str:
+        """The name with the best tuning."""
         return " ".join((self.name, *self.best.tuned))
 
     @property
     def overrides(self) -> str:
+        """All overrides of the variant, without rung and seed."""
         return " ".join((*self.words, *self.best.tuned, *self.knob))
 
     def relative(self, baseline: "VariantResult", cost: str) -> float | None:
@@ -63,26 +65,30 @@ class VariantResult:
         return own / reference - 1 if own is not None and reference else None
 
 
-def variants(results: Results, metric: Metric) -> list[VariantResult]:
+def variant_results(results: Results, metric: Metric) -> list[VariantResult]:
     """The variants, the baseline first. Raises ConfigError if no finished run has the metric."""
-    require(results, "metric", metric.name, metrics(results))
+    require_metric(results, "metric", metric.name, metric_names(results))
     groups: dict[str, list[int]] = {}
     for index, variant in enumerate(results.variants):
         groups.setdefault(variant["label"], []).append(index)
-    return [_result(results, indices, metric) for indices in groups.values()]
+    return [_variant_result(results, indices, metric) for indices in groups.values()]
 
 
-def _result(results: Results, indices: list[int], metric: Metric) -> VariantResult:
-    points = tuple(_point(results, index, metric) for index in indices)
-    best = min(points, key=lambda point: _rank(point, metric))
+def _variant_result(results: Results, indices: list[int], metric: Metric) -> VariantResult:
+    """The result of one variant, from the plan's entries of its tuning points."""
+    points = tuple(_tuning_point(results, index, metric) for index in indices)
+    best = min(points, key=lambda point: _sort_key(point, metric))
     plan = results.variants[best.index]
-    kept = {key: plan[key] for key in ("name", "label", "levels", "off")}
-    kept |= {key: tuple(plan[key]) for key in ("words", "knob")}
-    cost = _cost(plan.get("cost") or {}, results.of(best.index))
-    return VariantResult(**kept, best=best, points=points, cost=cost)
+    kept = {key: plan[key] for key in ("name", "label", "levels", "words", "knob", "off")}
+    return VariantResult(
+        **kept,
+        best=best,
+        points=points,
+        cost=_mean_cost(plan.get("cost") or {}, results.outcomes_of(best.index)),
+    )
 
 
-def _rank(point: TuningPoint, metric: Metric) -> tuple[bool, int, float]:
+def _sort_key(point: TuningPoint, metric: Metric) -> tuple[bool, int, float]:
     """Sort key; lower is better. Points with more diverged runs come later, because their mean
     covers only the other seeds; points without a mean come last.
     """
@@ -90,10 +96,14 @@ def _rank(point: TuningPoint, metric: Metric) -> tuple[bool, int, float]:
     return mean is None, len(point.runs.diverged) * (mean is not None), metric.sign * (mean or 0.0)
 
 
-def _point(results: Results, index: int, metric: Metric) -> TuningPoint:
+def _tuning_point(results: Results, index: int, metric: Metric) -> TuningPoint:
     variant = results.variants[index]
-    stopped = results.stopped.get(variant["label"], "")
-    runs = runs_of(variant["name"], results.of(index), metric.name, stopped)
+    runs = runs_of(
+        variant["name"],
+        results.outcomes_of(index),
+        metric.name,
+        results.stopped.get(variant["label"], ""),
+    )
     return TuningPoint(index, tuple(variant["tuned"]), runs, interval(list(runs.values.values())))
 
 
@@ -118,7 +128,7 @@ def runs_of(name: str, outcomes: list[Outcome], metric: str, stopped: str) -> Ru
     return Runs(name, values, diverged, unfinished, failed, left_out, stopped)
 
 
-def _cost(planned: Node, outcomes: list[Outcome]) -> dict[str, float | None]:
+def _mean_cost(planned: Node, outcomes: list[Outcome]) -> dict[str, float | None]:
     """The plan's counts, and means over finished runs of what they measured (maximum of memory)."""
     found: dict[str, float | None] = {name: planned.get(name) for name in PLANNED}
     for name in MEASURED:
@@ -129,15 +139,18 @@ def _cost(planned: Node, outcomes: list[Outcome]) -> dict[str, float | None]:
     return found
 
 
-def require(results: Results, key: str, name: str, known: Sequence[str]) -> None:
+def require_metric(results: Results, key: str, name: str, known: Sequence[str]) -> None:
     """Raises ConfigError for a metric that no finished run has."""
     finished = results.finished
     if finished and not any(name in one.facts for one in finished):
-        rule = f"no finished run has '{name}'"
-        raise config_error(f"study.{key}", rule, fix=suggestion(name, known, "They have"))
+        raise config_error(
+            f"study.{key}",
+            f"no finished run has '{name}'",
+            fix=suggestion(name, known, "They have"),
+        )
 
 
-def metrics(results: Results) -> list[str]:
+def metric_names(results: Results) -> list[str]:
     """Names of the final metrics of finished runs, sorted."""
     return sorted(
         {
