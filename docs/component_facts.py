@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
-from xformer_kit.inspect.components import written
+from xformer_kit.inspect.components import as_yaml
 from xformer_kit.kernel import KERNELS, cannot_compute
 from xformer_kit.laws import LAWS, faults, tiny_config
 from xformer_kit.laws.checking import (
@@ -82,7 +82,7 @@ def difference(node: Mapping[str, Any], base: Mapping[str, Any]) -> str:
 
 def _option_text(value: Any) -> str:
     return (
-        value["name"] if isinstance(value, Mapping) and value.keys() == {"name"} else written(value)
+        value["name"] if isinstance(value, Mapping) and value.keys() == {"name"} else as_yaml(value)
     )
 
 

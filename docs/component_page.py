@@ -9,7 +9,7 @@ from docs import markup
 from docs.component_facts import LAWS, broken_laws, has_laws, implied, kernels
 from docs.kinds import KINDS, page
 from docs.typeset import Find, code, paragraphs, typeset
-from xformer_kit.inspect.components import doc, names_for, rows
+from xformer_kit.inspect.components import aliases, doc, option_rows
 from xformer_kit.kernel import KERNELS
 from xformer_kit.registry import nested
 
@@ -84,7 +84,7 @@ def _navigation(kind: str, name: str) -> str:
 
 def _override(kind: str, name: str) -> str:
     """Returns the command that selects the component, and its other names."""
-    also = ", ".join(code(word) for word in names_for(KINDS[kind], name))
+    also = ", ".join(code(word) for word in aliases(KINDS[kind], name))
     return code(f"python train.py {KINDS[kind].override_for(name)}") + (
         f" &ensp; also called {also}" if also else ""
     )
@@ -98,7 +98,7 @@ def _docstring(component: Any, find: Find, options: set[str]) -> list[str]:
 def _options(kind: str, name: str, find: Find) -> str:
     registry = KINDS[kind]
     found = []
-    for row in rows(registry, name):
+    for row in option_rows(registry, name):
         inner = nested(registry.options(name)[row.name].type)
         kinds = [k for k, other in KINDS.items() if other is inner]
         type_ = (

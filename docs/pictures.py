@@ -16,7 +16,7 @@ from docs.function_pictures import activations, norm, scaling, schedule, score
 from docs.kinds import KINDS
 from docs.model_pictures import init, placement, position
 from xformer_kit.attention.score import Score
-from xformer_kit.inspect.components import written
+from xformer_kit.inspect.components import as_yaml
 from xformer_kit.laws.checking import option_variants
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import REQUIRED
@@ -94,7 +94,7 @@ def mask(figure: Any, name: str) -> str:
         cells(axes, panel)
     heads = ", in the first and the last head" if len(panels) > 1 else ""
     settings = [
-        f"{key}={written(value)}"
+        f"{key}={as_yaml(value)}"
         for key, value in node.items()
         if value != registry.defaults(name)[key]
     ]

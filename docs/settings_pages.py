@@ -15,7 +15,7 @@ from docs.config_uses import CONF, configs, key
 from docs.typeset import code, typeset
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import LIGHTNING, OURS
-from xformer_kit.inspect.components import doc, written
+from xformer_kit.inspect.components import as_yaml, doc
 from xformer_kit.laws import LAWS
 from xformer_kit.laws.registry import PREREQUISITES
 from xformer_kit.registry import Option, type_name
@@ -36,7 +36,7 @@ def options(found: Mapping[str, Option]) -> str:
         (
             code(key),
             markup.text(type_name(o.type)),
-            code(written(o.default) or "''"),
+            code(as_yaml(o.default) or "''"),
             typeset(o.meaning, _no_link),
         )
         for key, o in found.items()

@@ -14,8 +14,8 @@ from tasks.run.generation.attention_picture import attention_picture
 from tasks.run.generation.decoding import batch_to_device
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.inspect import plot_bias, plot_mask
+from xformer_kit.inspect.attention_record import AttentionRecord, record_attention
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.inspect.weights import AttentionRecord, record_attention
 from xformer_kit.registry import config_error
 
 

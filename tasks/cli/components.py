@@ -83,9 +83,9 @@ def _print_kind(registry: Any, names: list[str]) -> None:
         print_wrapped((f"{group}=", "bold cyan"), (choice, "bold"))
         if doc := components.doc(registry[name]):
             print_indented(styled(_join_lines(doc), ""))
-        if synonyms := components.names_for(registry, name):
+        if synonyms := components.aliases(registry, name):
             print_indented(styled(f"also called {', '.join(synonyms)}"))
-        rows = components.rows(registry, name)
+        rows = components.option_rows(registry, name)
         if not rows:
             print_indented(styled("no options"))
             continue

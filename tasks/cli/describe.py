@@ -93,7 +93,7 @@ def _plain(description: Any) -> State:
     def node_data(node: Any) -> State:
         data = {
             "name": node.name,
-            "what": node.what,
+            "what": node.description,
             "parameters": node.parameters,
             "flops_per_token": node.flops,
         }
@@ -106,11 +106,14 @@ def _plain(description: Any) -> State:
     memory = description.training_memory
     return {
         "parameters": description.tree.parameters,
-        "active_parameters": description.active,
+        "active_parameters": description.active_parameters,
         "vocab_size": description.vocab_size,
         "seq_len": description.seq_len,
         "precision": description.precision,
-        "flops_per_token": {"forward": description.forward, "training": description.training},
+        "flops_per_token": {
+            step: description.flops and getattr(description.flops, step)
+            for step in ("forward", "training")
+        },
         "memory_bytes": memory and memory._asdict(),
         "cache_bytes": description.cache._asdict(),
         "kernels": [choice._asdict() for choice in description.kernels],

@@ -19,9 +19,9 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from xformer_kit.inspect.components import written
+from xformer_kit.inspect.components import as_yaml
 from xformer_kit.inspect.describe import Description
-from xformer_kit.inspect.tree import Node
+from xformer_kit.inspect.tree import ModuleNode
 
 MIN_DESCRIPTION_WIDTH = 16  # columns
 
@@ -65,12 +65,12 @@ def _tree(description: Description, width: int) -> Table:
     return page
 
 
-def _node_description(node: Node) -> str:
+def _node_description(node: ModuleNode) -> str:
     if node.times == 1:
-        return node.what
+        return node.description
     if "," in node.name:
         return f"layers {node.name}, one shown"
-    return f"{node.what}, one shown" if node.what else "one shown"
+    return f"{node.description}, one shown" if node.description else "one shown"
 
 
 def _format_cost(number: float) -> str:
@@ -78,14 +78,14 @@ def _format_cost(number: float) -> str:
 
 
 def _tree_lines(
-    node: Node, lead: str = "", branch: str = "", depth: int = 0
-) -> Iterator[tuple[str, str, Node, int]]:
+    node: ModuleNode, lead: str = "", branch: str = "", depth: int = 0
+) -> Iterator[tuple[str, str, ModuleNode, int]]:
     """Yields (text, prefix of further lines of its description, node, depth) per node of the tree.
     The text has the branches and the name, such as `│ ├─ q`.
     """
     title = node.name
     if node.times > 1:  # equal layers: their numbers, or the name of their variant if not adjacent
-        title = f"{node.name if ',' not in node.name else node.what or 'base'} x{node.times}"
+        title = f"{node.name if ',' not in node.name else node.description or 'base'} x{node.times}"
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     yield lead + branch + title, below + ("│" if node.children else ""), node, depth
     for child in node.children:
@@ -94,9 +94,9 @@ def _tree_lines(
 
 
 def _flops(description: Description) -> Any:
-    forward, training = description.forward, description.training
-    if forward is None or training is None:
+    if description.flops is None:
         return Text("not known")
+    forward, training = description.flops.forward, description.flops.training
     seq_len = description.seq_len
     lengths = f"in sequences of {seq_len:,} tokens"
     if _has_two_stacks(description):
@@ -109,9 +109,9 @@ def _flops(description: Description) -> Any:
         ("training", format_count(training), f"forward and backward, {ratio:.2f} x forward"),
     ]
     total = description.tree.parameters
-    if description.active < total:
+    if description.active_parameters < total:
         note = f"parameters that a token uses, of {format_count(total)}"
-        rows.append(("active", format_count(description.active), note))
+        rows.append(("active", format_count(description.active_parameters), note))
     return table(rows, styles=("", "bold", "dim"), right=[1], no_wrap=[1])
 
 
@@ -190,4 +190,4 @@ def _values(description: Description) -> Table:
 def _value(value: Any, kind: str) -> Text:
     if value.path == kind:
         return Text(str(value.value), "bold")
-    return Text(f"{value.path.removeprefix(f'{kind}.')}={written(value.value)}")
+    return Text(f"{value.path.removeprefix(f'{kind}.')}={as_yaml(value.value)}")

@@ -102,10 +102,10 @@ def _two_columns(rows: Iterable[Any], *more: str) -> Any:
 
 
 def _value(value: Any) -> str:
-    from xformer_kit.inspect.components import written
+    from xformer_kit.inspect.components import as_yaml
     from xformer_kit.inspect.diff import MISSING
 
-    return "" if value is MISSING else written(value)
+    return "" if value is MISSING else as_yaml(value)
 
 
 def _costs(difference: Any) -> Any:

@@ -41,13 +41,13 @@ OPTIONS = {
 
 def run(args: Any) -> int:
     from tasks.run.generation.translation import check_writable
-    from xformer_kit.inspect.picture import ending
-    from xformer_kit.inspect.style import drawable
+    from xformer_kit.inspect.picture import picture_format
+    from xformer_kit.inspect.style import require_matplotlib
 
     _check_options(args)
-    drawable()
+    require_matplotlib()
     if args.save is not None:
-        ending(check_writable(args.save, "--save"))
+        picture_format(check_writable(args.save, "--save"))
     draw, _ = KINDS[args.kind]
     picture, directory = draw(args)
     if args.save is None:

@@ -11,7 +11,7 @@ from xformer_kit.config import GROUPS, compose, conf_dir
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import OPTIONS
-from xformer_kit.inspect.components import summary, written
+from xformer_kit.inspect.components import as_yaml, summary
 
 HEAD = """Train a transformer that is composed of components.
 
@@ -115,6 +115,6 @@ def _values(config: Facts) -> Iterator[tuple[str, str]]:
         prefix, values = ("", config) if node == "run" else (f"{node}.", config[node])
         for key, option in SETTINGS.options(node).items():
             if key not in ("decoder", "encoder"):
-                yield f"{prefix}{key}={written(values[key])}", option.meaning
+                yield f"{prefix}{key}={as_yaml(values[key])}", option.meaning
     for key, value in config["trainer"].items():
-        yield f"trainer.{key}={written(value)}", OPTIONS[key].meaning
+        yield f"trainer.{key}={as_yaml(value)}", OPTIONS[key].meaning

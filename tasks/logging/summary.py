@@ -102,7 +102,8 @@ def kernels(config: Config, vocab_size: int) -> dict[str, str]:
     with torch.device("meta"):
         model = build_model(config, vocab_size)
     return {
-        choice.where: choice.kernel for choice in describe.kernels(config, stacks(config), model)
+        choice.where: choice.kernel
+        for choice in describe.kernel_choices(config, stacks(config), model)
     }
 
 

@@ -85,7 +85,7 @@ def test_laws(law, node):
 
 @pytest.mark.parametrize("node", BEYOND_SOFTMAX, ids=name_of)
 def test_sdpa_refuses_scores_other_than_softmax_and_auto_takes_the_reference(node):
-    from xformer_kit.inspect.describe import kernels
+    from xformer_kit.inspect.describe import kernel_choices
     from xformer_kit.model.build import build_model
     from xformer_kit.plan import stacks
 
@@ -93,7 +93,7 @@ def test_sdpa_refuses_scores_other_than_softmax_and_auto_takes_the_reference(nod
     assert not faults(config)
     (refusal,) = messages(faults({**config, "kernel": {"name": "sdpa"}}))
     assert refusal.startswith("kernel: 'sdpa' cannot: attn.score is ")
-    (choice,) = kernels(config, stacks(config), build_model(config, 37))
+    (choice,) = kernel_choices(config, stacks(config), build_model(config, 37))
     assert choice.kernel == "reference"
     assert any(f"not sdpa: attn.score is {node['name']}" in why for why in choice.why)
 

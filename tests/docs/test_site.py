@@ -15,7 +15,7 @@ from docs.pictures import drawn
 from docs.write import write
 from docs.written_pages import FILES, OTHER_FORM
 from xformer_kit.config.settings import SETTINGS
-from xformer_kit.inspect.components import rows
+from xformer_kit.inspect.components import option_rows
 from xformer_kit.registry import Registry
 
 pytestmark = pytest.mark.extended
@@ -57,7 +57,7 @@ def test_the_site_builds_without_a_warning_and_its_links_work(written):
 def test_every_component_has_a_page_with_all_its_options(written, kind):
     for name in KINDS[kind]:
         text = visible_text(written / "pages" / f"{page(kind, name)}.md")
-        for row in rows(KINDS[kind], name):
+        for row in option_rows(KINDS[kind], name):
             default = row.default or "''"
             assert " ".join(f"{row.name} {row.type} {default}".split()) in text, (
                 f"{kind} {name} {row.name}"
@@ -81,7 +81,7 @@ def test_every_option_has_a_meaning():
         f"{kind} {name} {row.name}"
         for kind in KINDS
         for name in KINDS[kind]
-        for row in rows(KINDS[kind], name)
+        for row in option_rows(KINDS[kind], name)
         if not row.meaning
     ]
     without_meaning += [

@@ -41,7 +41,7 @@ def test_values_of_extras_are_listed_with_where_they_came_from():
     words = ["extra.token_shift.tokens=2", "extra.deep_embed={}", "extra.unet={}"]
     config = compose(words)
     given = dict(word.split("=", 1) for word in words)
-    found = {v.path: v for v in Provenance(config, given=given).values(stacks(config))}
+    found = {v.path: v for v in Provenance(config, overrides=given).values(stacks(config))}
     assert found["extra.token_shift.tokens"][1:3] == (2, "command line")
     assert found["extra.deep_embed"][1:3] == ({}, "command line")
     assert found["extra.unet.way"][1:3] == ("factor", "default")

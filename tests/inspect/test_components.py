@@ -12,15 +12,15 @@ IDS = [f"{registry.group} {name}" for registry, name in COMPONENTS]
 
 
 @pytest.mark.parametrize(("registry", "name"), COMPONENTS, ids=IDS)
-def test_every_component_says_what_it_is_in_one_line(registry, name):
-    said = components.summary(registry[name])
-    assert 3 < len(said) < 140, said
-    assert "arXiv" not in said
+def test_every_component_has_a_summary_of_one_line(registry, name):
+    summary = components.summary(registry[name])
+    assert 3 < len(summary) < 140, summary
+    assert "arXiv" not in summary
 
 
 @pytest.mark.parametrize(("registry", "name"), COMPONENTS, ids=IDS)
 def test_every_option_has_a_unit_or_a_meaning(registry, name):
-    assert [row.name for row in components.rows(registry, name) if not row.meaning] == []
+    assert [row.name for row in components.option_rows(registry, name) if not row.meaning] == []
 
 
 def test_the_table_is_plain_data_of_every_component():
@@ -33,11 +33,11 @@ def test_the_table_is_plain_data_of_every_component():
 
 
 @pytest.mark.parametrize("word", ["objective", "task"])
-def test_a_kind_answers_to_its_group_too(word):
+def test_a_kind_is_found_by_its_group_too(word):
     assert components.find_kind(word, GROUPS).kind == "objective"
 
 
-def test_an_unknown_kind_is_answered_with_the_nearest():
+def test_a_fault_of_an_unknown_kind_names_the_most_similar_one():
     with pytest.raises(
         ConfigError,
         match=r"^components: no kind is called 'atn'\. Did you mean 'attn'\? Known: attn, ",
@@ -46,7 +46,7 @@ def test_an_unknown_kind_is_answered_with_the_nearest():
 
 
 @pytest.mark.parametrize("word", ["rotary", "rope"])
-def test_a_component_in_place_of_a_kind_is_answered_with_its_kind(word):
+def test_a_fault_of_a_component_in_place_of_a_kind_names_its_kind(word):
     with pytest.raises(
         ConfigError,
         match=rf"^components: '{word}' is no kind but a position\."
@@ -56,7 +56,7 @@ def test_a_component_in_place_of_a_kind_is_answered_with_its_kind(word):
 
 
 @pytest.mark.parametrize(
-    ("doc", "said"),
+    ("doc", "summary"),
     [
         ("x + f(x) (Xiong et al., 2020, arXiv:2002.04745, figure 1b).", "x + f(x)"),
         ("Half, e.g. of all (a, b). More of it.", "Half, e.g. of all (a, b)"),
@@ -67,22 +67,22 @@ def test_a_component_in_place_of_a_kind_is_answered_with_its_kind(word):
         ("", ""),
     ],
 )
-def test_the_first_sentence_of_a_docstring(doc, said):
+def test_the_first_sentence_of_a_docstring(doc, summary):
     def component():
         pass
 
     component.__doc__ = doc
-    assert components.summary(component) == said
+    assert components.summary(component) == summary
 
 
-def test_what_a_dataclass_writes_of_itself_is_no_docstring():
+def test_the_generated_docstring_of_a_dataclass_is_ignored():
     from dataclasses import dataclass
 
     @dataclass
-    class Mute:
+    class WithoutDocstring:
         a: int = 1
 
-    assert components.doc(Mute) == ""
+    assert components.doc(WithoutDocstring) == ""
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_what_a_dataclass_writes_of_itself_is_no_docstring():
         ("???", "required"),
     ],
 )
-def test_values_are_written_as_on_the_command_line(value, text):
-    assert components.written(value) == text
+def test_values_are_formatted_as_on_the_command_line(value, text):
+    assert components.as_yaml(value) == text
 
 
-def test_one_comment_behind_several_options_is_of_the_last():
+def test_a_comment_after_several_options_belongs_to_the_last():
     registry = Registry("kind")
 
     @registry.register("one")
@@ -109,4 +109,4 @@ def test_one_comment_behind_several_options_is_of_the_last():
         def __init__(self, *, a: int = 1, b: int = 2):  # about b
             pass
 
-    assert [row.meaning for row in components.rows(registry, "one")] == ["", "about b"]
+    assert [row.meaning for row in components.option_rows(registry, "one")] == ["", "about b"]

@@ -4,9 +4,10 @@ from torch import nn
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFN, FFNS
-from xformer_kit.inspect.describe import describe, kernels, vocabulary
+from xformer_kit.inspect.describe import describe, kernel_choices, vocabulary
+from xformer_kit.inspect.layers import format_ranges
 from xformer_kit.inspect.provenance import Provenance
-from xformer_kit.inspect.tree import Node, fold, ranges, tree
+from xformer_kit.inspect.tree import ModuleNode, fold_equal, tree
 from xformer_kit.laws import faults
 from xformer_kit.laws.checking import compositions
 from xformer_kit.model.build import build_model
@@ -23,7 +24,7 @@ SMALL = [
 COMPONENTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
 
 
-def grown(config, vocab_size=65):
+def tree_of(config, vocab_size=65):
     with torch.device("meta"):
         model = build_model(config, vocab_size)
     return tree(model, stacks(config), None)
@@ -33,7 +34,7 @@ def grown(config, vocab_size=65):
 def test_the_tree_accounts_for_every_parameter(kind, name):
     for config in compositions(kind, name):
         if not faults(config):
-            root = grown(config)
+            root = tree_of(config)
             assert root.parameters == sum(p.numel() for p in build_model(config, 65).parameters())
             assert {"encoder", "decoder"} & {child.name for child in root.children} == set(
                 config["model"]
@@ -41,9 +42,9 @@ def test_the_tree_accounts_for_every_parameter(kind, name):
             assert root.parameters == sum(child.parameters * child.times for child in root.children)
 
 
-def test_equal_layers_are_folded_wherever_they_stand():
+def test_equal_layers_are_folded_also_if_they_are_not_adjacent():
     pattern = "model.decoder.pattern=[local,local,base]"
-    root = grown(
+    root = tree_of(
         compose(
             [
                 *SMALL,
@@ -61,9 +62,9 @@ def test_equal_layers_are_folded_wherever_they_stand():
     ]
 
 
-def test_a_tied_head_owns_nothing():
+def test_a_tied_head_has_no_parameters():
     tied, own = (
-        grown(compose([*SMALL, f"model.tie_embeddings={tie}"])).children[-1]
+        tree_of(compose([*SMALL, f"model.tie_embeddings={tie}"])).children[-1]
         for tie in ("true", "false")
     )
     assert (tied.parameters, own.parameters) == (0, 128 * 32)
@@ -73,12 +74,12 @@ def test_a_tied_head_owns_nothing():
     ("depths", "text"), [([0], "0"), ([0, 1, 2, 4], "0-2, 4"), ([1, 3, 4], "1, 3-4")]
 )
 def test_ranges(depths, text):
-    assert ranges(depths) == text
+    assert format_ranges(depths) == text
 
 
 def test_folding_keeps_the_order_of_first_appearance():
-    a, b = Node("", "a", 1, None), Node("", "b", 1, None)
-    assert [(n.name, n.what) for n in fold([([0], b), ([1], a), ([2], b)])] == [
+    a, b = ModuleNode("", "a", 1, None), ModuleNode("", "b", 1, None)
+    assert [(n.name, n.description) for n in fold_equal([([0], b), ([1], a), ([2], b)])] == [
         ("0, 2", "b"),
         ("1", "a"),
     ]
@@ -90,7 +91,7 @@ def origins(words, given):
     return {(v.variant, v.path): (v.value, v.origin) for v in found}
 
 
-def test_where_values_came_from():
+def test_origins_of_values():
     words = [
         "attn.kv_heads=2",
         "model.decoder.ffn.activation=relu",
@@ -109,7 +110,7 @@ def test_where_values_came_from():
     assert found["decoder odd", "ffn"] == ("mlp", "model.decoder.variants.odd.ffn")
 
 
-def test_a_file_that_was_chosen_owns_what_it_sets():
+def test_a_chosen_file_is_the_origin_of_the_values_that_it_sets():
     config = compose([*SMALL, "debug=overfit"])
     mask = {"defaults": [{"override /mask": "causal"}]}
     files = (("debug=overfit", {"model": {"dropout": 0.0}}), ("model=decoder", mask))
@@ -122,21 +123,21 @@ def test_a_file_that_was_chosen_owns_what_it_sets():
 
 
 def test_kernels_and_the_reasons():
-    def said(*words):
+    def choices(*words):
         config = compose([*SMALL, *words])
         with torch.device("meta"):
             model = build_model(config, 65)
-        return [(c.where, c.kernel, c.why) for c in kernels(config, stacks(config), model)]
+        return [(c.where, c.kernel, c.why) for c in kernel_choices(config, stacks(config), model)]
 
-    assert said() == [
+    assert choices() == [
         ("decoder.0-3.attn", "sdpa", ("with torch's own causal mask", "the fastest that can"))
     ]
-    ((_, kernel, why),) = said("mask=sliding_window", "mask.window=4")
+    ((_, kernel, why),) = choices("mask=sliding_window", "mask.window=4")
     assert kernel == "sdpa"
     assert why[0] == "with a dense mask, 1 x 1 x 16 x 16"
     no_gradients = "not flex: flex computes gradients only on CUDA, and this is a CPU"
     how = "step by step, as the equations are written"
-    assert said("kernel=reference")[0][1:] == (
+    assert choices("kernel=reference")[0][1:] == (
         "reference",
         (how, "not sdpa: it could too, and kernel=auto takes it", no_gradients),
     )
@@ -154,7 +155,7 @@ def test_the_vocabulary(words, size):
     assert vocabulary(compose([*SMALL, *words])) == size
 
 
-def test_a_vocabulary_that_the_text_decides_must_be_given():
+def test_a_vocabulary_that_depends_on_the_text_must_be_set():
     with pytest.raises(
         ConfigError, match=r"^model\.vocab_size: is not known before tokenizer 'char' has read"
     ):
@@ -165,14 +166,14 @@ def test_figures_agree_with_each_other():
     found = describe(compose(SMALL))
     decoder, head = found.tree.children[1:]
     assert found.unknown == []
-    assert decoder.flops + head.flops == found.forward == found.tree.flops
+    assert decoder.flops + head.flops == found.flops.forward == found.tree.flops
     layers = decoder.children[1]
     assert layers.flops * layers.times == decoder.flops
     assert sum(child.flops for child in layers.children) == layers.flops
     assert found.cache.length == 16
 
 
-def test_figures_of_two_stack_agree_with_each_other():
+def test_figures_of_two_stacks_agree_with_each_other():
     words = [
         "model=encoder_decoder",
         "task=seq2seq",
@@ -196,9 +197,9 @@ def test_figures_of_two_stack_agree_with_each_other():
     names = ["embed", "source_embed", "token_type", "encoder", "decoder", "head"]
     assert [child.name for child in found.tree.children] == names
     read = ["320 x 32 x 3, the scale", "320 x 32 x 3, the scale", "2 x 32"]
-    assert [child.what for child in found.tree.children[:3]] == read
+    assert [child.description for child in found.tree.children[:3]] == read
     encoder, decoder, head = found.tree.children[3:]
-    assert encoder.flops + decoder.flops + head.flops == found.forward == found.tree.flops
+    assert encoder.flops + decoder.flops + head.flops == found.flops.forward == found.tree.flops
     assert [child.name for child in encoder.children] == ["position", "embed_norm", "0-5", "norm"]
     assert [choice.where for choice in found.kernels] == [
         "encoder.0-5.attn",
@@ -207,7 +208,7 @@ def test_figures_of_two_stack_agree_with_each_other():
     ]
 
 
-def test_a_component_that_reads_values_leaves_figures_unknown_and_says_so():
+def test_figures_of_a_component_that_reads_values_are_unknown_with_a_message():
     @FFNS.register("reads")
     class Reads(FFN):
         """x where its sum is positive."""
@@ -222,7 +223,7 @@ def test_a_component_that_reads_values_leaves_figures_unknown_and_says_so():
     try:
         config = compose([*SMALL, "ffn=reads", "tokenizer=byte"])
         found = describe(config)
-        assert (found.forward, found.training_memory) == (None, None)
+        assert (found.flops, found.training_memory) == (None, None)
         assert [sentence.split(":")[0] for sentence in found.unknown] == [
             "FLOPs",
             "memory of a training step",
@@ -234,7 +235,7 @@ def test_a_component_that_reads_values_leaves_figures_unknown_and_says_so():
         FFNS.forget(__name__)
 
 
-def test_experts_that_a_token_does_not_take_are_not_active():
+def test_experts_that_are_not_chosen_are_not_active():
     moe = [
         "ffn=moe",
         "ffn.experts=8",
@@ -245,6 +246,6 @@ def test_experts_that_a_token_does_not_take_are_not_active():
     ]
     found = describe(compose([*SMALL, *moe]), 300)
     each = 3 * 32 * 24 + 24 + 24 + 32  # weights and biases of an expert
-    assert found.tree.parameters - found.active == 4 * (8 - 3) * each
+    assert found.tree.parameters - found.active_parameters == 4 * (8 - 3) * each
     dense = describe(compose(SMALL), 300)
-    assert dense.active == dense.tree.parameters
+    assert dense.active_parameters == dense.tree.parameters

@@ -1,4 +1,4 @@
-"""In what two models differ, small enough to check by eye; and how the command shows it."""
+"""Differences of two models, small enough to check by eye, and the output of the command."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from tasks.cli import main
 from tasks.cli.diff import split_overrides
 from xformer_kit import compose
-from xformer_kit.inspect.diff import MISSING, Tensors, diff
+from xformer_kit.inspect.diff import MISSING, ParameterShapes, diff
 from xformer_kit.model.build import build_model
 
 SMALL = [
@@ -20,23 +20,23 @@ SMALL = [
 ]
 
 
-def between(one: str, other: str):
+def difference(one: str, other: str):
     return diff(compose([*SMALL, *one.split()]), compose([*SMALL, *other.split()]))
 
 
 def test_a_model_does_not_differ_from_itself():
-    found = between("position=alibi", "position=alibi")
+    found = difference("position=alibi", "position=alibi")
     assert (found.values, found.kernels, found.tensors) == ([], [], [])
     assert all(one == other for _, one, other in found.costs)
     assert found.shared == found.costs[0].one
 
 
 def test_fewer_key_heads_have_smaller_keys_and_values_and_half_the_cache():
-    found = between("", "attn.kv_heads=1")
+    found = difference("", "attn.kv_heads=1")
     assert found.values == [("attn.kv_heads", None, 1)]
     assert found.tensors == [
-        Tensors("decoder.0-1.attn.k.weight", (8, 8), (4, 8), 2),
-        Tensors("decoder.0-1.attn.v.weight", (8, 8), (4, 8), 2),
+        ParameterShapes("decoder.0-1.attn.k.weight", (8, 8), (4, 8), 2),
+        ParameterShapes("decoder.0-1.attn.v.weight", (8, 8), (4, 8), 2),
     ]
     costs = {name: (one, other) for name, one, other in found.costs}
     assert costs["parameters"][0] - costs["parameters"][1] == 2 * 2 * 4 * 8
@@ -44,15 +44,15 @@ def test_fewer_key_heads_have_smaller_keys_and_values_and_half_the_cache():
     assert costs["memory, cache per token"][0] == 2 * costs["memory, cache per token"][1]
 
 
-def test_what_one_of_two_has_alone():
-    found = between("", "model.layers=3 position=learned")
+def test_parameters_of_only_one_model():
+    found = difference("", "model.layers=3 position=learned")
     assert [name for name, *_ in found.values] == [
         "model.layers",
         "position",
     ]  # whose options are defaults of its name
-    alone = {tensors.name: tensors.other for tensors in found.tensors}
-    assert alone["decoder.position.base.weight"] == (16, 8)
-    assert alone["decoder.2.attn.q.weight"] == (8, 8)
+    added = {tensors.name: tensors.other for tensors in found.tensors}
+    assert added["decoder.position.base.weight"] == (16, 8)
+    assert added["decoder.2.attn.q.weight"] == (8, 8)
     assert all(tensors.one is None for tensors in found.tensors)
     assert ("decoder.0-1.attn", "sdpa", None) in found.kernels
     assert found.shared == found.costs[0].one
@@ -99,19 +99,19 @@ def test_what_one_of_two_has_alone():
     ],
 )
 def test_given_options_of_components_with_different_names_are_shown(one, other, values):
-    assert between(one, other).values == values
+    assert difference(one, other).values == values
 
 
-def test_what_each_layer_has_in_its_position_is_one_line():
+def test_parameters_of_each_layer_in_a_position_are_one_item():
     (curve,) = [
         tensors
-        for tensors in between("", "position=curves").tensors
+        for tensors in difference("", "position=curves").tensors
         if tensors.name.endswith("curve")
     ]
-    assert curve == Tensors("decoder.position.layer_0-1.curve", None, (16, 16), 2)
+    assert curve == ParameterShapes("decoder.position.layer_0-1.curve", None, (16, 16), 2)
 
 
-def test_what_is_shared_starts_equal():
+def test_initial_values_of_shared_parameters_are_equal():
     configs = [
         compose([*SMALL, *words]) for words in ((), ("ffn.activation=gelu", "attn.qk_norm=true"))
     ]
@@ -141,7 +141,7 @@ def test_what_is_shared_starts_equal():
         ("outputs/decoder/a run", ["outputs/decoder/a run"]),
     ],
 )
-def test_overrides_of_a_side_are_told_apart(side, overrides):
+def test_overrides_of_a_side_are_separated(side, overrides):
     assert split_overrides(side) == overrides
 
 
@@ -186,21 +186,21 @@ def test_one_side_differs_from_the_default_model(capsys):
         (["nowhere", "attn.heads=4"], "A (nowhere): nowhere: is no directory."),
     ],
 )
-def test_a_wrong_line_is_one_sentence(line, sentence, capsys):
+def test_a_fault_of_the_command_is_one_sentence(line, sentence, capsys):
     assert main(["diff", *line]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(sentence) and said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(sentence) and errors.count("\n") == 1
 
 
-def test_the_faults_of_both_models_are_told_each_with_whose_it_is(capsys, tmp_path):
-    typed = ["model.laers=3 attn.heads=0", "attn.heds=3"]
-    assert main(["diff", *typed]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[0] for line in said] == [
-        *[f"A ({typed[0]})"] * 2,
-        f"B ({typed[1]})",
+def test_the_faults_of_both_models_name_their_side(capsys, tmp_path):
+    sides = ["model.laers=3 attn.heads=0", "attn.heds=3"]
+    assert main(["diff", *sides]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[0] for line in errors] == [
+        *[f"A ({sides[0]})"] * 2,
+        f"B ({sides[1]})",
     ]
-    assert [line.split(": ")[1] for line in said] == ["attn.heads", "model.laers", "attn.heds"]
+    assert [line.split(": ")[1] for line in errors] == ["attn.heads", "model.laers", "attn.heds"]
     assert main(["diff", "tokenizer=char", str(tmp_path / "none")]) == 2
     one, other = capsys.readouterr().err.splitlines()
     assert one.startswith("A (tokenizer=char): model.vocab_size: is not known before")
@@ -210,4 +210,4 @@ def test_the_faults_of_both_models_are_told_each_with_whose_it_is(capsys, tmp_pa
         "outputs/decoder/2026-11-20_12-00-00."
     )
     assert main(["diff", "attn.heds=3"]) == 2
-    assert capsys.readouterr().err.startswith("attn.heds: ")  # of the only one that was typed
+    assert capsys.readouterr().err.startswith("attn.heds: ")  # the only side has no mark

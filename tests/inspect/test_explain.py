@@ -1,4 +1,4 @@
-"""Which kernel, how, why not a faster one, and its memory: figures that are counted by hand."""
+"""The kernel of each attention, why no faster one, and its memory, which is counted by hand."""
 
 import pytest
 
@@ -18,12 +18,12 @@ SMALL = [
 ]
 
 
-def said(*words: str):
+def explanations(*words: str):
     return explain(compose([*SMALL, *words])).attentions
 
 
 def test_a_causal_mask_costs_nothing():
-    (item,) = said()
+    (item,) = explanations()
     assert (item.where, item.layers, item.kernel, item.faster) == (
         "decoder.0-3.attn",
         4,
@@ -33,8 +33,8 @@ def test_a_causal_mask_costs_nothing():
     assert item.run == ("with torch's own causal mask", 0, 0)
 
 
-def test_a_window_runs_by_blocks_and_holds_their_masks_alone():
-    (item,) = said("mask=sliding_window", "mask.window=33")
+def test_a_window_runs_by_blocks_and_holds_only_their_masks():
+    (item,) = explanations("mask=sliding_window", "mask.window=33")
     first, second = (
         128 * 128,
         32 * (32 + 32),
@@ -42,33 +42,35 @@ def test_a_window_runs_by_blocks_and_holds_their_masks_alone():
     assert item.run == ("by blocks of 128 queries against 128 keys at most", first + second, 0)
 
 
-def test_the_reference_says_why_and_what_it_keeps():
-    (item,) = said("attn.score.name=entmax", "model.decoder.layers=2")
+def test_the_reference_kernel_is_explained_with_the_scores_that_it_keeps():
+    (item,) = explanations("attn.score.name=entmax", "model.decoder.layers=2")
     assert item.faster[0] == ("sdpa", "attn.score is entmax, and sdpa computes only softmax")
     pairs = 160 * 160
     assert item.run == ("step by step, as the equations are written", pairs, 2 * 3 * 2 * pairs * 4)
 
 
 def test_a_learned_bias_keeps_scores_of_its_blocks():
-    (item,) = said("mask=sliding_window", "mask.window=33", "position=t5")
+    (item,) = explanations("mask=sliding_window", "mask.window=33", "position=t5")
     pairs = 128 * 128 + 32 * 64
     assert item.run[1:] == (3 * pairs * 4, 2 * 3 * pairs * 4)
     assert item.run.how.endswith("torch has no fused kernel for a learned bias on a CPU")
 
 
 def test_dropout_of_weights_keeps_no_scores():
-    (item,) = said("mask=sliding_window", "mask.window=33", "position=t5", "attn.dropout=0.1")
+    (item,) = explanations(
+        "mask=sliding_window", "mask.window=33", "position=t5", "attn.dropout=0.1"
+    )
     assert item.run.kept == 0 and "by blocks that drop weights" in item.run.how
-    (item,) = said("attn.score.name=entmax", "attn.dropout=0.1")
+    (item,) = explanations("attn.score.name=entmax", "attn.dropout=0.1")
     assert item.run.kept > 0 and "drop" not in item.run.how
 
 
-def test_layers_that_run_alike_are_told_together():
+def test_layers_whose_kernels_run_in_the_same_way_are_one_item():
     variants = [
         "model.decoder.pattern=[base,far]",
         "model.decoder.variants.far={mask:strided,position:shaw}",
     ]
-    near, far = said("mask=sliding_window", *variants)
+    near, far = explanations("mask=sliding_window", *variants)
     assert (near.where, near.kernel, far.where, far.kernel) == (
         "decoder.0, 2.attn",
         "sdpa",
@@ -77,17 +79,17 @@ def test_layers_that_run_alike_are_told_together():
     )
 
 
-def test_two_stack_and_documents():
+def test_two_stacks_and_documents():
     two = explain(compose(["logger=none", "model=encoder_decoder", "task=seq2seq"]))
     assert [item.where.partition(".")[0] for item in two.attentions] == [
         "encoder",
         "decoder",
         "decoder",
     ]
-    apart = explain(compose([*SMALL, "data.documents=true"]))
+    packed = explain(compose([*SMALL, "data.documents=true"]))
     assert (
-        apart.documents
-        and apart.attentions[0].run.how == "by blocks of 128 queries against 160 keys at most"
+        packed.documents
+        and packed.attentions[0].run.how == "by blocks of 128 queries against 160 keys at most"
     )
 
 
@@ -127,7 +129,7 @@ def test_the_page(width, capsys, monkeypatch):
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(words, message, capsys):
+def test_a_fault_is_one_sentence(words, message, capsys):
     assert main(["explain", *words]) == 2
     out, error = capsys.readouterr()
     assert not out and error.startswith(message) and error.count("\n") == 1
@@ -142,4 +144,4 @@ def test_plain_data(capsys):
         == "with torch's own causal mask"
     )
     with pytest.raises(ConfigError):
-        said("mask=slidng")
+        explanations("mask=slidng")

@@ -31,7 +31,7 @@ VOCAB = 37
 
 def counted(config, length, training=False):
     """Torch's own count of a real model on this machine, by the kernels that are made of matrix
-    products alone: of a token forward, and where it is asked for, forward and backward.
+    products only: per token, forward, and with `training` also forward and backward.
     """
     if KINDS["attn"][config["attn"]["name"]].computes == "scores":
         config = {**config, "kernel": {"name": "reference"}}
@@ -71,19 +71,19 @@ def test_every_component_costs_what_torch_counts(kind, name):
     made = islice(
         compositions(kind, name), 0, len(COMPANIONS), 3 if kind in ("position", "placement") else 1
     )
-    able = (
+    valid = (
         one for one in ({**c, "model": {**c["model"], **layers}} for c in made) if not faults(one)
     )
-    tried = 0
+    checked = 0
     for config in islice(
-        able, 2 if kind in ("mask", "norm", "kernel") else None
+        valid, 2 if kind in ("mask", "norm", "kernel") else None
     ):  # in which a count has no component
-        tried += 1
+        checked += 1
         found = flops.count(on_meta(config), 13)
         assert [found.forward, found.training] == pytest.approx(
             counted(config, 13, training=True), rel=0.01
         )
-    assert tried
+    assert checked
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_decoder_by_hand():
     assert found.modules["decoder.0.attn"] == projections + scores
 
 
-def test_blocks_of_later_tokens_cost_in_training_alone():
+def test_blocks_of_further_predictions_cost_only_in_training():
     """Each a block and the logits of a token, forward and backward."""
     attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
     plain, more = (
@@ -126,7 +126,7 @@ def test_blocks_of_later_tokens_cost_in_training_alone():
     assert more.training - plain.training == 3 * 3 * (plain.modules["decoder.1"] + 2 * 36 * VOCAB)
 
 
-def test_two_stack_by_hand():
+def test_two_stacks_by_hand():
     """Of 2 n tokens: the encoder reads n, the decoder n and n of the source's, the head n."""
     attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
     config = tiny_config("encoder_decoder", attn=attn, ffn="glu", layers=1, encoder={"layers": 2})

@@ -1,4 +1,4 @@
-"""The memory of a step that is not run is that of the step that is."""
+"""The computed memory of a training step equals that of a real step."""
 
 import pytest
 import torch
@@ -105,7 +105,9 @@ def saved(config, vocab_size):
     rows, _ = micro_batch(config)
     model, objective = build(config, vocab_size), objective_of(config)
     batch = objective.blank(rows, config["data"]["seq_len"])
-    others = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
+    not_activations = {
+        tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]
+    }
     found = {}
 
     def pack(tensor):
@@ -115,7 +117,7 @@ def saved(config, vocab_size):
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         objective.loss(model, batch)
-    return sum(storage.nbytes() for key, storage in found.items() if key not in others)
+    return sum(storage.nbytes() for key, storage in found.items() if key not in not_activations)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_activations_are_what_autograd_saves(words):
     )
 
 
-def test_activations_grow_with_layers_where_the_peak_is_in_the_optimizer():
+def test_activations_grow_with_layers_if_the_peak_is_in_the_optimizer():
     small = [*SMALL, "data.batch_size=1", "data.seq_len=8", "model.dim=256"]
     few, many = (training_memory(compose([*small, f"model.layers={n}"]), 256) for n in (4, 32))
     assert few.activations_at_peak < few.activations and many.activations_at_peak < many.activations
@@ -156,11 +158,11 @@ def test_activations_grow_with_layers_where_the_peak_is_in_the_optimizer():
 
 
 def test_accumulation_divides_activations():
-    whole, components = (
+    full, components = (
         training_memory(compose([*SMALL, f"trainer.accumulate={n}"]), 256) for n in (1, 4)
     )
-    assert (whole.rows, components.rows) == (8, 2)
-    assert components.activations < whole.activations / 2
+    assert (full.rows, components.rows) == (8, 2)
+    assert components.activations < full.activations / 2
     assert components.gradients_at_peak == components.gradients  # those of the micro-batch before
 
 
@@ -188,7 +190,7 @@ def test_a_cache_holds_keys_and_values(words, per_token):
     assert cache.whole == 64 * cache.per_token
 
 
-def test_a_cache_beside_a_source_holds_the_keys_and_values_of_both():
+def test_a_cache_with_a_source_holds_the_keys_and_values_of_both():
     config = compose([*SMALL, "model=encoder_decoder", "task=seq2seq", "model.encoder.layers=1"])
     cache = cache_memory(build(config, 65), length=64)
     assert (
@@ -204,7 +206,7 @@ def test_a_cache_beside_a_source_holds_the_keys_and_values_of_both():
     ],
 )
 def test_memory_of_a_long_text_takes_no_longer(monkeypatch, words):
-    """The loss is computed for the first chunks alone, and a batch of the largest size is never
+    """The loss is computed for the first chunks only, and a batch of the largest size is never
     allocated.
     """
     config = compose([*SMALL, *words])

@@ -289,10 +289,10 @@ def test_more_streams_need_no_more_logits_at_once(monkeypatch):
             torch.zeros(n, 256, dtype=torch.int64),
         )
         weight = torch.randn(4000, 8, requires_grad=True)
-        with StorageTracker() as ledger:
-            ledger.watching = True
+        with StorageTracker() as tracker:
+            tracker.track_peak = True
             cross_entropies(hidden, weight, target, torch.ones(n))[0].backward()
-        peaks.append(ledger.peak)
+        peaks.append(tracker.peak)
     assert peaks[0] > 64 * 4000 * 4  # one chunk of logits
     assert (
         peaks[1] - peaks[0] < 4 * 256 * 4000 * 4 / 50

@@ -126,9 +126,9 @@ def test_the_tree_counts_weights_once_and_flops_of_every_call():
     root = tree(model, stacks(config), counted.modules)
     assert root.parameters == sum(p.numel() for p in model.parameters())
     decoder = next(child for child in root.children if child.name == "decoder")
-    assert decoder.what == "6 layers, 2 with weights of their own"
+    assert decoder.description == "6 layers, 2 with weights of their own"
     (layers,) = (child for child in decoder.children if child.name[0].isdigit())
-    assert (layers.name, layers.times, layers.what) == ("0-5", 2, "called 3 times")
+    assert (layers.name, layers.times, layers.description) == ("0-5", 2, "called 3 times")
     assert layers.flops * layers.times == decoder.flops
 
 

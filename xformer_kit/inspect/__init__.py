@@ -1,7 +1,7 @@
-"""Inspection of models: parameters, FLOPs, memory, the registered components, and pictures.
+"""Inspection of models: parameters, FLOPs, memory, the registered components, and plots.
 
-For notebooks (pip install "xformer_kit[study]"); each returns a picture that is shown, or kept with
-`.save("name.png")`:
+For notebooks (pip install "xformer_kit[study]"); each plot function returns a picture, which a
+notebook shows and `.save("name.png")` writes:
 
 >>> from xformer_kit.inspect import attention_weights, plot_attention, plot_bias, plot_mask
 >>> plot_mask({"name": "sliding_window", "window": 5}, length=16)
@@ -16,10 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xformer_kit.inspect.lines import plot_curves, plot_norms
+    from xformer_kit.inspect.attention_plots import plot_attention, plot_bias, plot_mask
+    from xformer_kit.inspect.attention_record import attention_weights
+    from xformer_kit.inspect.curves import plot_curves, plot_norms
     from xformer_kit.inspect.picture import Picture
-    from xformer_kit.inspect.pictures import plot_attention, plot_bias, plot_mask
-    from xformer_kit.inspect.weights import attention_weights
 
 __all__ = [
     "Picture",
@@ -30,19 +30,19 @@ __all__ = [
     "plot_mask",
     "plot_norms",
 ]
-HOME = {
+MODULES = {
     "Picture": "picture",
-    "attention_weights": "weights",
-    "plot_attention": "pictures",
-    "plot_bias": "pictures",
-    "plot_curves": "lines",
-    "plot_mask": "pictures",
-    "plot_norms": "lines",
+    "attention_weights": "attention_record",
+    "plot_attention": "attention_plots",
+    "plot_bias": "attention_plots",
+    "plot_curves": "curves",
+    "plot_mask": "attention_plots",
+    "plot_norms": "curves",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Imported on first use: a report of a study is drawn in the same style without torch."""
-    if name not in HOME:
+    """Imports a name on first use; studies use `inspect.style` without importing torch."""
+    if name not in MODULES:
         raise AttributeError(f"module 'xformer_kit.inspect' has no attribute '{name}'")
-    return getattr(import_module(f"xformer_kit.inspect.{HOME[name]}"), name)
+    return getattr(import_module(f"xformer_kit.inspect.{MODULES[name]}"), name)

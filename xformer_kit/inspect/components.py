@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from xformer_kit.config.difference import as_literal
 from xformer_kit.registry import (
     REQUIRED,
     Registry,
     config_error,
-    format_value,
     suggestion,
     to_plain,
     type_name,
@@ -19,7 +19,7 @@ Table = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 
 class OptionRow(NamedTuple):
-    """One option as a user reads it."""
+    """One option, formatted for users."""
 
     name: str
     type: str
@@ -28,8 +28,8 @@ class OptionRow(NamedTuple):
 
 
 def table(registries: Iterable[Registry]) -> Table:
-    """{kind: {name: {option: {"type": ..., "default": ...}}}}, kinds by the words of a command
-    line; the default of an option that must be given is "???".
+    """Returns {kind: {name: {option: {"type": ..., "default": ...}}}}, with the kinds as on the
+    command line; the default of a required option is "???".
     """
     return {
         registry.group: {
@@ -44,8 +44,8 @@ def table(registries: Iterable[Registry]) -> Table:
 
 
 def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
-    """The registry of a kind, by its word on the command line or in a sentence. Raises ConfigError
-    with the nearest one.
+    """Returns the registry of a kind, by its name on the command line or in messages. Raises
+    ConfigError with the most similar name.
     """
     kinds = {registry.kind: registry for registry in groups.values()} | dict(groups)
     if word in kinds:
@@ -61,44 +61,41 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
     raise config_error("components", f"no kind is called '{word}'", fix=suggestion(word, groups))
 
 
-def rows(registry: Registry, name: str) -> list[OptionRow]:
+def option_rows(registry: Registry, name: str) -> list[OptionRow]:
+    """Returns the options of a component, in the order of its signature."""
     return [
-        OptionRow(option, type_name(o.type), written(o.default), o.meaning)
+        OptionRow(option, type_name(o.type), as_yaml(o.default), o.meaning)
         for option, o in registry.options(name).items()
     ]
 
 
-def written(value: Any) -> str:
-    """A value as one writes it in YAML or on the command line."""
+def as_yaml(value: Any) -> str:
+    """Formats a value as in YAML or on the command line; a missing default is "required"."""
     if value == REQUIRED:
         return "required"
     value = to_plain(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {written(v)}" for key, v in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {as_yaml(v)}" for key, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(written, value))}]"
-    if value is None or isinstance(value, bool):
-        return format_value(value)
-    return (
-        f"{value:g}"
-        if isinstance(value, float) and len(f"{value:g}") < len(str(value))
-        else str(value)
-    )
+        return f"[{', '.join(map(as_yaml, value))}]"
+    if isinstance(value, float):
+        return min(str(value), f"{value:g}", key=len)
+    return str(as_literal(value))
 
 
-def names_for(registry: Registry, name: str) -> list[str]:
-    """What the component is also called."""
+def aliases(registry: Registry, name: str) -> list[str]:
+    """Returns the other names of a component."""
     return [alias for alias, own in registry.also_called.items() if own == name]
 
 
 def doc(component: Any) -> str:
-    """The component's own docstring, or nothing; what dataclasses write of themselves is none."""
+    """Returns the component's docstring; empty if it has none or a dataclass's generated one."""
     text = inspect.cleandoc(component.__doc__ or "")
     return "" if text.startswith(f"{component.__name__}(") else text
 
 
 def summary(component: Any) -> str:
-    """The first sentence of the docstring, on one line and without its source in brackets."""
+    """Returns the first sentence of the docstring, on one line, without citations in brackets."""
     text = " ".join(doc(component).split("\n\n")[0].split())
     text = re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\b(?:19|20)\d\d\b[^()]*\)", "", text)
     return re.split(r"(?<!\bal\.)(?<!\beq\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.;])\s", text, maxsplit=1)[

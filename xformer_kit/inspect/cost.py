@@ -1,4 +1,4 @@
-"""The cost of a run: parameters, tokens and training FLOPs, from its config."""
+"""The cost of a run from its config: parameters, tokens and training FLOPs."""
 
 import json
 
@@ -10,7 +10,7 @@ from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.registry import Node
 
-NOT_THE_MODEL = (
+NOT_OF_THE_MODEL = (
     "trainer",
     "optim",
     "schedule",
@@ -20,25 +20,27 @@ NOT_THE_MODEL = (
     "callbacks",
     "ema",
     "checkpoints",
-)
+)  # groups of the config that do not change the model
 
 
 class Cost:
-    """Costs of runs of one vocabulary, for many configs: each model is counted once."""
+    """Computes the costs of runs with one vocabulary, for many configs; each model is counted
+    once.
+    """
 
     def __init__(self, vocab: int, source_vocab: int | None = None, given_logits: float = 1.0):
-        self.sizes = (vocab, source_vocab)
+        self.sizes = vocab, source_vocab
         self.given_logits = given_logits
         self._flops: dict[str, float] = {}
 
     def params(self, config: Node) -> int:
+        """Number of parameters."""
         return count(self._model(config))
 
     def flops_per_token(self, config: Node) -> float:
-        """Of training, forward and backward."""
-        key = json.dumps(
-            {k: v for k, v in config.items() if k not in NOT_THE_MODEL}, sort_keys=True, default=str
-        )
+        """Training FLOPs per token, forward and backward."""
+        model_config = {k: v for k, v in config.items() if k not in NOT_OF_THE_MODEL}
+        key = json.dumps(model_config, sort_keys=True, default=str)
         if key not in self._flops:
             self._flops[key] = flops_per_token(
                 self._model(config), config["data"]["seq_len"], self.given_logits
@@ -46,6 +48,7 @@ class Cost:
         return self._flops[key]
 
     def flops(self, config: Node, steps: int) -> float:
+        """Training FLOPs of a run."""
         return self.flops_per_token(config) * tokens(config, steps)
 
     def _model(self, config: Node) -> Model:
@@ -54,11 +57,7 @@ class Cost:
 
 
 def tokens(config: Node, steps: int) -> float:
-    """Tokens that so many optimizer steps read, padding included."""
+    """Number of tokens in `steps` optimizer steps, including padding."""
     data = config["data"]
-    rows = (
-        data["batch_size"] * data["seq_len"]
-        if data.get("batch_tokens") is None
-        else data["batch_tokens"]
-    )
-    return steps * rows
+    per_step = data.get("batch_tokens")
+    return steps * (data["batch_size"] * data["seq_len"] if per_step is None else per_step)

@@ -1,29 +1,32 @@
-"""What is this model? Its tree with parameters and FLOPs, its memory, its kernels, and where each
-value came from.
+"""Description of a model from its config: the tree of modules with parameters and FLOPs, memory,
+kernels, and the origin of each value.
 
-Plain data, from a valid config alone: the model is built on the meta device and never allocated.
+Returns plain data. The model is built on the meta device and never allocated.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
-from xformer_kit.inspect.explain import AttentionExplanation, attentions, group_equal
-from xformer_kit.inspect.provenance import Provenance, Value
-from xformer_kit.inspect.tree import Node, ranges, tree
+from xformer_kit.inspect.explain import AttentionExplanation, attentions
+from xformer_kit.inspect.layers import format_ranges, group_equal
+from xformer_kit.inspect.provenance import ConfigValue, Provenance
+from xformer_kit.inspect.tree import ModuleNode, tree
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.plan import StackPlan, max_len, stacks
 from xformer_kit.registry import config_error
 
+T = TypeVar("T")
 
-class Choice(NamedTuple):
-    """The kernel of some attentions, and what speaks against the faster ones."""
+
+class KernelChoice(NamedTuple):
+    """The kernel of some attentions, how it runs, and why no faster kernel is used."""
 
     where: str
     kernel: str
@@ -31,28 +34,29 @@ class Choice(NamedTuple):
 
 
 class Description(NamedTuple):
+    """A model before it is built."""
+
     vocab_size: int
-    active: int  # parameters that a token meets, on average
+    active_parameters: int  # parameters that one token uses, on average
     seq_len: int  # tokens
     precision: str
-    tree: Node
-    forward: float | None  # FLOPs per token at seq_len, of a source as of a target
-    training: float | None
-    training_memory: memory.TrainingMemory | None
+    tree: ModuleNode
+    flops: flops.Flops | None  # at seq_len, of the source and of the target; None if unknown
+    training_memory: memory.TrainingMemory | None  # None if unknown
     cache: memory.CacheMemory
-    kernels: list[Choice]
-    values: list[Value]
-    unknown: list[str]  # sentences: figures that could not be had, and why
-    given_logits: float  # share of the tokens that the head is given in training
+    kernels: list[KernelChoice]
+    values: list[ConfigValue]
+    unknown: list[str]  # messages: which of these are None, and why
+    given_logits: float  # share of the tokens whose logits are computed in training
 
 
 def describe(
-    config: Mapping[str, Any], vocab_size: int | None = None, origins: Provenance | None = None
+    config: Mapping[str, Any], vocab_size: int | None = None, provenance: Provenance | None = None
 ) -> Description:
-    """Everything there is to know of a valid config's model before it is built.
+    """Describes the model of a valid config.
 
-    `vocab_size` stands in for the tokenizer's. Raises ConfigError where the size of the vocabulary
-    is not known, and where no machine holds the model.
+    `vocab_size` replaces the tokenizer's. Raises ConfigError if the size of the vocabulary is not
+    known, and if no machine can hold the model.
     """
     ensure_countable(config)
     vocab_size = vocab_size or vocabulary(config)
@@ -60,10 +64,10 @@ def describe(
     with torch.device("meta"):
         model = build_model(config, vocab_size)
     unknown: list[str] = []
-    given = objective_of(config).given_logits
-    counted = _attempt("FLOPs", unknown, lambda: flops.count(model, seq_len, given))
-    trained = _attempt(
-        "memory of a training step", unknown, lambda: memory.training_memory(config, vocab_size)
+    given_logits = objective_of(config).given_logits
+    counted = _try("FLOPs", lambda: flops.count(model, seq_len, given_logits), unknown)
+    training_memory = _try(
+        "memory of a training step", lambda: memory.training_memory(config, vocab_size), unknown
     )
     return Description(
         vocab_size,
@@ -71,20 +75,20 @@ def describe(
         seq_len,
         memory.precision(config),
         tree(model, plans, counted and counted.modules),
-        counted and counted.forward,
-        counted and counted.training,
-        trained,
+        counted,
+        training_memory,
         memory.cache_memory(model, max_len(config)),
-        list(kernels(config, plans, model)),
-        list((origins or Provenance(config)).values(plans)),
+        list(kernel_choices(config, plans, model)),
+        list((provenance or Provenance(config)).values(plans)),
         unknown,
-        given,
+        given_logits,
     )
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:
-    """Tokens: model.vocab_size, else the tokenizer's where it is fixed or an option, with those
-    that the task adds. Raises ConfigError otherwise.
+    """Number of tokens: model.vocab_size, or the tokenizer's plus the task's special tokens.
+
+    Raises ConfigError if neither is set and the tokenizer's size depends on the text.
     """
     if size := config["model"].get("vocab_size"):
         return size
@@ -100,31 +104,33 @@ def vocabulary(config: Mapping[str, Any]) -> int:
     )
 
 
-def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
-    """A figure, or None if the model reads values, as a user's own component may."""
+def _try(name: str, compute: Callable[[], T], unknown: list[str]) -> T | None:
+    """Returns compute(). If it raises, because a user's component reads values, returns None and
+    adds a message to `unknown`.
+    """
     try:
-        return figure()
+        return compute()
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        unknown.append(
-            f"{what}: not known, for the model cannot run without values ({said.rstrip('.')})."
-        )
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        unknown.append(f"{name}: not known; the model cannot run without values ({reason}).")
         return None
 
 
-def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> Iterator[Choice]:
-    """For each kind of attention the kernel that it runs on, how it runs one sequence, and why not
-    a faster one.
-    """
+def kernel_choices(
+    config: Mapping[str, Any], plans: list[StackPlan], model: Model
+) -> Iterator[KernelChoice]:
+    """The kernel of each attention, with equal choices of a stack's layers as one."""
     for plan in plans:
-        found = ((depth, _choice(item)) for depth, item in attentions(config, plan, model))
-        for choice, depths in group_equal(found).items():
-            yield choice._replace(where=f"{plan.name}.{ranges(depths)}.{choice.where}")
+        choices = ((depth, _choice(item)) for depth, item in attentions(config, plan, model))
+        for choice, depths in group_equal(choices).items():
+            yield choice._replace(where=f"{plan.name}.{format_ranges(depths)}.{choice.where}")
 
 
-def _choice(item: AttentionExplanation) -> Choice:
+def _choice(item: AttentionExplanation) -> KernelChoice:
     if item.kernel == "none":
-        return Choice(item.where, "none", (f"{item.component} computes in a way of its own",))
+        return KernelChoice(
+            item.where, "none", (f"{item.component} computes without one of the kernels",)
+        )
     how = [item.run.how] if item.run and item.run.how else []
     why = [f"not {other}: {reason}" for other, reason in item.faster] or ["the fastest that can"]
-    return Choice(item.where, item.kernel, (*how, *why))
+    return KernelChoice(item.where, item.kernel, (*how, *why))

@@ -1,12 +1,12 @@
-"""In what do two models differ? Values of their configs, costs, kernels, and parameters, before
-either is built.
+"""Differences between two models before either is built: values of their configs, costs, kernels,
+and parameters.
 
-Plain data, from two valid configs alone.
+Returns plain data from two valid configs.
 """
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,133 +14,145 @@ import torch
 from xformer_kit.config.check import registry_at
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.inspect.describe import Description, describe, vocabulary
-from xformer_kit.inspect.tree import ranges
+from xformer_kit.inspect.layers import format_ranges, group_equal
 from xformer_kit.model.build import build_model
 
 Config = Mapping[str, Any]
 Shape = tuple[int, ...]
-MISSING = object()  # a value that one of the two configs has no place for
+MISSING = object()  # the value of an option that one of the two configs does not have
 
 
 class Pair(NamedTuple):
-    """One thing of both models; None where one lacks it."""
+    """A value, figure or kernel of both models; None if one model has none."""
 
     name: str
     one: Any
     other: Any
 
 
-class Tensors(NamedTuple):
+class ParameterShapes(NamedTuple):
     """Parameters of one name and shape in some layers, such as decoder.0-5.attn.q.weight."""
 
     name: str
-    one: Shape | None  # None where the first model has none of that name
+    one: Shape | None  # None if the first model has no parameter of that name
     other: Shape | None
     number: int  # of layers, or 1
 
 
 class Difference(NamedTuple):
-    # of the configs; where the names of a component differ, of its options those that are no
-    # defaults
+    # Values that differ. If the names of a component differ, only those of its options that one of
+    # the configs sets to another value than the default.
     values: list[Pair]
-    costs: list[Pair]  # all of them, also those that are the same
-    kernels: list[Pair]
-    tensors: list[Tensors]  # that not both have in one shape
-    # numbers in parameters of one name and shape: with one seed and one init they start equal
+    costs: list[Pair]  # all of them, also equal ones
+    kernels: list[Pair]  # those that differ
+    tensors: list[ParameterShapes]  # parameters whose shapes differ
+    # Number of elements in parameters of equal name and shape; with the same seed and init, their
+    # initial values are equal.
     shared: int
-    unknown: list[str]  # sentences: figures that could not be had, and why
+    unknown: list[str]  # messages: which figures are None, and why
 
 
 def diff(
     one: Config, other: Config, vocabularies: tuple[int | None, int | None] = (None, None)
 ) -> Difference:
-    """Everything in which two models differ. `vocabularies` stand in for the tokenizers'.
+    """Compares two models. `vocabularies`: sizes that replace those of the tokenizers.
 
-    Raises ConfigError where the size of a vocabulary is not known.
+    Raises ConfigError if the size of a vocabulary is not known.
     """
-    given = zip((one, other), vocabularies, strict=True)
-    pairs = [(config, size or vocabulary(config)) for config, size in given]
-    found, shapes = [describe(*pair) for pair in pairs], [_shapes(*pair) for pair in pairs]
-    shared = [name for name, shape in shapes[0].items() if shapes[1].get(name) == shape]
+    pairs = [
+        (config, size or vocabulary(config))
+        for config, size in zip((one, other), vocabularies, strict=True)
+    ]
+    descriptions, shapes = [describe(*pair) for pair in pairs], [_shapes(*pair) for pair in pairs]
     return Difference(
         list(_values(one, other)),
-        list(_costs(*found)),
-        [pair for pair in _kernels(*found) if pair.one != pair.other],
+        list(_costs(descriptions)),
+        list(_kernels(descriptions)),
         list(_tensors(*shapes)),
-        sum(torch.Size(shapes[0][name]).numel() for name in shared),
-        list(dict.fromkeys(found[0].unknown + found[1].unknown)),
+        sum(
+            torch.Size(shape).numel()
+            for name, shape in shapes[0].items()
+            if shapes[1].get(name) == shape
+        ),
+        list(dict.fromkeys(itertools.chain(*(found.unknown for found in descriptions)))),
     )
 
 
 def _values(one: Config, other: Config) -> Iterator[Pair]:
-    plain = [dict(_leaves(config)) for config in (one, other)]
-    for path in differing(plain):
-        if path in ("name", "logger.name"):  # neither is of the model
+    flat_configs = [dict(_values_by_path(config)) for config in (one, other)]
+    for path in differing(flat_configs):
+        if path in ("name", "logger.name"):  # of the run, not of the model
             continue
-        chosen = _given(path, plain) if path.endswith(".name") else []
-        for key in (path, *chosen):
-            yield Pair(key.removesuffix(".name"), *(values.get(key, MISSING) for values in plain))
+        options = _changed_options(path, flat_configs) if path.endswith(".name") else []
+        for key in (path, *options):
+            values = (config.get(key, MISSING) for config in flat_configs)
+            yield Pair(key.removesuffix(".name"), *values)
 
 
-def _leaves(config: Config) -> Iterator[tuple[str, Any]]:
-    """(path, value) of every value; a component that stands as a bare name has the path of the
-    name.
+def _values_by_path(config: Config) -> Iterator[tuple[str, Any]]:
+    """(path, value) of every value; a component that is given as a bare name has the path
+    `<component>.name`.
     """
     for path, value in flat(config):
         registry = registry_at(path)
         yield from flat(value if registry is None else registry.as_node(value), path)
 
 
-def _given(name: str, plain: Sequence[Config]) -> list[str]:
-    """Paths of the options of two components in one place that differ, and not from default to
-    default. `name` is the path of their names.
+def _changed_options(name_path: str, flat_configs: Sequence[Config]) -> list[str]:
+    """Paths of the options of two different components in one place whose values differ, if one of
+    them is not its component's default. name_path: the path of the components' names.
     """
-    node = name.removesuffix("name")
-    usual = [_usual(node, values) for values in plain]
-    paths = [p for p in dict.fromkeys(itertools.chain(*plain)) if p.startswith(node) and p != name]
+    prefix = name_path.removesuffix("name")
+    defaults = [_defaults(prefix, config) for config in flat_configs]
+    one, other = flat_configs
     return [
         path
-        for path in paths
-        if plain[0].get(path, MISSING) != plain[1].get(path, MISSING)
+        for path in dict.fromkeys([*one, *other])
+        if path.startswith(prefix)
+        and path != name_path
+        and one.get(path, MISSING) != other.get(path, MISSING)
         and any(
-            path in values and values[path] != defaults.get(path, MISSING)
-            for values, defaults in zip(plain, usual, strict=True)
+            path in config and config[path] != usual.get(path, MISSING)
+            for config, usual in zip(flat_configs, defaults, strict=True)
         )
     ]
 
 
-def _usual(node: str, values: Config) -> Config:
-    """The defaults of the component at `node` and of the components inside it."""
-    found: dict[str, Any] = {}
-    names = [path for path in values if path.startswith(node) and path.endswith(".name")]
-    for path in sorted(names, key=len):  # the outer one decides which component stands inside
-        place, component = path.removesuffix(".name"), values[path]
+def _defaults(prefix: str, config: Config) -> Config:
+    """The defaults of the component at a path and of its components, by path."""
+    defaults: dict[str, Any] = {}
+    names = [path for path in config if path.startswith(prefix) and path.endswith(".name")]
+    for path in sorted(names, key=len):  # the outer component determines the inner ones
+        place, component = path.removesuffix(".name"), config[path]
         registry = registry_at(place)
         if registry is not None and component in registry:
-            found = dict(flat(registry.defaults(component), place)) | found
-    return found
+            defaults = dict(flat(registry.defaults(component), place)) | defaults
+    return defaults
 
 
-def _costs(one: Description, other: Description) -> Iterator[Pair]:
-    def of(name: str, figure: Any) -> Pair:
-        return Pair(name, figure(one), figure(other))
+def _costs(descriptions: Sequence[Description]) -> Iterator[Pair]:
+    figures: dict[str, Callable[[Description], float | None]] = {
+        "parameters": lambda found: found.tree.parameters,
+        "active parameters": lambda found: found.active_parameters,
+        "FLOPs per token, forward": lambda found: found.flops and found.flops.forward,
+        "FLOPs per token, training": lambda found: found.flops and found.flops.training,
+        "memory, peak of training": lambda found: (
+            found.training_memory and found.training_memory.peak
+        ),
+        "memory, cache per token": lambda found: found.cache.per_token,
+    }
+    if all(found.active_parameters == found.tree.parameters for found in descriptions):
+        del figures["active parameters"]
+    for name, figure in figures.items():
+        yield Pair(name, *map(figure, descriptions))
 
-    yield of("parameters", lambda found: found.tree.parameters)
-    if any(found.active < found.tree.parameters for found in (one, other)):
-        yield of("active parameters", lambda found: found.active)
-    yield of("FLOPs per token, forward", lambda found: found.forward)
-    yield of("FLOPs per token, training", lambda found: found.training)
-    yield of(
-        "memory, peak of training",
-        lambda found: found.training_memory and found.training_memory.peak,
-    )
-    yield of("memory, cache per token", lambda found: found.cache.per_token)
 
-
-def _kernels(one: Description, other: Description) -> Iterator[Pair]:
-    each = [{choice.where: choice.kernel for choice in found.kernels} for found in (one, other)]
-    for where in dict.fromkeys([*each[0], *each[1]]):
-        yield Pair(where, *(kernels.get(where) for kernels in each))
+def _kernels(descriptions: Sequence[Description]) -> Iterator[Pair]:
+    kernels = [{item.where: item.kernel for item in found.kernels} for found in descriptions]
+    for where in dict.fromkeys(itertools.chain(*kernels)):
+        pair = Pair(where, kernels[0].get(where), kernels[1].get(where))
+        if pair.one != pair.other:
+            yield pair
 
 
 def _shapes(config: Config, vocab_size: int) -> dict[str, Shape]:
@@ -149,16 +161,15 @@ def _shapes(config: Config, vocab_size: int) -> dict[str, Shape]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def _tensors(one: Mapping[str, Shape], other: Mapping[str, Shape]) -> Iterator[Tensors]:
-    """Those that differ, layers of which are alike in one line."""
-    layers: dict[tuple[str, Shape | None, Shape | None], list[int]] = {}
+def _tensors(one: Mapping[str, Shape], other: Mapping[str, Shape]) -> Iterator[ParameterShapes]:
+    """Parameters whose shapes differ; equal ones of several layers are one item."""
+    changed = []
     for name in dict.fromkeys([*one, *other]):
-        pair = one.get(name), other.get(name)
-        if pair[0] != pair[1]:
-            found = re.match(r"(\w+\.(?:position\.layer_)?)(\d+)(\..*)", name)
-            folded = f"{found[1]}*{found[3]}" if found else name
-            layers.setdefault((folded, *pair), []).append(int(found[2]) if found else -1)
-    for (name, mine, theirs), depths in layers.items():
-        yield Tensors(
-            name.replace("*", ranges(depths), 1) if "*" in name else name, mine, theirs, len(depths)
-        )
+        if one.get(name) != other.get(name):
+            layer = re.match(r"(\w+\.(?:position\.layer_)?)(\d+)(\..*)", name)
+            template = f"{layer[1]}{{}}{layer[3]}" if layer else name
+            depth = int(layer[2]) if layer else 0
+            changed.append((depth, (template, one.get(name), other.get(name))))
+    for (template, *shapes), depths in group_equal(changed).items():
+        name = template.format(format_ranges(depths))
+        yield ParameterShapes(name, shapes[0], shapes[1], len(depths))

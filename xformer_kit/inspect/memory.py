@@ -1,13 +1,14 @@
-"""Memory of training and of generation.
+"""Memory of a training step and of the cache in generation.
 
-A training step is run on fake tensors: every operation is dispatched as on a CPU, with its saved
-tensors and its temporaries, and none of them is allocated. What is held at each moment is counted
-as storages come and go: what torch's allocator holds, to the byte of what its profiler measures.
-What an operation takes for itself past that allocator is not seen, nor what a process holds next to
-its tensors: libraries, and on CPU the gaps in the heap of the C library, which measured a tenth to
-two fifths more.
+A training step runs on fake tensors: each operation is dispatched as on a CPU, with its saved
+tensors and temporaries, and nothing is allocated. Storages are counted from their creation until
+they are freed. The peak is that of torch's allocator, as torch's profiler measures it, to the byte.
+Not counted: memory that an operation allocates without torch's allocator, and other memory of the
+process, such as libraries and, on a CPU, the gaps in the heap of the C library (measured: 10 to 40
+percent more).
 """
 
+import math
 import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -26,18 +27,24 @@ from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.registry import Node
 
 DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
+LABEL_SAMPLE = 2**20  # tokens of a text in which labels are counted, at most
+INDEXING = (
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten._index_put_impl_.default,
+)
 
 
 class TrainingMemory(NamedTuple):
-    """Bytes. Activations: what the forward pass of one micro-batch leaves for its backward pass
-    (distinct storages that autograd saved, each once; neither parameters and buffers nor the batch
-    itself), so that they grow with layers, tokens and width. Temporaries: all else that tensors
-    hold at the moment of the peak, which may lie in the loss or in the optimizer's step, where
-    activations are gone.
+    """Bytes of a training step.
 
-    The first four are the whole of each. The peak is less than their sum, for activations are gone
-    before all gradients have
-    come: it is weights + optimizer + gradients_at_peak + activations_at_peak + temporaries_at_peak.
+    activations: what the forward pass of one micro-batch keeps for its backward pass, that is
+    distinct storages saved by autograd, without parameters, buffers and the batch. temporaries: all
+    other tensors at the moment of the peak, which may be in the loss or in the optimizer's step,
+    when no activations are left.
+
+    peak = weights + optimizer + gradients_at_peak + activations_at_peak + temporaries_at_peak. It
+    is less than the sum of the first four, since activations are freed before all gradients exist.
     """
 
     weights: int
@@ -52,8 +59,8 @@ class TrainingMemory(NamedTuple):
 
 
 class CacheMemory(NamedTuple):
-    """Bytes of the cache of one sequence; with a source as long as the sequence, whose keys and
-    values it holds too.
+    """Bytes of the cache of one sequence. With two stacks it includes the keys and values of a
+    source of the same length.
     """
 
     per_token: float
@@ -61,207 +68,198 @@ class CacheMemory(NamedTuple):
     length: int  # tokens of `whole`
 
 
-LONG = 2**20  # tokens
-CHOOSING = (
-    torch.ops.aten.index.Tensor,
-    torch.ops.aten.index_put.default,
-    torch.ops.aten._index_put_impl_.default,
-)
-
-
 class StorageTracker(TorchDispatchMode):
-    """Storages that are allocated while it is active, until they are freed.
+    """Tracks the storages that are allocated while it is active, until they are freed.
 
-    labelled_tokens: number of indices that a boolean mask selects, which depends on values that
-    fake tensors do not have.
+    A storage's key is its number in the order of allocation. The peak is tracked while
+    `track_peak`. labelled_tokens: number of indices that a boolean mask selects; the number depends
+    on values, which fake tensors do not have.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.sizes: dict[int, int] = {}  # alive: key -> bytes
-        self.keys: dict[int, int] = {}  # address of a storage that is alive -> its key
-        self.held = 0
-        self.peak = 0
-        self.made = 0
-        self.at_peak: frozenset[int] = frozenset()
-        self.watching = False
+        self.sizes: dict[int, int] = {}  # key -> bytes, of storages that are not freed
+        self.keys: dict[int, int] = {}  # address of a storage that is not freed -> key
+        self.allocations = 0
+        self.held = 0  # bytes
+        self.peak = 0  # bytes
+        self.at_peak: frozenset[int] = frozenset()  # keys
+        self.track_peak = False
         self.labelled_tokens: int | None = None
-        self._grown = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in CHOOSING and self.labelled_tokens is not None:
-            args = (args[0], self._numbered(args[1]), *args[2:])
+        if func in INDEXING and self.labelled_tokens is not None:
+            args = (args[0], self._without_masks(args[1]), *args[2:])
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                self.enter(leaf)
+                self.add(leaf)
         return result
 
-    def _numbered(self, chosen: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Places chosen by a mask as places chosen by number: how many there are does not depend on
-        a value then.
-        """
-        found: list[Tensor | None] = []
-        for places in chosen:
-            masked = places is not None and places.dtype == torch.bool
-            found += (
-                [places.new_empty(self.labelled_tokens, dtype=torch.int64)] * places.ndim
-                if masked
-                else [places]
-            )  # type: ignore
-        return found
+    def _without_masks(self, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Replaces each boolean mask by integer indices, whose number does not depend on values."""
+        numbers: list[Tensor | None] = []
+        for index in indices:
+            if index is None or index.dtype != torch.bool:
+                numbers.append(index)
+            else:
+                selected = index.new_empty(self.labelled_tokens, dtype=torch.int64)  # type: ignore
+                numbers += [selected] * index.ndim
+        return numbers
 
-    def enter(self, tensor: Tensor) -> None:
+    def add(self, tensor: Tensor) -> None:
+        """Adds the tensor's storage, if it is new."""
         storage = tensor.untyped_storage()
         if storage._cdata in self.keys:
             return
-        self.made += 1
-        key, self.keys[storage._cdata] = self.made, self.made
+        self.allocations += 1
+        key = self.keys[storage._cdata] = self.allocations
         self.sizes[key] = storage.nbytes()
         self.held += storage.nbytes()
-        weakref.finalize(storage, self._leave, storage._cdata, key)
-        if self.watching and self.held > self.peak:
+        weakref.finalize(storage, self._remove, storage._cdata, key)
+        if self.track_peak and self.held > self.peak:
             self.peak, self.at_peak = self.held, frozenset(self.sizes)
 
-    def _leave(self, address: int, key: int) -> None:
+    def _remove(self, address: int, key: int) -> None:
         self.held -= self.sizes.pop(key)
         del self.keys[address]
 
-    def key(self, tensor: Tensor) -> int:
-        return self.keys[tensor.untyped_storage()._cdata]
-
 
 def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
-    """Memory of a training step on one device, in trainer.precision, at data.seq_len and the
-    micro-batch that data.batch_size, trainer.accumulate and trainer.devices make.
+    """Memory of a training step on one device, in trainer.precision, at data.seq_len, with the
+    micro-batch that follows from data.batch_size, trainer.accumulate and trainer.devices.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to import
 
     rows, micro_batches = micro_batch(config)
     labelled_tokens = _labelled_tokens(config, rows)
-    with FakeTensorMode(allow_non_fake_inputs=True), StorageTracker() as ledger, first_chunks():
-        model = _fake(config, vocab_size, weights_dtype(config))
+    with FakeTensorMode(allow_non_fake_inputs=True), StorageTracker() as tracker, first_chunks():
+        model = _fake_model(config, vocab_size)
         objective = objective_of(config)
         parameters = [p for p in model.parameters() if p.requires_grad]
-        weights = ledger.held
+        weights = tracker.held
         optimizer = OPTIMIZERS.create(config["optim"], model=model)
-        _step(optimizer, parameters)
-        state = ledger.held - weights
-        ledger.watching, ledger.labelled_tokens = True, labelled_tokens
-        kept: dict[int, int] = {}
-        for _ in range(min(micro_batches, 2)):  # the second one adds to gradients
-            last = _backward(
-                model, objective, objective.blank(rows, config["data"]["seq_len"]), config, ledger
-            )
-            kept |= last
-        grads = [p.grad for p in parameters if p.grad is not None]
-        gradients = {ledger.key(grad): grad.untyped_storage().nbytes() for grad in grads}
-        torch._foreach_mul_(grads, torch.nn.utils.get_total_norm(grads))
+        for parameter in parameters:  # a first step, which creates the optimizer's state
+            parameter.grad = torch.empty_like(parameter)
         optimizer.step()
-        there, left = (
-            sum(n for key, n in some.items() if key in ledger.at_peak) for some in (gradients, kept)
+        optimizer.zero_grad()
+        state = tracker.held - weights
+        tracker.track_peak, tracker.labelled_tokens = True, labelled_tokens
+        all_activations: dict[int, int] = {}
+        for _ in range(min(micro_batches, 2)):  # the second one adds to gradients
+            batch = objective.blank(rows, config["data"]["seq_len"])
+            activations = _backward(model, objective, batch, precision(config), tracker)
+            all_activations |= activations
+        grads = [p.grad for p in parameters if p.grad is not None]
+        gradients = {
+            tracker.keys[storage._cdata]: storage.nbytes()
+            for storage in (grad.untyped_storage() for grad in grads)
+        }
+        torch._foreach_mul_(grads, torch.nn.utils.get_total_norm(grads))  # gradient clipping
+        optimizer.step()
+        gradients_at_peak, activations_at_peak = (
+            sum(size for key, size in sizes.items() if key in tracker.at_peak)
+            for sizes in (gradients, all_activations)
         )
-        peak = ledger.peak
-    rest = peak - weights - state - there - left
+        peak = tracker.peak
     return TrainingMemory(
-        weights, sum(gradients.values()), state, sum(last.values()), there, left, rest, peak, rows
+        weights,
+        sum(gradients.values()),
+        state,
+        sum(activations.values()),
+        gradients_at_peak,
+        activations_at_peak,
+        peak - weights - state - gradients_at_peak - activations_at_peak,
+        peak,
+        rows,
     )
 
 
 def _labelled_tokens(config: Node, rows: int) -> int | None:
-    """Tokens of a batch that have a label; of a long text by the share of its beginning, whose
-    batch is small. None where all are predicted.
+    """Number of tokens of a batch that have a label; None if the task labels all tokens. In a long
+    text it is estimated from the beginning.
     """
     length = config["data"]["seq_len"]
-    component = min(length, LONG)
-    labels = objective_of(config).blank(1, component).get("labels")
-    return None if labels is None else int((labels >= 0).sum()) * rows * length // component
+    sample = min(length, LABEL_SAMPLE)
+    labels = objective_of(config).blank(1, sample).get("labels")
+    return None if labels is None else int((labels >= 0).sum()) * rows * length // sample
 
 
 def micro_batch(config: Node) -> tuple[int, int]:
-    """(sequences of a micro-batch on one device, micro-batches); accumulate=auto and devices=auto
-    count as 1.
+    """(sequences of a micro-batch on one device, micro-batches per step); accumulate=auto and
+    devices=auto count as 1.
     """
     trainer = config.get("trainer") or {}
-    numbers = [trainer.get(key) for key in ("accumulate", "devices", "num_nodes")]
-    accumulate, devices, nodes = (n if isinstance(n, int) and n > 0 else 1 for n in numbers)
-    if isinstance(trainer.get("devices"), list):
-        devices = len(trainer["devices"])
-    return max(1, step_rows(config["data"]) // (accumulate * devices * nodes)), accumulate
+    devices = trainer.get("devices")
+    factors = [
+        factor if isinstance(factor, int) and factor > 0 else 1
+        for factor in (
+            trainer.get("accumulate"),
+            len(devices) if isinstance(devices, list) else devices,
+            trainer.get("num_nodes"),
+        )
+    ]
+    return max(1, step_rows(config["data"]) // math.prod(factors)), factors[0]
 
 
-def cache_memory(model: nn.Module, length: int) -> CacheMemory:
-    """The cache of one sequence of `length` tokens, with a source of as many, in the dtype of the
-    weights; the model may be on meta.
+def cache_memory(model: Any, length: int) -> CacheMemory:
+    """Memory of the cache of one sequence of `length` tokens, with two stacks with a source of the
+    same length, in the dtype of the weights; the model may be on the meta device.
     """
-    two = getattr(model, "two_stacks", False)
-    cache: Any = model.cache
-    once, twice = (cache(1, n, n * two).bytes for n in (length, 2 * length))
-    return CacheMemory((twice - once) / length, once, length)
+    whole, doubled = (
+        model.cache(1, tokens, tokens * model.two_stacks).bytes for tokens in (length, 2 * length)
+    )
+    return CacheMemory((doubled - whole) / length, whole, length)
 
 
 def precision(config: Node) -> str:
-    """trainer.precision, with `auto` answered for this machine."""
-    wanted = (config.get("trainer") or {}).get("precision") or "auto"
-    if wanted != "auto":
-        return str(wanted)
+    """trainer.precision; `auto` becomes the one that this machine uses."""
+    chosen = (config.get("trainer") or {}).get("precision") or "auto"
+    if chosen != "auto":
+        return str(chosen)
     return "bf16-mixed" if torch.cuda.is_available() else "32-true"
 
 
 def weights_dtype(config: Node) -> torch.dtype:
-    """What the weights are held in: fp32 where precision is mixed."""
-    kind, _, how = precision(config).partition("-")
-    return DTYPES.get(kind, torch.float32) if how == "true" else torch.float32
+    """The dtype of the weights; fp32 if the precision is mixed."""
+    bits, _, mode = precision(config).partition("-")
+    return DTYPES.get(bits, torch.float32) if mode == "true" else torch.float32
 
 
 def _backward(
-    model: nn.Module,
-    objective: Any,
-    batch: Node,
-    config: Node,
-    ledger: StorageTracker,
+    model: nn.Module, objective: Any, batch: Node, precision: str, tracker: StorageTracker
 ) -> dict[int, int]:
-    """A micro-batch, forwards and backwards. Returns what its forward pass left: key of a storage
-    -> bytes.
+    """Runs the forward and the backward pass of a micro-batch. Returns {key of a storage: bytes} of
+    its activations.
     """
-    before = set(ledger.sizes)
-    kind, _, how = precision(config).partition("-")
-    mixed = torch.autocast("cpu", dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
+    before = set(tracker.sizes)
+    bits, _, mode = precision.partition("-")
+    mixed = torch.autocast("cpu", dtype=DTYPES[bits]) if mode == "mixed" else nullcontext()
     with mixed:
         nats, count, report = objective.loss(model, batch)
         loss = nats + report["loss"] * count if "loss" in report else nats
-    left = {key: size for key, size in ledger.sizes.items() if key not in before}
+    activations = {key: size for key, size in tracker.sizes.items() if key not in before}
     loss.backward()
-    return left
+    return activations
 
 
-def _step(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
-    """One step on empty gradients, so that the optimizer makes its state."""
-    for parameter in parameters:
-        parameter.grad = torch.empty_like(parameter)
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def _fake(config: Node, vocab_size: int, dtype: torch.dtype) -> nn.Module:
-    """The model on fake CPU tensors, made from one on the meta device, which draws no initial
-    weights.
+def _fake_model(config: Node, vocab_size: int) -> nn.Module:
+    """The model on fake CPU tensors, converted from the meta device, on which no initial weights
+    are drawn.
     """
     with torch.device("meta"):
         model = build_model(config, vocab_size)
-    made: dict[int, Any] = {}
+    fakes: dict[int, Tensor] = {}
+    originals = [*model.parameters(), *model.buffers()]  # held, so that ids stay unique
+    for tensor in originals:
+        dtype = weights_dtype(config) if tensor.is_floating_point() else tensor.dtype
+        fake = torch.empty(tensor.shape, dtype=dtype, device="cpu")
+        is_parameter = isinstance(tensor, nn.Parameter)
+        fakes[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
     for module in model.modules():
-        for held in (module._parameters, module._buffers):
-            for name, tensor in held.items():
-                if tensor is None:
-                    continue
-                if id(tensor) not in made:  # a tied parameter stays one
-                    kind = dtype if tensor.is_floating_point() else tensor.dtype
-                    new = torch.empty(tensor.shape, dtype=kind, device="cpu")
-                    is_parameter = isinstance(tensor, nn.Parameter)
-                    made[id(tensor)] = (
-                        nn.Parameter(new, tensor.requires_grad) if is_parameter else new,
-                        tensor,
-                    )
-                held[name] = made[id(tensor)][0]
+        tensors: Any
+        for tensors in (module._parameters, module._buffers):
+            tensors |= {
+                name: fakes[id(tensor)] for name, tensor in tensors.items() if tensor is not None
+            }  # a tied parameter stays one
     return model

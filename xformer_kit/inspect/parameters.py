@@ -1,4 +1,4 @@
-"""Parameters of a model."""
+"""Numbers of parameters."""
 
 from typing import Any
 
@@ -6,24 +6,22 @@ from torch import nn
 
 
 def count(module: nn.Module) -> int:
-    """Parameters, those that are shared (a tied embedding) counted once."""
+    """Number of parameters; shared ones (a tied embedding) count once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def active(module: nn.Module) -> int:
-    """Parameters that a token meets on average: all but those of experts that it does not take,
-    which a component counts as `unused()`.
+    """Number of parameters that one token uses on average: all, without the experts that are not
+    chosen, which a component counts as `unused()`.
     """
-    components: list[Any] = [
-        component for component in module.modules() if hasattr(component, "unused")
-    ]
-    return count(module) - sum(component.unused() for component in components)
+    modules: Any = module.modules()
+    return count(module) - sum(m.unused() for m in modules if hasattr(m, "unused"))
 
 
-def own(module: nn.Module, seen: set[int]) -> int:
-    """Parameters of a module that are not in `seen`, which then holds them: a tied one belongs to
-    who comes first.
+def count_new(module: nn.Module, counted: set[int]) -> int:
+    """Number of parameters whose ids are not in `counted`; adds their ids to it, so that a shared
+    parameter counts in the first module.
     """
-    fresh = {id(p): p.numel() for p in module.parameters() if id(p) not in seen}
-    seen.update(fresh)
-    return sum(fresh.values())
+    new = {id(p): p.numel() for p in module.parameters() if id(p) not in counted}
+    counted.update(new)
+    return sum(new.values())

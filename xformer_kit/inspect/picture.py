@@ -1,26 +1,27 @@
-"""A picture for notebooks and files, drawn without a screen."""
+"""A picture for notebooks and files; no display is needed."""
 
 import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.inspect.style import drawable, styled
+from xformer_kit.inspect.style import plot_style, require_matplotlib
 from xformer_kit.registry import config_error
 
-FORMATS = ("png", "svg", "pdf")
-DPI = 150  # of PNG: pixels to an inch
+# format -> the entry of its metadata that differs between versions or dates
+FORMATS = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
+DPI = 150  # pixels per inch, of PNG
 
 
 class Picture:
-    """A picture that notebooks show. `figure` is matplotlib's, with its `axes`; `save` writes it.
+    """A matplotlib figure, `figure`, that notebooks show and `save` writes.
 
     `draw` is called with an empty figure. The same picture saved twice gives the same bytes.
     """
 
     def __init__(self, width: float, height: float, draw: Callable[[Any], None]):
-        drawable()
-        with styled():
+        require_matplotlib()
+        with plot_style():
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
 
@@ -29,12 +30,11 @@ class Picture:
             draw(self.figure)
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture as .png, .svg or .pdf. Raises ConfigError for another ending, and if it
-        cannot be written.
+        """Writes the picture as .png, .svg or .pdf and returns the path. Raises ConfigError for
+        another ending, and if the file cannot be written.
         """
         path = Path(path).expanduser()
-        kind = ending(path)
-        data = self.encoded(kind)
+        data = self.encoded(picture_format(path))
         try:
             path.write_bytes(data)
         except OSError as error:
@@ -46,16 +46,16 @@ class Picture:
         return path
 
     def encoded(self, kind: str = "png") -> bytes:
-        """The picture as a file of that kind."""
-        file, undated = io.BytesIO(), {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
-        with styled(salt="xformer"):
+        """The content of a file of that format."""
+        file = io.BytesIO()
+        with plot_style(salt="xformer"):
             self.figure.savefig(
                 file,
                 format=kind,
                 dpi=DPI,
                 bbox_inches="tight",
                 pad_inches=0.08,
-                metadata={undated[kind]: None},
+                metadata={FORMATS[kind]: None},
             )
         return file.getvalue()
 
@@ -63,14 +63,13 @@ class Picture:
         return self.encoded("png")
 
 
-def ending(path: Path) -> str:
-    """The kind of a picture's file. Raises ConfigError for one that there is not."""
+def picture_format(path: Path) -> str:
+    """The format of a picture's file, from its ending. Raises ConfigError for an unknown one."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
-        names = ", ".join(f".{name}" for name in FORMATS)
         raise config_error(
             path,
-            f"must end in one of {names}",
+            f"must end in one of {', '.join(f'.{name}' for name in FORMATS)}",
             got=f"'{path.suffix}'",
             fix=f"Try {path.with_suffix('.png')}.",
         )

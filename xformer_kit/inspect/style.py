@@ -1,7 +1,7 @@
-"""The style of all pictures, legible without colours.
+"""The style of all pictures, which can be read without colours.
 
-The colours are those of Okabe and Ito (2008), which are distinct also for the colour-blind, without
-yellow, which is faint on paper.
+The colours are those of Okabe and Ito (2008), which colour-blind readers can distinguish, without
+yellow, which is hard to read on paper.
 """
 
 import math
@@ -48,13 +48,13 @@ SETTINGS: dict[Any, Any] = {
     "legend.handlelength": 3.2,
     "lines.linewidth": 1.6,
     "lines.markersize": 5.5,
-    "svg.fonttype": "none",  # words stay words: they can be found, and read aloud
+    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud
     "figure.dpi": 100,
     "path.simplify": True,
 }
 
 
-def drawable() -> None:
+def require_matplotlib() -> None:
     """Raises ConfigError if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise config_error(
@@ -66,9 +66,9 @@ def drawable() -> None:
 
 
 @contextmanager
-def styled(salt: str = "") -> Iterator[Any]:
-    """Settings under which a figure is drawn and saved. `salt` makes the names in an SVG
-    reproducible.
+def plot_style(salt: str = "") -> Iterator[Any]:
+    """Sets the style in which figures are drawn and saved in this context. `salt` makes the names
+    in an SVG reproducible.
     """
     import matplotlib
 
@@ -77,35 +77,37 @@ def styled(salt: str = "") -> Iterator[Any]:
 
 
 def line_style(i: int) -> dict[str, Any]:
-    """Colour, line and marker of line i: any one of them identifies it."""
-    every = len(COLOURS)
+    """Colour, line style and marker of line i; each of the three identifies it."""
+    count = len(COLOURS)
     return {
-        "color": COLOURS[i % every],
-        "linestyle": LINES[i % every],
-        "marker": MARKERS[(i + i // every) % every],
+        "color": COLOURS[i % count],
+        "linestyle": LINES[i % count],
+        "marker": MARKERS[(i + i // count) % count],
     }
 
 
-def markers(i: int, points: int) -> dict[str, Any]:
-    """About eight markers on line i, at other places than on the lines next to it."""
+def marker_places(i: int, points: int) -> dict[str, Any]:
+    """Places of about eight markers on line i, different from those of the next lines."""
     every = max(1, points // 8)
     return {"markevery": (i * every // 8 % every, every)}
 
 
-def whole(axis: Any) -> None:
-    """Ticks of an axis that counts: whole numbers, each labelled exactly, such as 12,500."""
+def integer_ticks(axis: Any) -> None:
+    """Sets the ticks of an axis to integers with exact labels, such as 12,500."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
     axis.set_major_formatter(lambda x, _: f"{x:,.0f}")
 
 
-def bounds(lines: Iterable[tuple[Sequence[float], Sequence[float]]]) -> tuple[float, float] | None:
-    """Bounds of the axis of a loss, given (steps, values) of each line; None if there is nothing to
-    choose.
+def loss_limits(
+    lines: Iterable[tuple[Sequence[float], Sequence[float]]],
+) -> tuple[float, float] | None:
+    """Limits of the axis of a loss, from (steps, values) of each line; None if all values are equal
+    or none is finite.
 
-    The first tenth of a line is left out, for a loss falls from far above there, which would hide
-    all differences. It is a tenth of its own steps, so that a run that ended early is shown too.
+    The first tenth of each line's own steps is ignored, since a loss starts far above its later
+    values; so a run that ended early is visible too.
     """
     late = [
         y
@@ -115,5 +117,5 @@ def bounds(lines: Iterable[tuple[Sequence[float], Sequence[float]]]) -> tuple[fl
     ]
     if not late or max(late) == min(late):
         return None
-    room = 0.06 * (max(late) - min(late))
-    return min(late) - room, max(late) + room
+    margin = 0.06 * (max(late) - min(late))
+    return min(late) - margin, max(late) + margin

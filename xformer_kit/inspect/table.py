@@ -1,5 +1,5 @@
-"""The tables of components, made from the registries: the kinds with their counts in README.md, and
-every component with its options in docs/components.md.
+"""Writes the tables of components from the registries: the kinds with their counts in README.md,
+and all components with their options in docs/components.md.
 
     python -m xformer_kit.inspect.table
 """
@@ -9,34 +9,34 @@ from pathlib import Path
 
 from xformer_kit.config import GROUPS, INNER
 from xformer_kit.extra import EXTRAS
-from xformer_kit.inspect.components import summary, written
+from xformer_kit.inspect.components import as_yaml, summary
 from xformer_kit.registry import REQUIRED, Option, Registry
 
 BEGIN, END = "<!-- table: begin (python -m xformer_kit.inspect.table) -->", "<!-- table: end -->"
 KINDS: Mapping[str, Registry] = GROUPS | INNER | {"extra": EXTRAS}
-SHOWN = 4  # names of a kind in the README
+EXAMPLES = 4  # names per kind in README.md
 
 
 def kinds_table() -> str:
-    """One row per kind: name, number of components, and the names of some."""
+    """Returns one row per kind: its name, the number of its components, and some of their names."""
     rows = ["| kind | components | for example |", "| --- | ---: | --- |"]
     for kind, registry in KINDS.items():
         if kind in GROUPS or kind == "extra":
-            names = ", ".join(f"`{name}`" for name in list(registry)[:SHOWN])
+            names = ", ".join(f"`{name}`" for name in list(registry)[:EXAMPLES])
             rows.append(f"| {kind} | {len(registry)} | {names} |")
     return "\n".join(rows)
 
 
 def components_table() -> str:
-    """One row per component: kind, name, options with defaults, and the first sentence of its
-    docstring.
+    """Returns one row per component: kind, name, options with defaults, and the first sentence of
+    its docstring.
     """
     rows = ["| kind | component | options | what it is |", "| --- | --- | --- | --- |"]
     for kind, registry in KINDS.items():
         for name in sorted(registry):
             options = ", ".join(_option(key, o) for key, o in registry.options(name).items())
-            what = summary(registry[name]).replace("|", "\\|")
-            rows.append(f"| {kind} | `{name}` | {options or 'none'} | {what} |")
+            text = summary(registry[name]).replace("|", "\\|")
+            rows.append(f"| {kind} | `{name}` | {options or 'none'} | {text} |")
     return "\n".join(rows)
 
 
@@ -44,13 +44,13 @@ TABLES = {"README.md": kinds_table, "docs/components.md": components_table}
 
 
 def refreshed(name: str, page: str) -> str:
-    """The text of a page of TABLES with a new table between its marks."""
+    """Returns the text of a page of TABLES with its table replaced."""
     head, _, rest = page.partition(BEGIN)
     return f"{head}{BEGIN}\n{TABLES[name]()}\n{END}{rest.partition(END)[2]}"
 
 
 def _option(key: str, option: Option) -> str:
-    return f"`{key}`" if option.default == REQUIRED else f"`{key}={written(option.default)}`"
+    return f"`{key}`" if option.default == REQUIRED else f"`{key}={as_yaml(option.default)}`"
 
 
 if __name__ == "__main__":

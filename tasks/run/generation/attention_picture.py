@@ -13,8 +13,8 @@ from tasks.run.generation.decoding import batch_to_device, device_of, greedy_ans
 from tasks.run.generation.infilling import HOLE, split_at_holes
 from tasks.run.generation.translation import encode_line
 from xformer_kit.inspect import plot_attention
+from xformer_kit.inspect.attention_record import AttentionRecord, record_attention
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.inspect.weights import AttentionRecord, record_attention
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import config_error
 

@@ -18,7 +18,7 @@ from tests.tasks.command_lines import output
 from xformer_kit import compose
 from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
-from xformer_kit.inspect.pictures import plot_bias, plot_mask
+from xformer_kit.inspect.attention_plots import plot_bias, plot_mask
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import build_tiny_model, default_config
 from xformer_kit.model.api import load

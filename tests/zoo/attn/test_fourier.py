@@ -52,4 +52,4 @@ test_refused_configs = refusals(REFUSED)
 def test_what_runs_on_no_kernel_is_described_so():
     config = compose((ENCODER + "attn=fourier model.dim=32 model.layers=1 logger=none").split())
     (choice,) = describe(config, 65).kernels
-    assert (choice.kernel, choice.why) == ("none", ("fourier computes in a way of its own",))
+    assert (choice.kernel, choice.why) == ("none", ("fourier computes without one of the kernels",))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from xformer_kit.inspect.style import styled
+from xformer_kit.inspect.style import plot_style
 
 WIDTH = 4.9  # inches; text of 10 points is then 10 pixels high on a phone of 390 pixels width
 NONE = "-"  # a cell without a value
@@ -50,7 +50,7 @@ class Figure:
         """Yields the matplotlib figure, to be saved within the context. Uses neither a screen nor
         pyplot.
         """
-        with styled(self.name):
+        with plot_style(self.name):
             from matplotlib.backends.backend_svg import FigureCanvasSVG
             from matplotlib.figure import Figure as Canvas
 

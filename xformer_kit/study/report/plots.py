@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.inspect.style import COLOURS, FAINT, INK, bounds, markers, whole
+from xformer_kit.inspect.style import COLOURS, FAINT, INK, integer_ticks, loss_limits, marker_places
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.report.content import Content
@@ -135,7 +135,7 @@ def history(content: Content) -> Iterator[Figure]:
                 transform=axes.get_xaxis_transform(),
                 label="no value",
             )
-        whole(axes.xaxis)
+        integer_ticks(axes.xaxis)
 
     yield line_plot(
         "history",
@@ -225,8 +225,8 @@ def _draw_bands(
         if sides:
             _draw_band(axes, index, band.steps, sides, style)
     axes.set_xlim(left=0)
-    whole(axes.xaxis)
-    return bounds(drawn)
+    integer_ticks(axes.xaxis)
+    return loss_limits(drawn)
 
 
 def _draw_band(
@@ -242,7 +242,7 @@ def _draw_band(
         mean,
         zorder=3,
         **style.line_options,
-        **{"marker": style.marker, "label": style.label} | markers(index, len(steps)),
+        **{"marker": style.marker, "label": style.label} | marker_places(index, len(steps)),
     )
     if ends:
         axes.fill_between(steps, *ends, color=style.color, alpha=0.13, linewidth=0)

@@ -1,4 +1,4 @@
-"""Pictures hold exactly the values that they are of."""
+"""Pictures show exactly the values that are plotted."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from xformer_kit.registry import ConfigError
 HEADS = 6
 
 
-def drawn(picture):
+def panels_of(picture):
     """Title of a panel -> its values."""
     return {
         axes.get_title(): axes.images[0].get_array() for axes in picture.figure.axes if axes.images
@@ -24,9 +24,9 @@ def drawn(picture):
 
 
 def test_a_mask_by_eye():
-    (cells,) = drawn(plot_mask(SlidingWindow(window=2), 4)).values()
+    (cells,) = panels_of(plot_mask(SlidingWindow(window=2), 4)).values()
     assert cells.astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
-    (cells,) = drawn(plot_mask({"name": "prefix"}, 4, prefix=2)).values()
+    (cells,) = panels_of(plot_mask({"name": "prefix"}, 4, prefix=2)).values()
     assert cells.astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
 
 
@@ -36,13 +36,13 @@ def test_heads_that_differ_have_a_panel_each():
         "of": ["causal", {"name": "sliding_window", "window": 1}],
         "groups": [1, 2],
     }
-    panels = drawn(plot_mask(mask, 3, heads=3))
+    panels = panels_of(plot_mask(mask, 3, heads=3))
     assert [*panels] == ["head 0", "head 1", "head 2"]
     assert panels["head 0"].astype(int).tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert panels["head 2"].astype(int).tolist() == np.eye(3).tolist()
 
 
-def test_a_models_masks_are_drawn_once_each():
+def test_equal_masks_of_a_model_are_plotted_once():
     variants = {"local": {"mask": {"name": "sliding_window", "window": 2}}}
     picture = plot_mask(
         build_tiny_model(
@@ -59,7 +59,7 @@ def test_a_models_masks_are_drawn_once_each():
 
 
 @torch.no_grad()
-def of_bias(position, length, heads):
+def expected_bias(position, length, heads):
     slot = torch.arange(length)[None]
     tokens = Tokens(slot=slot, position=slot)
     head = torch.arange(heads).view(1, -1, 1, 1)
@@ -76,7 +76,7 @@ def of_bias(position, length, heads):
 def test_a_bias_is_drawn_as_the_model_has_it(name):
     model = build_tiny_model(tiny_config(position=name, layers=1))
     (position,) = model.decoder.position.values()
-    expected = of_bias(position, 7, HEADS)
+    expected = expected_bias(position, 7, HEADS)
     figure = plot_bias(model, 7).figure
     if "shift" in position.breaks:
         panels = [axes.images[0].get_array() for axes in figure.axes if axes.images][:HEADS]
@@ -117,7 +117,7 @@ def test_attention_weights_as_they_are():
     ]
 
 
-def test_what_a_decoder_sees_of_the_source_has_the_names_of_both():
+def test_cross_attention_has_the_names_of_both_texts():
     model = build_tiny_model(tiny_config(model="encoder_decoder", mask="causal", layers=1))
     weights = attention_weights(
         model, source=torch.tensor([[1, 2, 3]]), target=torch.tensor([[4, 5]])
@@ -152,7 +152,7 @@ def test_a_notebook_shows_it():
 
 
 @pytest.mark.parametrize(
-    ("act", "fault"),
+    ("plot", "fault"),
     [
         (lambda: plot_mask("casual"), "mask: no mask is called 'casual'. Did you mean 'causal'?"),
         (
@@ -190,7 +190,7 @@ def test_a_notebook_shows_it():
         ),
     ],
 )
-def test_what_is_wrong_is_said(act, fault):
+def test_faults(plot, fault):
     with pytest.raises(ConfigError) as caught:
-        act()
+        plot()
     assert fault in str(caught.value)

@@ -1,6 +1,4 @@
-"""Attention weights that are recomputed: times the values they are what the layer really summed up,
-for every attention.
-"""
+"""Recomputed weights times the values are the sums that the layer computes, for every attention."""
 
 from contextlib import contextmanager
 
@@ -18,27 +16,30 @@ from xformer_kit.laws.variants import variants
 from xformer_kit.model.tokens import expand_heads
 from xformer_kit.registry import ConfigError
 
-WITHOUT = {"fourier", "linear", "retention", "gated_delta", "performer"}
-LINES = [
-    (name, face) for name in ATTENTIONS for face in variants("attn", name) if name not in WITHOUT
+WITHOUT_WEIGHTS = {"fourier", "linear", "retention", "gated_delta", "performer"}
+ATTENTION_VARIANTS = [
+    (name, options)
+    for name in ATTENTIONS
+    for options in variants("attn", name)
+    if name not in WITHOUT_WEIGHTS
 ]
-LINES += [("multi_head", {"score": {"name": name}}) for name in SCORES]
+ATTENTION_VARIANTS += [("multi_head", {"score": {"name": name}}) for name in SCORES]
 
 
-def composition(name, face, two=False):
-    """The first that stands."""
+def composition(name, options, two=False):
+    """The first valid config of the attention with one of the companions."""
     for companion in COMPANIONS:
-        config = tiny_config(**{**companion, "attn": {"name": name, **face}})
+        config = tiny_config(**{**companion, "attn": {"name": name, **options}})
         if two == (companion.get("model") == "encoder_decoder") and not faults(config):
             return config
     return None
 
 
-class Listening(Kernel):
-    def __init__(self, kernel, heard):
+class KernelSpy(Kernel):
+    def __init__(self, kernel, spied):
         self.kernel, self.heard, self.prepare, self.recur = (
             kernel,
-            heard,
+            spied,
             kernel.prepare,
             kernel.recur,
         )
@@ -50,30 +51,32 @@ class Listening(Kernel):
 
 
 @contextmanager
-def listening(model):
-    """Name of an attention -> values and sums of each call of its kernel; what `v` projects, and
-    what `o` is given.
+def spying(model):
+    """{name of an attention: values and sums of each call of its kernel, outputs of `v`, and inputs
+    of `o`}.
     """
-    heard, handles = {}, []
+    spied, handles = {}, []
     for name, attn in model.named_modules():
         if not isinstance(attn, Attention):
             continue
-        mine = heard[name] = {"calls": [], "v": [], "o": []}
+        of_attn = spied[name] = {"calls": [], "v": [], "o": []}
         if hasattr(attn, "kernel"):
-            attn.kernel = Listening(attn.kernel, mine["calls"])
+            attn.kernel = KernelSpy(attn.kernel, of_attn["calls"])
         if hasattr(attn, "o"):
             handles.append(
-                attn.v.register_forward_hook(lambda m, a, out, mine=mine: mine["v"].append(out))
+                attn.v.register_forward_hook(
+                    lambda m, a, out, of_attn=of_attn: of_attn["v"].append(out)
+                )
             )
             handles.append(
                 attn.o.register_forward_pre_hook(
-                    lambda m, args, mine=mine: mine["o"].append(args[0])
+                    lambda m, args, of_attn=of_attn: of_attn["o"].append(args[0])
                 )
             )
-    yield heard
+    yield spied
     for handle in handles:
         handle.remove()
-    for name in heard:
+    for name in spied:
         attn = model.get_submodule(name)
         if hasattr(attn, "kernel"):
             attn.kernel = attn.kernel.kernel
@@ -83,17 +86,17 @@ def heads(x, width):
     return x.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
-def summed(attn, heard, weights):
-    """(weights times values, what the layer really made of them)."""
-    if len(heard["calls"]) == 1 and "linformer" not in type(attn).__module__:
-        ((v, out),) = heard["calls"]
+def summed(attn, spied, weights):
+    """(weights times values, the sums that the layer computed)."""
+    if len(spied["calls"]) == 1 and "linformer" not in type(attn).__module__:
+        ((v, out),) = spied["calls"]
         return weights @ v, out
     if type(attn) is ATTENTIONS["differential"]:
-        (v, _), _ = heard["calls"]
+        (v, _), _ = spied["calls"]
         out = F.rms_norm(weights @ v, v.shape[-1:], attn.weight, attn.eps) * attn.output_scale
-        return out, heads(heard["o"][0], v.shape[-1])
+        return out, heads(spied["o"][0], v.shape[-1])
     width = getattr(attn, "v_head_dim", attn.head_dim)
-    return weights @ heads(heard["v"][0], width), heads(heard["o"][0], width)
+    return weights @ heads(spied["v"][0], width), heads(spied["o"][0], width)
 
 
 def check(config, **inputs):
@@ -103,41 +106,41 @@ def check(config, **inputs):
     given |= {
         ("target_real" if two and key == "real" else key): value for key, value in inputs.items()
     }
-    with listening(model) as heard:
+    with spying(model) as spied:
         out, ends = model(**given), []
         handle = model.head.register_forward_hook(lambda module, args, out: ends.append(out))
     found = attention_weights(model, **given)
     handle.remove()
-    torch.testing.assert_close(ends[0], out)  # watched, a model computes what it always does
-    assert set(found) == set(heard)  # layers share no module here
+    torch.testing.assert_close(ends[0], out)  # recording does not change the output
+    assert set(found) == set(spied)  # layers share no module here
     for name, weights in found.items():
         attn, stack = model.get_submodule(name), model.get_submodule(name.partition(".")[0])
-        got, made = summed(attn, heard[name], weights)
+        got, made = summed(attn, spied[name], weights)
         if "real" in inputs and name.startswith(
             model.names[-1]
-        ):  # what a query of padding reads is nobody's
+        ):  # outputs of padding queries are unused
             got, made = (x.transpose(1, 2)[inputs["real"]] for x in (got, made))
         torch.testing.assert_close(
             got, made, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n} {m}"
         )
-        looks = [look for look in stack.groups if not look.cross]
+        groups = [group for group in stack.groups if not group.cross]
         if not any(
-            look.mask.sees_future or look.mask.sees_prefix for look in looks
+            group.mask.sees_future or group.mask.sees_prefix for group in groups
         ) and not name.endswith("cross"):
             memory = weights.shape[-1] - weights.shape[-2]
             assert not weights[..., memory:].triu(1).any(), name
     return found
 
 
-@pytest.mark.parametrize(("name", "face"), LINES, ids=lambda x: str(x)[:50])
+@pytest.mark.parametrize(("name", "options"), ATTENTION_VARIANTS, ids=lambda x: str(x)[:50])
 @torch.no_grad()
-def test_weights_times_values_are_what_the_layer_sums_up(name, face):
-    config = composition(name, face)
+def test_weights_times_values_are_what_the_layer_sums_up(name, options):
+    config = composition(name, options)
     assert config is not None
     check(config)
 
 
-@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in WITHOUT])
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in WITHOUT_WEIGHTS])
 @torch.no_grad()
 def test_with_padding_and_across_two_stacks(name):
     real = torch.ones(3, 13, dtype=torch.bool)
@@ -184,21 +187,21 @@ def test_weights_are_those_of_torch():
             layers=1,
         )
     )
-    attn, theirs, read = (
+    attn, torch_attn, read = (
         model.encoder.blocks[0].attn,
         torch.nn.MultiheadAttention(36, 3, batch_first=True),
         [],
     )
-    theirs.in_proj_weight.copy_(torch.cat([attn.q.weight, attn.k.weight, attn.v.weight]))
-    theirs.in_proj_bias.copy_(torch.cat([attn.q.bias, attn.k.bias, attn.v.bias]))
+    torch_attn.in_proj_weight.copy_(torch.cat([attn.q.weight, attn.k.weight, attn.v.weight]))
+    torch_attn.in_proj_bias.copy_(torch.cat([attn.q.bias, attn.k.bias, attn.v.bias]))
     real = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
     handle = attn.register_forward_pre_hook(lambda module, args: read.append(args[0]))
-    (mine,) = attention_weights(model, torch.arange(14).view(2, 7) % 11, real=real).values()
+    (of_attn,) = attention_weights(model, torch.arange(14).view(2, 7) % 11, real=real).values()
     handle.remove()
-    _, expected = theirs(
+    _, expected = torch_attn(
         *[read[0]] * 3, key_padding_mask=~real, need_weights=True, average_attn_weights=False
     )
-    torch.testing.assert_close(mine, expected)
+    torch.testing.assert_close(of_attn, expected)
 
 
 def tiny_model(**changes):
@@ -210,28 +213,28 @@ IDS = torch.arange(10).view(2, 5)
 
 def test_layers_and_heads_are_chosen():
     model = tiny_model(layers=3)
-    whole = attention_weights(model, IDS)
+    all_weights = attention_weights(model, IDS)
     chosen = attention_weights(model, IDS, layers=[2, "decoder.0.attn"], heads=[2, 0])
     assert [*chosen] == ["decoder.0.attn", "decoder.2.attn"]
     for name, weights in chosen.items():
-        assert torch.equal(weights, whole[name][:, [2, 0]])
+        assert torch.equal(weights, all_weights[name][:, [2, 0]])
 
 
 def test_layers_that_share_a_block_have_weights_of_their_own():
     model = tiny_model(unique_layers=1)
     first, second = attention_weights(model, IDS).values()
     assert not torch.equal(first, second)
-    (alone,) = attention_weights(model, IDS, layers=[1]).values()
-    assert torch.equal(alone, second)
+    (second_only,) = attention_weights(model, IDS, layers=[1]).values()
+    assert torch.equal(second_only, second)
 
 
 @torch.no_grad()
-def test_what_crosses_layers_is_left_as_it_was():
+def test_cross_layer_state_does_not_change():
     attn = {"name": "multi_head", "score": {"name": "residual"}}
     check(tiny_config(layers=4, attn=attn, extra={"value_residual": {"mix": "learned"}}))
 
 
-def test_nothing_is_dropped_out_and_nothing_changes():
+def test_there_is_no_dropout_and_the_model_does_not_change():
     model = tiny_model(attn={"name": "multi_head", "dropout": 0.5}, dropout=0.5).train()
     kernel = model.decoder.blocks[0].attn.kernel
     first, second = (attention_weights(model, IDS)["decoder.1.attn"] for _ in range(2))
@@ -240,14 +243,14 @@ def test_nothing_is_dropped_out_and_nothing_changes():
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def refused(changes=None, **options):
+def fault_of(changes=None, **options):
     with pytest.raises(ConfigError) as caught:
         attention_weights(tiny_model(**(changes or {})), IDS, **options)
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted(WITHOUT))
-def test_an_attention_without_weights_says_why(name):
+@pytest.mark.parametrize("name", sorted(WITHOUT_WEIGHTS))
+def test_a_fault_of_an_attention_without_weights_has_the_reason(name):
     config = composition(name, {})
     with pytest.raises(
         ConfigError,
@@ -256,20 +259,22 @@ def test_an_attention_without_weights_says_why(name):
         check(config)
 
 
-def test_of_a_model_of_both_kinds_those_that_have_weights():
+def test_attentions_without_weights_are_left_out_if_others_have_weights():
     changes = {
         "position": "none",
         "decoder": {"pattern": ["base", "other"], "variants": {"other": {"attn": "linear"}}},
     }
     assert [*attention_weights(tiny_model(**changes), IDS)] == ["decoder.0.attn"]
-    assert refused(changes, layers=[0, 1]).startswith("decoder.1.attn: attn 'linear' keeps a state")
+    assert fault_of(changes, layers=[0, 1]).startswith(
+        "decoder.1.attn: attn 'linear' keeps a state"
+    )
 
 
-def test_what_is_wrong_is_said():
-    assert refused(layers=[7]) == "layers: there is no layer 7 with an attention. Known: 0, 1."
+def test_faults():
+    assert fault_of(layers=[7]) == "layers: there is no layer 7 with an attention. Known: 0, 1."
     assert (
-        refused(layers=["decoder.0.atn"])
+        fault_of(layers=["decoder.0.atn"])
         == "layers: no attention is called 'decoder.0.atn'. Did you mean 'decoder.0.attn'? Known:"
         " decoder.0.attn, decoder.1.attn."
     )
-    assert refused(heads=[6]) == "heads: decoder.0.attn has heads 0 to 5; got 6."
+    assert fault_of(heads=[6]) == "heads: decoder.0.attn has heads 0 to 5; got 6."

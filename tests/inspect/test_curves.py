@@ -1,4 +1,4 @@
-"""Learning curves and norms are those that runs wrote down."""
+"""Plotted learning curves and norms are the values in the files of the runs."""
 
 import itertools
 
@@ -46,8 +46,8 @@ def test_curves_are_those_of_the_files(runs):
     assert (train.get_ylabel(), val.get_ylabel()) == ("train/loss", "val/loss")
     assert lines(val) == {"seed=0": ([20, 40], [2.75, 2.5]), "seed=1": ([20, 40], [2.85, 2.5])}
     assert lines(train)["seed=1"] == ([10, 20, 30, 40], [3.0, 2.5, 2.25, 2.0])
-    (alone,) = plot_curves([runs[0]], ["train/loss"]).figure.axes
-    assert alone.get_ylabel() == "train/loss" and len(alone.lines) == 1
+    (single,) = plot_curves([runs[0]], ["train/loss"]).figure.axes
+    assert single.get_ylabel() == "train/loss" and len(single.lines) == 1
 
 
 def in_legend(picture):
@@ -58,8 +58,8 @@ def note(picture):
     return " ".join(" ".join(text.get_text() for text in picture.figure.texts).split())
 
 
-def test_a_run_that_ended_early_is_within_the_axes(runs):
-    """The third has no figure, which a note states, and the legend has the other two."""
+def test_a_run_that_ended_early_is_inside_the_axes(runs):
+    """The third run has no values: a note names it, and the legend has the other two."""
     rows = "".join(f"{step},{2 + 100 / step}\n" for step in range(1, 1001))
     (runs[0] / "metrics.csv").write_text(f"step,val/loss\n{rows}")
     (runs[1] / "metrics.csv").write_text("step,val/loss\n30,8.0\n60,7.0\n")
@@ -86,8 +86,8 @@ def test_a_run_whose_only_figure_is_not_finite_is_in_the_note(runs):
     picture = plot_curves(runs[:2])
     assert picture.figure.axes[0].get_title() == "seed=0" and in_legend(picture) == []
     assert note(picture) == "Runs without a figure of train/loss or val/loss: seed=1"
-    alone = plot_curves(runs[1:2])
-    assert not alone.figure.axes[0].lines and note(alone).startswith("Runs without a figure")
+    single = plot_curves(runs[1:2])
+    assert not single.figure.axes[0].lines and note(single).startswith("Runs without a figure")
 
 
 def test_many_records_of_a_loss_in_training_are_averaged(runs):
@@ -133,7 +133,7 @@ def test_ticks_are_whole_steps(runs, last):
 
 
 @pytest.mark.parametrize(
-    ("act", "fault"),
+    ("plot", "fault"),
     [
         (
             lambda a, b, c: plot_curves([]),
@@ -155,9 +155,9 @@ def test_ticks_are_whole_steps(runs, last):
         (lambda a, b, c: plot_norms("nowhere"), "nowhere: is no run; it has no config.yaml."),
     ],
 )
-def test_what_is_wrong_is_said(runs, act, fault):
+def test_faults(runs, plot, fault):
     with pytest.raises(ConfigError) as caught:
-        act(*runs)
+        plot(*runs)
     assert fault in str(caught.value)
 
 

@@ -1,0 +1,250 @@
+"""Curves over the steps of runs: metrics, and the norms of activations and gradients."""
+
+import itertools
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xformer_kit.config import read_config
+from xformer_kit.config.difference import as_literal, differing, flat
+from xformer_kit.config.identity import hashed_config
+from xformer_kit.inspect.picture import Picture
+from xformer_kit.inspect.style import (
+    LINES,
+    MARKERS,
+    WIDTH,
+    integer_ticks,
+    line_style,
+    loss_limits,
+    marker_places,
+)
+from xformer_kit.registry import Node, config_error, suggestion
+from xformer_kit.registry.saved_files import read_columns
+
+MAX_POINTS = 60  # of a training metric; more are averaged, since each is of one batch
+MAX_NOTE_RUNS = 12  # runs that a note names
+LONG_LABEL = 24  # letters; with a longer label the legend has one column
+GREY = "#6f6f6f"
+NORMS = {"activation": "root mean square of activations", "gradient": "norm of gradients"}
+
+
+class StepCurve(NamedTuple):
+    label: str
+    steps: list[int]
+    values: list[float]
+
+
+def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None) -> Picture:
+    """Plots one panel per metric with one line per run; runs are labelled with the values in which
+    their configs differ.
+
+    runs: directories. metrics: columns of metrics.csv, such as `val/accuracy`; None for the losses.
+    Training metrics are averaged over neighbouring records. Runs without a finite value of these
+    metrics are named in a note below the panels. Raises ConfigError for a directory that is not a
+    run or has no values yet, and for a metric that no run has.
+    """
+    paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
+    if not paths:
+        raise config_error(
+            "runs",
+            "must name one run's directory at least",
+            got="none",
+            fix="Try outputs/decoder/*.",
+        )
+    labels = _labels(paths)
+    curves = {
+        label: _read_curves(path / "metrics.csv") for label, path in zip(labels, paths, strict=True)
+    }
+    known = list(dict.fromkeys(itertools.chain(*curves.values())))
+    panels: dict[str, list[StepCurve]] = {
+        metric: [
+            _averaged(found[metric]._replace(label=label), metric)
+            for label, found in curves.items()
+            if metric in found
+        ]
+        for metric in _select_metrics(metrics, known, paths[0])
+    }
+    finite = {
+        curve.label
+        for curve in itertools.chain(*panels.values())
+        if any(map(math.isfinite, curve.values))
+    }
+    styles = {label: line_style(i) for i, label in enumerate(labels) if label in finite}
+    note = _note([label for label in labels if label not in finite], list(panels))
+    return _plot_panels(panels, styles, zoom=True, note=note)
+
+
+def plot_norms(run: str | Path) -> Picture:
+    """Plots the norms of activations and gradients of each layer, of a run with the callback
+    `norms`.
+
+    Upper panel: root mean square of the residual stream after each layer, in training. Lower panel:
+    norm of the gradient of each layer's parameters, before clipping. Deeper layers are darker.
+    Raises ConfigError for a run without norms.
+    """
+    path = Path(run).expanduser()
+    read_config(path)
+    curves = _read_curves(path / "norms.csv")
+    if not curves:
+        raise config_error(
+            run,
+            "has no norms.csv",
+            fix="Norms are noted on request: python train.py callbacks.norms.every=50.",
+        )
+    panels: dict[str, list[StepCurve]] = {}
+    for column, curve in curves.items():
+        kind, _, label = column.partition("/")
+        panels.setdefault(NORMS.get(kind, kind), []).append(curve._replace(label=label))
+    labels = dict.fromkeys(curve.label for curve in itertools.chain(*panels.values()))
+    return _plot_panels(panels, _layer_styles(list(labels)), log=True)
+
+
+def _select_metrics(wanted: Sequence[str] | None, known: Sequence[str], run: Path) -> Sequence[str]:
+    """The wanted metrics, else the losses, else the first one. Raises ConfigError for an unknown
+    metric, and if none is known.
+    """
+    if not known:
+        raise config_error(
+            run,
+            "has no figures yet; its metrics.csv has no row",
+            fix="Wait for its first, or name another run.",
+        )
+    for metric in wanted or ():
+        if metric not in known:
+            raise config_error(
+                "metric", f"none of the runs has '{metric}'", fix=suggestion(metric, known)
+            )
+    return wanted or [name for name in ("train/loss", "val/loss") if name in known] or known[:1]
+
+
+def _read_curves(path: Path) -> dict[str, StepCurve]:
+    """A curve for each column of a csv file that has values; none if there is no file. Raises
+    ConfigError for a damaged file.
+    """
+    columns = read_columns(path) if path.exists() else {}
+    return {name: StepCurve(name, *column) for name, column in columns.items() if column[0]}
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """The values of each run's config that differ from the other runs'; if these labels are equal,
+    empty or too long, the directories.
+    """
+    configs = [dict(flat(hashed_config(read_config(path)))) for path in paths]
+    differences = differing(configs)
+    labels = [
+        ", ".join(
+            f"{key.removesuffix('.name')}={as_literal(config[key])}"
+            for key in differences
+            if key in config
+        )
+        for config in configs
+    ]
+    usable = len(set(labels)) == len(labels) and all(0 < len(label) <= 60 for label in labels)
+    return labels if usable else [str(path) for path in paths]
+
+
+def _note(labels: Sequence[str], metrics: Sequence[str]) -> str:
+    """A note on the runs that have no line; empty if there are none."""
+    if not labels:
+        return ""
+    text = f"Runs without a figure of {' or '.join(metrics)}: {'; '.join(labels[:MAX_NOTE_RUNS])}"
+    if len(labels) > MAX_NOTE_RUNS:
+        text += f"; and {len(labels) - MAX_NOTE_RUNS} more"
+    return textwrap.fill(text, 90, break_on_hyphens=False, break_long_words=False)
+
+
+def _averaged(curve: StepCurve, metric: str) -> StepCurve:
+    """A training metric as at most MAX_POINTS means of equally many neighbours, at the last of
+    their steps; another metric as it is.
+    """
+    if not metric.startswith("train/"):
+        return curve
+    count = math.ceil(len(curve.steps) / MAX_POINTS)
+    ends = range(count, len(curve.steps) + 1, count)
+    means = [sum(curve.values[end - count : end]) / count for end in ends]
+    return StepCurve(curve.label, [curve.steps[end - 1] for end in ends], means)
+
+
+def _layer_styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Styles by label: deeper layers are darker and have different markers; others are grey."""
+    from matplotlib import colormaps
+
+    layers = [label for label in labels if label[-1].isdigit()]
+    others = [label for label in labels if label not in layers]
+    shades, last = colormaps["viridis_r"], len(layers) - 1
+    return {
+        label: {
+            "color": shades(1 - 0.88 * (last - i) / max(1, last)),
+            "marker": MARKERS[i % len(MARKERS)],
+            "linewidth": 1.3,
+        }
+        for i, label in enumerate(layers)
+    } | {
+        label: {"color": GREY, "linestyle": LINES[1 + i % (len(LINES) - 1)]}
+        for i, label in enumerate(others)
+    }
+
+
+def _plot_panels(
+    panels: Mapping[str, list[StepCurve]],
+    styles: Node,
+    log: bool = False,
+    zoom: bool = False,
+    note: str = "",
+) -> Picture:
+    """Plots one panel per title, below each other, with one legend. styles: of each label; curves
+    without a style are not drawn. log: logarithmic values, if all are positive. zoom: limits the
+    axis to the later values, see `loss_limits`.
+    """
+    columns = 1 if max(map(len, styles), default=0) > LONG_LABEL else 3
+    legend_rows = math.ceil(len(styles) / columns) if len(styles) > 1 else 0
+
+    def draw(figure: Any) -> None:
+        all_axes = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
+        handles: dict[str, Any] = {}
+        for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
+            for i, curve in enumerate(curve for curve in curves if curve.label in styles):
+                style = styles[curve.label] | marker_places(i, len(curve.steps))
+                (line,) = axes.plot(curve.steps, curve.values, label=curve.label, **style)
+                handles.setdefault(curve.label, line)
+            if log and all(value > 0 for curve in curves for value in curve.values):
+                _set_log_scale(axes)
+            if zoom and (limits := loss_limits((curve.steps, curve.values) for curve in curves)):
+                axes.set_ylim(*limits)
+            axes.set_ylabel(title)
+        all_axes[-1].set_xlabel("optimizer step")
+        integer_ticks(all_axes[-1].xaxis)
+        if len(styles) < 2:
+            all_axes[0].set_title("".join(styles))
+        else:
+            shown = [label for label in styles if label in handles]
+            lines = [handles[label] for label in shown]
+            figure.legend(lines, shown, loc="outside lower center", ncols=columns, fontsize=9)
+        if note:
+            _add_note(figure, note)
+
+    return Picture(WIDTH, 2.9 * len(panels) + 0.2 * legend_rows + 0.3, draw)
+
+
+def _set_log_scale(axes: Any) -> None:
+    """A logarithmic scale that has several labels even if it spans few powers of ten."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if 10 * low <= high < 1000 * low:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    minor = "{:g}" if high < 10 * low else ""
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axes.yaxis.set_minor_formatter(lambda y, _: minor.format(y))
+
+
+def _add_note(figure: Any, note: str) -> None:
+    """Adds a note below the figure; the saved picture includes it."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it would place the legend at the bottom of the note
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
+    figure.text(0.01, 0.0, note, va="top", fontsize=8.5)
