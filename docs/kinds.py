@@ -3,13 +3,13 @@
 import sys
 from pathlib import PurePosixPath
 
-from xformer_kit.config import GROUPS, INNER
+from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.registry import Registry
 from xformer_kit.study.design import DESIGNS
 
-KINDS: dict[str, Registry] = GROUPS | INNER | {"extra": EXTRAS, "study.design": DESIGNS}
+KINDS: dict[str, Registry] = GROUPS | NESTED_GROUPS | {"extra": EXTRAS, "study.design": DESIGNS}
 # Only if the package itself has callbacks, not only a user.
 if any(component.__module__.startswith("xformer_kit.") for component in CALLBACKS.values()):
     KINDS["callbacks"] = CALLBACKS

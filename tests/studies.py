@@ -182,9 +182,7 @@ def _write_run(one: Outcome, directory: Path) -> None:
             {"step": step} | {name: line.get(step) for name, line in values.items()}
             for step in steps
         ]
-        found._write_all(
-            [{k: "" if v is None else repr(v) for k, v in row.items()} for row in rows]
-        )
+        found._rewrite([{k: "" if v is None else repr(v) for k, v in row.items()} for row in rows])
     if one.status == "finished":
         (directory / "summary.json").write_text(
             json.dumps(dict(one.facts) | {"run": str(directory)})

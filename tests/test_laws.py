@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.laws.rows import STORED, all_pairs, digest, each_choice
-from xformer_kit.config import INNER, check
+from xformer_kit.config import NESTED_GROUPS, check
 from xformer_kit.laws import LAWS, LawBroken, check_component, overrides, tiny_config
 from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.composition import MODELS, Composition
@@ -114,7 +114,7 @@ def test_the_laws_that_components_declare_to_break():
     """The complete list, except for laws that only some options break."""
     components = {
         (kind, name): component
-        for kind, registry in (KINDS | INNER).items()
+        for kind, registry in (KINDS | NESTED_GROUPS).items()
         for name, component in registry.items()
     }
     turn = "which experts take a token follows from its place in the text"

@@ -230,7 +230,7 @@ def resolve_config(
     """Returns (config, run's directory or None): composed from overrides, or read from the run's
     directory that is the only argument. Raises ConfigError for both at once.
     """
-    from xformer_kit.config import compose, ensure
+    from xformer_kit.config import checked_plan, compose
 
     runs = [word for word in arguments if "=" not in word]
     if not runs:
@@ -244,7 +244,7 @@ def resolve_config(
             fix="Leave one of them out.",
         )
     path, config = open_run(runs[0], components)
-    ensure(config, data=False)
+    checked_plan(config, data=False)
     return config, path
 
 

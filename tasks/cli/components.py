@@ -30,11 +30,11 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS
+    from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
     from xformer_kit.inspect import components
 
     import_files(args.components)
-    groups = GROUPS | INNER | MAPPING_GROUPS
+    groups = GROUPS | NESTED_GROUPS | MAPPING_GROUPS
     registries = [components.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name:
         registries[0][args.name]  # raises ConfigError for an unknown name

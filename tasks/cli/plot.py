@@ -125,12 +125,12 @@ def _draw_mask(args: Any) -> tuple[Any, Path]:
 
 def _draw_bias(args: Any) -> tuple[Any, Path]:
     from xformer_kit import build
-    from xformer_kit.config.size import too_large
+    from xformer_kit.config.size import memory_faults
     from xformer_kit.inspect import plot_bias
 
     config, run_dir = _config(args)
     if run_dir is None:
-        refuse(islice(too_large(config, training=False), 1))
+        refuse(islice(memory_faults(config, training=False), 1))
         model = build(config, config["model"].get("vocab_size") or 256)  # no bias depends on it
     else:
         args.run = str(run_dir)

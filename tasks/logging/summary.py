@@ -22,7 +22,7 @@ from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import REQUIRED, ConfigError, command_lines, config_error
 from xformer_kit.registry.printable import printable
-from xformer_kit.registry.saved_files import WAY, read_object
+from xformer_kit.registry.saved_files import RESTORE_FIX, read_object
 from xformer_kit.study.report.numbers import compact
 
 SUMMARY = "summary.json"
@@ -143,11 +143,11 @@ def check_summary(run_dir: Path, components: Iterable[str] = ()) -> None:
         _read_checked(path, fix=f"{first}: {command_lines.resume(run_dir, components)}")
 
 
-def _read_checked(path: Path, fix: str = WAY) -> State:
+def _read_checked(path: Path, fix: str = RESTORE_FIX) -> State:
     """Returns the content of summary.json or ended.json. Raises like
     `xformer_kit.registry.saved_files.read_object`, also for a metric that is no number.
     """
-    found = read_object(path, *SCHEMAS[path.name], way=fix)
+    found = read_object(path, *SCHEMAS[path.name], fix=fix)
     for key, value in found.items():
         if key.startswith(("val/", "test/")) and not isinstance(value, NUMBER):
             raise config_error(

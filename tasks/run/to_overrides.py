@@ -13,7 +13,7 @@ from tasks.run.faults import refuse
 from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import compose_overrides
 from xformer_kit.config.overrides import expand, parse
-from xformer_kit.config.unused import ignored
+from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import config_error
 from xformer_kit.study.factor import override_text
@@ -42,7 +42,7 @@ def to_overrides(config: Facts) -> list[str]:
             overrides += changed
             base = _compose(overrides)
     overrides += _difference(base, config)
-    unused = {fault.path for fault in ignored(config, list(map(_path, overrides)))}
+    unused = {fault.path for fault in unused_overrides(config, list(map(_path, overrides)))}
     overrides = _without(overrides, unused)
     if different := _without(_difference(_compose(overrides), config), unused):
         raise config_error(

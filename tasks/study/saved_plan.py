@@ -104,7 +104,7 @@ def read_plan(folder: Path) -> dict:
     """Returns plan.json of a study's directory. Raises ConfigError if it is missing or damaged."""
     path = folder / PLAN
     try:
-        plan = read_object(path, {}, way=FIX)
+        plan = read_object(path, {}, fix=FIX)
     except FileNotFoundError:
         raise config_error(
             folder,

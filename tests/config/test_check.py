@@ -95,7 +95,7 @@ ONE_FAULT = {
         "components: must list Python files; got 3. Try components=[my_components.py]."
     ),
     "model.decoder.cross.heads=3": (
-        "model.decoder.cross: looks at an encoder, and the model has none. Leave it out."
+        "model.decoder.cross: attends to an encoder, and the model has none. Leave it out."
     ),
     "model.decoder.variants.x.mask=full": (
         "model.decoder.variants.x: no layer uses it. Name it in model.decoder.pattern, first or"
@@ -237,7 +237,7 @@ ONE_FAULT = {
         " ffn."
     ),
     "model.decoder.layout=[attn,cross]": (
-        "model.decoder.layout: 'cross' looks at an encoder, and the model has none. Leave it out."
+        "model.decoder.layout: 'cross' attends to an encoder, and the model has none. Leave it out."
     ),
     "components=[no_such_file.py]": (
         "components: cannot read no_such_file.py: No such file or directory. Name a Python file"

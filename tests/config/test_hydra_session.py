@@ -321,7 +321,7 @@ def test_links_that_lead_nowhere_or_round_are_passed_over(tmp_path):
 
 
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(hydra_session, "MOST_KEPT", 2)
+    monkeypatch.setattr(hydra_session, "MAX_CACHED", 2)
     session = HydraSession()
     for name in ("rotary", "alibi", "none", "alibi"):
         assert compose_resolved(session, parsed([f"position={name}"])).position.name == name

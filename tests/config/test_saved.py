@@ -15,9 +15,9 @@ import yaml
 from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.config import check, compose, config_yaml, read_config
-from xformer_kit.config.saved import MOST_VALUES, check_components, check_unchanged, parse_config
+from xformer_kit.config.saved import MAX_VALUES, check_components, check_unchanged, parse_config
 from xformer_kit.config.settings import SETTINGS
-from xformer_kit.config.size import too_large
+from xformer_kit.config.size import memory_faults
 from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS
 
@@ -30,7 +30,7 @@ NESTED = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        (NESTED, f"must hold at most {MOST_VALUES:,} values with its aliases written out"),
+        (NESTED, f"must hold at most {MAX_VALUES:,} values with its aliases written out"),
         ("a: &a [1, *a]", "cannot be read as YAML"),
         ("a: " + "[" * 5000 + "]" * 5000, "cannot be read as YAML"),
         ("a: 2020-13-45", "cannot be read as YAML"),
@@ -83,7 +83,7 @@ def changed(kind: str, name: str):
 
 def refuse_or_build(config) -> None:
     """What train.py does before it begins a run, and what describe does with a run's config."""
-    if not check(config, data=False) and not messages(too_large(config)):
+    if not check(config, data=False) and not messages(memory_faults(config)):
         with torch.device("meta"):
             build_model(config, 100)
 

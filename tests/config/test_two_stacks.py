@@ -54,10 +54,10 @@ FAULTS = {
         " 6, or set attn.head_dim."
     ),
     "model.encoder.cross={heads:2}": (
-        "model.encoder.cross: looks at an encoder, and the encoder has none. Leave it out."
+        "model.encoder.cross: attends to an encoder, and the encoder has none. Leave it out."
     ),
     "model.encoder.pattern=[a] model.encoder.variants.a={cross:{heads:2}}": (
-        "model.encoder.variants.a.cross: looks at an encoder, and the encoder has none. Leave it"
+        "model.encoder.variants.a.cross: attends to an encoder, and the encoder has none. Leave it"
         " out."
     ),
 }

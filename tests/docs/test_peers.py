@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xformer_kit import ConfigError, compose
-from xformer_kit.config import GROUPS, INNER
+from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.registry import nested
 
@@ -33,7 +33,7 @@ def exists(words: str) -> bool:
     """
     word, _, option = words.partition(", ")
     path, _, name = word.partition("=")
-    if (registry := (GROUPS | INNER).get(path)) is not None:
+    if (registry := (GROUPS | NESTED_GROUPS).get(path)) is not None:
         return name in registry and (not option or option in registry.options(name))
     kind, _, option = path.partition(".")
     if kind == "extra":

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from xformer_kit.config import GROUPS, INNER
+from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.inspect import components
 from xformer_kit.registry import ConfigError, Registry
 
-ALL = GROUPS | INNER
+ALL = GROUPS | NESTED_GROUPS
 COMPONENTS = [(registry, name) for registry in ALL.values() for name in registry]
 IDS = [f"{registry.group} {name}" for registry, name in COMPONENTS]
 

@@ -290,7 +290,7 @@ def test_a_plan_does_not_change_the_config():
         (
             {"layout": ["attn", "cross"]},
             (
-                "model.decoder.layout: 'cross' looks at an encoder, and the model has none. Leave"
+                "model.decoder.layout: 'cross' attends to an encoder, and the model has none. Leave"
                 " it out."
             ),
         ),
@@ -372,7 +372,7 @@ WRONG_STEPS = {
         "model.decoder.layout.ffn.multiplier: must be a number; got 'half'."
     ),
     "model=encoder_decoder task=seq2seq data=scan model.decoder.cross={multiplier:0.5}": (
-        "model.decoder.cross.multiplier: is of a place in a layout. Say it there: {cross:"
+        "model.decoder.cross.multiplier: is of a place in a layout. Set it there: {cross:"
         " {multiplier: 0.5}}."
     ),
 }

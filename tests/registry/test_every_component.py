@@ -8,11 +8,11 @@ from tests.messages import messages
 
 
 def test_every_option_has_a_meaning():
-    from xformer_kit.config import GROUPS, INNER
+    from xformer_kit.config import GROUPS, NESTED_GROUPS
 
     without_meaning = [
         f"{group} {name}.{option}"
-        for group, registry in (GROUPS | INNER).items()
+        for group, registry in (GROUPS | NESTED_GROUPS).items()
         for name in registry
         for option, found in registry.options(name).items()
         if not found.meaning
@@ -41,13 +41,15 @@ def test_no_option_has_the_name_of_a_setting_of_its_group():
 
 def test_no_number_is_infinite():
     """One fault for NaN or infinity in each option that is a number, with nothing that follows."""
-    from xformer_kit.config import GROUPS, INNER
+    from xformer_kit.config import GROUPS, NESTED_GROUPS
     from xformer_kit.config.check import MAPPING_GROUPS
     from xformer_kit.config.settings import SETTINGS
     from xformer_kit.registry import Context
 
     tried = 0
-    for group, registry in (GROUPS | INNER | MAPPING_GROUPS | {"settings": SETTINGS}).items():
+    for group, registry in (
+        GROUPS | NESTED_GROUPS | MAPPING_GROUPS | {"settings": SETTINGS}
+    ).items():
         for name in registry:
             numbers = [key for key, o in registry.options(name).items() if _is_number(o.type)]
             for key, value in ((k, v) for k in numbers for v in (math.nan, math.inf, -math.inf)):

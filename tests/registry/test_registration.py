@@ -10,7 +10,7 @@ from xformer_kit.registry import ConfigError, Context, OptionGroup, Registry
 
 def refused(component, name="wrong", given=("dim",)) -> str:
     with pytest.raises(ConfigError) as caught:
-        Registry("hat", given=given).register(name)(component)
+        Registry("hat", caller_arguments=given).register(name)(component)
     return str(caught.value)
 
 
@@ -52,12 +52,12 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
 
     assert (
         refused(component)
-        == "hat 'wrong': the model does not give 'size' (it gives dim). Put options after a"
+        == "hat 'wrong': the model does not pass 'size' (it passes dim). Put options after a"
         " bare *."
     )
     assert (
         refused(component, given=())
-        == "hat 'wrong': the model does not give 'size' (it gives nothing). Put options after a"
+        == "hat 'wrong': the model does not pass 'size' (it passes nothing). Put options after a"
         " bare *."
     )
 
@@ -107,7 +107,7 @@ class Feather(OptionGroup):
 
 
 def test_a_group_of_options_stands_for_its_fields():
-    registry = Registry("hat", given=("dim",))
+    registry = Registry("hat", caller_arguments=("dim",))
 
     @registry.register("hunter")
     class Hunter:

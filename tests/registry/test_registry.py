@@ -27,7 +27,7 @@ class Hat:
 
 @pytest.fixture
 def hats() -> Registry:
-    registry = Registry("hat", given=("dim", "depth"), base=Hat, group="wardrobe")
+    registry = Registry("hat", caller_arguments=("dim", "depth"), base=Hat, group="wardrobe")
 
     @registry.register("top", also_called=("cylinder", "stovepipe"))
     class Top(Hat):

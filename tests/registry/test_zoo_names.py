@@ -14,13 +14,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from xformer_kit.config.check import GROUPS, INNER
+from xformer_kit.config.check import GROUPS, NESTED_GROUPS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.registry.zoo import ZOO
 
 FOLDERS = ("model", "plan", "kernel", "config", "laws", "generate")
 FILES = [path for folder in FOLDERS for path in sorted((ZOO.parent / folder).rglob("*.py"))]
-REGISTRIES = [registry for registry in (GROUPS | INNER).values() if registry.zoo]
+REGISTRIES = [registry for registry in (GROUPS | NESTED_GROUPS).values() if registry.zoo]
 
 
 @cache
@@ -48,7 +48,7 @@ def choices(annotation: Any) -> Iterator[Any]:
 def words_of_the_core() -> frozenset[str]:
     """Options with their choices, parameters, attributes and registered names of the core."""
     found: set[str] = set()
-    for registry in (GROUPS | INNER).values():
+    for registry in (GROUPS | NESTED_GROUPS).values():
         for name in registry.keys() - registry.zoo.keys():
             options = registry.options(name)
             found |= {name, *options, *(c for o in options.values() for c in choices(o.type))}

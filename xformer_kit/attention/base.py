@@ -113,7 +113,7 @@ class Attention(nn.Module):
 
 
 ATTENTIONS = Registry(
-    "attn", given=("dim", "depth", "layers", "norm", "kernel", "max_len"), base=Attention
+    "attn", caller_arguments=("dim", "depth", "layers", "norm", "kernel", "max_len"), base=Attention
 )
 
 

@@ -35,7 +35,9 @@ class Gate(nn.Module):
         return y
 
 
-GATES = Registry("gate", given=("dim", "heads", "v_head_dim"), base=Gate, group="attn.gate")
+GATES = Registry(
+    "gate", caller_arguments=("dim", "heads", "v_head_dim"), base=Gate, group="attn.gate"
+)
 
 
 @GATES.register("none")

@@ -130,7 +130,11 @@ class QKNorm:
 
 
 QK_NORMS = Registry(
-    "qk_norm", given=("norm",), base=QKNorm, group="attn.qk_norm", switch=("none", "head")
+    "qk_norm",
+    caller_arguments=("norm",),
+    base=QKNorm,
+    group="attn.qk_norm",
+    switch=("none", "head"),
 )
 
 

@@ -91,7 +91,7 @@ class Score(nn.Module):
         return weights
 
 
-SCORES = Registry("score", given=("heads",), base=Score, group="attn.score")
+SCORES = Registry("score", caller_arguments=("heads",), base=Score, group="attn.score")
 
 
 @SCORES.register("softmax", also_called=("softcap", "sinks", "off_by_one", "softmax1"))

@@ -2,20 +2,20 @@
 
 import importlib
 
-from xformer_kit.config.check import GROUPS, INNER, MAPPING_GROUPS, check, ensure
+from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, check, checked_plan
 from xformer_kit.config.components import import_components
 from xformer_kit.config.identity import config_hash, config_yaml
 from xformer_kit.config.saved import read_config
 
 __all__ = [
     "GROUPS",
-    "INNER",
     "MAPPING_GROUPS",
+    "NESTED_GROUPS",
     "check",
+    "checked_plan",
     "compose",
     "config_hash",
     "config_yaml",
-    "ensure",
     "import_components",
     "preflight",
     "read_config",

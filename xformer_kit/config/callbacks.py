@@ -1,10 +1,10 @@
-"""What else is to happen around a step? What looks at a run on request, and a user's own callbacks
-from a file of `components`.
+"""Registry of optional callbacks: built-in observers of a run, and a user's own callbacks from a
+file of `components`.
 
-A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options;
-`run_dir`, where it asks for that, is the run's directory. The config names those that take part:
-`callbacks: {norms: {every: 50}, mine: {every: 10}}`. What a run needs of its own is no choice, and
-not registered.
+A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options; a
+parameter `run_dir` gets the run's directory. The config names the callbacks of a run:
+`callbacks: {norms: {every: 50}, mine: {every: 10}}`. Callbacks that every run needs are not
+registered.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from xformer_kit.registry import (
     at_least,
 )
 
-CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
+CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
 
 
 class Observer:
-    """Base of those that look at a run and change nothing of it: their options.
-    tasks/callbacks/built_in.py makes them.
+    """Base of the options of built-in callbacks that observe a run and do not change it.
+    tasks/callbacks/built_in.py creates the callbacks.
     """
 
 
@@ -78,6 +78,6 @@ class Pictures(Observer):
 
 
 def only_observes(name: str) -> bool:
-    """Whether a callback only looks, so that a run comes out the same with it and without."""
+    """Whether a callback only observes, so that the result of a run is the same without it."""
     component = CALLBACKS.get(name)
     return isinstance(component, type) and issubclass(component, Observer)

@@ -1,17 +1,16 @@
-"""What is wrong with a config? Every fault at once, each a sentence that starts with its config
-path.
-"""
+"""Checks of a whole config: all its faults at once, each with its config path."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from xformer_kit.config import sharing, stacks
 from xformer_kit.config.callbacks import CALLBACKS
-from xformer_kit.config.data import faults_with_settings, unused
+from xformer_kit.config.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
-from xformer_kit.config.trainable import further, suits, vocabulary
+from xformer_kit.config.sharing_faults import unique_layers_faults, unused_sharing_faults
+from xformer_kit.config.stack_faults import component_option_paths, stack_faults
+from xformer_kit.config.task_faults import extra_prediction_faults, task_faults, vocabulary
 from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.config.unknown_values import with_unknown
@@ -45,17 +44,17 @@ GROUPS: dict[str, Registry] = KINDS | {
     "schedule": SCHEDULES,
     "logger": LOGGERS,
 }
-# Components of components: a config names them inside those.
-INNER: dict[str, Registry] = {
+# Kinds of components nested in options of other components, such as attn.score.
+NESTED_GROUPS: dict[str, Registry] = {
     inner.group: inner
     for registry in KINDS.values()
     for name in registry.loaded
     for inner in registry.inner(name).values()
     if inner.group not in GROUPS
 }
-# Kinds of which a config names any number.
+# Kinds of which a config has any number: {name: options}.
 MAPPING_GROUPS: dict[str, Registry] = {"extra": EXTRAS, "callbacks": CALLBACKS}
-TOP = (
+TOP_KEYS = (
     "name",
     *SETTINGS.options("run"),
     *GROUPS,
@@ -69,85 +68,89 @@ TOP = (
 
 
 def registry_at(path: str) -> Registry | None:
-    """The registry of the component at a config path: norm, attn.score, model.decoder.cross,
-    model.encoder.variants.local.mask; None where no component stands.
+    """Returns the registry of the component at a config path: norm, attn.score,
+    model.decoder.cross, model.encoder.variants.local.mask; None for the path of anything else.
     """
     first, *inside = path.split(".")
     if first == "model" and len(inside) > 1 and inside[0] in STACKS:
         inside = inside[3:] if inside[1] == "variants" else inside[1:]
         if len(inside) == 1:
             return KINDS.get("attn" if inside == ["cross"] else inside[0])
-    inner = ".".join(path.replace(".cross.", ".attn.").split(".")[-2:])
-    return GROUPS.get(path) or INNER.get(inner)
+    nested = ".".join(path.replace(".cross.", ".attn.").split(".")[-2:])
+    return GROUPS.get(path) or NESTED_GROUPS.get(nested)
 
 
 def check(
     config: Node, data: bool = True, task: bool = True, composition: bool = True
 ) -> list[Fault]:
-    """All faults of a resolved config; empty where it can run.
+    """Returns all faults of a resolved config; an empty list if it can run.
 
-    `data`: whether the corpus must be at hand; `task`: whether the model must suit its task;
-    `composition`: whether its components are those that were meant, else only options are checked.
+    data: whether the corpus is checked, and so must be available; task: whether the task must be
+    able to train the model; composition: False checks only options, for a config in which defaults
+    are in the place of unknown choices.
     """
     if not composition:
-        return list(dict.fromkeys(_shallow(config, data)))
-    return checked(config, data, task)[1]
+        return list(dict.fromkeys(_node_faults(config, data)))
+    return plan_and_faults(config, data, task)[1]
 
 
-def checked(
+def plan_and_faults(
     config: Node, data: bool = True, task: bool = True
 ) -> tuple[ModelPlan | None, list[Fault]]:
-    """The plan of a config's model and all faults of the config; no plan if its nodes are at
-    fault themselves.
+    """Returns (plan of the model, all faults of the config); None for the plan if the faults
+    prevent it.
     """
-    found = list(dict.fromkeys(_shallow(config, data)))
-    if found:
-        # A key that there is not may have been meant for any node.
-        known = with_unknown(config, found) if config.keys() <= set(TOP) else None
-        of_model = () if known is None else _of_known(known, task)
-        return None, list(dict.fromkeys([*found, *of_model]))
-    found = list(_of_run(config))
-    if wrong := list(_unsuited(config, task)):
-        return None, [*found, *wrong]
+    faults = list(dict.fromkeys(_node_faults(config, data)))
+    if faults:
+        # An unknown key at the top may have been meant for any node.
+        known = with_unknown(config, faults) if config.keys() <= set(TOP_KEYS) else None
+        more = () if known is None else _faults_of_known_values(known, task)
+        return None, list(dict.fromkeys([*faults, *more]))
+    faults = list(_run_settings_faults(config))
+    if preventing := list(_whole_stack_faults(config, task)):
+        return None, [*faults, *preventing]
     plan = model_plan(config)
-    found += [*_of_settings(config, task), *plan_faults(config, plan, task)]
-    return plan, list(dict.fromkeys(found))
+    faults += [*_model_settings_faults(config, task), *plan_faults(config, plan, task)]
+    return plan, list(dict.fromkeys(faults))
 
 
 @independent_check
-def _of_known(config: Node, task: bool) -> Faults:
-    """Faults of a composition that do not depend on the values that are unknown."""
-    wrong = list(_unsuited(config, task))
-    yield from wrong or plan_faults(config, new_plan(config), task)
+def _faults_of_known_values(config: Node, task: bool) -> Faults:
+    """Yields the faults of a composition that do not depend on its unknown values."""
+    faults = list(_whole_stack_faults(config, task))
+    yield from faults or plan_faults(config, new_plan(config), task)
 
 
-def _unsuited(config: Node, task: bool) -> Faults:
-    """Faults from which others of the composition would follow."""
-    yield from suits(config) if task else ()
-    yield from sharing.too_many(config)
+def _whole_stack_faults(config: Node, task: bool) -> Faults:
+    """Yields the faults of the choice of stacks and of their depths, from which other faults of the
+    composition would follow.
+    """
+    yield from task_faults(config) if task else ()
+    yield from unique_layers_faults(config)
 
 
-def ensure(config: Node, data: bool = True) -> ModelPlan:
-    """The plan of a valid config. Raises ConfigError with all faults of another."""
-    plan, found = checked(config, data)
-    if found or plan is None:
-        raise ConfigError(found)
+def checked_plan(config: Node, data: bool = True) -> ModelPlan:
+    """Returns the plan of a valid config's model. Raises ConfigError with all faults of an invalid
+    one.
+    """
+    plan, faults = plan_and_faults(config, data)
+    if faults or plan is None:
+        raise ConfigError(faults)
     return plan
 
 
-def _shallow(config: Node, data: bool) -> Faults:
-    """Unknown words, wrong types and ranges, node by node."""
-    elsewhere = partial(places, config)
+def _node_faults(config: Node, data: bool) -> Faults:
+    """Yields the faults of each node by itself: unknown names and keys, types and ranges."""
+    elsewhere = partial(option_paths, config)
     for key in config:
-        if key not in TOP:
-            yield unknown_option("", "settings", "run", key, sorted(TOP), elsewhere())
+        if key not in TOP_KEYS:
+            yield unknown_option("", "settings", "run", key, sorted(TOP_KEYS), elsewhere())
     for key in ("model", "trainer", "ema", "checkpoints", *GROUPS):
         if key not in config:
             yield Fault(key, "is missing; a config needs it", fix=f"It has: {', '.join(config)}.")
-    yield from _top(config)
+    yield from _top_faults(config)
     yield from missing_settings(config)
-    model = config.get("model")
-    context = _context(config)
+    context = _component_context(config)
     for group, registry in GROUPS.items():
         if group in config and group not in ("data", "tokenizer"):
             yield from registry.faults(config[group], group, context, elsewhere=elsewhere)
@@ -155,88 +158,95 @@ def _shallow(config: Node, data: bool) -> Faults:
         yield from faults_with_settings("tokenizer", TOKENIZERS, config["tokenizer"], context)
     if data:
         yield from faults_with_settings("data", CORPORA, config.get("data"), context)
-    yield from _settings("model", model, "model", context, also=STACKS, elsewhere=elsewhere)
+    model = config.get("model")
+    yield from _settings_faults("model", model, "model", context, STACKS, elsewhere)
     for key in ("ema", "checkpoints"):
-        yield from _settings(key, config.get(key, {}), key, context)
+        yield from _settings_faults(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer", {}))
     hint = "One of your own needs its file: components=[my_callbacks.py]."
     yield from mapping_faults(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
     yield from mapping_faults(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
-        if not any(stack in model for stack in STACKS):
-            yield Fault("model", "has no stack", fix="Add one: model.decoder={}.")
-        for stack in STACKS:
-            if stack in model:
-                of_layout = (*KINDS, "layout")  # of which `stacks` knows more
-                if model[stack] is not None:
-                    there = partial(stacks.options, config, f"model.{stack}")
-                    yield from _settings(
-                        "stack", model[stack], f"model.{stack}", context, of_layout, there
-                    )
-                yield from stacks.faults(config, model[stack], f"model.{stack}", context)
+        yield from _stacks_faults(config, context)
 
 
-def places(config: Node) -> dict[str, list[str]]:
-    """Option -> the paths where this config has it: the options of its components, and the keys
-    next to them. A group -> itself, and the name of an extra -> how one adds it.
+def _stacks_faults(config: Node, context: Context) -> Faults:
+    """Yields the faults of the settings and differences of each stack."""
+    stacks = {name: config["model"][name] for name in STACKS if name in config["model"]}
+    if not stacks:
+        yield Fault("model", "has no stack", fix="Add one: model.decoder={}.")
+    for name, stack in stacks.items():
+        path = f"model.{name}"
+        if stack is not None:
+            other_keys = (*KINDS, "layout")  # checked by `stack_faults`
+            elsewhere = partial(component_option_paths, config, path)
+            yield from _settings_faults("stack", stack, path, context, other_keys, elsewhere)
+        yield from stack_faults(config, stack, path, context)
+
+
+def option_paths(config: Node) -> dict[str, list[str]]:
+    """Returns {option: its paths in this config}: options of the chosen components, settings next
+    to them, groups, and names of extras with the override that adds them.
     """
     nodes = {
         group: registry.options(name)
         for group, registry in GROUPS.items()
         if (name := as_node(config.get(group)).get("name")) in registry
     }
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for node in ("model", "data", "tokenizer", "ema", "checkpoints"):
         nodes[node] = nodes.get(node, {}) | SETTINGS.options(node)
     for path, options in (nodes | {"trainer": TRAINER}).items():
         for option in options:
-            found.setdefault(option, []).append(f"{path}.{option}")
+            paths.setdefault(option, []).append(f"{path}.{option}")
     for name in (*EXTRAS, *EXTRAS.also_called):
-        found.setdefault(name, []).append(f"extra.{EXTRAS.find_name(name)}={{}}")
-    return {group: [group] for group in GROUPS} | found
+        paths.setdefault(name, []).append(f"extra.{EXTRAS.find_name(name)}={{}}")
+    return {group: [group] for group in GROUPS} | paths
 
 
-def _top(config: Node) -> Faults:
-    plain = {"name": "run"} | {key: config[key] for key in SETTINGS.options("run") if key in config}
-    yield from SETTINGS.faults(plain, "", Context())
+def _top_faults(config: Node) -> Faults:
+    """Yields the faults of values at the top of the config."""
+    node = {"name": "run"} | {key: config[key] for key in SETTINGS.options("run") if key in config}
+    yield from SETTINGS.faults(node, "", Context())
     name = config.get("name")
     if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
         yield Fault("name", "must be the name of a directory", got=format_value(name))
 
 
-def _context(config: Node) -> Context:
-    model = config.get("model")
+def _component_context(config: Node) -> Context:
+    """Returns the context for checks of single components: names of components and model.dim; 0 if
+    that is invalid, and then no component is checked against it.
+    """
+    model, nodes = config.get("model"), {kind: config.get(kind) for kind in KINDS}
     dim = model.get("dim") if isinstance(model, Mapping) else None
     names = {
-        kind: as_node(config.get(kind)).get("name")
-        for kind in KINDS
-        if isinstance(config.get(kind), (str, Mapping))
+        kind: as_node(node).get("name")
+        for kind, node in nodes.items()
+        if isinstance(node, (str, Mapping))
     }
-    known = (
-        type(dim) is int and dim > 0
-    )  # else its own fault says it, and no component is measured against it
-    return Context(dim=dim if known else 0, names=names)
+    return Context(dim=dim if type(dim) is int and dim > 0 else 0, names=names)
 
 
-def _settings(
+def _settings_faults(
     name: str,
     node: Any,
     path: str,
     context: Context,
-    also: tuple[str, ...] = (),
+    other_keys: tuple[str, ...] = (),
     elsewhere: Any = None,
 ) -> Faults:
+    """Yields the faults of a node of settings; other_keys: valid keys that are checked
+    elsewhere.
+    """
     if not isinstance(node, Mapping):
         yield Fault(path, "must be a mapping of options", got=format_value(node))
         return
-    kept = {key: value for key, value in node.items() if key not in also}
-    yield from SETTINGS.faults(
-        {"name": name} | kept, path, context, other_keys=also, elsewhere=elsewhere
-    )
+    settings = {key: value for key, value in node.items() if key not in other_keys}
+    yield from SETTINGS.faults({"name": name} | settings, path, context, other_keys, elsewhere)
 
 
-def _of_run(config: Node) -> Faults:
-    """Settings of a run that exclude each other."""
+def _run_settings_faults(config: Node) -> Faults:
+    """Yields the faults of settings of a run that exclude each other."""
     decay, count = config["ema"].get("decay"), config["checkpoints"].get("average", 1)
     if decay is not None and count > 1:
         yield Fault(
@@ -252,18 +262,20 @@ def _of_run(config: Node) -> Faults:
             got=count,
             fix="Set it to 1, or trainer.enable_checkpointing=true.",
         )
-    longest, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
-    if longest is not None and seq_len is not None and longest < seq_len:
+    max_len, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
+    if max_len is not None and seq_len is not None and max_len < seq_len:
         yield Fault(
             "model.max_len",
             "must be at least data.seq_len",
-            got=f"{longest} and {seq_len}",
+            got=f"{max_len} and {seq_len}",
             fix="null is data.seq_len.",
         )
 
 
-def _of_settings(config: Node, task: bool) -> Faults:
-    """Settings of the model and its data that have no effect, or do not fit the tokenizer."""
+def _model_settings_faults(config: Node, task: bool) -> Faults:
+    """Yields the faults of settings of the model and its data that have no effect, or do not fit
+    the tokenizer.
+    """
     model = config["model"]
     if not model["share_embeddings"] and not all(stack in model for stack in STACKS):
         yield Fault(
@@ -271,10 +283,10 @@ def _of_settings(config: Node, task: bool) -> Faults:
             "is about a source and a target, and the model has one stack",
             fix="Leave it true.",
         )
-    yield from sharing.unused(model)
+    yield from unused_sharing_faults(model)
     if task:
-        yield from further(config)
-        yield from unused(config)
+        yield from extra_prediction_faults(config)
+        yield from data_faults(config)
     size, (needed, bound) = model.get("vocab_size"), vocabulary(config)
     if size is not None and size < needed:
         yield Fault(

@@ -1,4 +1,4 @@
-"""What is known of a command line after its checks."""
+"""The result of checking a command line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from xformer_kit.registry import Fault
 
 @dataclass
 class CommandLine:
-    """A checked command line: what Hydra is given, and the instructions that are not Hydra's."""
+    """A checked command line: the words for Hydra, and the instructions that are not Hydra's."""
 
     argv: list[str]  # for hydra.main
     multirun: bool = False
     components: tuple[str, ...] = ()
     resume: str | None = None
     jobs: int = 1
-    study: dict[str, Any] | None = None  # the node of a study; `compose` composes its variants
-    # (config, faults) of the line followed by more words
+    study: dict[str, Any] | None = None  # the node of a study
+    # Composes a variant of the study: (config, faults) of the line followed by these words.
     compose: Callable[[list[str]], tuple[dict[str, Any], list[Fault]]] | None = None
-    # the words of a run of the study, as Hydra is given them
+    # Converts the words of a run of the study to Hydra's form.
     job: Callable[[list[str]], list[str]] = list
     help: bool = False  # whether the line has --help; it is not checked further

@@ -12,7 +12,7 @@ from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked
 from xformer_kit.config.flags import parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
-from xformer_kit.config.machine import makeable
+from xformer_kit.config.machine import can_create
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
     component_files,
@@ -31,29 +31,21 @@ DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
 
 
 def preflight(argv: list[str]) -> CommandLine:
-    """Check a whole command line, including every job of a sweep, before Hydra runs it. Raises
-    ConfigError.
+    """Returns the checked command line. Every job of a sweep is checked before Hydra runs one.
+    Raises ConfigError with all faults.
     """
     argv = expand(argv)
     flags = parse_flags(argv)
     session, overrides, faults = parse(flags.overrides, flags.config_dir)
-    given = instructions(overrides)
+    values = instructions(overrides)
     line = CommandLine(
         argv=argv,
         multirun=flags.multirun or _sets_multirun(overrides),
-        components=tuple(component_files(given.get("components"))),
-        resume=given.get("resume"),
+        components=tuple(component_files(values.get("components"))),
+        resume=values.get("resume"),
         help=flags.help,
     )
-    faults += [
-        Fault(
-            o.key_or_group,
-            "is one instruction for all jobs, not a choice of a sweep",
-            got=o.input_line,
-        )
-        for o in overrides
-        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override()
-    ]
+    faults += _swept_instruction_faults(overrides)
     faults += _directory_faults(overrides, flags.config_dir)
     faults += repeated(overrides)
     if line.help:
@@ -63,19 +55,21 @@ def preflight(argv: list[str]) -> CommandLine:
         _raise(faults)
         return line
     if any(f"{o.key_or_group}.".startswith("study.") for o in overrides) and (
-        of_study := study_line(line, session, overrides, faults, flags)
+        study := study_line(line, session, overrides, faults, flags)
     ):
-        return of_study
+        return study
     if not line.multirun:
         faults += sweep_faults(overrides)
         overrides = single_values(overrides)
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     line.jobs = len(jobs)
-    here, before = runs_here(overrides), tuple(faults)
+    here, line_faults = runs_here(overrides), tuple(faults)
     for job in jobs:
-        _, of_job = compose_checked(session, job, flags.config_name, here=here, before=before)
+        _, job_faults = compose_checked(
+            session, job, flags.config_name, here=here, line_faults=line_faults
+        )
         label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
-        faults += [fault.with_fix(label) for fault in of_job]
+        faults += [fault.with_fix(label) for fault in job_faults]
     _raise(faults)
     line.argv = _hydra_argv(argv, session, overrides)
     return line
@@ -87,8 +81,8 @@ def _raise(faults: list[Fault]) -> None:
 
 
 def _hydra_argv(argv: list[str], session: HydraSession, overrides: list[Override]) -> list[str]:
-    """The words for hydra.main: -m first, as Hydra requires; then what suits the task; then the
-    line's own.
+    """Returns the words for hydra.main: -m first, as Hydra requires; then the defaults of the task;
+    then the line's own words.
     """
     words = {o.input_line: hydra_word(session, o) for o in overrides}
     multirun = [word for word in argv if word in ("-m", "--multirun")]
@@ -96,14 +90,22 @@ def _hydra_argv(argv: list[str], session: HydraSession, overrides: list[Override
     return [*multirun, *(words.get(w, w) for w in [*added, *argv] if w not in multirun)]
 
 
+def _swept_instruction_faults(overrides: list[Override]) -> Faults:
+    """Yields the fault of each instruction that has several values."""
+    for o in overrides:
+        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override():
+            rule = "is one instruction for all jobs, not a choice of a sweep"
+            yield Fault(o.key_or_group, rule, got=o.input_line)
+
+
 def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faults:
-    """Messages for directories that cannot be read or made."""
+    """Yields the faults of directories that cannot be read or created."""
     if config_dir and not Path(config_dir).is_dir():
         yield Fault("--config-dir", "is no directory", got=config_dir)
     for o in overrides:
         if o.key_or_group in DIRECTORIES and not o.is_sweep_override():
             value = str(o.value() or "")
-            if not value or not makeable(value.split("${")[0] or "."):
+            if not value or not can_create(value.split("${")[0] or "."):
                 yield Fault(
                     o.key_or_group, "must name a directory that can be made", got=f"{value!r}"
                 )
@@ -115,24 +117,27 @@ def _sets_multirun(overrides: list[Override]) -> bool:
 
 
 def _resume_faults(resume: object, overrides: list[Override]) -> Faults:
-    others = [str(o.input_line) for o in overrides if o.key_or_group not in INSTRUCTIONS]
-    if others:
+    """Yields the faults of a line that resumes a run."""
+    extra = [str(o.input_line) for o in overrides if o.key_or_group not in INSTRUCTIONS]
+    if extra:
         yield Fault(
             "resume",
             "continues a run with its saved config and takes no other argument",
-            got=", ".join(others),
+            got=", ".join(extra),
         )
     if not isinstance(resume, str) or not resume:
         yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
 
 
 def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Override]]:
-    """Every job of a plain sweep: the product of all choices."""
+    """Yields the overrides of each job of a plain sweep, the product of all choices; appends to
+    `faults` sweeps without a list of values.
+    """
     parser = OverridesParser.create()
-    each = []
+    alternatives = []  # per override of the line: the override, or each of a sweep
     for o in overrides:
         if not o.is_sweep_override():
-            each.append([o])
+            alternatives.append([o])
             continue
         key = o.get_key_element()
         try:
@@ -147,10 +152,11 @@ def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Overr
                 )
             )
         else:
-            each.append(parser.parse_overrides(texts))
-    return map(list, itertools.product(*each))
+            alternatives.append(parser.parse_overrides(texts))
+    return map(list, itertools.product(*alternatives))
 
 
 def _label(job: list[Override], overrides: list[Override]) -> str:
+    """Returns the overrides of a job that differ between the jobs of its sweep."""
     swept = {o.key_or_group for o in overrides if o.is_sweep_override()}
     return " ".join(str(o.input_line) for o in job if o.key_or_group in swept)

@@ -1,4 +1,4 @@
-"""Components of a plan that cannot be composed."""
+"""Checks of components with each other: those of a plan that cannot be composed."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from xformer_kit.registry import Context, Fault, Faults, independent_check
 
 
 class ComponentAt(NamedTuple):
-    """A component of a sublayer."""
+    """The place of a component in a model: names of its stack, variant, sublayer and kind."""
 
     stack: str
     variant: str
@@ -31,11 +31,11 @@ class ComponentAt(NamedTuple):
     kind: str
 
 
-Refusals = Mapping[ComponentAt, list[Fault]]
+Refusals = Mapping[ComponentAt, list[Fault]]  # what each component yields in `cannot`
 
 
 def refusals(stack: StackPlan, block: BlockPlan) -> dict[ComponentAt, list[Fault]]:
-    """What the components of a block yield in `cannot`, with paths inside their nodes."""
+    """Returns what each component of a block yields in `cannot`, with paths inside its node."""
     return {
         ComponentAt(stack.name, block.variant, sub.name, kind): list(_refusals(sub, kind))
         for sub in block.sublayers
@@ -44,19 +44,18 @@ def refusals(stack: StackPlan, block: BlockPlan) -> dict[ComponentAt, list[Fault
 
 
 def _kinds(sub: SublayerPlan) -> list[str]:
-    """The kinds of components that a sublayer has, and the position added to the embeddings."""
-    attends = sub.kind == "attn"
-    return [
-        kind
-        for kind in KINDS
-        if kind in (sub.kind, "norm", "placement")
-        or (attends and kind != "ffn")
-        or (kind == "position" and "embed" in sub.context.position.enters)
-    ]
+    """Returns the kinds of components that a sublayer has; position too if it is added to the
+    embeddings.
+    """
+    kinds = {*KINDS} - {"ffn"} if sub.kind == "attn" else {"ffn", "norm", "placement"}
+    if "embed" in sub.context.position.enters:
+        kinds.add("position")
+    return [kind for kind in KINDS if kind in kinds]
 
 
 @independent_check
 def _refusals(sub: SublayerPlan, kind: str) -> Faults:
+    """Yields why a component of a sublayer cannot be composed with the others."""
     name = sub.context.names[kind]
     if kind != "kernel":
         yield from KINDS[kind].cannot(sub.context.options[kind], sub.context)
@@ -65,7 +64,7 @@ def _refusals(sub: SublayerPlan, kind: str) -> Faults:
 
 
 def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
-    """The config path that set a sublayer's component of a kind."""
+    """Returns the config path that set a sublayer's component of a kind."""
     if sub.context.options[kind] == block.nodes[kind]:
         return provenance_of(kind, block)
     return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
@@ -73,10 +72,17 @@ def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
 
 @independent_check
 def block_faults(
-    config: Node, model: ModelPlan, stack: StackPlan, block: BlockPlan, task: bool, found: Refusals
+    config: Node,
+    model: ModelPlan,
+    stack: StackPlan,
+    block: BlockPlan,
+    task: bool,
+    refused: Refusals,
 ) -> Faults:
-    """Components of a block that cannot be composed; found: the block's `refusals`."""
-    yield from _of_placement(stack.base, block)
+    """Yields the faults of a block's components that cannot be composed; refused: the block's
+    `refusals`.
+    """
+    yield from _placement_faults(stack.base, block)
     for group in block.groups:
         if any(sub.norm != group[0].norm for sub in group):
             names = ", ".join(sub.name for sub in group)
@@ -86,21 +92,23 @@ def block_faults(
                 fix="Give the norm to all of them, or to none.",
             )
     for sub in block.sublayers:
-        yield from _of_embedding(stack.base, block, sub)
-        whole = []  # kinds without a fault
+        yield from _embedding_faults(stack.base, block, sub)
+        valid = []  # kinds without a fault
         for kind in _kinds(sub):
             at = ComponentAt(stack.name, block.variant, sub.name, kind)
-            faults = [fault for fault in found[at] if not fault.unused]
+            faults = [fault for fault in refused[at] if not fault.unused]
             yield from (fault.at(path_of(block, sub, kind)) for fault in faults)
-            whole += [] if faults else [kind]
+            valid += [] if faults else [kind]
         if task:
-            yield from _of_task(config, block, sub, whole, stack is model.output)
+            yield from _task_faults(config, block, sub, valid, stack is model.output)
         if config["data"].get("documents"):
-            yield from _broken(("documents",), "data.documents=true", block, sub, whole)
+            yield from _law_faults(("documents",), "data.documents=true", block, sub, valid)
 
 
 def embedding_faults(block: BlockPlan) -> Faults:
-    """Faults of the position that is added to the embeddings, of a base that no layer uses."""
+    """Yields the faults of a position that is added to the embeddings, in a base block that no
+    layer uses.
+    """
     sub = block.sublayers[0]
     if "embed" in sub.context.position.enters:
         path = path_of(block, sub, "position")
@@ -109,7 +117,7 @@ def embedding_faults(block: BlockPlan) -> Faults:
 
 @independent_check
 def extra_faults(config: Node, model: ModelPlan) -> Faults:
-    """Extras that cannot be used in the model."""
+    """Yields the faults of extras that cannot be used in the model."""
     attentions = [
         sub
         for plan in model.stacks
@@ -133,13 +141,15 @@ def extra_faults(config: Node, model: ModelPlan) -> Faults:
                 fix="Use attn=multi_head, or leave it out.",
             )
         else:
-            found = EXTRAS.cannot({"name": name, **options}, context)
-            yield from (fault.at(path) for fault in found)
+            refused = EXTRAS.cannot({"name": name, **options}, context)
+            yield from (fault.at(path) for fault in refused)
 
 
 @independent_check
-def _of_placement(base: BlockPlan, block: BlockPlan) -> Faults:
-    """A block whose residual stream is another than that of its stack."""
+def _placement_faults(base: BlockPlan, block: BlockPlan) -> Faults:
+    """Yields the fault of a block whose residual stream has another form than that of its
+    stack.
+    """
     streams = [_streams(b.nodes["placement"]) for b in (base, block)]
     if streams[0] != streams[1]:
         name, other = (b.nodes["placement"]["name"] for b in (block, base))
@@ -154,6 +164,7 @@ def _of_placement(base: BlockPlan, block: BlockPlan) -> Faults:
 
 
 def _streams(node: Node) -> str:
+    """Returns the form of a placement's residual stream as a phrase."""
     streams = PLACEMENTS[node["name"]].streams(node)
     if isinstance(streams, str):
         return f"all earlier {streams}"
@@ -161,8 +172,8 @@ def _streams(node: Node) -> str:
 
 
 @independent_check
-def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Faults:
-    """A position that is added to the embeddings where another component of the stack has one."""
+def _embedding_faults(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Faults:
+    """Yields the fault of a position that is added to the embeddings, if it is not the stack's."""
     if "embed" not in sub.context.position.enters:
         return
     name = sub.position["name"]
@@ -181,36 +192,38 @@ def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Fault
         )
 
 
-def _of_task(
+def _task_faults(
     config: Node, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str], output: bool
 ) -> Faults:
-    """What the task cannot train; output: whether the head reads the stack."""
+    """Yields the faults of components that the task cannot train; output: whether the stack's
+    output goes to the head.
+    """
     node = as_node(config["task"])
     if sub.kind == "attn":
         path = provenance_of("mask", block)
         yield from (fault.at(path) for fault in OBJECTIVES.cannot(node, sub.context))
     needed = OBJECTIVES[node["name"]].laws
     laws = [law for law in needed if output or law not in OUTPUT_LAWS]
-    yield from _broken(laws, f"task={node['name']}", block, sub, kinds)
+    yield from _law_faults(laws, f"task={node['name']}", block, sub, kinds)
 
 
 @independent_check
-def _broken(
+def _law_faults(
     laws: Iterable[str], needed_by: str, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str]
 ) -> Faults:
-    """Components of these kinds that break a law that the run needs: of each the first such law,
-    for another component is the fix of all.
+    """Yields the fault of each component of these kinds that breaks a law that the run needs: only
+    the first such law, because another component fixes all of them.
     """
     for kind in kinds:
         broken = KINDS[kind].broken_laws(sub.context.options[kind])
-        told = set[tuple[str, str]]()
+        reported = set[tuple[str, str]]()  # (kind, name) of components
         for law in laws:
-            if law in broken and broken[law][1:3] not in told:
-                told.add(broken[law][1:3])
-                inner = f".{broken[law].option}" if broken[law].option else ""
+            if law in broken and broken[law][1:3] not in reported:
+                reported.add(broken[law][1:3])
+                option = broken[law].option
                 yield Fault(
                     provenance_of(kind, block),
                     f"'{sub.context.names[kind]}' breaks the law of {law} ({broken[law]}), which"
                     f" {needed_by} needs",
-                    fix=f"Choose another {kind}{inner}.",
+                    fix=f"Choose another {kind}{option and '.' + option}.",
                 )

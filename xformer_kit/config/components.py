@@ -1,8 +1,7 @@
-"""A user's own components: Python files and installed packages that register them before
-composition.
+"""Import of a user's own components: Python files and installed packages that register them.
 
-They are named by an instruction of the command line (`components=[my_components.py]`) or by the
-entry-point group `xformer_kit.components`; a saved config never names code.
+The files are named by an instruction of the command line (`components=[my_components.py]`), the
+packages by the entry-point group `xformer_kit.components`; a saved config never names code.
 """
 
 import hashlib
@@ -17,54 +16,42 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType
 
-from xformer_kit.config.check import INNER, MAPPING_GROUPS
+from xformer_kit.config.check import MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError, Fault, Registry
 
-_loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
+_loaded: dict[Path, str] = {}  # file -> sha256 of the source that was imported
+Refused = list[tuple[str, ConfigError]] | None  # (component, error) that a registry refused
 
 
 def import_components(
-    files: Iterable[str],
-    registries: Iterable[Registry],
-    refused: list[tuple[str, ConfigError]] | None = None,
+    files: Iterable[str], registries: Iterable[Registry], refused: Refused = None
 ) -> dict[str, str]:
-    """Import the files; a file that has changed is imported again. Returns file name -> sha256.
+    """Imports the files and returns {file name: sha256}; a file that has changed is imported again.
 
     Raises ConfigError with every fault: a missing file, a syntax error (with its line), a component
-    that the registry refuses. If `refused` is given, it gets such components and their errors, and
-    the others of the file are registered.
+    that the registry refuses. If `refused` is a list, such components and their errors are appended
+    to it, and the others of the file are registered.
     """
-    registries, hashes, faults = [*registries, *MAPPING_GROUPS.values(), *INNER.values()], {}, []
+    registries = [*registries, *MAPPING_GROUPS.values(), *NESTED_GROUPS.values()]
+    hashes, faults = {}, []
     for entry in _installed():
         entry.load()
     for file in files:
         if not isinstance(file, str):
-            faults.append(
-                Fault(
-                    "components",
-                    "must list Python files",
-                    got=f"{file!r}",
-                    fix="Try components=[my_components.py].",
-                )
-            )
+            fix = "Try components=[my_components.py]."
+            faults.append(Fault("components", "must list Python files", f"{file!r}", fix))
             continue
         path = Path(file).expanduser().resolve()
         try:
-            source = path.read_bytes()
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:
-            faults.append(
-                Fault(
-                    "components",
-                    f"cannot read {file}: {error.strerror}",
-                    fix="Name a Python file that registers components.",
-                )
-            )
+            fix = "Name a Python file that registers components."
+            faults.append(Fault("components", f"cannot read {file}: {error.strerror}", fix=fix))
             continue
-        digest = hashlib.sha256(source).hexdigest()
         if _loaded.get(path) != digest:
-            found = _import(path, file, registries, refused)
-            faults += found
-            if found or refused:
+            new_faults = _import(path, file, registries, refused)
+            faults += new_faults
+            if new_faults or refused:
                 _loaded.pop(path, None)  # the next import reports it again
             else:
                 _loaded[path] = digest
@@ -75,8 +62,8 @@ def import_components(
 
 
 def _installed() -> tuple[EntryPoint, ...]:
-    """The entry points of installed packages. Reading them takes a third of the time of composing,
-    so they are kept until a directory of packages changes.
+    """Returns the entry points of installed packages. Reading them takes a third of the time of
+    composing, so they are cached until a directory of packages changes.
     """
     paths = (path or "." for path in sys.path)
     return _entry_points(
@@ -90,8 +77,8 @@ def _entry_points(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint,
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source each time. Python's own loader takes cached bytecode for a file of the
-    same second and length.
+    """Loader that compiles the source each time. Python's own loader uses the cached bytecode of a
+    file that changed within the same second and kept its length.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -99,15 +86,10 @@ class _SourceLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-def _import(
-    path: Path,
-    file: str,
-    registries: list[Registry],
-    refused: list[tuple[str, ConfigError]] | None,
-) -> list[Fault]:
-    name = (
-        f"xformer_kit_components_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    )
+def _import(path: Path, file: str, registries: list[Registry], refused: Refused) -> list[Fault]:
+    """Imports a file and returns the faults that prevented it; file: its name in messages."""
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    name = f"xformer_kit_components_{path.stem}_{digest}"
     for registry in registries:
         registry.forget(name)
         registry.refused = refused

@@ -1,4 +1,4 @@
-"""From overrides to the config that runs: composed, resolved, validated, as plain data."""
+"""Composition: from overrides to a resolved and validated config, as plain data."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,14 +27,14 @@ from xformer_kit.config.machine import run_faults
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
     expand,
-    given_keys,
     instructions,
+    overridden_keys,
     parse,
     repeated,
     single_values,
     sweep_faults,
 )
-from xformer_kit.config.unused import ignored
+from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, Fault, complete_mapping, config_error
 
@@ -45,11 +45,12 @@ def compose(
     data: bool = True,
     once: bool = False,
 ) -> dict[str, Any]:
-    """The resolved, validated config of a command line's overrides, as plain data.
+    """Returns the resolved, validated config of a command line's overrides, as plain data.
 
     Raises ConfigError with every fault. `components=[file.py]` registers a user's own components
-    first; it is not in the config. `data`: whether the corpus must be at hand. `once`: whether a
-    repeated key is a fault, as on a command line; else the last value counts.
+    first; it is not in the config.
+    data: whether the corpus is checked, and so must be available.
+    once: whether a repeated key is a fault, as on a command line; else the last value counts.
     """
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
         raise config_error(
@@ -60,17 +61,13 @@ def compose(
     session, parsed, faults = parse(expand(overrides or ()), config_dir)
     faults += sweep_faults(parsed, "Compose one after the other")
     faults += repeated(parsed) if once else ()
-    if "resume" in (given := instructions(parsed)):
-        faults.append(
-            Fault(
-                "resume",
-                "is an instruction of python train.py alone",
-                got=given["resume"],
-                fix="Leave it out.",
-            )
-        )
-    config, more = compose_checked(session, single_values(parsed), data=data, before=faults)
-    faults += more
+    if "resume" in (values := instructions(parsed)):
+        rule = "is an instruction of python train.py alone"
+        faults.append(Fault("resume", rule, got=values["resume"], fix="Leave it out."))
+    config, config_faults = compose_checked(
+        session, single_values(parsed), data=data, line_faults=faults
+    )
+    faults += config_faults
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return config
@@ -82,27 +79,29 @@ def compose_checked(
     name: str | None = None,
     data: bool = True,
     here: bool | None = None,
-    before: Iterable[Fault] = (),
+    line_faults: Iterable[Fault] = (),
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """(config, faults) of a run. `here`: whether it takes place on this machine, which is then
-    checked; None checks nothing of the run. `before`: faults of the line. Where one of them is a
-    choice that was left out, only options are checked: a default is in its place.
+    """Returns (config, faults) of a run.
+
+    here: whether the run takes place on this machine, which is then checked; None: not checked.
+    line_faults: faults of the command line; if one of them is an unknown choice, which was left
+    out, only options are checked, because a default is in its place.
     """
     config, faults = compose_overrides(session, overrides, name)
     left_out = {*GROUPS, "model", "experiment"} - {o.key_or_group for o in overrides}
-    unknown = any(fault.path in left_out for fault in before)
+    unknown = any(fault.path in left_out for fault in line_faults)
     if faults := faults or check(config, data, composition=not unknown):
         return config, faults
     if unknown:
         return config, []
-    faults = list(ignored(config, given_keys(overrides)))
+    faults = list(unused_overrides(config, overridden_keys(overrides)))
     return config, faults if here is None else [*faults, *run_faults(config, here)]
 
 
 def compose_overrides(
     session: HydraSession, overrides: Sequence[Override], name: str | None = None
 ) -> tuple[dict[str, Any], list[Fault]]:
-    """(config, faults): what overrides compose, whether or not it is valid; {} with a fault if
+    """Returns (config, faults) of overrides: the composed config, valid or not; {} with a fault if
     Hydra cannot compose it.
     """
     try:
@@ -115,7 +114,7 @@ def compose_overrides(
 def compose_resolved(
     session: HydraSession, overrides: Sequence[Override], name: str | None = None
 ) -> DictConfig:
-    """What Hydra composes, resolved. Raises ConfigError if it cannot."""
+    """Returns the config that Hydra composes, resolved. Raises ConfigError if it cannot."""
     config = None
     try:
         config = compose_line(session, name or PRIMARY, overrides)
@@ -143,7 +142,7 @@ def compose_resolved(
 
 
 def _unknown_component(error: Exception) -> Fault | None:
-    """The fault of a file that chooses an unknown component in its list of defaults."""
+    """Returns the fault of a file that chooses an unknown component in its list of defaults."""
     if not isinstance(error, MissingConfigException) or not error.missing_cfg_file:
         return None
     group, _, name = error.missing_cfg_file.rpartition("/")
@@ -151,7 +150,9 @@ def _unknown_component(error: Exception) -> Fault | None:
 
 
 def _not_utf8(file: Path) -> tuple[str, str] | None:
-    """(line, byte) where a file is not utf-8 first; Python's error has no file name."""
+    """Returns (line, byte) of the first place at which a file is not utf-8; Python's error has no
+    file name.
+    """
     data = file.read_bytes()
     try:
         data.decode()
@@ -162,13 +163,14 @@ def _not_utf8(file: Path) -> tuple[str, str] | None:
 
 
 def _bad_key(error: BaseException | None) -> KeyValidationError | None:
-    """The cause of Hydra's error, if that is a key such as null."""
+    """Returns the cause of Hydra's error if that is an invalid key such as null."""
     while error is not None and not (isinstance(error, KeyValidationError) and error.full_key):
         error = error.__cause__
     return error
 
 
 def _key_fault(error: KeyValidationError, message: str) -> Fault:
+    """Returns the fault of an invalid key; message: that of Hydra's error."""
     # The error's path starts in the value that is merged into the config, or at the root.
     place = str(error.full_key)
     override = re.match(r"Error merging override \+*([\w.]+)=", message)
@@ -178,22 +180,23 @@ def _key_fault(error: KeyValidationError, message: str) -> Fault:
 
 
 def _hydra_fault(error: Exception, config: DictConfig | None) -> Fault:
+    """Returns the fault of a config that Hydra cannot compose, with the place if it is known."""
     reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
     rule = f"cannot be composed: {reason}"
     if isinstance(error, InterpolationResolutionError) and config is not None:
         for place, text in _unresolved(config, ""):
-            way = r"Name another key, or write \${ for a ${ that stays."
-            return Fault(place, rule, text, way)
+            fix = r"Name another key, or write \${ for a ${ that stays."
+            return Fault(place, rule, text, fix)
     # A list cannot be merged into a mapping, such as the extras.
     if found := re.match(r"Error merging override \+*([\w.]+)=(\[.*\])$", reason):
         key, value = found.groups()
-        way = f"{key}.NAME" if key in MAPPING_GROUPS else key
-        return Fault(key, "must be a mapping", value, f"Try {way}={{}}.")
+        path = f"{key}.NAME" if key in MAPPING_GROUPS else key
+        return Fault(key, "must be a mapping", value, f"Try {path}={{}}.")
     return Fault(getattr(error, "full_key", None) or "config", rule)
 
 
 def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str, str]]:
-    """(config path, text) of each interpolation that cannot be resolved."""
+    """Yields (config path, text) of each interpolation that cannot be resolved."""
     raw: Any = OmegaConf.to_container(node, resolve=False)
     is_list = isinstance(node, ListConfig)
     for key in range(len(raw)) if is_list else raw:
@@ -208,7 +211,7 @@ def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str,
 
 
 def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
-    """Hydra's composed config as the plain dict that runs: resolved, without instructions of the
+    """Returns Hydra's composed config as a plain dict: resolved, without instructions of the
     command line and without stacks that are null.
 
     words: the overrides of the command line. A component that they choose replaces that of an
@@ -229,26 +232,26 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
 
 
 def _replaced_options(config: dict[str, Any], keys: set[str]) -> list[tuple[str, str]]:
-    """Options in an experiment of a component that the command line has replaced, which the new
-    component does not have.
+    """Returns (group, option) of each option of an experiment's component that the command line has
+    replaced by a component without the option; keys: those of the command line.
     """
-    found = []
+    replaced = []
     for group in keys & GROUPS.keys():
         node, registry = config.get(group), GROUPS[group]
         if not isinstance(node, dict) or node.get("name") not in registry:
             continue
-        given = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
-        own = registry.options(node["name"]).keys() | given
+        overridden = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
+        own = registry.options(node["name"]).keys() | overridden
         if not node.keys() - own - {"name"}:
-            continue  # the options of all others take long to read
+            continue  # reading the options of all other components takes long
         every = {option for other in registry for option in registry.options(other)}
-        found += [(group, option) for option in node if option in every - own]
-    return found
+        replaced += [(group, option) for option in node if option in every - own]
+    return replaced
 
 
 def choices(config_dir: str | None = None) -> dict[str, list[str]]:
-    """Every group of the command line and its choices, those in folders by their path: study has
-    findings/glu_variants.
+    """Returns {group: choices} of the command line; a choice in a folder by its path, such as
+    findings/glu_variants of study.
     """
     session = open_session(config_dir)
     return {group: session.choices(group) for group in session.groups()}

@@ -1,4 +1,4 @@
-"""Differences between configs: the paths of values that are not the same in all of them."""
+"""Differences between configs: the paths whose values are not equal in all of them."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from xformer_kit.registry import Node
 
 
 def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, value) of every value that is no mapping."""
+    """Yields (config path, value) of every value that is no mapping."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield from flat(value, f"{path}.{key}" if path else str(key))
@@ -17,8 +17,8 @@ def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differing(configs: Sequence[Node]) -> list[str]:
-    """Paths whose values differ, of flat configs. If the names of a component differ, its options
-    are left out: they follow from the name.
+    """Returns the paths whose values differ between flat configs. If the names of a component
+    differ, its options are left out: they follow from the name.
     """
     missing = object()
     paths = [
@@ -33,7 +33,7 @@ def differing(configs: Sequence[Node]) -> list[str]:
 
 
 def as_literal(value: Any) -> Any:
-    """None, True and False in the form of a command line."""
+    """Returns null, true or false for None, True or False; any other value unchanged."""
     return (
         {None: "null", True: "true", False: "false"}[value]
         if value is None or isinstance(value, bool)

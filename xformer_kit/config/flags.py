@@ -9,7 +9,7 @@ from xformer_kit.registry import config_error
 
 
 def parse_flags(argv: list[str]) -> argparse.Namespace:
-    """Hydra's flags and the overrides, in any order. Raises ConfigError."""
+    """Returns Hydra's flags and the overrides, given in any order. Raises ConfigError."""
     parser = _flag_parser()
 
     def refuse(message: str) -> Any:
@@ -22,7 +22,9 @@ def parse_flags(argv: list[str]) -> argparse.Namespace:
 
 
 def _flag_parser() -> argparse.ArgumentParser:
-    """The flags of hydra.main (hydra.cc/docs/advanced/hydra-command-line-flags)."""
+    """Returns a parser of the flags of hydra.main, see
+    hydra.cc/docs/advanced/hydra-command-line-flags.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("overrides", nargs="*")
     for names in (

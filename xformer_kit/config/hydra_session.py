@@ -35,7 +35,7 @@ from xformer_kit.registry import config_error
 
 VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
-MOST_KEPT = 64  # compositions of one session
+MAX_CACHED = 64  # compositions of one session
 SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
 
 Configs = dict[tuple[str | None, str], dict[str, Any]]  # (group, name) -> content
@@ -46,15 +46,15 @@ _previous: "tuple[Any, HydraSession] | None" = None  # the state of the last ses
 
 
 def conf_dir() -> str:
-    """The directory of YAML files, absolute: inside the installed package, or next to it in a
-    checkout.
+    """Returns the absolute directory of YAML files: inside the installed package, or next to it in
+    a checkout.
     """
     package = Path(__file__).resolve().parents[1]
     for place in (package / "conf", package.parent / "conf"):
         if (place / f"{PRIMARY}.yaml").is_file():
             return str(place)
     raise config_error(
-        "conf", f"no train.yaml is in or next to {package}", fix="Install xformer_kit anew."
+        "conf", f"no train.yaml is in or next to {package}", fix="Install xformer_kit again."
     )
 
 
@@ -88,7 +88,7 @@ def initialized(config_dir: str | None) -> Iterator[ConfigLoader]:
         VersionBase.instance().version_base = base
 
 
-class OnDemand(ConfigNode):
+class ZooConfig(ConfigNode):
     """The defaults of a component of the zoo, which is imported when Hydra reads them."""
 
     def __init__(self, group: str, name: str):
@@ -113,17 +113,17 @@ class HydraSession:
         self.config_dir = str(Path(config_dir).resolve()) if config_dir else None
         with initialized(self.config_dir) as loader:
             self.sources = loader.get_sources()
-        self.compose_choices = lru_cache(MOST_KEPT)(self.compose)
+        self.compose_choices = lru_cache(MAX_CACHED)(self.compose)
         self.is_group = cache(lambda key: any(source.is_group(key) for source in self.sources))
         self.choices = cache(self._choices)
 
     def compose(self, name: str, *words: str) -> DictConfig:
-        """What hydra.compose returns: unresolved, without Hydra's own node."""
+        """Returns what hydra.compose returns: unresolved, without Hydra's own node."""
         with initialized(self.config_dir):
             return hydra.compose(name, list(words))
 
     def _choices(self, group: str) -> list[str]:
-        """The choices of a group, those in folders by their path: findings/glu_variants."""
+        """Returns the choices of a group; those in folders by their path: findings/glu_variants."""
         inside = [
             f"{folder}/{name}"
             for folder in self._list(group, ObjectType.GROUP)
@@ -132,11 +132,12 @@ class HydraSession:
         return [*self._list(group, ObjectType.CONFIG), *inside]
 
     def groups(self) -> list[str]:
-        found = self._list("", ObjectType.GROUP)
-        return [group for group in found if group not in ("hydra", SWEEPS)]
+        """Returns the groups of which a command line can choose a config."""
+        groups = self._list("", ObjectType.GROUP)
+        return [group for group in groups if group not in ("hydra", SWEEPS)]
 
     def files(self) -> Iterator[Path]:
-        """Every YAML file that Hydra may read."""
+        """Yields every YAML file that Hydra may read."""
         for source in self.sources:
             if source.scheme() == "file":
                 yield from filter(Path.is_file, sorted(Path(source.path).rglob("*.y*ml")))
@@ -147,7 +148,7 @@ class HydraSession:
 
 
 def compose_line(session: HydraSession, name: str, line: Sequence[Override]) -> DictConfig:
-    """What hydra.compose returns for a whole line, which has no sweeps.
+    """Returns what hydra.compose returns for a whole line, which has no sweeps.
 
     Values are set after all choices, in the order of the line, as Hydra does. Hydra composes the
     line as a whole if a word is neither a choice nor `++key=value`, or has an interpolation, which
@@ -173,8 +174,9 @@ def compose_line(session: HydraSession, name: str, line: Sequence[Override]) -> 
 
 
 def hydra_word(session: HydraSession, override: Override) -> str:
-    """The override as Hydra is given it. Composition is open and validation is strict: a key that
-    is no group becomes `++key=value`, which sets it whether it exists or not.
+    """Returns the override in the form in which it is passed to Hydra. Composition is open and
+    validation is strict: a key that is no group becomes `++key=value`, which sets it whether it
+    exists or not.
     """
     text, key = override.input_line or "", override.key_or_group
     is_group, deletes = session.is_group(key), override.is_delete()
@@ -197,8 +199,8 @@ def _is_choice(session: HydraSession, override: Override) -> bool:
 
 
 def open_session(config_dir: str | None = None) -> HydraSession:
-    """A session with all components that are registered now. Without a directory of the user's own
-    it is the previous one, unless our files or the stored configs have changed.
+    """Returns a session with all components that are registered now. Without a directory of the
+    user's own it is the previous session, unless our files or the stored configs have changed.
     """
     global _previous
     Plugins.instance()  # plugins store configs of their own when they are first imported
@@ -213,7 +215,9 @@ def open_session(config_dir: str | None = None) -> HydraSession:
 
 
 def _state(configs: Configs) -> tuple[Any, ...]:
-    """What a session is composed of. `configs` by their text, in which 1 is not 1.0."""
+    """Returns the content that a session depends on: configs as text, in which 1 is not 1.0, files,
+    and nodes of Hydra's store.
+    """
     paths = [os.path.join(at, name) for at, _, names in os.walk(conf_dir()) for name in names]
     files = [(path, os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in paths]
     return repr(configs), files, list(_nodes(ConfigStore.instance().repo))
@@ -225,8 +229,8 @@ def _nodes(stored: dict[str, Any]) -> Iterator[ConfigNode]:
 
 
 def _store(configs: Configs) -> None:
-    """Store the defaults of the settings as the config `settings`, and those of each component as a
-    choice of its group; choices that are no longer registered are removed.
+    """Stores the defaults of the settings as the config `settings`, and those of each component as
+    a choice of its group; choices that are no longer registered are removed.
     """
     store = ConfigStore.instance()
     for group, name in _stored - configs.keys():
@@ -236,6 +240,6 @@ def _store(configs: Configs) -> None:
     for group, registry in GROUPS.items():
         for name in registry.zoo:
             choices = store.repo.setdefault(group, {})
-            choices.setdefault(f"{name}.yaml", OnDemand(group, name))
+            choices.setdefault(f"{name}.yaml", ZooConfig(group, name))
     _stored.clear()
     _stored.update(configs)

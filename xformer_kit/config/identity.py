@@ -1,4 +1,4 @@
-"""Which config is this? Its text, and the hash of what decides a run's result."""
+"""The YAML text of a config, and the hash of the values that decide a run's result."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import yaml
 from xformer_kit.config.callbacks import only_observes
 from xformer_kit.registry import Node
 
-# Left out of the hash: where things are and how often they are looked at, not what is computed.
+# Node -> options that are not hashed: paths and intervals, which do not change what is computed.
 NOT_HASHED = {
     "": ("name", "logger", "resume", "components"),
     "data": (
@@ -36,27 +36,27 @@ NOT_HASHED = {
 
 
 def config_hash(config: Node) -> str:
-    """sha256 of what decides a run's result, 16 hex digits."""
+    """Returns the sha256 of the values that decide a run's result, 16 hex digits."""
     return hashlib.sha256(
         json.dumps(hashed_config(config), sort_keys=True, default=str).encode()
     ).hexdigest()[:16]
 
 
 def hashed_config(config: Node) -> dict[str, Any]:
-    """The resolved config without logger, paths, workers, cadences, and callbacks that only
-    look.
+    """Returns the resolved config without logger, paths, workers, intervals, and callbacks that
+    only observe.
     """
     kept = {key: value for key, value in config.items() if key not in NOT_HASHED[""]}
-    for group, words in NOT_HASHED.items():
+    for group, options in NOT_HASHED.items():
         if isinstance(kept.get(group), Mapping):
-            kept[group] = {key: value for key, value in kept[group].items() if key not in words}
+            kept[group] = {key: value for key, value in kept[group].items() if key not in options}
     if isinstance(kept.get("callbacks"), Mapping):
         kept["callbacks"] = {
-            name: options for name, options in kept["callbacks"].items() if not only_observes(name)
+            name: node for name, node in kept["callbacks"].items() if not only_observes(name)
         }
     return kept
 
 
 def config_yaml(config: Node) -> str:
-    """The config as YAML, in its own order."""
+    """Returns the config as YAML, with its keys in their order."""
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=120)

@@ -5,25 +5,25 @@ import os
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.config.size import too_large
+from xformer_kit.config.size import memory_faults
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.plan import as_node, provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 
 
 def run_faults(config: Node, here: bool = True) -> Faults:
-    """Messages for batches that do not split, and for what this machine cannot do, of a config
-    that is valid otherwise.
-
-    `here`: whether the run takes place on this machine.
+    """Yields the faults of batches that cannot be split, and of what this machine cannot run, in a
+    config that is valid otherwise; here: whether the run takes place on this machine.
     """
     trainer, data = config["trainer"], config["data"]
     if here:
-        yield from _machine(trainer)
-    yield from _split(trainer, data["batch_size"] if data.get("batch_tokens") is None else None)
+        yield from _device_faults(trainer)
+    yield from _batch_faults(
+        trainer, data["batch_size"] if data.get("batch_tokens") is None else None
+    )
     if not here:
         return
-    if data.get("cache") is not None and not makeable(data["cache"]):
+    if data.get("cache") is not None and not can_create(data["cache"]):
         yield Fault(
             "data.cache",
             "must be a directory that can be made",
@@ -38,29 +38,29 @@ def run_faults(config: Node, here: bool = True) -> Faults:
             got=data["num_workers"],
             fix="Try 2.",
         )
-    yield from untrained_on(_available(trainer.get("accelerator", "auto"))[0], config)
-    yield from too_large(config)
+    yield from kernel_device_faults(_available(trainer.get("accelerator", "auto"))[0], config)
+    yield from memory_faults(config)
     if fault := missing_logger(as_node(config["logger"])["name"]):
         yield fault
 
 
-def untrained_on(device: str, config: Node) -> Faults:
-    """Kernels that compute no gradients on a kind of device, in a config that is valid
-    otherwise.
+def kernel_device_faults(device: str, config: Node) -> Faults:
+    """Yields the faults of kernels that compute no gradients on a kind of device, in a config that
+    is valid otherwise.
     """
-    found: dict[str, Fault] = {}
+    faults: dict[str, Fault] = {}
     for plan in stacks(config):
         for block in plan.variants.values():
             path, name = provenance_of("kernel", block), block.nodes["kernel"]["name"]
             if name != "auto" and (reason := cannot_train_on(name, device)):
-                found.setdefault(
+                faults.setdefault(
                     path, Fault(path, reason, got=name, fix="Use kernel=auto or kernel=sdpa.")
                 )
-    yield from found.values()
+    yield from faults.values()
 
 
 def missing_logger(name: Any) -> Fault | None:
-    """The fault of a logger whose package is not installed."""
+    """Returns the fault of a logger whose package is not installed; None if it is."""
     if name != "tensorboard" or any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
         return None
     return Fault(
@@ -72,8 +72,8 @@ def missing_logger(name: Any) -> Fault | None:
 
 
 def _available(accelerator: Any) -> tuple[str, int]:
-    """(kind, number of devices) of trainer.accelerator on this machine; -1 on a CPU, whose
-    processes are not limited.
+    """Returns (kind, number of devices) of trainer.accelerator on this machine; -1 on a CPU, whose
+    number of processes is not limited.
     """
     import torch
 
@@ -86,11 +86,11 @@ def _available(accelerator: Any) -> tuple[str, int]:
     return accelerator, {"cuda": cuda, "mps": mps}.get(accelerator, -1)
 
 
-def _machine(trainer: Node) -> Faults:
-    """The message for an accelerator that is not here, or for more devices than there are."""
+def _device_faults(trainer: Node) -> Faults:
+    """Yields the fault of an accelerator, or of devices, that this machine does not have."""
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
-    kind, there = _available(accelerator)
-    if there == 0:
+    kind, available = _available(accelerator)
+    if available == 0:
         rule = f"this machine has no {kind} device that torch can use"
         yield Fault("trainer.accelerator", rule, got=accelerator, fix="Try auto or cpu.")
         return
@@ -99,16 +99,16 @@ def _machine(trainer: Node) -> Faults:
         if kind == "cpu":
             rule = "a CPU has no indices"
             fix = f"Give a number of processes, such as {len(devices)}."
-        elif max(devices) >= there:
-            rule = f"must be indices below {there}, the {kind} devices here"
-    elif str(devices).isdigit() and int(devices) > there > 0:
-        rule = f"must be at most {there}, the {kind} devices here"
+        elif max(devices) >= available:
+            rule = f"must be indices below {available}, the {kind} devices here"
+    elif str(devices).isdigit() and int(devices) > available > 0:
+        rule = f"must be at most {available}, the {kind} devices here"
     if rule:
         yield Fault("trainer.devices", rule, got=devices, fix=fix)
 
 
-def _split(trainer: Node, batch_size: int | None) -> Faults:
-    """The message for a global batch that is no multiple of accumulation times devices."""
+def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
+    """Yields the fault of a global batch that is no multiple of accumulation times devices."""
     if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
         return  # the launcher sets the number of processes, and the run checks it
     devices, accumulate = trainer.get("devices", 1), trainer.get("accumulate", "auto")
@@ -127,8 +127,8 @@ def _split(trainer: Node, batch_size: int | None) -> Faults:
             yield from error.faults
 
 
-def makeable(directory: str) -> bool:
-    """Whether a directory can be written to, or can be made."""
+def can_create(directory: str) -> bool:
+    """Whether a directory exists and is writable, or can be created."""
     place = Path(directory).expanduser().absolute()
     while not place.exists():
         place = place.parent

@@ -1,4 +1,4 @@
-"""The overrides of a command line: expanded, parsed, and checked one by one."""
+"""Expands, parses and checks the overrides of a command line one by one."""
 
 import re
 import shlex
@@ -19,14 +19,16 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError, Fault, Faults, suggestion
 
-# Of the command line; a saved config holds none of them.
+# Keys that only the command line has; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
-NEEDED = (*GROUPS, "model", "trainer")  # groups of which every run has a choice
-PLAIN = re.compile(r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*")  # read as this text
+REQUIRED_GROUPS = (*GROUPS, "model", "trainer")  # every run has a choice of each
+PLAIN = re.compile(
+    r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*"
+)  # Hydra parses it as this text
 
 
 def expand(words: Iterable[str]) -> list[str]:
-    """The words of a command line in the form that Hydra composes as meant.
+    """Returns the words of a command line in the form that Hydra composes as intended.
 
     A group that is given a mapping, `position={name: rotary, theta: 1e6}`, becomes
     `position=rotary position.theta=1e6`. A component of a component, or of a stack, that is given
@@ -45,22 +47,29 @@ def expand(words: Iterable[str]) -> list[str]:
 
 
 def _expand_mapping(parser: OverridesParser, word: str) -> list[str]:
+    """Returns an override that sets a group to a mapping as overrides of its name and options; any
+    other word unchanged.
+    """
     group, _, value = word.lstrip("+").partition("=")
-    if group not in NEEDED or not value.lstrip().startswith("{") or any(repeated_keys(word)):
+    if (
+        group not in REQUIRED_GROUPS
+        or not value.lstrip().startswith("{")
+        or any(repeated_keys(word))
+    ):
         return [word]
     try:
         override = parser.parse_override(word)
     except HydraException:  # reported when all words are read
         return [word]
-    given = None if override.is_sweep_override() else override.value()
-    if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
+    node = None if override.is_sweep_override() else override.value()
+    if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
         return [word]
-    name = [f"{group}={value_text(given.pop('name'))}"] if "name" in given else []
-    return [*name, *(f"{group}.{key}={value_text(item)}" for key, item in given.items())]
+    name = [f"{group}={value_text(node.pop('name'))}"] if "name" in node else []
+    return [*name, *(f"{group}.{key}={value_text(item)}" for key, item in node.items())]
 
 
 def value_text(value: Any) -> str:
-    """A value as Hydra's grammar reads it."""
+    """Returns a value in Hydra's grammar."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{value_text(k)}:{value_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -71,7 +80,7 @@ def value_text(value: Any) -> str:
 
 
 def _by_name(parser: OverridesParser, word: str) -> str:
-    """`attn.gate=head` as `attn.gate.name=head`, also for the names of a sweep."""
+    """Returns `attn.gate=head` as `attn.gate.name=head`, also for the names of a sweep."""
     key, _, text = word.lstrip("+").partition("=")
     registry = registry_at(key) if key not in GROUPS else None
     if any(repeated_keys(word)):
@@ -92,13 +101,15 @@ def _by_name(parser: OverridesParser, word: str) -> str:
 def parse(
     words: Iterable[str], config_dir: str | None
 ) -> tuple[HydraSession, list[Override], list[Fault]]:
-    """(session, overrides, faults) of expanded words. The user's own components are imported first,
-    and what suits the task is added. An override that chooses something unknown is a fault and left
-    out, with its options; so is one with a mapping that has a key twice. A component that is chosen
-    by another name keeps them.
+    """Returns (session, overrides, faults) of expanded words.
+
+    The user's own components are imported first, and the defaults of the task are added. An
+    override with an unknown choice is a fault and left out, with its options; so is one with a
+    mapping that has a key twice. A component chosen by another of its names is a fault too, but it
+    is replaced by its own name and keeps its options.
     """
     parser, overrides, faults = OverridesParser.create(), list[Override](), list[Fault]()
-    wrong: list[Override] = []
+    with_repeated_keys: list[Override] = []
     for word in words:
         try:
             parsed = parser.parse_overrides([word])
@@ -106,9 +117,9 @@ def parse(
             rule, fix = _syntax_fix(parser, word, str(error))
             faults.append(Fault(word, f"cannot be read as key=value{rule}", fix=fix))
             continue
-        twice = list(repeated_keys(word))
-        faults += twice
-        (wrong if twice else overrides).extend(parsed)
+        key_faults = list(repeated_keys(word))
+        faults += key_faults
+        (with_repeated_keys if key_faults else overrides).extend(parsed)
     try:
         import_components(
             component_files(instructions(overrides).get("components")), GROUPS.values()
@@ -116,12 +127,13 @@ def parse(
     except ConfigError as error:
         faults += error.faults
     session = open_session(config_dir)
-    known, left_out = list[Override](), tuple(f"{o.key_or_group}." for o in wrong)
+    known = list[Override]()
+    left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
     for override in overrides:
         if fault := choice_fault(session, override):
             faults.append(fault)
-            if meant := _by_its_name(parser, override):
-                known.append(meant)
+            if renamed := _with_own_names(parser, override):
+                known.append(renamed)
             else:
                 left_out += (f"{override.key_or_group}.",)
         else:
@@ -131,8 +143,10 @@ def parse(
     return session, known, faults
 
 
-def _by_its_name(parser: OverridesParser, override: Override) -> Override | None:
-    """The choice of components by other names, as a choice by their own; None for anything else."""
+def _with_own_names(parser: OverridesParser, override: Override) -> Override | None:
+    """Returns a choice of components by other names as a choice by their own names; None for
+    anything else.
+    """
     registry = GROUPS.get(override.key_or_group)
     if registry is None or override.is_delete():
         return None
@@ -143,9 +157,9 @@ def _by_its_name(parser: OverridesParser, override: Override) -> Override | None
 
 
 def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, str]:
-    """(reason, fix) for a word that Hydra's grammar does not have: the word without spaces around
-    the first =, or with any other escaped, as in a study's labels and claims; or the error and a
-    hint.
+    """Returns (reason, fix) for a word that Hydra's grammar does not match: the fix is the word
+    without spaces around the first =, or with every later = escaped (as in a study's labels and
+    claims), if that can be parsed; else a hint.
     """
     key, sign, value = word.strip("\"'").partition("=")
     escaped = re.sub(r"(?<!\\)=", r"\=", value)
@@ -165,31 +179,32 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, st
 
 
 def _task_defaults(session: HydraSession, overrides: list[Override]) -> list[str]:
-    """What suits the task of the line, unless the line sets it: the experiment <task>_<data>,
-    <task>_<form of the data> or <task>, and for a decoder the mask that the task is made for.
+    """Returns the overrides that are defaults of the line's task, unless the line sets them: the
+    experiment <task>_<data>, <task>_<form of the data> or <task>, and for a decoder the task's
+    mask.
     """
     single = [o for o in overrides if not o.is_sweep_override() and not o.is_delete()]
-    given = {o.key_or_group: str(o.value()) for o in single}
-    task, keys = given.get("task"), {o.key_or_group for o in overrides}
+    choices = {o.key_or_group: str(o.value()) for o in single}
+    task, keys = choices.get("task"), {o.key_or_group for o in overrides}
     if task not in OBJECTIVES:
         return []
-    found = []
+    defaults = []
     if "experiment" not in keys:
         names = [task]
-        if (data := given.get("data")) in CORPORA:
+        if (data := choices.get("data")) in CORPORA:
             names = [f"{task}_{suffix}" for suffix in (data, *CORPORA[data].forms())] + names
-        there = session.choices("experiment")
-        found.append(f"experiment={next((name for name in names if name in there), 'null')}")
+        known = session.choices("experiment")
+        defaults.append(f"experiment={next((name for name in names if name in known), 'null')}")
     # An experiment of the line sets its own model and mask.
-    mask = OBJECTIVES[task].masks.get(given.get("model", "decoder"))
-    if mask and "mask" not in keys and given.get("experiment", "None") == "None":
-        found.append(f"mask={mask}")
-    return found
+    mask = OBJECTIVES[task].masks.get(choices.get("model", "decoder"))
+    if mask and "mask" not in keys and choices.get("experiment", "None") == "None":
+        defaults.append(f"mask={mask}")
+    return defaults
 
 
 def choice_fault(session: HydraSession, override: Override) -> Fault | None:
-    """The message for an override of a group that chooses something unknown; None if it is right,
-    or of no group.
+    """Returns the fault of an override with an unknown choice of a group; None if the choice is
+    known, or the key is no group.
     """
     group = override.key_or_group
     if not group:
@@ -203,10 +218,10 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     if group.startswith("hydra") or not session.is_group(group):
         return None
     if override.is_delete():
-        needed = group in NEEDED
+        needed = group in REQUIRED_GROUPS
         return Fault(group, "a run needs one; it cannot be taken out") if needed else None
     names, values = session.choices(group), _values(override)
-    if group in NEEDED and (fault := _not_one_name(group, names, values)):
+    if group in REQUIRED_GROUPS and (fault := _not_one_name(group, names, values)):
         return fault
     for value in values:
         for name in value if isinstance(value, list) else [value]:
@@ -216,13 +231,16 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
 
 
 def _values(override: Override) -> list[Any]:
+    """Returns the values of an override: one, or each of a sweep."""
     if not override.is_sweep_override():
         return [override.value()]
     return [text.strip("'\"") for text in override.sweep_string_iterator()]
 
 
 def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | None:
-    """The message for null, or for a list of names, as the choice of a group that a run needs."""
+    """Returns the fault of null, or of a list, as the choice of a group that every run needs; None
+    for a single name.
+    """
     if values == [None]:
         known = ", ".join(sorted(GROUPS.get(group, names)))
         return Fault(group, f"must name one of {known}", got="null")
@@ -239,6 +257,9 @@ def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | No
 
 
 def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fault:
+    """Returns the fault of an unknown choice; names: the known ones; swept: whether it is one of a
+    sweep.
+    """
     if name.startswith("{") and swept:
         return Fault(
             group,
@@ -252,19 +273,20 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
 
 
 def component_files(components: Any) -> list[Any]:
-    """`components` as a list: one file may be given without brackets."""
+    """Returns `components` as a list: a single file may be written without brackets."""
     return components if isinstance(components, list) else [components] if components else []
 
 
 def instructions(overrides: list[Override]) -> dict[str, Any]:
+    """Returns {key: value} of the instructions of a command line, see INSTRUCTIONS."""
     single = (o for o in overrides if not o.is_sweep_override())
     return {o.key_or_group: o.value() for o in single if o.key_or_group in INSTRUCTIONS}
 
 
-def given_keys(overrides: Iterable[Override]) -> list[str]:
-    """The keys that overrides set to something."""
-    set_ = (o for o in overrides if not o.is_delete())
-    return [o.key_or_group for o in set_ if o.is_sweep_override() or o.value() is not None]
+def overridden_keys(overrides: Iterable[Override]) -> list[str]:
+    """Returns the keys that overrides set to a value other than null."""
+    setting = (o for o in overrides if not o.is_delete())
+    return [o.key_or_group for o in setting if o.is_sweep_override() or o.value() is not None]
 
 
 def runs_here(overrides: Iterable[Override]) -> bool:
@@ -274,7 +296,7 @@ def runs_here(overrides: Iterable[Override]) -> bool:
 
 
 def sweep_faults(overrides: Iterable[Override], fix: str = "Put -m before the overrides") -> Faults:
-    """Messages for sweeps in a line that is one run."""
+    """Yields the fault of each sweep in a command line of a single run."""
     for o in overrides:
         if o.is_sweep_override():
             yield Fault(
@@ -286,7 +308,9 @@ def sweep_faults(overrides: Iterable[Override], fix: str = "Put -m before the ov
 
 
 def single_values(overrides: Iterable[Override]) -> list[Override]:
-    """The overrides that are no sweeps, without the options of components that a sweep chooses."""
+    """Returns the overrides that are no sweeps, without options of components that a sweep
+    chooses.
+    """
     overrides = list(overrides)
     swept = [o.key_or_group for o in overrides if o.is_sweep_override()]
     options = tuple(f"{key}." for key in swept if key in GROUPS)
@@ -295,15 +319,15 @@ def single_values(overrides: Iterable[Override]) -> list[Override]:
 
 
 def repeated(overrides: Iterable[Override]) -> Faults:
-    """Messages for keys with two values, of which Hydra would take the last: it may also be one
-    that ends a sweep.
+    """Yields the fault of each key that is set more than once: Hydra would use the last value,
+    which may replace a sweep.
     """
     of_key: dict[str, list[Override]] = {}
     for override in overrides:
         if not override.is_delete():
             of_key.setdefault(f"{override.key_or_group}@{override.package}", []).append(override)
-    for same in of_key.values():
-        if len(same) > 1:
-            lines = ", ".join(str(o.input_line) for o in same)
-            key = same[0].key_or_group
+    for same_key in of_key.values():
+        if len(same_key) > 1:
+            lines = ", ".join(str(o.input_line) for o in same_key)
+            key = same_key[0].key_or_group
             yield Fault(key, "is given more than once", got=lines, fix="Keep one of them.")

@@ -1,8 +1,5 @@
-"""Faults of a config that its plan shows: blocks that cannot be composed, and options without
-effect.
-"""
+"""Checks of a model's plan: blocks that cannot be composed, and options without effect."""
 
-from xformer_kit.config import sharing, unused
 from xformer_kit.config.compatibility import (
     ComponentAt,
     block_faults,
@@ -10,34 +7,39 @@ from xformer_kit.config.compatibility import (
     extra_faults,
     refusals,
 )
+from xformer_kit.config.sharing_faults import mixed_variants_faults
+from xformer_kit.config.unused_options import unused_option_faults
 from xformer_kit.plan import ModelPlan, Node, StackPlan
 from xformer_kit.registry import Fault, Faults, independent_check
 
 
 def plan_faults(config: Node, model: ModelPlan, task: bool) -> Faults:
-    """All faults of a plan; task: whether the model must suit its task."""
-    found: dict[ComponentAt, list[Fault]] = {}
-    shared = [fault for stack in model.stacks for fault in sharing.mixed(stack)]
-    if shared:
-        yield from shared
+    """Yields all faults of a plan; task: whether the task must be able to train the model."""
+    mixed = [fault for stack in model.stacks for fault in mixed_variants_faults(stack)]
+    if mixed:
+        yield from mixed
         return
+    refused: dict[ComponentAt, list[Fault]] = {}
     for stack in model.stacks:
-        yield from _of_stack(config, model, stack)
+        yield from _stack_faults(config, model, stack)
         used = {block.variant for block in stack.blocks}
         for block in stack.variants.values():
             if block.variant in used:
-                found |= refusals(stack, block)
-                yield from block_faults(config, model, stack, block, task, found)
+                of_block = refusals(stack, block)
+                yield from block_faults(config, model, stack, block, task, of_block)
+                refused |= of_block
             else:
                 yield from embedding_faults(block)
     yield from extra_faults(config, model)
-    yield from independent_check(unused.faults)(config, model.stacks, found)
+    yield from independent_check(unused_option_faults)(config, model.stacks, refused)
 
 
-def _of_stack(config: Node, model: ModelPlan, stack: StackPlan) -> Faults:
-    """A decoder that does not attend to its encoder, and variants that no layer uses."""
-    crosses = any(sub.cross for block in stack.blocks for sub in block.sublayers)
-    if stack is model.output and len(model.stacks) > 1 and not crosses:
+def _stack_faults(config: Node, model: ModelPlan, stack: StackPlan) -> Faults:
+    """Yields the faults of a decoder that does not attend to its encoder, and of variants that no
+    layer uses.
+    """
+    has_cross = any(sub.cross for block in stack.blocks for sub in block.sublayers)
+    if stack is model.output and len(model.stacks) > 1 and not has_cross:
         yield Fault(
             "model.decoder.layout",
             "no layer attends to the encoder",

@@ -1,4 +1,4 @@
-"""Keys that a mapping of an override has twice, of which Hydra's parser would keep the last."""
+"""Check for repeated keys in a mapping of an override: Hydra's parser would keep the last one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,20 +11,20 @@ from xformer_kit.registry import Fault, Faults
 
 
 def repeated_keys(word: str) -> Faults:
-    """A fault for each; nothing for a word that Hydra's grammar does not have."""
+    """Yields a fault per repeated key; none for a word that Hydra's grammar does not match."""
     if "{" not in word:
         return
     lexer = OverrideLexer(InputStream(word))
     parser = OverrideParser(CommonTokenStream(lexer))
-    for each in (lexer, parser):
-        each.removeErrorListeners()  # they print
+    for recognizer in (lexer, parser):
+        recognizer.removeErrorListeners()  # they print
     key = word.lstrip("+~").partition("=")[0]
     for path in _repeated(parser.override(), key):
         yield Fault(path, "is given more than once", got=word, fix="Keep one of them.")
 
 
 def _repeated(tree: Any, path: str) -> Iterator[str]:
-    """Config paths of the keys that a mapping in a syntax tree has more than once."""
+    """Yields the config path of each key that a mapping in a syntax tree has more than once."""
     if isinstance(tree, OverrideParser.DictContainerContext):
         keys = [pair.dictKey().getText().strip() for pair in tree.dictKeyValuePair()]
         yield from (f"{path}.{key}" for key in dict.fromkeys(keys) if keys.count(key) > 1)

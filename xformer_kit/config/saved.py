@@ -1,10 +1,12 @@
-"""What a run's directory holds of its config and its own components. It may come from elsewhere: it
-is read as plain data, within limits, and no code runs.
+"""The config and the list of own components in a run's directory, and checks that they are
+unchanged.
+
+The directory may be untrusted: the files are read as plain data, within limits, and no code runs.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +18,28 @@ from xformer_kit.plan import KINDS
 from xformer_kit.registry import Node, config_error, format_value
 from xformer_kit.registry.saved_files import read_object
 
-LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
-MOST_VALUES = 100_000  # of a config once its aliases are written out
+# A config of ours has some 3,000 bytes, and a parser needs seconds for more than this.
+MAX_CONFIG_BYTES = 2**17
+MAX_VALUES = 100_000  # values of a config with its YAML aliases expanded
 COMPONENTS = "components.json"  # file name -> sha256 of the user's own components
-ELSEWHERE = {
-    "trainer": ("devices", "num_nodes", "accelerator", "strategy")
-}  # where a run trains; it may move
-OF_MODEL = ("model", *KINDS, "task", "tokenizer")  # nodes that the weights of a model depend on
-SHOWN = 8  # differences in a message
+# Options of the trainer that set where a run trains, which may change when it resumes.
+DEVICE_OPTIONS = ("devices", "num_nodes", "accelerator", "strategy")
+MODEL_NODES = ("model", *KINDS, "task", "tokenizer")  # nodes that the weights of a model depend on
+MAX_CHANGES = 8  # in a message
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's floats: 1e-3 is a number, as on the command line. A mapping has a key once."""
+    """YAML loader with the floats of YAML 1.2: 1e-3 is a number, as on the command line. A repeated
+    key of a mapping is an error.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key, _ in node.value:
-            if (one := (key.tag, str(key.value))) in seen:
+            if (tagged := (key.tag, str(key.value))) in keys:
                 problem = f"the key {key.value} is given more than once; keep one of them"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(one)
+            keys.add(tagged)
         return super().construct_mapping(node, deep)
 
 
@@ -50,8 +54,8 @@ _Loader.add_implicit_resolver(
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
-    """The saved config of a run's directory, as plain data. Raises ConfigError if there is none or
-    it cannot be read.
+    """Returns the saved config of a run's directory as plain data. Raises ConfigError if there is
+    none or it cannot be read.
     """
     path = Path(run) / "config.yaml"
     if not path.is_file():
@@ -61,10 +65,10 @@ def read_config(run: str | Path) -> dict[str, Any]:
             fix="Name a directory such as outputs/decoder/2026-11-20_12-00-00.",
         )
     try:
-        if (size := path.stat().st_size) > LARGEST:
+        if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
             raise config_error(
                 path,
-                f"must have at most {LARGEST:,} bytes",
+                f"must have at most {MAX_CONFIG_BYTES:,} bytes",
                 got=f"{size:,}",
                 fix="It is not what a run saved.",
             )
@@ -76,122 +80,122 @@ def read_config(run: str | Path) -> dict[str, Any]:
 
 
 def parse_config(text: str, place: str | Path) -> dict[str, Any]:
-    """The config in a YAML text; `place` is its file, for messages. Raises ConfigError."""
+    """Returns the config in a YAML text; place: its file, for messages. Raises ConfigError."""
     try:
         config = yaml.load(text, Loader=_Loader)
-        whole = isinstance(config, dict) and _values(config, {}) <= MOST_VALUES
+        in_limit = isinstance(config, dict) and _count_values(config, {}) <= MAX_VALUES
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
-        raise config_error(
-            place, f"cannot be read as YAML: {' '.join(str(error).split())}"
-        ) from None
+        reason = " ".join(str(error).split())
+        raise config_error(place, f"cannot be read as YAML: {reason}") from None
     if not isinstance(config, dict):
         raise config_error(place, "must hold a mapping", got=type(config).__name__)
-    if not whole:
+    if not in_limit:
         raise config_error(
             place,
-            f"must hold at most {MOST_VALUES:,} values with its aliases written out",
+            f"must hold at most {MAX_VALUES:,} values with its aliases written out",
             got="more",
             fix="It is not what a run saved.",
         )
     return config
 
 
-def _values(node: Any, counted: dict[int, int]) -> int:
-    """Values in nested lists and mappings, where what an alias stands for counts each time. Raises
-    RecursionError for one that contains itself.
+def _count_values(node: Any, counts: dict[int, int]) -> int:
+    """Returns the number of values in nested lists and mappings, in which the target of an alias
+    counts each time; counts: of nodes that were counted before, by id. Raises RecursionError for a
+    node that contains itself.
     """
     if not isinstance(node, (dict, list)):
         return 1
-    if id(node) not in counted:
-        inside = node.values() if isinstance(node, dict) else node
-        counted[id(node)] = 1 + sum(_values(item, counted) for item in inside)
-    return counted[id(node)]
+    if id(node) not in counts:
+        items = node.values() if isinstance(node, dict) else node
+        counts[id(node)] = 1 + sum(_count_values(item, counts) for item in items)
+    return counts[id(node)]
 
 
 def check_unchanged(run: str | Path, config: Node, state: Node, only: Iterable[str] = ()) -> None:
-    """Raises ConfigError if config.yaml is not the config under which a checkpoint was written.
+    """Raises ConfigError if config.yaml is not the config in a checkpoint's state.
 
-    Only what decides a result is compared, not the layout that a run trains in, and with `only`
-    only these nodes.
+    Only values that decide a result are compared, not the devices that a run trains on; with
+    `only`, only these nodes.
     """
-    before, now = parse_config(state["config"], "its checkpoint's config"), config
-    flats = [_compared(one, set(only)) for one in (before, now)]
-    if not (paths := differing(flats)):
-        return
-    missing = "nothing"
+    saved = _result_values(parse_config(state["config"], "its checkpoint's config"), set(only))
+    now = _result_values(config, set(only))
     changes = [
-        f"{p} was {_shown(flats[0].get(p, missing))} and is {_shown(flats[1].get(p, missing))}"
-        for p in paths
+        f"{path} was {_format(saved, path)} and is {_format(now, path)}"
+        for path in differing([saved, now])
     ]
-    more = f", and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+    if not changes:
+        return
+    more = f", and {len(changes) - MAX_CHANGES} more" if len(changes) > MAX_CHANGES else ""
     raise config_error(
         Path(run) / "config.yaml",
-        f"must be as it was when the run was trained; {'; '.join(changes[:SHOWN])}{more}",
+        f"must be as it was when the run was trained; {'; '.join(changes[:MAX_CHANGES])}{more}",
         fix="Undo the change, or start a new run.",
     )
 
 
-def _compared(config: Node, only: set[str]) -> dict[str, Any]:
-    kept = {key: node for key, node in hashed_config(config).items() if not only or key in only}
-    for group, words in ELSEWHERE.items():
-        if isinstance(kept.get(group), Mapping):
-            kept[group] = {key: value for key, value in kept[group].items() if key not in words}
-    return dict(flat(kept))
+def _result_values(config: Node, only: set[str]) -> dict[str, Any]:
+    """Returns {path: value} of the values that decide a run's result, without the devices; with
+    `only`, only those of these nodes.
+    """
+    nodes = {key: node for key, node in hashed_config(config).items() if not only or key in only}
+    ignored = {f"trainer.{option}" for option in DEVICE_OPTIONS}
+    return {path: value for path, value in flat(nodes) if path not in ignored}
 
 
-def _shown(value: Any) -> str:
-    return value if value == "nothing" else format_value(value)
+def _format(values: Node, path: str) -> str:
+    return format_value(values[path]) if path in values else "nothing"
+
+
+def _sha256(file: str | Path) -> str:
+    """Returns the sha256 of a file's content, in hex digits."""
+    return hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
 
 
 def component_hashes(components: Iterable[str]) -> dict[str, str]:
-    """File name -> sha256 of the user's own components."""
-    return {
-        Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in components
-    }
+    """Returns {file name: sha256} of the user's own components."""
+    return {Path(file).name: _sha256(file) for file in components}
 
 
 def saved_components(run: str | Path) -> dict[str, str]:
-    """File name -> sha256 of the components of its own that a run was begun with. Raises
-    ConfigError for a damaged file.
+    """Returns {file name: sha256} of the own components with which a run began. Raises ConfigError
+    for a damaged file.
     """
-    path, way = Path(run) / COMPONENTS, f"Bring the run's own {COMPONENTS} back."
+    path, fix = Path(run) / COMPONENTS, f"Bring the run's own {COMPONENTS} back."
     try:
-        found = read_object(path, {}, way=way)
+        hashes = read_object(path, {}, fix=fix)
     except FileNotFoundError:
         return {}
-    if not all(_is_file_name(name) and _is_digest(value) for name, value in found.items()):
-        raise config_error(
-            path,
-            "must map the names of files to their sha256",
-            got="something else",
-            fix=way,
-        )
-    return found
+    if not all(_is_file_name(name) and _is_sha256(value) for name, value in hashes.items()):
+        rule = "must map the names of files to their sha256"
+        raise config_error(path, rule, got="something else", fix=fix)
+    return hashes
 
 
-def check_components(run: str | Path, files: Iterable[str], way: str = "--components FILE") -> None:
-    """Raises ConfigError if files of own components that a run was begun with are not given or are
-    not as they were.
+def check_components(
+    run: str | Path, files: Iterable[str], override: str = "--components FILE"
+) -> None:
+    """Raises ConfigError if own components with which a run began are missing in `files` or have
+    changed.
 
-    `way` is how they are given. The name of a file is shown, but not as a path to import: the run
-    may come from elsewhere.
+    override: how the user names a file, for the message. The saved name is shown, but never as a
+    path to import: the run may be untrusted.
     """
-    saved, given = saved_components(run), {Path(file).name: file for file in files}
-    if missing := {name: digest for name, digest in saved.items() if name not in given}:
+    saved, paths = saved_components(run), {Path(file).name: file for file in files}
+    if missing := {name: digest for name, digest in saved.items() if name not in paths}:
         names = ", ".join(f"'{name}' (sha256 {digest[:12]})" for name, digest in missing.items())
         raise config_error(
             run,
             "was begun with components of its own",
             got=f"no file called {names}",
-            fix=f"Give the file that you trust under that name: {way}.",
+            fix=f"Give the file that you trust under that name: {override}.",
         )
     for name, digest in saved.items():
         try:
-            now = hashlib.sha256(Path(given[name]).expanduser().read_bytes()).hexdigest()
+            now = _sha256(paths[name])
         except OSError as error:
-            raise config_error(
-                "components", f"cannot read {given[name]}: {error.strerror}"
-            ) from None
+            rule = f"cannot read {paths[name]}: {error.strerror}"
+            raise config_error("components", rule) from None
         if now != digest:
             raise config_error(
                 run,
@@ -202,13 +206,9 @@ def check_components(run: str | Path, files: Iterable[str], way: str = "--compon
 
 
 def _is_file_name(name: Any) -> bool:
-    return (
-        isinstance(name, str)
-        and name.isprintable()
-        and name not in ("", "..")
-        and Path(name).name == name
-    )
+    is_text = isinstance(name, str) and name.isprintable()
+    return is_text and name not in ("", "..") and Path(name).name == name
 
 
-def _is_digest(text: Any) -> bool:
+def _is_sha256(text: Any) -> bool:
     return isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) is not None

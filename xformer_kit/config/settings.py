@@ -1,5 +1,5 @@
-"""The settings of a config besides its components, with their defaults: the model as a whole, the
-data's batches, the logger. Hydra composes the defaults as the config `settings`.
+"""The settings of a config next to its components, with their defaults: of the whole model, of the
+data's batches, of the logger. Hydra composes the defaults as the config `settings`.
 """
 
 from collections.abc import Mapping
@@ -197,7 +197,7 @@ class StackSettings:
 @LOGGERS.register("wandb")
 @dataclass(frozen=True)
 class WandB:
-    """Weights & Biases, offline where there is no login."""
+    """Weights & Biases, offline if there is no login."""
 
     project: str = "xformer_kit"  # project of the run
     entity: str | None = None  # user or team; null is the login's own
@@ -226,7 +226,7 @@ class NoLogger:
 
 
 def default_settings() -> dict[str, Any]:
-    """The defaults of all settings, in the order of a saved config; stacks have none."""
+    """Returns the defaults of all settings, in the order of a saved config; stacks have none."""
     nodes = {
         name: {key: option.default for key, option in SETTINGS.options(name).items()}
         for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints")
@@ -236,7 +236,7 @@ def default_settings() -> dict[str, Any]:
 
 
 def missing_settings(config: Node) -> Faults:
-    """Messages for settings that are missing: a run reads every one of them."""
+    """Yields the fault of each missing setting: a run reads all of them."""
     for name, node, path in (
         ("run", config, ""),
         ("model", config.get("model"), "model."),

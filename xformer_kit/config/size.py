@@ -1,4 +1,4 @@
-"""Can this machine hold the model of a config? Asked before anything is written."""
+"""Checks of a model's size: whether the machine can hold it, before anything is written."""
 
 import math
 import os
@@ -9,37 +9,42 @@ from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import depths
 from xformer_kit.registry import ConfigError, Fault, Faults, Node, config_error
 
-# an option of a component above it, or more than a hundredth as many layers: look closer
-SUSPICIOUS = 10_000
-WHOLE = 100  # layers up to which a model is built to be counted; beyond them it is extrapolated
-VALUE = 4  # bytes of a value in fp32
+# The memory is computed only if an option of a component is above this, or the layers are many.
+LARGE_OPTION = 10_000
+MAX_BUILT_LAYERS = 100  # a model of more layers is not built to be counted, but extrapolated
+VALUE_BYTES = 4  # of a value in fp32
 BYTES = 16  # of a parameter in training: weight, gradient, and two averages of AdamW, in fp32
-NARROW = {"bf16-true": 0.5, "16-true": 0.5, "64-true": 2.0}  # trainer.precision -> factor
-# Of a size: longer than any text that a model was published for, wider than any layer.
-LARGEST = 10**8
-MOST = 10**15  # parameters of a model that is described without its memory
-NO_SIZES = ("seed", "theta")  # numbers of components that nothing grows with
+PRECISION_FACTORS = {
+    "bf16-true": 0.5,
+    "16-true": 0.5,
+    "64-true": 2.0,
+}  # trainer.precision -> factor
+# A size above this is longer than the text of any published model, and wider than any layer.
+MAX_SIZE = 10**8
+MAX_PARAMETERS = 10**15  # parameters of a model that is described without its memory
+NO_SIZES = ("seed", "theta")  # numbers that set no size
 COMPONENTS = ("model", "attn", "ffn", "position", "norm", "placement")
 
 
-def too_large(config: Node, training: bool = True) -> Faults:
-    """The sentence for a model whose training does not fit into the memory of its device, or
-    without `training` for one whose weights do not fit into that of this machine.
+def memory_faults(config: Node, training: bool = True) -> Faults:
+    """Yields the fault of a model whose training does not fit into the memory of its device;
+    without `training`, of one whose weights do not fit into the memory of this machine.
     """
-    if not _suspicious(config):
+    if not _may_be_large(config):
         return
     trainer = config["trainer"] if training else {"accelerator": "cpu"}
-    there, kind = _memory(trainer)
-    each = BYTES * NARROW.get(trainer.get("precision"), 1) if training else VALUE
-    needed = each * parameters(config) + VALUE * _over_layers(config, _buffers)
-    if needed <= there:
+    memory, device = _memory(trainer)
+    factor = PRECISION_FACTORS.get(trainer.get("precision"), 1)
+    parameter_bytes = BYTES * factor if training else VALUE_BYTES
+    needed = parameter_bytes * parameters(config) + VALUE_BYTES * _over_layers(config, _buffers)
+    if needed <= memory:
         return
     known = math.isfinite(needed)
-    need = f"about {needed / 2**30:,.0f} GiB" if known else "more GiB than can be counted"
-    what = "weights, gradients and optimizer state" if training else "weights"
+    amount = f"about {needed / 2**30:,.0f} GiB" if known else "more GiB than can be counted"
+    content = "weights, gradients and optimizer state" if training else "weights"
     yield Fault(
         "model",
-        f"its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB",
+        f"its {content} need {amount}, and {device} has {memory / 2**30:,.0f} GiB",
         got=_largest(config),
         fix="Try smaller sizes.",
     )
@@ -53,34 +58,38 @@ def ensure_countable(config: Node) -> None:
     nodes = {name: config[name] for name in COMPONENTS} | {"data": data}
     sizes = [pair for name, node in nodes.items() for pair in _sizes(node, name)]
     if faults := [
-        Fault(path, f"must be at most {LARGEST:,}, or no machine holds the model", size)
+        Fault(path, f"must be at most {MAX_SIZE:,}, or no machine holds the model", size)
         for path, size in sizes
-        if size > LARGEST
+        if size > MAX_SIZE
     ]:
         raise ConfigError(faults)
-    if _suspicious(config) and parameters(config) > MOST:
+    if _may_be_large(config) and parameters(config) > MAX_PARAMETERS:
         raise config_error(
             "model",
-            f"must have at most {MOST:,} parameters, or no machine holds it",
+            f"must have at most {MAX_PARAMETERS:,} parameters, or no machine holds it",
             got=_largest(config),
             fix="Try smaller sizes.",
         )
 
 
 def parameters(config: Node) -> float:
-    """How many parameters the model has, without its memory: of very many layers by what a layer
-    adds; inf where sizes are beyond 64 bits. A vocabulary that is not known yet counts as none.
+    """Returns the number of parameters of the model, without allocating them: extrapolated from
+    fewer layers if there are very many, inf if a size exceeds 64 bits. A vocabulary that is not
+    known yet counts as one token.
     """
     return _over_layers(config, _parameters)
 
 
 def _over_layers(config: Node, count: Callable[[Any], int]) -> float:
+    """Returns count(model), extrapolated linearly from fewer layers if there are very many."""
     config = _unshared(config)
-    most = max(_layers(config).values())
-    if most <= WHOLE:
+    layers = max(_layers(config).values())
+    if layers <= MAX_BUILT_LAYERS:
         return _count(config, count)
-    few, more = (_count(_cut(config, cap), count) for cap in (WHOLE // 10, WHOLE // 5))
-    return more + (more - few) / (WHOLE // 10) * (most - WHOLE // 5)
+    few, more = (
+        _count(_cut(config, cap), count) for cap in (MAX_BUILT_LAYERS // 10, MAX_BUILT_LAYERS // 5)
+    )
+    return more + (more - few) / (MAX_BUILT_LAYERS // 10) * (layers - MAX_BUILT_LAYERS // 5)
 
 
 def _parameters(model: Any) -> int:
@@ -92,7 +101,7 @@ def _buffers(model: Any) -> int:
 
 
 def _unshared(config: Node) -> dict[str, Any]:
-    """The config with as many layers as have weights of their own."""
+    """Returns the config with each stack cut to its layers with weights of their own."""
     model = {**config["model"], "unique_layers": None}
     for name, layers in depths(config).items():
         stack = model[name] or {}
@@ -103,6 +112,7 @@ def _unshared(config: Node) -> dict[str, Any]:
 
 
 def _count(config: Node, count: Callable[[Any], int]) -> float:
+    """Returns count(model) of the model on the meta device; inf if a size exceeds 64 bits."""
     import torch
 
     from xformer_kit.model.build import build_model
@@ -116,8 +126,8 @@ def _count(config: Node, count: Callable[[Any], int]) -> float:
 
 
 def _layers(config: Node) -> dict[str, int]:
-    """Config path -> layers, of the model and of stacks that have their own number, and whole
-    numbers of extras that add blocks.
+    """Returns {config path: number of layers} of the model and of stacks with their own number, and
+    {config path: value} of integers of extras that add blocks.
     """
     model = config["model"]
     found = {"model.layers": model["layers"], **dict(_sizes(_with_blocks(config), "extra"))}
@@ -128,13 +138,13 @@ def _layers(config: Node) -> dict[str, int]:
 
 
 def _with_blocks(config: Node) -> dict[str, Node]:
-    """The extras that add blocks."""
+    """Returns the extras that add blocks."""
     extras = (config.get("extra") or {}).items()
     return {name: node for name, node in extras if EXTRAS[name].overrides("add_blocks")}
 
 
 def _cut(config: Node, cap: int) -> dict[str, Any]:
-    """The config with at most `cap` layers."""
+    """Returns the config with at most `cap` layers."""
     model = {**config["model"], "layers": min(config["model"]["layers"], cap)}
     extra = {**(config.get("extra") or {})}
     for name, node in _with_blocks(config).items():
@@ -145,6 +155,7 @@ def _cut(config: Node, cap: int) -> dict[str, Any]:
 
 
 def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yields (path, value) of each integer in a node that sets a size."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if key not in NO_SIZES:
@@ -153,30 +164,33 @@ def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
         yield path, node
 
 
-def _suspicious(config: Node) -> bool:
+def _may_be_large(config: Node) -> bool:
+    """Whether a size is unusual, so that counting the parameters is worth its time."""
     model = config["model"]
     sizes = [size for name in COMPONENTS for _, size in _sizes(config[name], name)]
-    many = max(_layers(config).values())
+    layers = max(_layers(config).values())
     return (
-        max(*sizes, config["data"]["seq_len"]) > SUSPICIOUS
-        or many > WHOLE
-        or many * model["dim"] ** 2 > SUSPICIOUS**2
+        max(*sizes, config["data"]["seq_len"]) > LARGE_OPTION
+        or layers > MAX_BUILT_LAYERS
+        or layers * model["dim"] ** 2 > LARGE_OPTION**2
     )
 
 
 def _largest(config: Node) -> str:
-    """The sizes that stand out, as they are written on a command line."""
+    """Returns the largest sizes as overrides of a command line."""
     layers = _layers(config)
     sizes = layers | dict(pair for name in COMPONENTS for pair in _sizes(config[name], name))
-    shown = [
-        path for path, size in sizes.items() if size > (WHOLE if path in layers else SUSPICIOUS)
+    large = [
+        path
+        for path, size in sizes.items()
+        if size > (MAX_BUILT_LAYERS if path in layers else LARGE_OPTION)
     ]
-    return ", ".join(f"{path}={sizes[path]}" for path in shown or ("model.dim", "model.layers"))
+    return ", ".join(f"{path}={sizes[path]}" for path in large or ("model.dim", "model.layers"))
 
 
 def _memory(trainer: Node) -> tuple[float, str]:
-    """(bytes, what has them) of the device that a run trains on; of this machine for a CPU. inf
-    where it is not known.
+    """Returns (bytes of memory, name of the device) of the device that a run trains on; of this
+    machine for a CPU. inf if unknown.
     """
     import torch
 

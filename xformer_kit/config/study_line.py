@@ -15,7 +15,7 @@ from xformer_kit.registry import ConfigError, Fault, Faults
 
 # Maps of a study's file that a line replaces: Hydra would merge the two.
 REPLACED = tuple(f"study.{key}" for key in ("factors", "baseline", "only", "labels", "tune"))
-# Maps that a line replaces if it sets this key of them, which decides what the others mean.
+# Maps that a line replaces if it sets this key of them, on which the meaning of the others depends.
 REPLACED_BY_KEY = {"study.budget": "match", "study.design": "name"}
 RUN_DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
 
@@ -27,8 +27,8 @@ def study_line(
     faults: list[Fault],
     flags: argparse.Namespace,
 ) -> CommandLine | None:
-    """`line` as that of a study; None if it names none, which may be one of `faults`. Raises
-    ConfigError.
+    """Returns `line` completed for a study; None if the line has no study, or its config cannot be
+    composed, which is appended to `faults`. Raises ConfigError with all faults of a study's line.
     """
     node = _study_node(session, overrides, flags.config_name, faults)
     if node is None:
@@ -53,8 +53,8 @@ def study_line(
     line.compose = compose
     line.job = job
     line.multirun = True
-    named = {"--config-dir": flags.config_dir, "--config-name": flags.config_name}
-    line.argv = [word for flag, value in named.items() if value for word in (flag, value)]
+    flag_values = {"--config-dir": flags.config_dir, "--config-name": flags.config_name}
+    line.argv = [word for flag, value in flag_values.items() if value for word in (flag, value)]
     line.argv += [
         _study_word(session, o)
         for o in overrides
@@ -67,7 +67,9 @@ def study_line(
 def _study_node(
     session: HydraSession, overrides: list[Override], name: str | None, faults: list[Fault]
 ) -> dict[str, Any] | None:
-    """The `study` node of the line's config, with its name."""
+    """Returns the `study` node of the line's config, with its name; None if there is none, or after
+    appending to `faults`.
+    """
     keys = {o.key_or_group: o for o in overrides}
     chosen = keys.get("study")
     if chosen is not None and chosen.is_sweep_override():
@@ -100,8 +102,9 @@ def _study_node(
 
 
 def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:
+    """Yields the faults of overrides that cannot be combined with a study; node: of the study."""
     factors = node.get("factors")
-    factors = factors if isinstance(factors, dict) else {}  # its own fault says it
+    factors = factors if isinstance(factors, dict) else {}  # reported as a fault of the study
     for o in overrides:
         key, got = o.key_or_group, o.input_line
         if o.is_sweep_override():
@@ -132,7 +135,7 @@ def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:
 
 
 def _cleared(parser: OverridesParser, override: Override) -> list[Override]:
-    """The override that removes a map of the study's file before the line sets it:
+    """Returns the override that removes a map of the study's file before the line sets it:
     `study.factors={norm: [rms]}` would otherwise be merged with the file's factors. `+` merges.
     """
     key, value = override.key_or_group, override.value()
@@ -143,8 +146,8 @@ def _cleared(parser: OverridesParser, override: Override) -> list[Override]:
 
 
 def _study_word(session: HydraSession, override: Override) -> str:
-    """The word for Hydra, which the study also prints to continue it; what adds to a map of the
-    file stays an addition.
+    """Returns the word for Hydra, which the study also prints to continue it; an addition to a map
+    of the file remains an addition.
     """
     if override.key_or_group in REPLACED and override.is_add():
         return str(override.input_line)

@@ -1,7 +1,6 @@
-"""What can the trainer be told? Lightning's plain-valued keywords and ours, as data that is read
-without Lightning.
+"""Options of the trainer: Lightning's plain-valued keywords and our own, read without Lightning.
 
-`OPTIONS` is the schema, `REPLACED` answers a Lightning keyword that one of ours stands for, and
+`OPTIONS` is the schema, `REPLACED` maps Lightning's other keywords to what sets them here, and
 `faults` checks a node. A test compares both tables with the installed signature of
 `lightning.Trainer`.
 """
@@ -115,7 +114,7 @@ REPLACED = {
     "model_registry": "logger=...; checkpoints stay in the run's directory",
 }
 
-RECOMPUTED = (
+RECOMPUTATION_OPTIONS = (
     "gradient_checkpointing",
     "activation_checkpointing",
     "activation_checkpoint",
@@ -124,8 +123,8 @@ RECOMPUTED = (
 
 
 def seconds(limit: str | Node | None) -> float | None:
-    """trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords. Raises
-    ValueError or TypeError.
+    """Returns trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords.
+    Raises ValueError or TypeError.
     """
     if limit is None:
         return None
@@ -138,7 +137,7 @@ def seconds(limit: str | Node | None) -> float | None:
 
 
 def faults(node: Any) -> Faults:
-    """Every fault of a trainer node, each a sentence that starts with its config path."""
+    """Yields every fault of a trainer node."""
     if isinstance(node, Mapping):
         yield from (fault.at("trainer") for fault in _faults(node))
     else:
@@ -151,6 +150,7 @@ def faults(node: Any) -> Faults:
 
 
 def _faults(node: Node) -> Faults:
+    """Yields the faults of the options, with paths inside the node."""
     valid = {}
     for key, value in node.items():
         if key in REPLACED:
@@ -160,7 +160,7 @@ def _faults(node: Node) -> Faults:
                 got=format_value(value),
                 fix="Set that instead.",
             )
-        elif key in RECOMPUTED:
+        elif key in RECOMPUTATION_OPTIONS:
             yield Fault(
                 key,
                 "activations are kept, not computed again",
@@ -182,7 +182,7 @@ def _faults(node: Node) -> Faults:
 
 
 def _out_of_range(node: Node) -> Faults:
-    """Faults of options of the valid types."""
+    """Yields the faults of options with valid types whose values are out of range."""
     numbers = Options(**{k: v for k, v in node.items() if isinstance(v, (int, float))})
     yield from at_least(
         numbers,
@@ -223,6 +223,7 @@ def _out_of_range(node: Node) -> Faults:
 
 
 def _devices(devices: int | list[int] | str) -> Faults:
+    """Yields the fault of trainer.devices."""
     fix = "Give a number, a list of indices, or auto."
     if isinstance(devices, str):
         valid = devices == "auto" or devices.isdigit()

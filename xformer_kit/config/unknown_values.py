@@ -1,4 +1,4 @@
-"""A config in which the values at fault are unknown, for what does not depend on them."""
+"""Placeholders for the invalid values of a config, for checks that do not depend on them."""
 
 import re
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import KINDS, STACKS, as_node
 from xformer_kit.registry import Fault, Node, UnknownValueError
 
-NAMED = {**KINDS, "task": OBJECTIVES}
+COMPONENT_GROUPS = {**KINDS, "task": OBJECTIVES}
 # Nodes that decide whether a model can be composed.
-READ = (*NAMED, "model", "data", "extra", "trainer")
+COMPOSITION_NODES = (*COMPONENT_GROUPS, "model", "data", "extra", "trainer")
 OPERATIONS = (
     "abs add bool contains eq float floordiv format ge getattr getitem gt hash index int iter le"
     " len lt mod mul ne neg pow radd repr rfloordiv rmod rmul rpow rsub rtruediv str sub truediv"
@@ -22,13 +22,13 @@ def _refuse(*_: Any) -> NoReturn:
     raise UnknownValueError
 
 
-# In the place of a value that is at fault: to use it in whatever way raises UnknownValueError.
+# The placeholder of an invalid value: each operation on it raises UnknownValueError.
 UNKNOWN = type("Unknown", (), {f"__{name}__": _refuse for name in OPERATIONS.split()})()
 
 
 def with_unknown(config: Node, faults: Iterable[Fault]) -> dict[str, Any] | None:
-    """The config with UNKNOWN in the place of each option at fault. None if it is at fault in
-    another way, so that it is not known what is composed: a name, a key, a stack.
+    """Returns the config with UNKNOWN in the place of each invalid option; None for a fault of a
+    name, a key or a stack, because then the composition is unknown.
     """
     known = dict(config)
     for fault in faults:
@@ -36,7 +36,7 @@ def with_unknown(config: Node, faults: Iterable[Fault]) -> dict[str, Any] | None
         option = re.split(r"[.\[]", inside)[0]
         if group not in config:
             return None
-        if group not in READ:
+        if group not in COMPOSITION_NODES:
             continue
         if not option or option in STACKS or option not in _options(group, config[group]):
             return None
@@ -46,8 +46,8 @@ def with_unknown(config: Node, faults: Iterable[Fault]) -> dict[str, Any] | None
 
 
 def _options(group: str, node: Any) -> Iterable[str]:
-    """The options that a node may have; of others those that it has."""
-    if group in NAMED:
+    """Returns the options that the node of a group may have; for other groups, its own keys."""
+    if group in COMPONENT_GROUPS:
         name = as_node(node).get("name")
-        return NAMED[group].options(name) if name in NAMED[group] else ()
+        return COMPONENT_GROUPS[group].options(name) if name in COMPONENT_GROUPS[group] else ()
     return SETTINGS.options(group) if group == "model" else node

@@ -137,7 +137,7 @@ class Extra(nn.Module):
 # -> kind. calls: for each layer the block that it calls. kv_heads, v_head_dim: of the base block's
 # attention. norm: a norm of the base block, norm(dim).
 GIVEN = ("dim", "layers", "vocab_size", "sublayers", "calls", "kv_heads", "v_head_dim", "norm")
-EXTRAS = Registry("extra", given=GIVEN, base=Extra, several=True)
+EXTRAS = Registry("extra", caller_arguments=GIVEN, base=Extra, several=True)
 
 
 def first_calls(calls: Sequence[int]) -> list[int]:

@@ -41,7 +41,7 @@ class FFN(nn.Module):
         raise NotImplementedError
 
 
-FFNS = Registry("ffn", given=("dim", "depth", "layers", "norm", "linear"), base=FFN)
+FFNS = Registry("ffn", caller_arguments=("dim", "depth", "layers", "norm", "linear"), base=FFN)
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

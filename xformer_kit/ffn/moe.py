@@ -16,7 +16,7 @@ from xformer_kit.registry import Fault, Registry, at_least
 # The kinds of experts. Their width is an option of the mixture.
 EXPERTS = Registry(
     "expert",
-    given=("dim", "norm", "linear", "width", "expand", "multiple_of"),
+    caller_arguments=("dim", "norm", "linear", "width", "expand", "multiple_of"),
     base=Dense,
     group="ffn.expert",
 )

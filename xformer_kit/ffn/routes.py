@@ -65,7 +65,9 @@ class Router(nn.Module):
         """Receives the loads of an optimizer step, summed over its micro-batches and ranks."""
 
 
-ROUTERS = Registry("router", given=("dim", "experts", "top_k"), base=Router, group="ffn.router")
+ROUTERS = Registry(
+    "router", caller_arguments=("dim", "experts", "top_k"), base=Router, group="ffn.router"
+)
 
 
 def count_experts(experts: Tensor, count: int, ones: Tensor | None = None) -> Tensor:

@@ -7,13 +7,13 @@ and all components with their options in docs/components.md.
 from collections.abc import Mapping
 from pathlib import Path
 
-from xformer_kit.config import GROUPS, INNER
+from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.inspect.components import as_yaml, summary
 from xformer_kit.registry import REQUIRED, Option, Registry
 
 BEGIN, END = "<!-- table: begin (python -m xformer_kit.inspect.table) -->", "<!-- table: end -->"
-KINDS: Mapping[str, Registry] = GROUPS | INNER | {"extra": EXTRAS}
+KINDS: Mapping[str, Registry] = GROUPS | NESTED_GROUPS | {"extra": EXTRAS}
 EXAMPLES = 4  # names per kind in README.md
 
 

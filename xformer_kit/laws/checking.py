@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS, import_components
+from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS, import_components
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.composition import LawBroken, faults, overrides, tiny_config, tiny_node
@@ -61,7 +61,7 @@ COMPANIONS: tuple[Node, ...] = (
 )
 
 REGISTERS = "registers"  # the law of a result for a component that cannot be registered
-COMPONENTS = KINDS | INNER | {"extra": EXTRAS}
+COMPONENTS = KINDS | NESTED_GROUPS | {"extra": EXTRAS}
 
 
 class Result(NamedTuple):
@@ -80,7 +80,7 @@ def check_file(path: str) -> list[Result]:
     refused: list[tuple[str, ConfigError]] = []
     import_components([path], GROUPS.values(), refused)
     results = [Result(component, REGISTERS, "broken", str(error)) for component, error in refused]
-    file, registries = Path(path).expanduser().resolve(), GROUPS | INNER | MAPPING_GROUPS
+    file, registries = Path(path).expanduser().resolve(), GROUPS | NESTED_GROUPS | MAPPING_GROUPS
     components = [
         (group, name)
         for group, registry in registries.items()

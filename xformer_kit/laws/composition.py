@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.config import check, compose
-from xformer_kit.config.machine import untrained_on
+from xformer_kit.config.machine import kernel_device_faults
 from xformer_kit.config.overrides import value_text
 from xformer_kit.extra import EXTRAS
 from xformer_kit.model.build import build_model
@@ -95,7 +95,7 @@ def faults(config: Node) -> list[Fault]:
     """Returns why the composition is refused for any data and objective, and on a CPU, where laws
     train it; empty if it is accepted.
     """
-    return check(config, data=False, task=False) or list(untrained_on("cpu", config))
+    return check(config, data=False, task=False) or list(kernel_device_faults("cpu", config))
 
 
 def with_model_options(config: Node, **options: Any) -> dict[str, Any]:
@@ -182,7 +182,9 @@ class Composition:
         gradients on a CPU.
         """
         return (
-            self.trainable_model() if any(untrained_on("cpu", self.config)) else self.shared_model
+            self.trainable_model()
+            if any(kernel_device_faults("cpu", self.config))
+            else self.shared_model
         )
 
     def trainable_model(self, weight_seed: int = 1, kernel: str | None = None) -> Model:
@@ -190,7 +192,7 @@ class Composition:
         that computes gradients on a CPU, where laws run.
         """
         changes: dict[str, Any] = {}
-        if kernel or any(untrained_on("cpu", self.config)):
+        if kernel or any(kernel_device_faults("cpu", self.config)):
             options = self.config["model"]
             stacks = {name: _without_kernels(options[name]) for name in self.stacks}
             changes = {"kernel": tiny_node("kernel", kernel or "auto"), "model": options | stacks}

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from xformer_kit.config import unused
+from xformer_kit.config.unused_options import (
+    find_unused,
+    unused_components,
+    unused_option_faults,
+)
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import cannot_train_on
@@ -286,9 +290,9 @@ def _with_defaults_if_unused(config: dict[str, Any]) -> dict[str, Any]:
     """
     plans = stacks(config)
     defaults = default_config("_".join(plan.name for plan in plans))
-    components = [fault.path for fault in unused.components(config, plans) if fault.path in KINDS]
+    components = [fault.path for fault in unused_components(config, plans) if fault.path in KINDS]
     changed = config | {kind: defaults[kind] for kind in components}
-    for place, key, *_ in unused.found(config, plans):
+    for place, key, *_ in find_unused(config, plans):
         kind = place.kind
         if place.path == kind and kind not in components:
             option = key.partition(".")[0]
@@ -296,7 +300,9 @@ def _with_defaults_if_unused(config: dict[str, Any]) -> dict[str, Any]:
             changed[kind] = {**changed[kind], option: default}
     if changed == config:
         return config
-    before, after = (set(faults(one)) - set(unused.faults(one, plans)) for one in (config, changed))
+    before, after = (
+        set(faults(one)) - set(unused_option_faults(one, plans)) for one in (config, changed)
+    )
     return changed if before == after else config
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import xformer_kit.model.checkpoint as checkpoints
-from xformer_kit.config import GROUPS, ensure, import_components, read_config
-from xformer_kit.config.saved import OF_MODEL, check_components, check_unchanged
-from xformer_kit.config.size import too_large
+from xformer_kit.config import GROUPS, checked_plan, import_components, read_config
+from xformer_kit.config.saved import MODEL_NODES, check_components, check_unchanged
+from xformer_kit.config.size import memory_faults
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
@@ -40,7 +40,7 @@ def build(
             "needs a complete config, e.g. compose(['model=decoder'])",
             got=f"one without {', '.join(missing)}",
         )
-    ensure(config, data=False)
+    checked_plan(config, data=False)
     if vocab_size is not None and (model_size := config["model"].get("vocab_size")) not in (
         None,
         vocab_size,
@@ -96,14 +96,14 @@ def restore_model(
 ) -> Model:
     """`load`, with the config and the state of the checkpoint already read."""
     if "config" in state:
-        check_unchanged(run, config, state, OF_MODEL)
+        check_unchanged(run, config, state, MODEL_NODES)
     import_components(components, GROUPS.values())
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials
     source = _source_tokenizer(Path(run), tokenizer)
     size = config["model"].get("vocab_size") or tokenizer.size
-    ensure(config, data=False)
-    if fault := next(too_large(config, training=False), None):
+    checked_plan(config, data=False)
+    if fault := next(memory_faults(config, training=False), None):
         raise ConfigError(fault.under(run))
     model = _build_checked(config, size, None if source is tokenizer else source.size)
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.config.saved import LARGEST, parse_config
+from xformer_kit.config.saved import MAX_CONFIG_BYTES, parse_config
 from xformer_kit.registry import ConfigError, format_value
 
 FOLDER = 0x10  # flag in an entry's attributes
@@ -223,8 +223,8 @@ def _config(value: Any, path: str) -> str | None:
     """Why a value is not the text of a config, or None."""
     if not isinstance(value, str):
         return _require(False, value, path, "be a text")
-    if len(value) > LARGEST:
-        return f"{path} must have at most {LARGEST:,} characters; got {len(value):,}"
+    if len(value) > MAX_CONFIG_BYTES:
+        return f"{path} must have at most {MAX_CONFIG_BYTES:,} characters; got {len(value):,}"
     try:
         parse_config(value, path)
     except ConfigError as error:

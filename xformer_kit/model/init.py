@@ -80,7 +80,7 @@ class Init:
 
 
 # dim: channels of the residual stream; stacks: stack -> layers.
-INITS = Registry("init", given=("dim", "stacks"), base=Init)
+INITS = Registry("init", caller_arguments=("dim", "stacks"), base=Init)
 
 
 @INITS.register("gpt2", also_called=("normal", "gpt", "trunc_normal"))

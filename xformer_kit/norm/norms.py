@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from xformer_kit.registry import Fault, Registry, above, at_least
 
-NORMS = Registry("norm", given=("dim",))
+NORMS = Registry("norm", caller_arguments=("dim",))
 
 
 HALF = (torch.bfloat16, torch.float16)

@@ -9,7 +9,7 @@ from torch import nn
 
 from xformer_kit.registry import Context, Fault, Options, Registry
 
-OPTIMIZERS = Registry("optim", given=("model", "fused"), base=torch.optim.Optimizer)
+OPTIMIZERS = Registry("optim", caller_arguments=("model", "fused"), base=torch.optim.Optimizer)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

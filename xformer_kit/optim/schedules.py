@@ -53,7 +53,7 @@ class Schedule:
             )
 
 
-SCHEDULES = Registry("schedule", given=("max_steps",), base=Schedule)
+SCHEDULES = Registry("schedule", caller_arguments=("max_steps",), base=Schedule)
 
 
 @SCHEDULES.register("constant", also_called=("constant_with_warmup", "none", "flat"))

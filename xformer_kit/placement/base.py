@@ -81,10 +81,10 @@ class Placement(nn.Module):
 # block.
 # kinds: "attn" or "ffn", for each sublayer of the group.
 # stacks: stack -> layers, including `stack`.
-GIVEN = ("dim", "norm", "depth", "layers", "order", "latest", "parallel", "kinds")
+CALLER_ARGUMENTS = ("dim", "norm", "depth", "layers", "order", "latest", "parallel", "kinds")
 PLACEMENTS = Registry(
     "placement",
-    given=(*GIVEN, "stack", "stacks"),
+    caller_arguments=(*CALLER_ARGUMENTS, "stack", "stacks"),
 )
 
 

@@ -164,7 +164,9 @@ def rotate_nothing(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
 
 
 POSITIONS = Registry(
-    "position", given=("dim", "heads", "head_dim", "max_len", "layers", "stack"), base=Position
+    "position",
+    caller_arguments=("dim", "heads", "head_dim", "max_len", "layers", "stack"),
+    base=Position,
 )
 
 

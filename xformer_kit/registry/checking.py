@@ -23,14 +23,14 @@ def node_faults(
     context: Context,
     other_keys: Iterable[str] = (),
     elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
-    wrong: Iterable[str] = (),
+    invalid: Iterable[str] = (),
 ) -> Faults:
-    """Every fault of a component's node and of components inside it.
+    """Yields every fault of a component's node and of components nested in it.
 
-    other_keys: keys of the node that are valid and no options of the component. elsewhere()
-    gives keys of other nodes -> how one writes them; they are proposed for an unknown option that
-    no component of the kind has. wrong: options that are known to be at fault, whose values mean
-    nothing.
+    other_keys: keys of the node that are valid and no options of the component.
+    elsewhere: returns {key of another node: overrides that set it}, which are proposed for an
+    unknown option.
+    invalid: options whose values are known to be invalid, on which no check may depend.
     """
     node = registry.as_node(node)
     name = node.get("name") if isinstance(node, Mapping) else None
@@ -43,20 +43,22 @@ def node_faults(
         if (name := registry.find_name(name)) is None:
             return
         node = {**node, "name": name}
-    options, wrong = registry.options(name), set(wrong)
+    options, invalid = registry.options(name), set(invalid)
     for key in node:
         if key != "name" and key not in options:
-            there = dict(elsewhere()) if elsewhere else _of_outer(context, path)
-            there |= _of_others(registry, name, path) | _inside(registry, name, path, key)
-            yield unknown_option(path, registry.kind, name, key, [*options, *other_keys], there)
-            wrong |= {key, *get_close_matches(key, options, n=1)}  # it may have been meant
+            places = dict(elsewhere()) if elsewhere else _enclosing_options(context, path)
+            places |= _other_components(registry, name, path)
+            places |= _nested_option(registry, name, path, key)
+            yield unknown_option(path, registry.kind, name, key, [*options, *other_keys], places)
+            # The most similar option may have been intended.
+            invalid |= {key, *get_close_matches(key, options, n=1)}
     chosen = registry.defaults(name) | dict(node)
-    yield from _value_faults(registry, node, chosen, path, context, wrong)
+    yield from _value_faults(registry, node, chosen, path, context, invalid)
     if hasattr(registry[name], "check"):
-        # After the first value that is no value of its option, a check cannot go on.
+        # A check stops where it reads an invalid value.
         with suppress(UnknownValueError):
-            here = dataclasses.replace(context, path=path)
-            for fault in registry[name].check(Options(wrong, **chosen), here):
+            own_context = dataclasses.replace(context, path=path)
+            for fault in registry[name].check(Options(invalid, **chosen), own_context):
                 yield fault.at(path)
 
 
@@ -66,28 +68,26 @@ def _value_faults(
     chosen: Node,
     path: str,
     context: Context,
-    wrong: set[str],
+    invalid: set[str],
 ) -> Faults:
-    """Faults of single values; adds their options to `wrong`."""
+    """Yields the faults of single values; adds their options to `invalid`."""
     options = registry.options(node["name"])
-    # Components inside it come last, for their checks read its options.
+    # Nested components come last, because their checks read the options of this one.
     for key in sorted(options, key=lambda key: holds_nested(options[key].type) is not None):
-        value, option, here = chosen[key], options[key], f"{path}.{key}".strip(".")
+        value, option, option_path = chosen[key], options[key], f"{path}.{key}".strip(".")
         if value == REQUIRED:
-            needs = f"{registry.kind} '{node['name']}' needs this option"
-            yield Fault(
-                f"{path}.{key}".strip("."), needs, fix=f"Give it {option.meaning or 'a value'}."
-            )
-            wrong.add(key)
+            rule = f"{registry.kind} '{node['name']}' needs this option"
+            yield Fault(option_path, rule, fix=f"Give it {option.meaning or 'a value'}.")
+            invalid.add(key)
         elif key in node and type(value) not in option.fits:
-            inside = dataclasses.replace(context, outer=Options(wrong, **chosen))
-            for fault in mismatch(option.type, value, here, inside):
+            nested_context = dataclasses.replace(context, outer=Options(invalid, **chosen))
+            for fault in mismatch(option.type, value, option_path, nested_context):
                 yield fault
-                wrong.add(key)
+                invalid.add(key)
 
 
-def _inside(registry: "Registry", name: str, path: str, key: str) -> dict[str, list[str]]:
-    """The option of a component inside that a key such as gate_rank means -> its path."""
+def _nested_option(registry: "Registry", name: str, path: str, key: str) -> dict[str, list[str]]:
+    """Returns {key: paths} of the nested component's option that a key such as gate_rank names."""
     for option, inner in registry.inner(name).items():
         for word in (word for component in inner for word in inner.options(component)):
             if key == f"{inner.kind}_{word}":
@@ -95,14 +95,16 @@ def _inside(registry: "Registry", name: str, path: str, key: str) -> dict[str, l
     return {}
 
 
-def _of_outer(context: Context, path: str) -> dict[str, list[str]]:
-    """Options of the component that this one is an option of -> their paths."""
+def _enclosing_options(context: Context, path: str) -> dict[str, list[str]]:
+    """Returns {option: paths} of the component that this one is an option of."""
     outer = path.rpartition(".")[0]
     return {key: [f"{outer}.{key}"] for key in (context.outer.node if context.outer else ())}
 
 
-def _of_others(registry: "Registry", name: str, path: str) -> dict[str, list[str]]:
-    """Options of the other components -> those components, as one chooses the first at a path."""
+def _other_components(registry: "Registry", name: str, path: str) -> dict[str, list[str]]:
+    """Returns {option: components} of the other components of the kind; the first component of each
+    as the override that chooses it.
+    """
     found: dict[str, list[str]] = {}
     for other in registry if registry.kind != "settings" else ():
         for option in registry.options(other) if other != name else ():

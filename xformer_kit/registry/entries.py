@@ -27,8 +27,8 @@ class Option(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """Its unit or meaning. Read from the component's source on first use: that takes
-        milliseconds per component.
+        """Returns its unit or meaning. It is read from the component's source on first use: that
+        takes milliseconds per component.
         """
         return self.description() if callable(self.description) else self.description
 
@@ -41,6 +41,6 @@ class InnerNode(dict[str, Any]):
         self.registry = registry
         self.component = registry[self["name"]]
 
-    def create(self, **given: Any) -> Any:
-        """Builds the component."""
-        return self.registry.create(self, **given)
+    def create(self, **arguments: Any) -> Any:
+        """Builds the component with the arguments that the model passes."""
+        return self.registry.create(self, **arguments)

@@ -19,30 +19,30 @@ class UnknownValueError(Exception):
 
 class Options(SimpleNamespace):
     """The options of a component as attributes. An option that the component lacks is None, so that
-    a check also works for subclasses with fewer options. Reading an option in `wrong`, whose value
-    is invalid, raises UnknownValueError.
+    a check also works for subclasses with fewer options. Reading an option in `invalid` raises
+    UnknownValueError.
     """
 
-    def __init__(self, wrong: Iterable[str] = (), /, **options: Any):
-        super().__init__(**{name: value for name, value in options.items() if name not in wrong})
-        object.__setattr__(self, "_wrong", frozenset(wrong))
+    def __init__(self, invalid: Iterable[str] = (), /, **options: Any):
+        super().__init__(**{name: value for name, value in options.items() if name not in invalid})
+        object.__setattr__(self, "_invalid", frozenset(invalid))
 
     def __getattr__(self, name: str) -> None:
-        if name in vars(self)["_wrong"]:
+        if name in vars(self)["_invalid"]:
             raise UnknownValueError(name)
         return None
 
     @property
     def node(self) -> dict[str, Any]:
         """Returns the valid options as a config node."""
-        return {name: value for name, value in vars(self).items() if name != "_wrong"}
+        return {name: value for name, value in vars(self).items() if name != "_invalid"}
 
     def bounded(self, bounds: Mapping[str, Bound]) -> Iterator[tuple[str, Any, Bound]]:
         """Yields (name, value, bound) of each of these options that is not None and not
         invalid.
         """
         for name, bound in bounds.items():
-            if name not in vars(self)["_wrong"] and (value := getattr(self, name)) is not None:
+            if name not in vars(self)["_invalid"] and (value := getattr(self, name)) is not None:
                 yield name, value, bound
 
 

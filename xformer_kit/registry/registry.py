@@ -52,6 +52,7 @@ def _count_change() -> None:
 
 
 def _letters(name: str) -> str:
+    """Returns a name in lower case with underscores, to compare names in any spelling."""
     return name.lower().replace("-", "_")
 
 
@@ -63,8 +64,8 @@ class Registry(Node):
     all files of the kind. The order is: the core and a user's components as registered, then the
     zoo by name.
 
-    given: parameters that the model passes by name (dim, depth, ...); every other parameter of a
-    component is an option.
+    caller_arguments: parameters that the model passes by name (dim, depth, ...); every other
+    parameter of a component is an option.
     base: class of the built component; an option annotated with it, or with a tuple or a dict of
     it, nests components of this kind.
     several: whether a config names any number of them, {name: options}, in place of one.
@@ -76,20 +77,18 @@ class Registry(Node):
     def __init__(
         self,
         kind: str,
-        given: tuple[str, ...] = (),
+        caller_arguments: tuple[str, ...] = (),
         base: type | None = None,
         group: str | None = None,
         several: bool = False,
         switch: tuple[str, str] | None = None,
     ):
         self.kind = kind
-        self.given = given
+        self.caller_arguments = caller_arguments
         self.group = group or kind
         self.several = several
         self.switch = switch
-        self.refused_names: dict[
-            str, Fault
-        ] = {}  # names of something else -> the fault with the fix
+        self.refused_names: dict[str, Fault] = {}  # name that is no component's -> its fault
         # (component, error) of those that `register` refuses while a file is read; None: it raises
         self.refused: list[tuple[str, ConfigError]] | None = None
         self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
@@ -97,8 +96,8 @@ class Registry(Node):
         self._left_out = frozenset[str]()
         self._also_called: dict[str, str] = {}
         self._options_of: dict[str, dict[str, Option]] = {}
-        # Name -> (node of all defaults, options whose default is not a plain value).
-        self._usual: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        # Name -> (node of all defaults, options whose default is converted to plain data).
+        self._defaults: dict[str, tuple[dict[str, Any], list[str]]] = {}
         self.base = base
         if base is not None:
             NESTED[base] = self
@@ -169,8 +168,9 @@ class Registry(Node):
                 self.refused.append((f"{self.group} {name}", error))
                 return component
             self._options_of[name] = options
-            usual = {"name": name} | {key: option.default for key, option in options.items()}
-            self._usual[name] = usual, [key for key in options if type(usual[key]) not in PLAIN]
+            defaults = {"name": name} | {key: option.default for key, option in options.items()}
+            converted = [key for key in options if type(defaults[key]) not in PLAIN]
+            self._defaults[name] = defaults, converted
             self._components[name] = component
             _count_change()
             self._also_called.update(dict.fromkeys(also_called, name))
@@ -184,14 +184,16 @@ class Registry(Node):
         for name in [
             name for name, component in self._components.items() if component.__module__ == module
         ]:
-            del self._components[name], self._options_of[name], self._usual[name]
+            del self._components[name], self._options_of[name], self._defaults[name]
             self._also_called = {alias: n for alias, n in self._also_called.items() if n != name}
 
     @contextmanager
     def leaving_out(self, names: Iterable[str]) -> Iterator[None]:
-        """Iterate without these components for a while; they are still found by their names."""
+        """Leaves these components out of iteration within the context; their names are still
+        found.
+        """
         self._left_out = frozenset(names)
-        _count_change()  # what was chosen among all components may be another one now
+        _count_change()  # a choice among all components may now be another one
         try:
             yield
         finally:
@@ -208,8 +210,9 @@ class Registry(Node):
         option.
         """
         self._load(name)
-        usual, made = self._usual[name]
-        return usual | {key: to_plain(usual[key]) for key in made}  # in the order of the options
+        defaults, converted = self._defaults[name]
+        # in the order of the options
+        return defaults | {key: to_plain(defaults[key]) for key in converted}
 
     def as_node(self, node: Any) -> Any:
         """Returns {"name": name} for a name, and for a boolean the component that it chooses
@@ -238,7 +241,7 @@ class Registry(Node):
             yield from nested_nodes(each.type, node.get(option), option)
 
     def with_inner(self, node: Any) -> dict[str, Any]:
-        """The complete node, in which each option that is a component is an `InnerNode`."""
+        """Returns the complete node, in which each option that is a component is an `InnerNode`."""
         node = self.complete(node)
         inside = {path: InnerNode(registry, inner) for path, registry, inner in self.nested(node)}
         return node | {path: inner for path, inner in inside.items() if path in node}
@@ -275,9 +278,9 @@ class Registry(Node):
         options = self._options_of[name].keys() | option_groups(component)
         return [p for p in parameters(component) if p not in options]
 
-    def create(self, node: Any, **given: Any) -> Any:
-        """Builds a component from a node of its config; `given` are the arguments that the model
-        passes.
+    def create(self, node: Any, **arguments: Any) -> Any:
+        """Builds a component from a node of its config; arguments: those that the model passes, of
+        which a component gets the ones in its signature.
         """
         node = dict(self.as_node(node))
         component, options = self[name := node.pop("name")], self.options(name)
@@ -286,11 +289,12 @@ class Registry(Node):
             own = parameters(group).keys() & chosen.keys()
             chosen[key] = group(**{option: chosen.pop(option) for option in own})
         return component(
-            **{key: given[key] for key in self.model_arguments(name) if key in given}, **chosen
+            **{key: arguments[key] for key in self.model_arguments(name) if key in arguments},
+            **chosen,
         )
 
     def unknown(self, name: object) -> Fault:
-        """The fault of an unknown name; its path is that of the node."""
+        """Returns the fault of an unknown name; its path is that of the node."""
         if (fault := self.refused_names.get(str(name))) is not None:
             return fault
         if (own := self.also_called.get(str(name))) is not None:
@@ -317,12 +321,12 @@ class Registry(Node):
         context: Context,
         other_keys: Iterable[str] = (),
         elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
-        wrong: Iterable[str] = (),
+        invalid: Iterable[str] = (),
     ) -> Faults:
         """Yields every fault of a component's node and of components nested in it, see
         `node_faults`.
         """
-        return node_faults(self, node, path, context, other_keys, elsewhere, wrong)
+        return node_faults(self, node, path, context, other_keys, elsewhere, invalid)
 
     def override_for(self, name: str, path: str = "") -> str:
         """Returns the override that chooses a component, such as mask=causal; at a config path
@@ -333,6 +337,9 @@ class Registry(Node):
         return f"{self.group}.{name}={{}}" if self.several else f"{at}={name}"
 
     def _read_new(self, name: str, component: Any) -> dict[str, Option]:
+        """Returns the options of a component with a new name. Raises ConfigError for a name that is
+        registered already.
+        """
         if (
             name in self._components
             or self.zoo.get(name, component.__module__) != component.__module__
@@ -356,13 +363,13 @@ class Registry(Node):
                 fix = "Name every option instead, so that a typo in a config is an error."
                 raise config_error(where, f"takes {p}", fix=fix)
             is_dataclass = dataclasses.is_dataclass(component)
-            if key in self.given and not is_dataclass:
+            if key in self.caller_arguments and not is_dataclass:
                 continue  # passed by the model; keyword-only too, of the enclosing component
             if p.kind is not p.KEYWORD_ONLY and not is_dataclass:
                 raise config_error(
                     where,
-                    f"the model does not give '{key}'"
-                    f" (it gives {', '.join(self.given) or 'nothing'})",
+                    f"the model does not pass '{key}'"
+                    f" (it passes {', '.join(self.caller_arguments) or 'nothing'})",
                     fix="Put options after a bare *.",
                 )
             if p.annotation is p.empty:

@@ -13,7 +13,7 @@ from typing import Any
 
 from xformer_kit.registry import config_error
 
-WAY = "Bring a copy of it back, or remove it."
+RESTORE_FIX = "Bring a copy of it back, or remove it."
 DIGITS = 18  # of a step; more do not fit into 64 bits
 MAX_CELL = 40  # characters of a cell in a message
 Table = tuple[list[str], list[list[str]]]  # columns, rows
@@ -24,7 +24,7 @@ def read_object(
     types: Mapping[str, type | tuple[type, ...]],
     needs: Iterable[str] = (),
     *,
-    way: str = WAY,
+    fix: str = RESTORE_FIX,
 ) -> dict[str, Any]:
     """Returns the object of a JSON file. types: types of the values of some keys; needs: required
     keys.
@@ -39,19 +39,19 @@ def read_object(
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise config_error(path, f"cannot be read as JSON: {_reason(error)}", fix=way) from None
+        raise config_error(path, f"cannot be read as JSON: {_reason(error)}", fix=fix) from None
     if not isinstance(found, dict):
-        raise config_error(path, "must be a JSON object", type(found).__name__, way)
+        raise config_error(path, "must be a JSON object", type(found).__name__, fix)
     if missing := [key for key in needs if key not in found]:
         raise config_error(
-            path, f"must have {', '.join(missing)}", ", ".join(found) or "nothing", way
+            path, f"must have {', '.join(missing)}", ", ".join(found) or "nothing", fix
         )
     for key, expected in types.items():
         if key in found and not isinstance(found[key], expected):
             raise config_error(
                 path,
                 f"has a {key} of the type {type(found[key]).__name__}, which no run writes",
-                fix=way,
+                fix=fix,
             )
     return found
 
@@ -71,13 +71,13 @@ def read_table(path: Path, every_step: bool = False) -> Table:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, csv.Error) as error:
-        raise config_error(path, f"cannot be read: {_reason(error)}", fix=WAY) from None
+        raise config_error(path, f"cannot be read: {_reason(error)}", fix=RESTORE_FIX) from None
     for number, step in _no_steps(columns, rows) if every_step else ():
         raise config_error(
             f"{path}, row {number}",
             f"the step must be a whole number of at most {DIGITS} digits",
             repr(step[:MAX_CELL]),
-            WAY,
+            RESTORE_FIX,
         )
     return columns, _with_step(columns, rows)
 
@@ -105,7 +105,9 @@ def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
         try:
             found[name] = [step for step, _ in known], [float(text) for _, text in known]
         except ValueError as error:
-            raise config_error(path, f"{name} must be numbers: {_reason(error)}", fix=WAY) from None
+            raise config_error(
+                path, f"{name} must be numbers: {_reason(error)}", fix=RESTORE_FIX
+            ) from None
     return found
 
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.config import GROUPS, INNER, config_hash
+from xformer_kit.config import GROUPS, NESTED_GROUPS, config_hash
 from xformer_kit.registry import Registry
 from xformer_kit.study.nodes import Node
 
@@ -60,7 +60,7 @@ def component_modules(node: Any, registry: Registry | None = None) -> Iterator[s
             value,
             inner.get(key)
             or GROUPS.get(key)
-            or INNER.get(key)
+            or NESTED_GROUPS.get(key)
             or (registry if key == "of" else None),
         )
 

@@ -9,7 +9,7 @@ import pytest
 from tasks.cli.command import format_bytes, format_count
 from tests.tasks.command_lines import TINY, output
 from tests.user_components import forget_user_components
-from xformer_kit.config import GROUPS, INNER, MAPPING_GROUPS
+from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
 
 MINE = '''
 from xformer_kit.attention import ATTENTIONS, HeadShape, MultiHead
@@ -92,7 +92,8 @@ def test_components_as_json(capsys):
     table = json.loads(out)
     assert code == 0
     assert {kind: set(components) for kind, components in table.items()} == {
-        group: set(registry) for group, registry in (GROUPS | INNER | MAPPING_GROUPS).items()
+        group: set(registry)
+        for group, registry in (GROUPS | NESTED_GROUPS | MAPPING_GROUPS).items()
     }
     assert table["ffn"]["mlp"]["multiple_of"] == {"type": "int | null", "default": None}
     assert list(json.loads(output(capsys, "components", "ffn", "glu", "--json")[1])["ffn"]) == [
@@ -106,7 +107,7 @@ def test_components_are_listed_by_their_command_line_names(capsys, wide):
     ]
     assert [word for word in shown if word not in ("The", "To")] == [
         *GROUPS,
-        *INNER,
+        *NESTED_GROUPS,
         *MAPPING_GROUPS,
     ]
     assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(

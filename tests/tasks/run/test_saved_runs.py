@@ -108,7 +108,7 @@ def test_sizes_beyond_any_machine_are_refused_by_all_commands(begin, capsys, com
 def test_weights_larger_than_the_memory_are_not_built(begin, monkeypatch):
     _, folder = begin("run", "trainer.max_steps=1")
     monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**20, "this machine"))
-    monkeypatch.setattr("xformer_kit.config.size._suspicious", lambda config: True)
+    monkeypatch.setattr("xformer_kit.config.size._may_be_large", lambda config: True)
     load(folder)  # some 46 KB
     monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**12, "this machine"))
     with pytest.raises(

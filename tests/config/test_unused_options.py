@@ -11,8 +11,8 @@ SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
 A = "model.decoder.variants.a="
 MIXED = f"model.decoder.pattern=[a,base] {A}"
 NO_NETWORK, NO_ATTENTION = "no layer has a feed-forward network", "no layer has an attention"
-OTHERS = "no layer takes it, for each has another of its own"
-NO_BASE = "no layer takes it, for model.decoder.pattern never names base"
+OTHERS = "no layer uses it, because each has its own"
+NO_BASE = "no layer uses it, because model.decoder.pattern never names base"
 REFUSED = {
     "model.decoder.layout=[attn] ffn.width=999": (
         f"ffn.width: {NO_NETWORK}; got 999. Leave it null."
@@ -51,7 +51,7 @@ REFUSED = {
         f"{SEQ2SEQ} model.encoder.pattern=[a] "
         f"model.encoder.variants.a={{attn:{{heads:2}}}} model.encoder.attn.heads=8"
     ): (
-        "model.encoder.attn.heads: no layer of the encoder takes it, for model.encoder.pattern"
+        "model.encoder.attn.heads: no layer of the encoder uses it, because model.encoder.pattern"
         " never names base; got 8. Set model.encoder.variants.a.attn.heads, add base to"
         " model.encoder.pattern, or leave it out."
     ),
@@ -87,9 +87,10 @@ REFUSED = {
             " model.decoder.pattern, or leave it 8."
         ),
         (
-            "model.decoder.attn.heads: no layer of the decoder takes it, for model.decoder.pattern"
-            " never names base; got 8. Set model.decoder.variants.a.attn.heads, add base to"
-            " model.decoder.pattern, or leave it out."
+            "model.decoder.attn.heads: no layer of the decoder uses it, because"
+            " model.decoder.pattern never names base; got 8. Set"
+            " model.decoder.variants.a.attn.heads, add base to model.decoder.pattern, or leave it"
+            " out."
         ),
     ),
     "placement=none model.decoder.layout=[{attn:{norm:layer}},ffn]": (
@@ -100,7 +101,7 @@ REFUSED = {
         " 'layer'. Leave it out."
     ),
     f"model.decoder.pattern=[a] model.decoder.layout=[attn] {A}{{layout:[attn,ffn]}}": (
-        "model.decoder.layout: no layer takes it, for each variant has another of its own; got"
+        "model.decoder.layout: no layer uses it, because each variant has its own; got"
         " ['attn']. Leave it out."
     ),
     "attn=linear attn.normalise=false attn.eps=0.01": (
@@ -116,7 +117,7 @@ REFUSED = {
         " got 0.1. Set it to null, or fewer ffn.top_k."
     ),
     "model.decoder.layout=[{attn:{kernel:sdpa}},ffn]": (
-        "model.decoder.layout.attn.kernel: is of whole layers; got 'sdpa'. Say it at"
+        "model.decoder.layout.attn.kernel: is of whole layers; got 'sdpa'. Set it at"
         " model.decoder.kernel, or in a variant."
     ),
     "model.decoder.pattern=[]": (

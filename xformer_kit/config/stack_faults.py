@@ -1,0 +1,294 @@
+"""Checks of a stack: its differences from the shared components, its variants and their layouts."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xformer_kit.plan import (
+    CROSS_DEFAULTS,
+    KINDS,
+    MULTIPLIER,
+    SUBLAYERS,
+    WITH_SUBLAYER,
+    as_node,
+    merge,
+)
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Faults,
+    Node,
+    Options,
+    above,
+    format_value,
+    mismatch,
+    suggestion,
+    unknown_option,
+)
+
+LAYER_KINDS = ("kernel", "placement")  # one of each per layer; a sublayer cannot set its own
+
+
+def stack_faults(config: Node, stack: Any, path: str, context: Context) -> Faults:
+    """Yields the faults of a stack's differences and layer order, and of its variants."""
+    if stack is None:
+        yield Fault(
+            path,
+            "must be a mapping of differences, {} where there are none",
+            got="null",
+            fix="Leave the key out for no stack.",
+        )
+    if not isinstance(stack, Mapping):
+        return
+    variants = stack.get("variants") or {}
+    if isinstance(variants, Mapping):
+        yield from _layer_order_faults(config, stack, ["base", *filter(is_name, variants)], path)
+    else:
+        variants = {}  # reported as a fault of its type
+    yield from _Differences(config, (stack,), path, context).faults()
+    for name, variant in variants.items():
+        yield from _variant_faults(config, stack, name, variant, path, context)
+
+
+def _layer_order_faults(config: Node, stack: Node, known: list[str], path: str) -> Faults:
+    """Yields the faults of the lists of variants that set the order of the layers."""
+    own = stack.get("layers")
+    layers = config["model"].get("layers") if own is None else own
+    for key in ("pattern", "first", "last"):
+        names = stack.get(key)
+        names = names if isinstance(names, list) else []
+        for name in dict.fromkeys(name for name in names if isinstance(name, str)):
+            if name not in known:
+                rule = f"no variant is called '{name}'"
+                yield Fault(f"{path}.{key}", rule, fix=suggestion(name, known))
+        valid = type(layers) is int and layers > 0  # else reported as a fault of its own
+        if key != "pattern" and valid and len(names) > layers:
+            yield Fault(
+                f"{path}.{key}",
+                "must not be longer than the stack",
+                got=f"{len(names)} and {layers} layers",
+            )
+
+
+def _variant_faults(
+    config: Node, stack: Node, name: Any, variant: Any, path: str, context: Context
+) -> Faults:
+    """Yields the faults of a variant: of its name, its keys and its differences."""
+    variant_path = f"{path}.variants.{name}"
+    if not is_name(name):
+        yield Fault(
+            f"{path}.variants",
+            "a variant's name must be a text of printable characters",
+            got=format_value(name),
+            fix="Try local.",
+        )
+    elif name == "base":
+        rule = "'base' is the stack itself"
+        yield Fault(variant_path, rule, fix="Give the variant another name.")
+    elif not isinstance(variant or {}, Mapping):
+        yield Fault(variant_path, "must be a mapping of differences", got=format_value(variant))
+    else:
+        allowed = (*KINDS, "layout", "cross")
+        for key in variant or {}:
+            if key not in allowed:
+                paths = component_option_paths(config, variant_path)
+                yield unknown_option(variant_path, "settings", "variant", key, allowed, paths)
+        yield from _Differences(config, (stack, variant or {}), variant_path, context).faults()
+
+
+def component_option_paths(config: Node, path: str) -> dict[str, list[str]]:
+    """Returns {option of the shared components: config paths at which the stack or variant at
+    `path` sets its own}.
+    """
+    paths: dict[str, list[str]] = {}
+    for kind in KINDS:
+        for option in _merged(config, kind, ()) or ():
+            paths.setdefault(option, []).append(f"{path}.{kind}.{option}")
+    paths.pop("name", None)
+    return paths
+
+
+def is_name(name: Any) -> bool:
+    """Whether the value can name a variant: a lone surrogate can neither be saved nor printed."""
+    return isinstance(name, str) and bool(name) and name.isprintable()
+
+
+@dataclass(frozen=True)
+class _Differences:
+    """The differences of a stack or of one of its variants."""
+
+    config: Node
+    nodes: tuple[Node, ...]  # the stack's differences; for a variant, then those of the variant
+    path: str  # config path of the last one, whose faults are yielded
+    context: Context
+
+    def faults(self) -> Faults:
+        """Yields the faults of the last differences, which apply on top of the earlier ones."""
+        node = self.nodes[-1]
+        for kind in KINDS:
+            if kind in node:
+                base = _merged(self.config, kind, self.nodes[:-1])
+                yield from _difference_faults(
+                    kind, base, node[kind], f"{self.path}.{kind}", self.context
+                )
+        # The type of a stack's `cross` is checked with its settings.
+        cross = len(self.nodes) > 1 or isinstance(node.get("cross"), (str, Mapping))
+        if cross and node.get("cross"):
+            path = f"{self.path}.cross"
+            if fault := self._source_fault(path):
+                yield fault
+            else:
+                yield from self._sublayer_faults("cross", [], path)
+        yield from self._layout_faults()
+
+    def _source_fault(self, path: str, subject: str = "") -> Fault | None:
+        """Returns the fault of a cross attention without an encoder to attend to; None if there is
+        one.
+        """
+        has_encoder = "encoder" in self.config["model"]
+        if has_encoder and ".encoder" not in self.path:
+            return None
+        without = "encoder" if has_encoder else "model"
+        rule = f"{subject}attends to an encoder, and the {without} has none"
+        return Fault(path, rule, fix="Leave it out.")
+
+    def _layout_faults(self) -> Faults:
+        """Yields the faults of the layout and of the differences of its sublayers."""
+        layout, path = self.nodes[-1].get("layout"), f"{self.path}.layout"
+        if layout is None:
+            return
+        if not isinstance(layout, list) or not layout:
+            yield Fault(
+                path,
+                "must be a list of sublayers",
+                got=format_value(layout),
+                fix=f"Sublayers: {', '.join(SUBLAYERS)}.",
+            )
+            return
+        if [] in layout:
+            yield Fault(path, "an inner list runs sublayers in parallel and needs one", got="[]")
+        groups = (group if isinstance(group, list) else [group] for group in layout)
+        for entry in (entry for group in groups for entry in group):
+            has_options = isinstance(entry, Mapping)
+            word = next(iter(entry), None) if has_options and len(entry) == 1 else entry
+            if not isinstance(word, str) or word not in SUBLAYERS:
+                rule = f"no sublayer is called {format_value(entry)}"
+                yield Fault(path, rule, fix=suggestion(word, SUBLAYERS))
+            elif word == "cross" and (fault := self._source_fault(path, "'cross' ")):
+                yield fault
+            elif has_options:
+                yield from self._sublayer_faults(word, [entry[word]], f"{path}.{word}")
+
+    def _sublayer_faults(self, sublayer: str, in_layout: list[Any], path: str) -> Faults:
+        """Yields the faults of a sublayer's last difference: of its component, and of the mask,
+        position and norm of an attention. in_layout: its difference in a layout, if it has one.
+        """
+        kind, differences = "ffn" if sublayer == "ffn" else "attn", in_layout
+        if sublayer == "cross":
+            differences = [node["cross"] for node in self.nodes if node.get("cross")] + in_layout
+        *earlier, last = (split_by_kind(difference, kind) for difference in differences)
+        if MULTIPLIER in last:
+            yield from _multiplier_faults(last[MULTIPLIER], bool(in_layout), path, self.context)
+        for other in LAYER_KINDS:
+            if other in last:
+                layer_path = path.partition(".layout.")[0].removesuffix(".cross")
+                yield Fault(
+                    f"{path}.{other}",
+                    "is of whole layers",
+                    got=format_value(last[other]),
+                    fix=f"Set it at {layer_path}.{other}, or in a variant.",
+                )
+        for other in (kind, *WITH_SUBLAYER[kind]):
+            cross_default = CROSS_DEFAULTS.get(other) if sublayer == "cross" else None
+            base = cross_default or _merged(self.config, other, self.nodes)
+            for difference in earlier:
+                base = _merge_if_valid(other, base, difference.get(other), self.context)
+            if last.get(other) is not None:
+                is_own = other == kind
+                other_keys = (*WITH_SUBLAYER[kind], MULTIPLIER) if is_own and in_layout else ()
+                other_path = path if is_own else f"{path}.{other}"
+                yield from _difference_faults(
+                    other, base, last[other], other_path, self.context, other_keys
+                )
+
+
+def split_by_kind(difference: Any, kind: str) -> dict[str, Any]:
+    """Returns {kind: difference of its component} of a sublayer's difference, with its multiplier;
+    kind: of the sublayer's own component.
+    """
+    if not isinstance(difference, Mapping):
+        return {kind: difference}
+    others = (*WITH_SUBLAYER[kind], MULTIPLIER, *LAYER_KINDS)
+    own = {key: value for key, value in difference.items() if key not in others}
+    return {kind: own} | {key: difference[key] for key in others if key in difference}
+
+
+def _multiplier_faults(value: Any, in_layout: bool, path: str, context: Context) -> Faults:
+    """Yields the faults of a sublayer's multiplier, which only a layout may set."""
+    option_path = f"{path}.{MULTIPLIER}"
+    if not in_layout:
+        yield Fault(
+            option_path,
+            "is of a place in a layout",
+            fix=f"Set it there: {{cross: {{{MULTIPLIER}: {format_value(value)}}}}}.",
+        )
+    elif type_faults := list(mismatch(float, value, option_path, context)):
+        yield from type_faults
+    else:
+        range_faults = above(Options(**{MULTIPLIER: value}), "Try 0.5.", **{MULTIPLIER: 0})
+        yield from (fault.at(path) for fault in range_faults)
+
+
+def _merged(config: Node, kind: str, differences: tuple[Node, ...]) -> Node | None:
+    """Returns the complete node of the shared component with the valid ones of the differences;
+    None if the shared component itself is invalid, which is reported at its own path.
+    """
+    base = as_node(config.get(kind))
+    name = KINDS[kind].find_name(base.get("name")) if isinstance(base, Mapping) else None
+    if name is None:
+        return None
+    base = KINDS[kind].complete({**base, "name": name})
+    for difference in differences:
+        base = _merge_if_valid(kind, base, difference.get(kind), Context())
+    return base
+
+
+def _merge_if_valid(kind: str, base: Any, difference: Any, context: Context) -> Any:
+    """Returns the node with a difference, or the node unchanged if the difference is invalid."""
+    if not base or not difference or any(_difference_faults(kind, base, difference, kind, context)):
+        return base
+    return merge(kind, base, difference)
+
+
+def _difference_faults(
+    kind: str,
+    base: Node | None,
+    difference: Any,
+    path: str,
+    context: Context,
+    other_keys: tuple[str, ...] = (),
+) -> Faults:
+    """Yields the faults of a difference from the complete node `base`; other_keys: keys of the
+    difference that are valid and no options of the component.
+    """
+    if base is None:
+        return
+    if not isinstance(difference, (str, Mapping)) and difference is not None:
+        yield Fault(path, "must be a mapping of options or a name", got=format_value(difference))
+        return
+    difference, registry = as_node(difference), KINDS[kind]
+    if (name := difference.get("name", base["name"])) not in registry:
+        yield registry.unknown(name).at(path)
+        if (name := registry.find_name(name)) is None:
+            return
+        difference = {**difference, "name": name}
+    merged = merge(kind, base, difference)
+    faults = list(registry.faults(merged, path, context, other_keys))
+    # Faults of the base are reported at its own path; the values at fault are unknown here.
+    base_faults = set(registry.faults(base, path, context)) if faults else set()
+    if base_faults:
+        paths = (fault.path.removeprefix(f"{path}.") for fault in base_faults)
+        invalid = {re.split(r"[.[]", key)[0] for key in paths} - difference.keys()
+        faults = list(registry.faults(merged, path, context, other_keys, invalid=invalid))
+    yield from (fault for fault in faults if fault not in base_faults)

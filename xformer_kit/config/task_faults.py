@@ -1,0 +1,74 @@
+"""Checks of a config's task: whether it can train the model and learn from the corpus."""
+
+from xformer_kit.config.data_faults import (
+    first_ready_corpus,
+    form_faults,
+    form_of,
+    labelled_corpus,
+)
+from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.extra import EXTRAS
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.plan import STACKS, as_node
+from xformer_kit.registry import Fault, Faults, Node, alternatives
+
+
+def vocabulary(config: Node) -> tuple[int, str]:
+    """Returns (the least number of tokens of the vocabulary, " or more" if it is only a lower
+    bound); 0 if nothing is known before the corpus is read.
+    """
+    specials = len(OBJECTIVES.create(as_node(config["task"])).specials)
+    if (probe := labelled_corpus(config["data"])) is not None:
+        return len(probe.words()) + specials, ""
+    name = as_node(config.get("tokenizer")).get("name")
+    tokenizer = TOKENIZERS.get(name)
+    size = getattr(tokenizer, "vocab_size", None)
+    # An option vocab_size is only an upper bound.
+    if isinstance(size, int) and "vocab_size" not in TOKENIZERS.options(name):
+        return size + specials, ""
+    size = getattr(tokenizer, "min_vocab_size", 0)
+    return (size + specials if size else 0), " or more"
+
+
+def task_faults(config: Node) -> Faults:
+    """Yields the faults of a task that cannot train the model's stacks, or cannot learn from the
+    corpus.
+    """
+    task, data = as_node(config["task"])["name"], config["data"]
+    objective = OBJECTIVES[task]
+    stacks = tuple(stack for stack in STACKS if stack in config["model"])
+    if stacks not in objective.needs:
+        fixes = [f"model={'_'.join(needed)}" for needed in objective.needs]
+        fixes += [
+            _task_choice(name, data) for name, other in OBJECTIVES.items() if stacks in other.needs
+        ]
+        yield Fault(
+            "task",
+            f"'{task}' cannot train a model of {' and '.join(stacks)}",
+            fix=f"Choose {alternatives(fixes)}.",
+        )
+    yield from form_faults(task, objective.reads, data)
+
+
+def _task_choice(task: str, data: Node) -> str:
+    """Returns the override that chooses a task; with one that chooses a corpus if the task cannot
+    learn from the present one.
+    """
+    forms = OBJECTIVES[task].reads
+    corpus = "" if form_of(data) in forms else f" data={first_ready_corpus(forms)}"
+    return f"task={task}{corpus}"
+
+
+def extra_prediction_faults(config: Node) -> Faults:
+    """Yields the faults of extras whose predictions, besides the next token, the task does not
+    train.
+    """
+    task = as_node(config["task"])["name"]
+    able = [f"task={name}" for name, objective in OBJECTIVES.items() if objective.further]
+    for name in config.get("extra") or {}:
+        if EXTRAS[name].overrides("further") and f"task={task}" not in able:
+            yield Fault(
+                f"extra.{name}",
+                f"task '{task}' does not train its predictions",
+                fix=f"Leave it out, or choose {alternatives(able)}.",
+            )
