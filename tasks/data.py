@@ -22,8 +22,8 @@ class DataModule(pl.LightningDataModule):
         trainer: Any = self.trainer
         task = trainer.lightning_module
         rank, world = trainer.global_rank, trainer.world_size
-        steps = self.data.step_sampler(task.accumulate, rank, world, start=task.step)
-        return self.data.train_loader(steps, trainer.strategy.root_device)
+        sampler = self.data.step_sampler(task.accumulate, rank, world, start=task.step)
+        return self.data.train_loader(sampler, trainer.strategy.root_device)
 
     def val_dataloader(self) -> DataLoader:
         """The validation split, in batches of a micro-batch's size."""

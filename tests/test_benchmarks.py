@@ -44,5 +44,5 @@ def test_a_failed_benchmark_is_named_and_the_others_run(monkeypatch, capfd):
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick"])
     assert every.main() == 1
     out, err = capfd.readouterr()
-    assert "How long until an answer" in out
+    assert "Time until `--help`" in out
     assert err.endswith("\nfailed: data (exit code 2)\n")

@@ -121,7 +121,7 @@ def _run_job(config: DictConfig) -> float | None:
         components,
         in_multirun=in_multirun,
         quiet=in_multirun and launcher != "basic",
-        existed=directory.resolve() in _existing_dirs,
+        directory_existed=directory.resolve() in _existing_dirs,
     )
     _exit_codes.append(exit_code)
     if not in_multirun:
@@ -135,7 +135,7 @@ def _run_job_of_study(
 ) -> float:
     """Trains one run of a study; returns its exit code, or 0 if another process trains it."""
     from tasks.run.job import Job
-    from tasks.run.start import start_or_resume_run
+    from tasks.run.start import start_or_resume_study_run
     from tasks.study.state import claim, record_failure
 
     study: Any = OmegaConf.to_container(config.study)
@@ -151,7 +151,7 @@ def _run_job_of_study(
     with claim(directory) as is_claimed:
         if not is_claimed:
             return 0.0
-        exit_code = start_or_resume_run(from_hydra(config, hydra_config.overrides.task), job)
+        exit_code = start_or_resume_study_run(from_hydra(config, hydra_config.overrides.task), job)
         record_failure(directory, exit_code)
         return float(exit_code)
 

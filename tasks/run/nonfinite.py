@@ -49,7 +49,7 @@ def _describe_step(task: EvaluatedTask, step: int) -> str:
     """The message on a step: what was not finite first, and the step's examples on this rank."""
     dataset = task.data.examples("train")
     steps = task.data.step_sampler(task.accumulate, task.global_rank, task.trainer.world_size)
-    examples = steps.indices(step)
+    examples = steps.keys(step)
     batch = map_tensors(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     numbers = [str(i % len(dataset)) for i in examples[:8]] + ["..."] * (len(examples) > 8)
     return (

@@ -13,16 +13,16 @@ from tasks.logging import startup, summary
 from tasks.logging.files import replace_text
 from tasks.run import fork_server, processes, ranks
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS, has_checkpoint
-from tasks.run.exit_codes import CONFIG, Ended, NoRun
+from tasks.run.exit_codes import CONFIG as CONFIG_EXIT_CODE
+from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import COMPONENTS, check_components, component_hashes
-from xformer_kit.registry import ConfigError, config_error
-from xformer_kit.registry import command_lines as proposed
+from xformer_kit.registry import ConfigError, command_lines, config_error
 
-COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument of train.py for files of own components
-# Files that only a run without a checkpoint leaves; a new run in its directory removes them.
+COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument of train.py for the user's component files
+# Left by a run that ended before its first checkpoint; a new run in its directory removes them.
 REMOVED_AT_START = (
     "metrics.csv",
     "speed.csv",
@@ -44,46 +44,53 @@ def start_run(
     run_dir: Path,
     components: Files = (),
     *,
-    existed: bool | None = None,
+    directory_existed: bool | None = None,
     **options: Any,
 ) -> int:
     """Starts a new run in its directory and returns its exit code.
 
-    options: fields of its Job. existed: whether the directory existed before this program created
-    it; None: it has not been created yet.
+    options: fields of its Job. directory_existed: whether the directory existed before this program
+    created it; None: it has not been created yet.
 
     If a config error is found only when the data are read, the files of the run are removed again.
     """
     job = Job(run_dir, components, **options)
-    existed = run_dir.exists() if existed is None else existed
-    # .claim is written by claim_directory in hydra_app.py.
+    if directory_existed is None:
+        directory_existed = run_dir.exists()
+    # An empty directory may hold .claim, with which hydra_app.py reserves it.
     was_empty = {path.name for path in run_dir.glob("*")} <= {".claim"}
     try:
         create_directory = partial(_create_run_directory, config, run_dir, components)
-        if ranks.has_launcher():
+        if ranks.has_launcher():  # all ranks use the directory of rank 0
             job = replace(job, run_dir=ranks.share_run_directory(run_dir, create_directory))
         else:
             create_directory()
         exit_code = train_in_processes(config, job)
     except (Ended, ConfigError) as error:
         exit_code = report_end(error)
-    # A multirun keeps them: its table lists the failed jobs.
-    if exit_code == CONFIG and was_empty and not job.in_multirun and not ranks.has_launcher():
-        _remove_run_files(run_dir, config, existed)
+    # Files of a failed job of a multirun are kept, because its table lists the job.
+    if (
+        exit_code == CONFIG_EXIT_CODE
+        and was_empty
+        and not job.in_multirun
+        and not ranks.has_launcher()
+    ):
+        _empty_run_directory(run_dir, config, directory_existed)
     return exit_code
 
 
-def start_or_resume_run(config: Config, job: Job) -> int:
+def start_or_resume_study_run(config: Config, job: Job) -> int:
     """Starts or resumes a run of a study; returns its exit code, 0 if it is already finished."""
-    resumes = has_checkpoint(job.run_dir / "checkpoints")
+    has_saved_state = has_checkpoint(job.run_dir / "checkpoints")
     try:
-        if resumes:
-            # The saved config: options that the run's key omits, such as the logger, may differ.
+        if has_saved_state:
+            # Options that do not identify the run, such as the logger, are those of the saved
+            # config.
             config = read_config(job.run_dir)
             check_components(job.run_dir, job.components, COMPONENTS_ARGUMENT)
-        if summary.read(job.run_dir) is not None:
+        if summary.read(job.run_dir) is not None:  # the run is finished
             return 0
-        if not resumes:
+        if not has_saved_state:
             _create_run_directory(config, job.run_dir, job.components)
         return train_in_processes(config, job)
     except (Ended, ConfigError) as error:
@@ -95,6 +102,7 @@ def train_in_processes(config: Config, job: Job) -> int:
     tasks/run/processes.py has the table of all cases.
     """
     _check_file_types(job.run_dir)
+    # With the digest, a training process notices that config.yaml is that of another run.
     job = replace(job, digest=config_digest(config))
     if ranks.has_launcher():
         return train_run(job)
@@ -127,7 +135,7 @@ def _create_run_directory(config: Config, run_dir: Path, components: Files) -> N
             raise NoRun(
                 f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is"
                 " overwritten. Name another directory, or go on with it:"
-                f" {proposed.resume(run_dir, components)}"
+                f" {command_lines.resume(run_dir, components)}"
             )
         for name in REMOVED_AT_START:
             (run_dir / name).unlink(missing_ok=True)
@@ -138,9 +146,7 @@ def _create_run_directory(config: Config, run_dir: Path, components: Files) -> N
 
 
 def _check_file_types(run_dir: Path) -> None:
-    """Raises NoRun if a directory has the path of one of the run's files, or a file that of
-    checkpoints/.
-    """
+    """Raises NoRun if the path of one of the run's files is a directory, or checkpoints/ a file."""
     for name in RUN_FILES:
         if (path := run_dir / name).is_dir():
             raise NoRun(
@@ -152,9 +158,10 @@ def _check_file_types(run_dir: Path) -> None:
         )
 
 
-def _remove_run_files(run_dir: Path, config: Config, existed: bool) -> None:
-    """Removes the files of a run without a checkpoint, and its directory if it did not exist before
-    the run. Does nothing if another process uses the directory or has started its own run in it.
+def _empty_run_directory(run_dir: Path, config: Config, directory_existed: bool) -> None:
+    """Removes all content of the directory of a run without a checkpoint, and the directory if it
+    did not exist before the run. Does nothing if another process uses the directory or has started
+    its own run in it.
     """
     with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
         same_config = config_digest(read_config(run_dir)) == config_digest(config)
@@ -162,5 +169,5 @@ def _remove_run_files(run_dir: Path, config: Config, existed: bool) -> None:
             return
         for path in run_dir.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if not existed:
+        if not directory_existed:
             run_dir.rmdir()

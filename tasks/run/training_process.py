@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from xformer_kit.config.unused_options import warmup_faults
 
 from tasks import Config, State
 from tasks.callbacks import Observers, user_callbacks
@@ -35,6 +34,7 @@ from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, component_hashes
+from xformer_kit.config.unused_options import warmup_faults
 from xformer_kit.data import prepare
 from xformer_kit.data.training_data import TrainingData, attach_tokenizers, check_fingerprint
 from xformer_kit.inspect.flops import flops_per_token

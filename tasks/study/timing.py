@@ -142,7 +142,7 @@ def measure(config: Config, prepared: Any, min_seconds: float = 0.0) -> Pace:
     while len(times) < WARMUP_STEPS + MEASURED_STEPS or (
         sum(times[WARMUP_STEPS:]) < min_seconds and len(times) < MAX_STEPS
     ):
-        times.append(loop.timed(loop.step, examples, steps.indices(len(times) % data.total_steps)))
+        times.append(loop.timed(loop.step, examples, steps.keys(len(times) % data.total_steps)))
     batches = data.valid_batches(data.rows)
     limit = config["trainer"].get("limit_val_batches")
     if limit is not None:

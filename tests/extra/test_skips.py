@@ -38,7 +38,7 @@ def looped(model, ids):
             x = entered(x, inputs[5 - depth], unet[str(depth)].weight)
         if depth >= 1:
             x = entered(x, inputs[0], reinject[str(depth)].weight)
-        at = {name: contexts[group] for name, group in block.group_of.items()}
+        at = {name: contexts[group] for name, group in block.attention_group_of.items()}
         state, _, _ = block((x,), LayerInput(at, tokens, extras=given))
     return stack.norm(state[0])
 

@@ -114,7 +114,7 @@ def test_a_table_is_the_stack_or_each_layers():
         config = tiny_config(position={"name": "t5", "buckets": 8, **node}, layers=3)
         model = Composition(config, "").model()
         assert set(model.decoder.position) == names
-        assert [block.group_of["attn"] for block in model.decoder.blocks] == (
+        assert [block.attention_group_of["attn"] for block in model.decoder.blocks] == (
             [0, 0, 0] if len(names) == 1 else [0, 1, 2]
         )
     two = {"layout": ["attn", {"attn": {"position": {"buckets": 6}}}, "attn", "ffn"]}
@@ -128,7 +128,8 @@ def test_rotary_and_none_mix_in_a_stack():
     pattern = {"pattern": ["base", "base", "bare"], "variants": {"bare": {"position": "none"}}}
     model = Composition(tiny_config(position="rotary", layers=6, decoder=pattern), "").model()
     places = [
-        model.decoder.groups[block.group_of["attn"]].position for block in model.decoder.blocks
+        model.decoder.groups[block.attention_group_of["attn"]].position
+        for block in model.decoder.blocks
     ]
     assert places == ["base", "base", "other_1"] * 2
     assert {name: type(place).__name__ for name, place in model.decoder.position.items()} == {

@@ -1,4 +1,7 @@
-"""Multi-head attention."""
+"""Multi-head attention.
+
+Shapes: b batch, t queries, s keys, h query heads, kv key and value heads, d head_dim, e v_head_dim.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,12 +35,13 @@ class HeadShape(OptionGroup):
 
 @dataclass(frozen=True)
 class Projections(OptionGroup):
-    """Biases, bounds and norms of queries, keys and values as projected."""
+    """Biases of the projections; bounds and norms of queries, keys and values."""
 
     # whether all projections have biases, or which
     bias: bool | tuple[Literal["q", "k", "v", "o"], ...] = False
-    qk_norm: Callable[..., QKNorm] = NoQKNorm  # norms of queries and keys; true means head
-    # channels over which values are normalised; each_head: with weights for each head
+    qk_norm: Callable[..., QKNorm] = NoQKNorm  # norms of queries and keys; true is head
+    # norms of values over the channels of a head or of the projection; each_head: with weights for
+    # each head
     v_norm: Literal["none", "head", "each_head", "projection"] = "none"
     # largest magnitude in queries, keys and values as projected; null is no limit
     clip: float | None = None
@@ -77,6 +81,9 @@ class MultiHead(Attention):
 
     qk_norm: norms of queries and keys (xformer_kit/attention/qk_norm.py).
     gate: factor on the output (xformer_kit/attention/gate.py).
+
+    norm: norm(n) builds a norm of the block's kind over n channels. depth: index of the layer, from
+    0.
     """
 
     def __init__(
@@ -119,8 +126,9 @@ class MultiHead(Attention):
         self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
         self.norm_before_rotation = self.k_norm is not None and not norms.after
         self.norm_after_rotation = norms.after
-        names = [name for name, _ in (self.k_norm or self.k).named_parameters()]
-        # Biases of keys add one number to all scores of a row, which does not change its softmax.
+        # Without rotation, biases of keys add one number to all scores of a row, which does not
+        # change its softmax: their gradient may be zero.
+        names = [] if self.k_norm is None else [name for name, _ in self.k_norm.named_parameters()]
         biases = (f"k_norm.{name}" for name in names if name.endswith("bias"))
         self.no_gradient = ("k.bias", *biases)
 
@@ -140,7 +148,7 @@ class MultiHead(Attention):
         yield from check_heads(options, context)
         yield from at_least(options, "channel", v_head_dim=1)
         yield from in_range(options, dropout=(0, 1))
-        # Above 0, because fused kernels multiply -inf, the score of a masked key, by it.
+        # Fused kernels multiply the scores of masked keys, -inf, by the scale: it must be above 0.
         if options.scale != "by_layer":
             yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from above(options, "null is no limit.", clip=0)
@@ -208,8 +216,8 @@ class MultiHead(Attention):
         q, k, scores = self.kernel_inputs(q, k, scores)
         if self.layer_factor is not None:  # kernels apply self.factor, a Python number
             q = q * self.layer_factor
-        score_fn = () if self.score is None else (self.score.of(context, cache),)
-        out = self.attend(q, k, v, context, scores, *score_fn)
+        score_arguments = () if self.score is None else (self.score.of(context, cache),)
+        out = self.attend(q, k, v, context, scores, *score_arguments)
         out = out.transpose(1, 2)  # (b, h, t, e) -> (b, t, h, e)
         if self.gate is None:
             return self.o(out.flatten(2))  # (b, t, h, e) -> (b, t, h * e) -> (b, t, dim)
@@ -217,32 +225,35 @@ class MultiHead(Attention):
         return self.gate.after(x, out, self.o(out))
 
     def project(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries (b, h, t, d), keys (b, kv, s, d) and values (b, kv, s, e), including the
-        cached ones. Those of a source are computed once.
+        """Returns queries (b, h, t, d), keys (b, kv, s, d) and values (b, kv, s, e), clipped,
+        normalised and rotated, including the cached ones. Keys and values of a source are computed
+        once.
         """
         if source is None:
             q, k, v = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
-            read, tokens = x, context.query
+            kv_input, kv_tokens = x, context.query
         else:
             q = self.q(x)
             if cache is not None and cache.length:
                 return self._query(q, context), *cache.kept()
             k, v = self.k(source), self.v(source)
-            read, tokens = source, context.key
-        q, k = self._query(q, context), self._keys(k, tokens, context)
-        v = self.values_of(self._clipped(v), read, context)
+            kv_input, kv_tokens = source, context.key
+        q, k = self._query(q, context), self._keys(k, kv_tokens, context)
+        v = self.values_of(self._clipped(v), kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
 
     def _query(self, q: Tensor, context) -> Tensor:
+        """Queries (b, h, t, d) for the scores, from their projection (b, t, h * d)."""
         return self.query(self.split(self._clipped(q)), context)
 
     def query(self, q: Tensor, context) -> Tensor:
-        """Normalises and rotates queries (b, h, t, d), in the order of the options."""
+        """Normalises and rotates queries (b, h, t, d); rotates first with qk_norm.after."""
         q = self.q_norm(q) if self.norm_before_rotation else q
         q = context.position.rotate(q, context.query)
         return self.q_norm(q) if self.norm_after_rotation else q
 
     def _keys(self, k: Tensor, tokens: Tokens, context) -> Tensor:
+        """Keys (b, kv, s, d) to cache, from their projection (b, s, kv * d)."""
         k = self.split(self._clipped(k))
         k = self.k_norm(k) if self.norm_before_rotation else k
         k = context.position.rotate_key(k, tokens)
@@ -251,11 +262,13 @@ class MultiHead(Attention):
     def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Queries and keys that the kernel multiplies, or scores in place of the products."""
+        """Returns the queries and keys that the kernel multiplies, or scores in place of the
+        products. Subclasses override it.
+        """
         return q, k, scores
 
     def attend(self, q, k, v, context, scores: Tensor | None, *score_fn) -> Tensor:
-        """Calls the kernel: weights of queries and keys or scores, times values, (b, h, t, e)."""
+        """Calls the kernel: weights from q k^T, or from `scores`, times v: (b, h, t, e)."""
         dropout = self.dropout if self.training else 0.0
         return self.kernel(q, k, v, context, self.factor, dropout, scores, *score_fn)
 

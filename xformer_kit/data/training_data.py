@@ -33,9 +33,10 @@ class StepSampler:
     """A `batch_sampler` that yields, for each optimizer step from `start` to `stop`, the keys of
     one rank's examples.
 
-    The key of an example is epoch * n + index. Micro-batch k is the k-th of `accumulate` equal
-    parts of the list. overfit_batches: if above 0, the first `overfit_batches` steps are repeated.
-    Raises ConfigError if the global batch is not a multiple of accumulation times devices.
+    The key of an example is epoch * n + i, with n examples in an epoch; i is the example's index,
+    or its position in the order of a mixture. Micro-batch k is the k-th of `accumulate` equal parts
+    of the list. overfit_batches: if above 0, the first `overfit_batches` steps are repeated. Raises
+    ConfigError if the global batch is not a multiple of accumulation times devices.
     """
 
     batches: StepBatches
@@ -54,9 +55,9 @@ class StepSampler:
         return max(0, self.stop - self.start)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return map(self.indices, range(self.start, self.stop))
+        return map(self.keys, range(self.start, self.stop))
 
-    def indices(self, step: int) -> list[int]:
+    def keys(self, step: int) -> list[int]:
         """Returns the keys of this rank's examples of a step."""
         step = step % self.overfit_batches if self.overfit_batches else step
         first = self.batches.epoch(step) * self.batches.n
@@ -79,24 +80,25 @@ class TrainingData:
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
         self.one_stream = "encoder" not in config["model"]  # source and target are one sequence
         self.batches: StepBatches
-        train, tokens = prepared.train, data.get("batch_tokens")
-        if tokens is None:
+        train, batch_tokens = prepared.train, data.get("batch_tokens")
+        if batch_tokens is None:
             self.batches = GlobalBatches(len(train), data["batch_size"], seed)
-        elif hasattr(train, "lengths"):
+        elif hasattr(train, "lengths"):  # examples of several lengths
             mixed = train if isinstance(train, MixedExamples) else None
-            self.batches = LengthBatches(train.lengths, tokens, seed, self.one_stream, mixed)
+            self.batches = LengthBatches(train.lengths, batch_tokens, seed, self.one_stream, mixed)
         else:
             raise config_error(
                 "data.batch_tokens",
                 f"is about examples of several lengths; data={data['name']} has one",
                 fix="Leave it null.",
             )
-        steps = self.batches.steps_per_epoch
+        steps_per_epoch = self.batches.steps_per_epoch
         limit = trainer.get("limit_train_batches")
         if limit is not None:
-            steps = min(steps, max(1, limit if isinstance(limit, int) else int(limit * steps)))
-            self.batches.steps_per_epoch = steps
-        self.overfit_batches = min(trainer.get("overfit_batches") or 0, steps)
+            count = limit if isinstance(limit, int) else int(limit * steps_per_epoch)
+            steps_per_epoch = min(steps_per_epoch, max(1, count))
+            self.batches.steps_per_epoch = steps_per_epoch
+        self.overfit_batches = min(trainer.get("overfit_batches") or 0, steps_per_epoch)
 
     @property
     def rows(self) -> int:
@@ -133,8 +135,8 @@ class TrainingData:
         """Returns the loader of the validation split: every example once over all ranks, in batches
         of `rows`.
 
-        With data.batch_tokens or data.valid_len, a batch has at most the tokens of `rows` rows of
-        data.seq_len.
+        With data.batch_tokens or data.valid_len, a batch has as many rows as fit into
+        rows * data.seq_len tokens. With trainer.overfit_batches, the split is those batches.
         """
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
         return self._loader("train" if self.overfit_batches else "valid", batches, device)
@@ -153,13 +155,13 @@ class TrainingData:
             training_indices = np.concatenate(steps).tolist()
             return [(None, batch) for batch in _cut(training_indices[rank::world], rows)]
         spans = valid.spans() if hasattr(valid, "spans") else {None: range(len(valid))}
-        placed = []  # (fraction of the part's batches before it, part, batch)
+        ordered = []  # (fraction of the part's batches before it, part, batch)
         for part, span in spans.items():
-            batches = self._valid_batches(span, rows, rank, world)
-            placed += [(k / len(batches), part, batch) for k, batch in enumerate(batches)]
-        return [(part, batch) for _, part, batch in sorted(placed, key=itemgetter(0))]
+            batches = self._span_batches(span, rows, rank, world)
+            ordered += [(k / len(batches), part, batch) for k, batch in enumerate(batches)]
+        return [(part, batch) for _, part, batch in sorted(ordered, key=itemgetter(0))]
 
-    def _valid_batches(self, span: range, rows: int, rank: int, world: int) -> list[list[int]]:
+    def _span_batches(self, span: range, rows: int, rank: int, world: int) -> list[list[int]]:
         """Returns the indices of each validation batch in a range of examples."""
         data = self.config["data"]
         if data.get("batch_tokens") is None:
@@ -170,8 +172,8 @@ class TrainingData:
         return [[span.start + i for i in batch] for batch in batches]
 
     def part_bytes_per_token(self) -> dict[str, float | None]:
-        """Returns the bytes per token of each part of a mixture, which are validated separately;
-        empty without a mixture.
+        """Returns the bytes per token of each part of the validation split of a mixture; empty
+        without a mixture.
         """
         valid = self.prepared.valid
         if self.overfit_batches or not hasattr(valid, "spans"):
@@ -187,8 +189,8 @@ class TrainingData:
             return {}
         counts = np.zeros(len(train.parts), dtype=np.int64)
         for step in range(steps):
-            step = step % self.overfit_batches if self.overfit_batches else step
-            counts += train.part_counts(self.batches[step])
+            repeated = step % self.overfit_batches if self.overfit_batches else step
+            counts += train.part_counts(self.batches[repeated])
         return dict(zip(train.parts, counts.tolist(), strict=True))
 
     def examples(self, split: str) -> Examples:
@@ -220,7 +222,7 @@ class TrainingData:
             worker_options = {
                 "persistent_workers": True,
                 "multiprocessing_context": context,
-                "worker_init_fn": partial(exit_with_reader, os.getpid()),
+                "worker_init_fn": partial(exit_with_training_process, os.getpid()),
             }
         dataset: Any = self.examples(split)
         return DataLoader(
@@ -238,26 +240,27 @@ def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
     return [list(indices[i : i + rows]) for i in range(0, len(indices), rows)]
 
 
-def exit_with_reader(reader: int, _worker: int) -> None:
-    """Ends this loader process when the process `reader` has ended, also after a kill -9.
+def exit_with_training_process(pid: int, _worker: int) -> None:
+    """Ends this loader process when the process that reads from it has ended, also after a
+    kill -9.
 
-    torch checks the parent process. Here that is the fork server, which does not end before.
+    torch checks the parent process. Here that is the fork server, which outlives it.
     """
 
     def watch() -> None:
         while True:
             time.sleep(1)
-            if not is_running(reader):
+            if not is_running(pid):
                 os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def is_running(process: int) -> bool:
+def is_running(pid: int) -> bool:
     """Whether a process runs. A zombie does not."""
     try:
-        os.kill(process, 0)
-        stat = Path(f"/proc/{process}/stat")
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
         return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
@@ -276,12 +279,12 @@ def attach_tokenizers(objective: Any, prepared: Any) -> Any:
     return objective
 
 
-def check_fingerprint(before: str | None, now: str) -> None:
-    """Raises ConfigError if the data of a resumed run differ from those before."""
-    if before is not None and before != now:
+def check_fingerprint(saved: str | None, current: str) -> None:
+    """Raises ConfigError if the data of a resumed run differ from those of its start."""
+    if saved is not None and saved != current:
         raise config_error(
             "data",
             "the text must be the one that the run began with; its fingerprint was"
-            f" {before[:12]} and is {now[:12]}",
+            f" {saved[:12]} and is {current[:12]}",
             fix="Bring the old text back, or start a new run.",
         )

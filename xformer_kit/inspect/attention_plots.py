@@ -144,7 +144,7 @@ def _masks_of_model(model: Model) -> Iterator[tuple[str, Mask, int]]:
         masks = (
             (depth, (sublayer, stack.groups[group].mask, stack.groups[group].heads))
             for depth, block in enumerate(stack.layers)
-            for sublayer, group in block.group_of.items()
+            for sublayer, group in block.attention_group_of.items()
         )
         for (sublayer, mask, heads), depths in group_equal(masks).items():
             yield f"{name}.{format_ranges(depths)}.{sublayer}", mask, heads

@@ -118,7 +118,9 @@ def _attentions(model: Model) -> Iterator[LayerAttention]:
         stack: Any = model.get_submodule(name)
         for depth, block in enumerate(stack.layers):
             for sublayer, module in block.attentions().items():
-                enters = stack.position_enters[stack.groups[block.group_of[sublayer]].position]
+                enters = stack.position_enters[
+                    stack.groups[block.attention_group_of[sublayer]].position
+                ]
                 path = f"{name}.{depth}.{sublayer}"
                 yield LayerAttention(path, depth, module, "bias" in enters)
 

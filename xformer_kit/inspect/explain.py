@@ -84,7 +84,7 @@ def attentions(
     for depth, block in enumerate(plan.blocks):
         for sub in block.sublayers:
             if sub.kind == "attn":
-                group = stack.layers[depth].group_of[sub.name]
+                group = stack.layers[depth].attention_group_of[sub.name]
                 dropout = sub.component.get("dropout") or 0.0
                 run = contexts and _run(stack, group, contexts[group], dropout, bytes_per_score)
                 yield depth, _explanation(sub, run)

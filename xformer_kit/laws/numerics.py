@@ -343,7 +343,7 @@ def _masks_without_choice(stack: Any) -> Iterator[Mask]:
     """
     for block in stack.named_blocks.values():
         for name, attention in block.attentions().items():
-            visible = visible_keys(mask := stack.groups[block.group_of[name]].mask)
+            visible = visible_keys(mask := stack.groups[block.attention_group_of[name]].mask)
             previous = visible.diagonal(-1, -2, -1).any(-1).all()
             if visible.sum(-1).max() < 2 or (not previous and _is_sparse(attention)):
                 yield mask

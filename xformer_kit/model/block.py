@@ -16,13 +16,13 @@ from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens
 from xformer_kit.placement import Placement, State, Sublayer
 
 CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later layers, by name
-POSITION_CACHE = "{}.position"  # name of the cache of a position that reads an attention's input
+POSITION_CACHE = "{}.position"  # cache of a position that computes scores from an attention's input
 
 
 class LayerInput(NamedTuple):
     """The inputs of a block in addition to the residual stream."""
 
-    contexts: Mapping[str, AttentionContext] = {}  # by sublayer
+    contexts: Mapping[str, AttentionContext] = {}  # by name of the attention
     tokens: Tokens = UNKNOWN
     source: Tensor | None = None  # (b, s, dim)
     caches: Mapping[str, Cache] = {}  # by sublayer; empty outside generation
@@ -36,13 +36,14 @@ class Block(nn.Module):
 
     sublayers: name -> module.
     groups: the names of the sublayers in each group.
-    group_of: name of an attention -> index of its attention group in the stack.
-    cross_attentions: names of the attentions to the other stack.
+    placements: the residual placement of each group.
+    attention_group_of: name of an attention -> index of its attention group in the stack.
+    cross_attentions: names of the attentions whose keys are the encoder's output.
     dropout: probability, on the output of each sublayer.
     multipliers: name of a sublayer -> factor on its output.
     num_calls: number of layers that use this block.
-    extras: name -> module of an extra for this layer; the stack owns them.
-    variant: name of the block's plan in the stack's plan; "base" or that of a variant.
+    extras: name -> module of an extra, a feature next to the sublayers; registered by the stack.
+    variant: "base", or the name of the config's variant that this block has.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Block(nn.Module):
         sublayers: Mapping[str, nn.Module],
         groups: Sequence[Sequence[str]],
         placements: Sequence[Placement],
-        group_of: Mapping[str, int],
+        attention_group_of: Mapping[str, int],
         cross_attentions: Sequence[str],
         dropout: float,
         multipliers: Mapping[str, float],
@@ -64,7 +65,7 @@ class Block(nn.Module):
         self.groups = tuple(map(tuple, groups))
         names = map("_".join, self.groups)
         self.placement = nn.ModuleDict(dict(zip(names, placements, strict=True)))
-        self.group_of = dict(group_of)
+        self.attention_group_of = dict(attention_group_of)
         self.cross_attentions = cross_attentions
         self.dropout = dropout
         self.multipliers = dict(multipliers)
@@ -73,8 +74,8 @@ class Block(nn.Module):
         self.variant = variant
 
     def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, CrossLayerState]:
-        """Returns the state after the block, the reports of its sublayers (`loss` summed, the rest
-        by name), and the cross-layer state with what its attentions added.
+        """Returns the tensors of the residual stream after the block, the reports of its sublayers
+        (`loss` summed, the rest by name), and the cross-layer state with what its attentions added.
 
         `layer.cross_layer_state` is copied first: activation checkpointing then recomputes the
         block from the same input, and FSDP may pass copies of the arguments under mixed precision.
@@ -92,7 +93,7 @@ class Block(nn.Module):
         """A sublayer as a function of its input only. `wrap` of each extra may change its input and
         output.
         """
-        if name in self.group_of:
+        if name in self.attention_group_of:  # only attentions are in it
             branch: Sublayer = partial(self._attend, name, layer)
         else:
             branch = partial(self._feed_forward, name, layer.tokens, report)
@@ -101,12 +102,18 @@ class Block(nn.Module):
         return branch
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
-        shared = layer.cross_layer_state
+        """Applies an attention, with its context, cache and source, to its input (b, t, dim)."""
+        cross_layer_state = layer.cross_layer_state
         value_hooks = [
-            partial(extra.values, layer=layer.extras[key]._replace(cross_layer_state=shared))
+            partial(
+                extra.values,
+                layer=layer.extras[key]._replace(cross_layer_state=cross_layer_state),
+            )
             for key, extra in self.extras.items()
         ]
-        context = layer.contexts[name]._replace(cross_layer_state=shared, values=value_hooks)
+        context = layer.contexts[name]._replace(
+            cross_layer_state=cross_layer_state, values=value_hooks
+        )
         if context.position_reads_input:
             cache = layer.caches.get(POSITION_CACHE.format(name))
             context = context._replace(added_scores=context.position.read(x, context, cache))
@@ -115,16 +122,18 @@ class Block(nn.Module):
         return getattr(self, name)(x, source=source, context=context, cache=cache)
 
     def _feed_forward(self, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
-        x, ffn_report = getattr(self, name)(x, tokens)
+        output, ffn_report = getattr(self, name)(x, tokens)
         add(report, ffn_report, name)
-        return x
+        return output
 
     def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
         """The sum of a group's outputs, which its placement adds to the residual stream."""
-        return reduce(torch.add, map(partial(self._branch_output, layer), names, outputs))
+        return reduce(torch.add, map(partial(self._to_add, layer), names, outputs))
 
-    def _branch_output(self, layer: LayerInput, name: str, h: Tensor) -> Tensor:
-        """Applies dropout, the extras' hook `added` and the multiplier to a sublayer's output."""
+    def _to_add(self, layer: LayerInput, name: str, h: Tensor) -> Tensor:
+        """What a sublayer adds to the stream: its output h after dropout, the extras' hook `added`
+        and the multiplier.
+        """
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)
         for key, extra in self.extras.items():
@@ -134,4 +143,4 @@ class Block(nn.Module):
 
     def attentions(self) -> dict[str, Attention]:
         """Name -> attention, in the order of the block."""
-        return {name: getattr(self, name) for name in self.group_of}
+        return {name: getattr(self, name) for name in self.attention_group_of}

@@ -17,7 +17,7 @@ from xformer_kit.position import Position
 from xformer_kit.registry import config_error
 
 if TYPE_CHECKING:
-    from xformer_kit.plan import StackPlan
+    from xformer_kit.plan import AttentionGroup, StackPlan
 
 ExtraMemory = Mapping[str, Mapping[str, Tensor]]  # name of an extra -> tensors of its hooks
 
@@ -27,7 +27,8 @@ class Stack(nn.Module):
 
     Blocks are modules named `0`, `1`, ... Layers may share a block: it is stored once and called
     several times, with one cache per layer. `norm` is the final norm; `embed_norm` and `project`
-    are applied to the embeddings before the first block.
+    are applied to the embeddings before the first block. `placement` is the class that splits the
+    embeddings into the tensors of the residual stream, and merges them before the final norm.
     """
 
     norm: nn.Module
@@ -52,20 +53,22 @@ class Stack(nn.Module):
         for at, block in enumerate(blocks):
             self.add_module(str(at), block)
         self.placement = placement
-        self.streams = placement.streams(plan.placement)  # number of tensors of the state
+        self.streams = placement.streams(
+            plan.placement
+        )  # number of tensors of the residual stream, or "layers"
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
         self.extra = nn.ModuleDict(extras)
         self.max_len = plan.max_len
-        # where a position acts: rotate, bias, scores, ...
-        self.position_enters = {name: place.enters for name, place in position.items()}
+        # where a position encoding acts: rotate, bias, scores, ...
+        self.position_enters = {name: encoding.enters for name, encoding in position.items()}
         # Blocks of one kind share one graph when they are compiled.
         self.num_block_kinds = len({(block.variant, *block.extras) for block in blocks})
         self.max_attention_len = self._attention_limit(cross=False)
         self.max_source_len = self._attention_limit(cross=True)
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
-        # law -> why a component does not keep it: with documents, with padding, ...
+        # law, such as documents or padding -> why a component of the stack breaks it
         self.breaks = plan.breaks
         self.cross_breaks = plan.cross_breaks
 
@@ -76,7 +79,9 @@ class Stack(nn.Module):
         return self.max_len if any(p.bounded for p in positions) else self.max_attention_len
 
     def _attention_limit(self, cross: bool) -> int | None:
-        """Longest (source) sequence that its attentions support; None if unlimited."""
+        """Longest sequence that its attentions support, with `cross` the longest source; None if
+        unlimited.
+        """
         bounded = any(
             attention.bounded
             for block in self.blocks
@@ -86,8 +91,8 @@ class Stack(nn.Module):
         return self.max_len if bounded else None
 
     def prepare_embeddings(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Adds the base position to embeddings (b, t, embed_dim) if it is added to embeddings,
-        applies their norm, and projects them to (b, t, dim).
+        """Adds the position encoding to embeddings (b, t, embed_dim) if it is one of embeddings
+        (learned, sinusoidal), applies their norm, and projects them to (b, t, dim).
         """
         if "base" in self.position:
             x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
@@ -118,11 +123,11 @@ class Stack(nn.Module):
         """Raises ConfigError for tokens with documents or padding that a component of the stack
         does not support.
         """
-        needs = (
+        requirements = (  # law, field of Tokens, what is needed instead
             ("documents", "document", "one document per row"),
             ("padding", "real", "rows of one length"),
         )
-        for law, field, required in needs:
+        for law, field, required in requirements:
             if law in breaks and getattr(tokens, field) is not None:
                 raise config_error(
                     field, breaks[law], fix=f"Give {required}, or choose another component."
@@ -135,11 +140,18 @@ class Stack(nn.Module):
         return [self._context(group, query, key, source, dtype) for group in self.groups]
 
     def _context(
-        self, group, query: Tokens, key: Tokens, source, dtype: torch.dtype
+        self,
+        group: "AttentionGroup",
+        query: Tokens,
+        key: Tokens,
+        source: Tokens | None,
+        dtype: torch.dtype,
     ) -> AttentionContext:
         position: Position = self.position[group.position]  # type: ignore[assignment]
         kernel, enters = self.kernels[group.kernel], self.position_enters[group.position]
-        if group.cross:  # a source's slots do not correspond to the target's; positions do
+        if (
+            group.cross
+        ):  # a slot is an index in the row, which has no meaning between source and target
             query, key = (tokens._replace(slot=tokens.position) for tokens in (query, source))
             tables = position.begin(query, key)
         else:
@@ -180,23 +192,23 @@ class Stack(nn.Module):
         key = tokens if cache is None else cache.append(tokens, self.groups, self.breaks)
         contexts = self.contexts(tokens, key, source_tokens, x.dtype)
         inputs = self._extra_inputs(tokens, key, cache)
-        memory_of_begin = {name: layer.memory for name, layer in inputs.items()}
+        begin_memory = {name: extra_input.memory for name, extra_input in inputs.items()}
         for name, extra in self._extras():
             x = extra.embed(x, inputs[name])
         report: Report = {}
-        passed: CrossLayerState = {}
+        cross_layer: CrossLayerState = {}
         state = self.placement.start(x, self.streams)
         for depth, block in enumerate(self.layers):
-            # Not passed as one list: torch.compile would compile a graph for each index into it.
-            by_sublayer = {
+            # By name, because torch.compile would compile a graph for each index into the list.
+            layer_contexts = {
                 name: contexts[group]._replace(depth=depth)
-                for name, group in block.group_of.items()
+                for name, group in block.attention_group_of.items()
             }
             caches = {} if cache is None else cache.caches[depth]
-            state, inputs, block_inputs = self._before_layer(state, inputs, memory_of_begin, depth)
-            layer = LayerInput(by_sublayer, tokens, source, caches, passed, block_inputs)
+            state, inputs, block_inputs = self._before_layer(state, inputs, begin_memory, depth)
+            layer = LayerInput(layer_contexts, tokens, source, caches, cross_layer, block_inputs)
             last_input = state, layer
-            state, block_report, passed = block(state, layer)
+            state, block_report, cross_layer = block(state, layer)
             add(report, block_report, str(self.block_index[depth]))
             state, inputs = self._after_layer(state, inputs)
             for observe in self.observers:
@@ -204,7 +216,7 @@ class Stack(nn.Module):
         hidden = self._finish(state, inputs)
         if not further:
             return hidden, report
-        # Computed last, so that the dropout masks of the layers do not depend on them.
+        # Further states are computed last, so that they do not change the dropout masks of layers.
         states = self._further_states(*last_input, inputs, report)
         return torch.stack([hidden, *(self._finish(state, inputs) for state in states)]), report
 
@@ -218,22 +230,22 @@ class Stack(nn.Module):
         inputs = {}
         for name, extra in self._extras():
             extra_cache = None if cache is None else cache.extra.get(name, {})
-            layer = ExtraInput(tokens, key, placement=self.placement, cache=extra_cache)
-            inputs[name] = layer._replace(memory=extra.begin(layer))
+            extra_input = ExtraInput(tokens, key, placement=self.placement, cache=extra_cache)
+            inputs[name] = extra_input._replace(memory=extra.begin(extra_input))
         return inputs
 
     def _before_layer(
-        self, state: State, inputs: dict[str, ExtraInput], memory_of_begin: ExtraMemory, depth: int
+        self, state: State, inputs: dict[str, ExtraInput], begin_memory: ExtraMemory, depth: int
     ):
         """Runs the extras' hook `before_layer`. Returns the state that enters the layer, and the
         inputs of the hooks in the stack and in the block. In the block their memory holds
         only the tensors of `begin` and of this layer's `before_layer`.
         """
         block_inputs = {}
-        inputs = {name: layer._replace(depth=depth) for name, layer in inputs.items()}
+        inputs = {name: extra_input._replace(depth=depth) for name, extra_input in inputs.items()}
         for name, extra in self._extras():
             state, added = extra.before_layer(state, inputs[name])
-            block_inputs[name] = inputs[name]._replace(memory={**memory_of_begin[name], **added})
+            block_inputs[name] = inputs[name]._replace(memory={**begin_memory[name], **added})
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
         return state, inputs, block_inputs
 
@@ -251,8 +263,8 @@ class Stack(nn.Module):
         last = last._replace(caches={})
         for name, extra in self._extras():
             further = extra.further(state, last, inputs[name])
-            for module, (further_state, module_report) in further.items():
-                add(report, module_report, f"extra.{name}.{module}")
+            for module_name, (further_state, module_report) in further.items():
+                add(report, module_report, f"extra.{name}.{module_name}")
                 yield further_state
 
     def _finish(self, state: State, inputs: Mapping[str, ExtraInput]) -> Tensor:

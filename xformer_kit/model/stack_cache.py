@@ -44,7 +44,7 @@ def _caches(stack: Stack, rows: int, length: int, source_length: int) -> Generat
 def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict[str, Cache]:
     """Empty caches of the positions that read the inputs of attentions."""
     caches: dict[str, Cache] = {}
-    for name, group in block.group_of.items():
+    for name, group in block.attention_group_of.items():
         position: Any = stack.position[stack.groups[group].position]
         cache = None if name in block.cross_attentions else position.cache(rows, length)
         if cache is not None:

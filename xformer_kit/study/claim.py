@@ -83,7 +83,7 @@ def _expectation_faults(
         return
     pair = {"than": baseline} | dict(one)
     for key in ("variant", "than"):
-        if (name := pair[key]) not in names:
+        if (name := pair[key]) not in list(names):  # a name of another type is unknown
             yield Fault(
                 f"{path}.{key}", f"no variant is called {name!r}", fix=suggestion(name, names)
             )
