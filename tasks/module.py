@@ -155,10 +155,10 @@ class Task(pl.LightningModule):
         self._finish_step()
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Divides gradients by the step's tokens and clips them, in one pass.
+        """Turns gradients of the summed loss into those of the mean loss per token, stores their
+        norm, calls the gradient hooks, and clips the gradients.
 
-        The gradient of the mean loss is sum / tokens. Ranks have averaged their sums, which the
-        factor world_size undoes.
+        DDP has averaged the gradients of the ranks; the factor world_size turns them into sums.
         """
         gradients = [p.grad for p in self._trainable if p.grad is not None]
         clip = self.config["trainer"].get("gradient_clip_val")

@@ -255,7 +255,7 @@ class SearchRunner:
         """Deletes and enqueues trials that failed or diverged."""
         with _exclusive(self.plan.folder):
             for trial in self.own_trials():
-                if _ended(trial)["status"] in ("failed", "diverged"):
+                if _end_of(trial)["status"] in ("failed", "diverged"):
                     shutil.rmtree(self.plan.directory(self._run(trial)), ignore_errors=True)
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
@@ -263,7 +263,7 @@ class SearchRunner:
         """Returns runs of the baseline and the best points at the seeds that the search did not
         use.
         """
-        done = [trial for trial in self.trials() if _ended(trial)["status"] == "finished"]
+        done = [trial for trial in self.trials() if _end_of(trial)["status"] == "finished"]
         sign, confirm = metric_of(self.node).sign, self.node["design"]["confirm"]
         done.sort(key=lambda trial: (sign * trial.value, trial.number))
         ranked = [self._run(trial).variant for trial in done]
@@ -287,14 +287,14 @@ def _open(trials: list[Any]) -> list[Any]:
     return [trial for trial in trials if not trial.state.is_finished()]
 
 
-def _ended(trial: Any) -> dict:
-    """Returns status, step and reason of the end of a trial; `running` until it is reported."""
+def _end_of(trial: Any) -> dict:
+    """Returns {status, step, why} of the end of a trial; its status is `running` before."""
     return trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""})
 
 
 def _point(trial: Any) -> dict:
     """Returns a trial as plain data, for the report."""
-    run, ended = trial.user_attrs["run"], _ended(trial)
+    run, ended = trial.user_attrs["run"], _end_of(trial)
     variant = {key: run["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
     return {"number": run["number"], "key": run["key"], "value": value} | ended | variant

@@ -84,7 +84,12 @@ def _difference_places(
 def _cross_places(
     stack: "_Stack", path: str, difference: Any, nodes: Nodes, variant: str | None, layers: str
 ) -> Iterator[Place]:
-    """Yields the places of a difference of cross attentions, a stack's or a variant's."""
+    """Yields the places in the node `cross` of a stack or a variant that set options of cross
+    attentions, one per kind of component.
+
+    difference: the node `cross`. nodes: kind -> complete options of the stack or variant.
+    layers: a phrase for messages.
+    """
     earlier = stack.node.get("cross") if variant else None
     base: dict[str, Any] = {"component": nodes["attn"], "norm": nodes["norm"]} | CROSS_DEFAULTS
     base |= merge_sublayer("attn", base, earlier)

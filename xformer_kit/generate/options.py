@@ -111,14 +111,14 @@ class Decoding:
             decoding = cls(**plain)
             faults = list(decoding.faults(drafted))
             if vocab_size is not None:
-                faults += decoding.outside(vocab_size)
+                faults += decoding.vocabulary_faults(vocab_size)
         if faults:
             raise ConfigError(faults)
         return decoding
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is chosen."""
+        """Whether the temperature is 0: the likeliest token is taken instead of a random one."""
         return self.temperature == 0
 
     @property
@@ -265,8 +265,8 @@ class Decoding:
                 fix="Leave one of them out.",
             )
 
-    def outside(self, vocab_size: int) -> Faults:
-        """Yields faults: ids outside the vocabulary."""
+    def vocabulary_faults(self, vocab_size: int) -> Faults:
+        """Yields a fault if `end`, `start` or an id in `allowed` is not in the vocabulary."""
         vocabulary, ids = range(vocab_size), f"of the vocabulary, 0 to {vocab_size - 1}"
         for name, value in self._set_options("end", "start"):
             if value not in vocabulary:

@@ -107,7 +107,10 @@ class GenerationCache:
         return sum(cache.bytes for cache in self._caches())
 
     def _caches(self, sources: bool = True) -> Iterator[Cache]:
-        """All caches of layers and extras; without `sources` not those of a source."""
+        """All caches of layers and extras.
+
+        sources: False leaves out caches of the source's keys and values, for cross attention.
+        """
         for caches, cross in zip(self.caches, self.cross_caches, strict=True):
             yield from (cache for n, cache in caches.items() if sources or n not in cross)
         for caches in self.extra.values():

@@ -12,7 +12,7 @@ import torch
 from xformer_kit.objective import OBJECTIVES, Example, join_pieces
 from xformer_kit.objective.seq2seq import END, START, SourceTarget
 from xformer_kit.registry import Fault, at_least, config_error
-from xformer_kit.registry.messages import inside
+from xformer_kit.registry.messages import in_open_range
 
 MASK = "<mask>"
 Pair = tuple[np.ndarray, np.ndarray]  # the corrupted text, and its repair
@@ -91,7 +91,7 @@ class Denoiser(SourceTarget):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        yield from inside(options, "Try 0.15.", rate=(0, 1))
+        yield from in_open_range(options, "Try 0.15.", rate=(0, 1))
         yield from at_least(options, "token", span=1)
         yield from at_least(options, sentinels=1)
 

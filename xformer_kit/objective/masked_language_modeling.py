@@ -21,7 +21,7 @@ from xformer_kit.objective import (
 )
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.registry.messages import inside
+from xformer_kit.registry.messages import in_open_range
 
 MASK = "<mask>"
 
@@ -56,7 +56,7 @@ class MaskedLanguageModeling(CrossEntropy):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        yield from inside(options, "Try 0.15.", closed=True, rate=(0, 1))
+        yield from in_open_range(options, "Try 0.15.", closed=True, rate=(0, 1))
         yield from at_least(options, mask=0, random=0)
         if options.mask + options.random > 1:
             yield Fault(

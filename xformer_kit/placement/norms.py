@@ -1,4 +1,9 @@
-"""Placements that differ only in their norms: before a sublayer, after it, both, or none."""
+"""Placements that differ only in their norms: before a sublayer, after it, both, or none.
+
+In forward, `sublayers` are the functions f, g of a group of parallel sublayers. `total` sums their
+outputs, each with dropout and residual multiplier (xformer_kit/placement/base.py). `parallel` is
+the number of sublayers in the group, `depth` the index of the layer, from 0.
+"""
 
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
@@ -11,8 +16,8 @@ class PreNorm(Placement):
     Sublayers in parallel are summed, x + f(norm(x)) + g(norm(x)) (Wang and Komatsuzaki, 2021,
     GPT-J). With `depth_scaled` a sublayer of layer l = 1, 2, ... of a stack reads norm(x) /
     sqrt(l), so that the stream's variance grows less with depth (LayerNorm scaling: Sun et al.,
-    2025, arXiv:2502.05795, section 4, used without init.depth_scaled). Layers that share a block
-    use the l of the first of them.
+    2025, arXiv:2502.05795, section 4; set init.depth_scaled=false with it). Layers that share a
+    block use the l of the first of them.
     """
 
     def __init__(
@@ -41,7 +46,7 @@ class PostNorm(Placement):
     arXiv:1706.03762, section 3.1).
     """
 
-    final_norm = False
+    final_norm = False  # the stream is normalised already
 
     def __init__(self, norm: MakeNorm):
         super().__init__()
@@ -123,7 +128,7 @@ class PreAndSumNorm(Placement):
 
 @PLACEMENTS.register("none", also_called=("no_norm",))
 class NoPlacement(Placement):
-    """x + f(x), or f(x) without the residual stream: no norms, also none after the last block."""
+    """x + f(x), or f(x) without a residual connection: no norms, not even after the last block."""
 
     final_norm = False
 
@@ -133,12 +138,12 @@ class NoPlacement(Placement):
         residual: bool = True,  # whether x is added
     ):
         super().__init__()
-        self.adds = residual
+        self.residual = residual
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
         added = total([f(x) for f in sublayers])
-        return (x + added if self.adds else added,)
+        return (x + added if self.residual else added,)
 
     def extra_repr(self):
-        return f"residual={self.adds}"
+        return f"residual={self.residual}"

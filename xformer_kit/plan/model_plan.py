@@ -12,7 +12,7 @@ from xformer_kit.plan.differences import Node
 
 @dataclass(frozen=True)
 class StackPlan:
-    """One stack of blocks over one residual stream."""
+    """Options of a stack and the plans of its blocks. A plan builds no modules."""
 
     name: str
     dim: int
@@ -50,7 +50,7 @@ class StackPlan:
 
 @dataclass(frozen=True)
 class EmbeddingPlan:
-    """Embeddings of tokens, and of token types."""
+    """Options of the embeddings of tokens and token types."""
 
     dim: int  # channels
     scale: float
@@ -62,7 +62,7 @@ class EmbeddingPlan:
 
 @dataclass(frozen=True)
 class HeadPlan:
-    """The map from hidden states to logits."""
+    """Options of the head, which maps hidden states to logits. A plan builds no modules."""
 
     tied: bool  # whether its weight is the embedding
     dim: int  # channels that it reads

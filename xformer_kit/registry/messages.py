@@ -87,11 +87,13 @@ def in_range(options: Options, **bounds: tuple[float, float]) -> Faults:
             yield Fault(name, f"must be at least {low} and below {high}", got=value)
 
 
-def inside(
+def in_open_range(
     options: Options, fix: str, closed: bool = False, **bounds: tuple[float, float]
-) -> Iterator[Fault]:
+) -> Faults:
     """Yields a fault per option outside (low, high), or with `closed` outside (low, high]; None
     passes. For a component's `check`.
+
+    fix: the last sentence of the message.
     """
     for name, value, (low, high) in options.bounded(bounds):
         if not (low < value < high or (closed and value == high)):

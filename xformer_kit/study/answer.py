@@ -25,7 +25,7 @@ UNCLEAR = {"none", "null", "true", "false"}  # levels that need the name of thei
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one variant by seed."""
+    """How the runs of one variant ended, by seed, with the metric of finished runs."""
 
     name: str  # placement=post
     values: Mapping[int, float]  # seed -> metric of a finished run

@@ -99,10 +99,10 @@ def metric_of(node: Node) -> Metric:
 
 
 def metric(name: str, higher_is_better: bool | None = None) -> Metric:
-    """The metric of a name such as val/loss, val/books/perplexity or test/hard_exact_match. The
-    last word of the name determines whether higher is better, unless `higher_is_better` is set.
+    """Returns the metric of a name such as val/loss, val/books/perplexity or test/hard_exact_match.
 
-    Raises ConfigError if that is unknown.
+    Its last part ends in a known word (exact_match), which determines the unit and, unless
+    `higher_is_better` is set, whether higher is better. Raises ConfigError if neither does.
     """
     last = name.rpartition("/")[2]
     known = [word for word in (*LOWER, *HIGHER) if last == word or last.endswith(f"_{word}")]

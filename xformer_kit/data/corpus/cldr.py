@@ -19,7 +19,7 @@ from xformer_kit.data.corpus.base import (
 from xformer_kit.data.order import mix64
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.registry.messages import inside
+from xformer_kit.registry.messages import in_open_range
 
 Format = Literal["full", "long", "medium", "short"]
 
@@ -84,7 +84,7 @@ class Dates(_Babel):
             )
         if not options.formats:
             yield Fault("formats", "must name at least one", got="none", fix="Try [long].")
-        yield from inside(options, "Try 0.1.", held_out=(0, 1))
+        yield from in_open_range(options, "Try 0.1.", held_out=(0, 1))
 
     def size(self) -> int:
         return 40 * (self.count + 2 * self.examples)
@@ -141,7 +141,7 @@ class Names(_Babel):
         yield from super().check(options, context)
         if not options.kinds:
             yield Fault("kinds", "must name at least one", got="none", fix="Try [territories].")
-        yield from inside(options, "Try 0.05.", held_out=(0, 0.5))
+        yield from in_open_range(options, "Try 0.05.", held_out=(0, 0.5))
 
     def size(self) -> int:
         return 3_500_000

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs, hash_fraction
-from xformer_kit.registry.messages import inside
+from xformer_kit.registry.messages import in_open_range
 
 TURN = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
 ACT = {"walk": ["I_WALK"], "look": ["I_LOOK"], "run": ["I_RUN"], "jump": ["I_JUMP"], "turn": []}
@@ -43,7 +43,7 @@ class Scan(PairCorpus):
 
     @classmethod
     def check(cls, options, context):
-        yield from inside(options, "Try 0.05.", valid=(0, 1))
+        yield from in_open_range(options, "Try 0.05.", valid=(0, 1))
 
     def size(self) -> int:
         return 4_000_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.registry.messages import inside
+from xformer_kit.registry.messages import in_open_range
 
 
 @CORPORA.register("text", also_called=("file", "files", "txt"))
@@ -37,7 +37,7 @@ class Text(Corpus):
 
     @classmethod
     def check(cls, options, context):
-        yield from inside(options, "Try 0.1.", valid=(0, 1))
+        yield from in_open_range(options, "Try 0.1.", valid=(0, 1))
         yield from files.faults(options.path, "path")
 
     def stamp(self) -> list[Any]:

@@ -13,7 +13,7 @@ from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import LibraryTokenizer, from_data, tokenizers_library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
 from xformer_kit.registry import Fault, Faults, Options, at_least, at_most, config_error
-from xformer_kit.registry.messages import inside
+from xformer_kit.registry.messages import in_open_range
 
 MAX_VOCAB_SIZE = 2**31 - 1
 SPACE = "\u2581"  # SentencePiece's sign for a space
@@ -227,7 +227,7 @@ def _vocab_size_faults(options: Options, least: int, contents: str) -> Faults:
 
 def _sample_faults(options: Options) -> Faults:
     """Yields the faults of `coverage` and `sample`."""
-    yield from inside(options, "Try 0.9995.", closed=True, coverage=(0, 1))
+    yield from in_open_range(options, "Try 0.9995.", closed=True, coverage=(0, 1))
     yield from at_least(options, "characters", sample=1000)
 
 

@@ -66,7 +66,9 @@ class VariantResult:
 
 
 def variant_results(results: Results, metric: Metric) -> list[VariantResult]:
-    """The variants, the baseline first. Raises ConfigError if no finished run has the metric."""
+    """Returns the result of each variant at its best tuning point, the baseline first. Raises
+    ConfigError if no finished run has the metric.
+    """
     require_metric(results, "metric", metric.name, metric_names(results))
     groups: dict[str, list[int]] = {}
     for index, variant in enumerate(results.variants):

@@ -16,7 +16,7 @@ from xformer_kit.data.corpus.probes.base import (
 )
 from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import Fault
-from xformer_kit.registry.messages import inside
+from xformer_kit.registry.messages import in_open_range
 
 
 @CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
@@ -58,7 +58,7 @@ class Recall(Probe):
         faults = list(super().check(options, context))
         yield from faults
         # above 50, weights of many slots overflow
-        yield from inside(options, "Try 0.01.", closed=True, power=(0, 50))
+        yield from in_open_range(options, "Try 0.01.", closed=True, power=(0, 50))
         if faults:
             return
         if options.length < 4 * options.pairs:
