@@ -270,8 +270,8 @@ def _read_prompt(prompt: str) -> str:
 
 
 def _encode_prompt(run: Any, prompt: str) -> Any:
-    """Returns the prompt's ids (1, t) on the model's device. Raises ConfigError for unknown
-    characters.
+    """Returns the prompt's ids (1, t) on the model's device; lists unknown words on stderr. Raises
+    ConfigError if the tokenizer cannot encode the prompt.
     """
     import torch
 

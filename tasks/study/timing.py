@@ -62,11 +62,11 @@ class StepClock:
         return self.known[key]
 
     def measure_all(self, configs: Sequence[tuple[Config, Any]]) -> None:
-        """Measures configs (with prepared data) that are compared; the first is the baseline.
+        """Measures the configs without a known time and stores their seconds per step in `known`:
+        the baseline's median times the median over rounds of the ratio to the baseline.
 
-        Configs are measured in alternating order over several rounds, so that warm-up and changing
-        load affect all of them equally. The result is the median over rounds of the time relative
-        to the baseline.
+        configs: (config, prepared data), the baseline first. They are measured in alternating
+        order over several rounds, so that warm-up and changing load affect all of them equally.
         """
         baseline = self._key(configs[0][0])
         by_key = {self._key(config): (config, prepared) for config, prepared in configs}

@@ -51,8 +51,8 @@ def memory_faults(config: Node, training: bool = True) -> Faults:
 
 
 def ensure_countable(config: Node) -> None:
-    """Raises ConfigError for sizes that no machine holds, before a model is built on the meta
-    device to be described.
+    """Raises ConfigError if a size of the model or the data is above MAX_SIZE, or the model has
+    more than MAX_PARAMETERS. Called before a model is built on the meta device.
     """
     data = {key: config["data"].get(key) for key in ("seq_len", "batch_size", "batch_tokens")}
     nodes = {name: config[name] for name in COMPONENTS} | {"data": data}

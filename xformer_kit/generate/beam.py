@@ -197,7 +197,7 @@ class BeamSearch:
         return now
 
     def _update_processors(self, now: Running) -> None:
-        """Updates the prompt of each row in the processors that use it."""
+        """Stores the index of the prompt of each row of logits in the processors that use it."""
         for process in self.processors:
             if isinstance(process, AllowedNext):
                 process.rows = now.row.repeat_interleave(self.decoding.beam).tolist()

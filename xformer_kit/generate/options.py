@@ -32,26 +32,26 @@ CHECKED = {
 }
 
 
-class OptionRange(NamedTuple):
-    """The values that an option may have."""
+class OptionRule(NamedTuple):
+    """A test of an option's value, with the texts of its fault."""
 
-    contains: Callable[[Any], bool]
-    rule: str
+    contains: Callable[[Any], bool]  # whether a value is allowed
+    rule: str  # the allowed values in words: at least 1
     fix: str = ""
 
 
-POSITIVE = OptionRange(lambda value: value >= 1, "at least 1")
+POSITIVE = OptionRule(lambda value: value >= 1, "at least 1")
 RANGES = {
     "max_new_tokens": POSITIVE,
-    "temperature": OptionRange(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
+    "temperature": OptionRule(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
     **dict.fromkeys(("top_k", "no_repeat_ngram", "beam", "num_return", "ahead"), POSITIVE),
-    "top_p": OptionRange(lambda p: 0 < p <= 1, "above 0 and at most 1"),
-    "min_p": OptionRange(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
-    "typical_p": OptionRange(lambda p: 0 < p < 1, "above 0 and below 1"),
-    "penalty_alpha": OptionRange(
+    "top_p": OptionRule(lambda p: 0 < p <= 1, "above 0 and at most 1"),
+    "min_p": OptionRule(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
+    "typical_p": OptionRule(lambda p: 0 < p < 1, "above 0 and below 1"),
+    "penalty_alpha": OptionRule(
         lambda alpha: 0 <= alpha <= 1, "at least 0 and at most 1", "Try 0.6 with top_k=4."
     ),
-    "repetition_penalty": OptionRange(
+    "repetition_penalty": OptionRule(
         lambda penalty: penalty > 0, "above 0", "Above 1 repeats less, 1 changes nothing."
     ),
 }

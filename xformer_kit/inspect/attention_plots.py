@@ -158,7 +158,9 @@ class Bias(NamedTuple):
 
 
 def _biases_of_model(model: Model, length: int) -> Iterator[Bias]:
-    """The biases of each stack; those of equal positions and numbers of heads once."""
+    """Yields the biases on scores of `length` tokens, per stack one of each position and number of
+    heads. Raises ConfigError if no position has a bias.
+    """
     biased = False
     for name in model.names:
         stack: Any = model.get_submodule(name)

@@ -40,10 +40,11 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     """Plots one panel per metric with one line per run; runs are labelled with the values in which
     their configs differ.
 
-    runs: directories. metrics: columns of metrics.csv, such as `val/accuracy`; None for the losses.
-    Training metrics are averaged over neighbouring records. Runs without a finite value of these
-    metrics are named in a note below the panels. Raises ConfigError for a directory that is not a
-    run or has no values yet, and for a metric that no run has.
+    runs: directories. metrics: columns of metrics.csv, such as `val/accuracy`; None for the losses,
+    or the first metric if there are none. Training metrics are averaged over neighbouring records.
+    Runs without a finite value of these metrics are named in a note below the panels. Raises
+    ConfigError for a directory that is not a run, if no run has values yet, and for a metric that
+    no run has.
     """
     paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
     if not paths:

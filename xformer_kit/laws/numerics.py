@@ -33,7 +33,7 @@ DRAWS = 1, 5, 20  # numbers of random texts and targets: more if fewer are not c
 ROUNDINGS = 64  # random roundings of the weights, if the draws are not conclusive
 WEIGHTS = LARGER, SMALLER = 2, 3  # further seeds of the weights
 KEYS = 64  # length of a row of scores in the test of sparsity
-Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
+StepTensors = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
 Batch = tuple[Tokens, Tokens | None]  # tokens of the model, and the source of an encoder-decoder
 
 
@@ -58,7 +58,7 @@ def _padded(ids: Tensor, rows: tuple[int, ...] = ROWS) -> Tokens:
     return Tokens(ids=torch.cat([left[0], right[0]]), real=torch.cat([left[1], right[1]]))
 
 
-def train_step(model: Model, batch: Batch, draw: int = 0) -> Step:
+def train_step(model: Model, batch: Batch, draw: int = 0) -> StepTensors:
     """Returns logits of the real tokens and, if gradients are enabled, the gradients of a loss of
     them, with random texts and targets of seed `draw`.
     """
@@ -86,7 +86,7 @@ def kernels(composition: Composition) -> None:
     for batch_name, batch in batches(composition):
         for names, trains in ((others, True), (untrainable, False)):
             with torch.set_grad_enabled(trains):
-                steps = _steps(composition, f"{batch_name} {trains}", batch)
+                steps = _step_function(composition, f"{batch_name} {trains}", batch)
                 for name in names:
                     bound = Bound(name, torch.float32, 3, 2e-5)
                     _check_bound(composition, f"in fp32, {batch_name}", steps, bound)
@@ -99,7 +99,7 @@ def kernels_in_bf16(composition: Composition) -> None:
     if not names:
         raise NotApplicable("only `reference` can compute it")
     batch_name, batch = next(batches(composition))
-    steps = _steps(composition, f"{batch_name} True", batch)
+    steps = _step_function(composition, f"{batch_name} True", batch)
     for name in names:
         _check_bound(composition, "in bf16", steps, Bound(name, torch.bfloat16, 10, 2e-2))
 
@@ -134,7 +134,8 @@ class Bound(NamedTuple):
 
 
 Models = Callable[..., Model]  # kernel, dtype, rounding, seed of the weights -> the model
-Steps = Callable[..., Step]  # kernel, dtype, draw, rounding, seed of the weights -> its step
+# kernel, dtype, draw, rounding, seed of the weights -> logits and gradients of a training step
+ComputeStep = Callable[..., StepTensors]
 
 
 def _models(composition: Composition) -> Models:
@@ -150,15 +151,19 @@ def _models(composition: Composition) -> Models:
     return composition.compute_once("models", lambda: model)
 
 
-def _steps(composition: Composition, name: str, batch: Batch) -> Steps:
-    """Returns a cached function that computes the steps of such models for a batch."""
+def _step_function(composition: Composition, cache_key: str, batch: Batch) -> ComputeStep:
+    """Returns a cached function (kernel, dtype, draw, rounding, weights) -> logits and gradients of
+    one training step on a batch, with the models of `_models`.
+    """
     model = _models(composition)
 
     @cache
-    def of(kernel: str, dtype: torch.dtype, draw: int, rounding: int = 0, weights: int = 1) -> Step:
+    def of(
+        kernel: str, dtype: torch.dtype, draw: int, rounding: int = 0, weights: int = 1
+    ) -> StepTensors:
         return train_step(model(kernel, dtype, rounding, weights), batch, draw)
 
-    return composition.compute_once(f"steps, {name}", lambda: of)
+    return composition.compute_once(f"steps, {cache_key}", lambda: of)
 
 
 @torch.no_grad()
@@ -170,7 +175,7 @@ def _perturb_weights(model: Model, size: float, seed: int) -> None:
         parameter.mul_(1 + size * (2 * share - 1))
 
 
-def _check_bound(composition: Composition, where: str, steps: Steps, bound: Bound) -> None:
+def _check_bound(composition: Composition, where: str, steps: ComputeStep, bound: Bound) -> None:
     """Raises LawBroken if the error of a kernel is above its bound. In bf16 both kernels round to
     three digits, at different operations.
 
@@ -188,7 +193,7 @@ def _check_bound(composition: Composition, where: str, steps: Steps, bound: Boun
 
 
 def _errors_above_bound(
-    steps: Steps, bound: Bound, names: Iterable[str]
+    steps: ComputeStep, bound: Bound, names: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
     """Yields the outputs and gradients whose error is above the bound, with the error. If a
     gradient is zero, as for a query that sees one key, and `reference` is exact, the largest exact
@@ -222,7 +227,7 @@ def _errors_above_bound(
 
 
 def _errors(
-    steps: Steps, bound: Bound, draw: int, name: str, rounding: int = 0
+    steps: ComputeStep, bound: Bound, draw: int, name: str, rounding: int = 0
 ) -> tuple[float, float, float]:
     """Returns the errors of the kernel and of `reference`, and the largest exact value. NaN or a
     missing gradient is an infinite error of the kernel, and a negative one of `reference`.
@@ -311,7 +316,7 @@ def _zero_gradients(
     return zero
 
 
-def _largest_gradient(step: Step) -> float:
+def _largest_gradient(step: StepTensors) -> float:
     sizes = (grad.abs().max().item() for name, grad in step.items() if name != "logits")
     return max(sizes, default=0.0)
 

@@ -113,12 +113,12 @@ class GPT2(Init):
 
 @INITS.register("llama", also_called=("llama_depth", "olmo", "torchtitan"))
 class Llama(Init):
-    """N(0, std^2), divided by sqrt(2 layers) for outputs of sublayers and for the matrix of a glu
-    that its gate multiplies; N(0, 1 / dim) for an untied head, N(0, 1) for embeddings (OLMo-core
-    2.5, Ai2, 2026, and torchtitan, Meta, 2024).
+    """N(0, std^2), divided by sqrt(2 L) for matrices that write to the residual stream and for the
+    matrix `up` of a gated network; N(0, 1 / dim) for an untied head, N(0, 1) for embeddings
+    (OLMo-core 2.5, Ai2, 2026, and torchtitan, Meta, 2024).
 
-    depth: `layers` is the number of layers of the stack with `stack`, and the index of the layer,
-    1, 2, ..., with `layer` (`llama_depth`). Numbers beyond 3 standard deviations are drawn again,
+    depth: L is the number of layers of the stack (`stack`), or the number of the layer, 1, 2, ...
+    (`layer`, as OLMo-core's `llama_depth`). Numbers beyond 3 standard deviations are drawn again,
     except in embeddings. With tied embeddings the head is N(0, 1) too, and logits are large.
     """
 

@@ -106,15 +106,15 @@ def spans(
     """
     noise = min(max(round(n * rate), 1), max(n - 1, 1))
     count = min(max(round(noise / mean), 1), most, noise, max(n - noise, 1))
-    lengths, kept = _parts(noise, count, draw), _parts(n - noise, count, draw)
+    lengths, kept = _random_partition(noise, count, draw), _random_partition(n - noise, count, draw)
     ends = np.cumsum(lengths + kept)
     starts = ends - lengths
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-def _parts(total: int, count: int, draw: torch.Generator) -> np.ndarray:
-    """Returns `count` random numbers of at least 1 whose sum is `total`, drawn uniformly; (0,) for
-    0.
+def _random_partition(total: int, count: int, draw: torch.Generator) -> np.ndarray:
+    """Returns `count` integers of at least 1 whose sum is `total`; all such lists are equally
+    likely. For total 0, the array [0].
     """
     cuts = torch.randperm(max(total - 1, 0), generator=draw)[: count - 1].sort().values.numpy() + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))

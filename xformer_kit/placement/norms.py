@@ -138,12 +138,12 @@ class NoPlacement(Placement):
         residual: bool = True,  # whether x is added
     ):
         super().__init__()
-        self.residual = residual
+        self.has_residual = residual
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
         added = total([f(x) for f in sublayers])
-        return (x + added if self.residual else added,)
+        return (x + added if self.has_residual else added,)
 
     def extra_repr(self):
-        return f"residual={self.residual}"
+        return f"residual={self.has_residual}"

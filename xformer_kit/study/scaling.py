@@ -269,7 +269,11 @@ def _fit_all(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarra
 
 
 def _best_starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The STARTS best points of a grid of shares of the loss and exponents."""
+    """Returns the STARTS points (STARTS, p) with the smallest Huber loss in a grid of exponents and
+    of the share of each term in the median loss.
+
+    x: centered log sizes (n, axes). y: log losses (n,).
+    """
     shares, exponents = np.log([0.02, 0.1, 0.3, 0.6]), (0.1, 0.25, 0.5, 1.0)
     median_loss = float(np.median(y))
     grid = np.array(

@@ -75,18 +75,20 @@ def _finished_curves(outcomes: list[Outcome], name: str) -> dict[int, Curve]:
     }
 
 
-def _variant_curve(outcomes: list[Outcome], name: str, averaged: int) -> VariantCurve:
-    """The curve of one variant, with `averaged` records per point."""
+def _variant_curve(outcomes: list[Outcome], metric: str, averaged: int) -> VariantCurve:
+    """The curve of a metric of one variant: a band over the seeds of finished runs, and a line of
+    each diverged run. A point is the mean of `averaged` neighbouring records.
+    """
     diverged = [
-        _average_neighbours(one.curves[name], averaged)
+        _average_neighbours(one.curves[metric], averaged)
         for one in outcomes
-        if one.status == "diverged" and name in one.curves
+        if one.status == "diverged" and metric in one.curves
     ]
     return VariantCurve(
         band(
             {
                 seed: _average_neighbours(line, averaged)
-                for seed, line in _finished_curves(outcomes, name).items()
+                for seed, line in _finished_curves(outcomes, metric).items()
             }
         ),
         [line for line in diverged if line[0]],

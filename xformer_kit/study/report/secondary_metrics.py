@@ -25,7 +25,9 @@ class SecondaryMetric:
 
 
 def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[SecondaryMetric]:
-    """Raises ConfigError for a metric that no finished run has."""
+    """Returns the means of all variants and their paired differences to the baseline, the first of
+    `variants`, per metric of study.also. Raises ConfigError for a metric that no finished run has.
+    """
     found = []
     for name in results.study.get("also") or ():
         require_metric(results, "also", name, [*metric_names(results), *MEASURED])

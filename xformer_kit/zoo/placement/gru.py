@@ -8,7 +8,9 @@ from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
 class GRUGate(nn.Module):
     """(1 - z) * x + z * tanh(W_g y + U_g (r * x)) with r = sigmoid(W_r y + U_r x) and z =
-    sigmoid(W_z y + U_z x - bias).
+    sigmoid(W_z y + U_z x - bias), for the stream x and a sublayer's output y.
+
+    start: initial value of the learned bias.
     """
 
     def __init__(self, dim: int, start: float):
