@@ -245,6 +245,15 @@ def test_false_positive_rate_of_a_direction_is_half_of_alpha():
             ],
         ),
         (
+            {"variant": ["worse"], "is": "worse"},
+            [
+                (
+                    "study.claim.expect.variant: no variant is called ['worse']. Did you mean"
+                    " 'worse'? Known: baseline, worse."
+                )
+            ],
+        ),
+        (
             {"variant": "wors", "is": "bad"},
             [
                 (

@@ -96,5 +96,6 @@ def slices(x: Tensor, blocks: Sequence[QueryBlock]) -> list[Tensor]:
         return [x] * len(blocks)
     cuts = sorted({0, x.shape[2], *(cut for block in blocks for cut in (block.first, block.last))})
     pieces = x.split([b - a for a, b in pairwise(cuts)], 2)
-    parts = [pieces[cuts.index(block.first) : cuts.index(block.last)] for block in blocks]
+    index = {cut: i for i, cut in enumerate(cuts)}
+    parts = [pieces[index[block.first] : index[block.last]] for block in blocks]
     return [part[0] if len(part) == 1 else torch.cat(part, 2) for part in parts]
