@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from train_processes import (
+    SMALL_DECODER,
     TIMEOUT,
     TINY,
     command,
@@ -210,7 +211,7 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
 @pytest.mark.extended
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_while_imports_go_on_ends_with_one_line(tmp_path, text, number, code):  # noqa: F811
+def test_a_signal_during_imports_ends_with_one_line(tmp_path, text, number, code):  # noqa: F811
     process = start_new_python(tmp_path, tmp_path / "run", text)
     wait_until(lambda: "libtorch_cpu" in Path(f"/proc/{process.pid}/maps").read_text(), process)
     process.send_signal(number)
@@ -221,7 +222,7 @@ def test_a_signal_while_imports_go_on_ends_with_one_line(tmp_path, text, number,
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
-def test_each_job_has_a_directory_and_a_failed_job_stops_no_other(tmp_path, text, launcher):  # noqa: F811
+def test_a_failed_job_of_a_multirun_stops_no_other(tmp_path, text, launcher):  # noqa: F811
     if launcher == "joblib":
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     sweep = tmp_path / "sweep"
@@ -293,12 +294,7 @@ def test_ranks_that_hold_different_configs_stop():
 
 
 SMALL = [
-    "model.dim=16",
-    "model.layers=2",
-    "attn.heads=2",
-    "data=text",
-    "tokenizer=byte",
-    "data.seq_len=16",
+    *SMALL_DECODER,
     "data.batch_size=8",
     "trainer.log_every_n_steps=1",
     "logger=none",

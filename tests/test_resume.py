@@ -46,7 +46,7 @@ EXPERTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.extended)])
-def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, processes):  # noqa: F811
+def test_a_killed_run_resumes_exactly(tmp_path, text, processes):  # noqa: F811
     """Also if torchrun started it with two ranks, and one command resumes it."""
     uninterrupted, killed = tmp_path / "uninterrupted", tmp_path / "killed"
 
@@ -155,7 +155,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_a_finished_run_is_not_resumed_and_one_without_checkpoint_restarts(tmp_path, text):  # noqa: F811
+def test_a_run_without_a_checkpoint_restarts(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     process = start(tmp_path, run, text, "trainer.checkpoint_every=null", "trainer.val_every=null")
     kill_at(process, run, 3)

@@ -38,6 +38,17 @@ TINY = [
 ]
 
 
+# A small decoder on a file of text, as overrides.
+SMALL_DECODER = [
+    "model.dim=16",
+    "model.layers=2",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+]
+
+
 def text_file(tmp_path_factory) -> Path:
     """Writes 300 random words of a small vocabulary to a file. Returns its path."""
     words = random.Random(0).choices(

@@ -1,4 +1,4 @@
-"""attn.gate: each by its equation, beside x-transformers with the same weights, and under the
+"""attn.gate: each by its equation and against x-transformers with the same weights, and under the
 laws.
 """
 

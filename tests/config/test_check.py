@@ -89,7 +89,7 @@ ONE_FAULT = {
     "~data": "data: a run needs one; it cannot be taken out.",
     "model=null": "model: must name one of decoder, encoder, encoder_decoder; got null.",
     "resume=outputs/x": (
-        "resume: is an instruction of python train.py alone; got outputs/x. Leave it out."
+        "resume: is an instruction only of python train.py; got outputs/x. Leave it out."
     ),
     "components=[3]": (
         "components: must list Python files; got 3. Try components=[my_components.py]."

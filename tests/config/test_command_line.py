@@ -202,7 +202,7 @@ def test_the_names_of_a_sweep_stay_beside_options_too():
 
 
 def test_a_studys_words_meet_those_of_its_line():
-    """A level that chooses a component stays beside an option that the line gives, in the plan as
+    """A level that chooses a component stays with an option of the command line, in the plan as
     in the run.
     """
     line = preflight(["study=norm_placement", "model.decoder.norm.eps=1e-3"])

@@ -16,7 +16,7 @@ KINDS = {"mixed": 2, "first_values": 2, "two_stacks": 2, "two_apart": 2}
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """No graph of another test, and torch's own limit again behind each."""
+    """No graph of another test, and torch's own limit again after each."""
     _dynamo.reset()
     with _dynamo.config.patch(recompile_limit=8):
         yield

@@ -12,7 +12,7 @@ TIGHT = {torch.float64: 1e-12, torch.float32: 2e-5}
 
 
 def cached(model, tokens: Tokens, split, past=None):
-    """Logits of tokens that arrive in chunks, and the cache behind them."""
+    """Logits of tokens that arrive in chunks, and the cache after them."""
     past, start, logits = past or model.cache(len(tokens.ids), LENGTH), 0, []
     for length in split:
         chunk = tokens.map(lambda field, at=slice(start, start + length): field[:, at])

@@ -29,7 +29,7 @@ def test_the_loss_of_all_layers_is_added_and_reaches_every_gate():
     assert all(layer.gate.weight.grad.abs().sum() > 0 for layer in layers)
     assert all(
         layer.down.weight.grad is None for layer in layers[-1:]
-    )  # behind the last gate there is only the output
+    )  # after the last gate there is only the output
 
 
 def test_even_shares_cost_the_factor_itself():

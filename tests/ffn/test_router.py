@@ -285,15 +285,15 @@ def test_what_a_capacity_breaks_is_said_with_it():
 
 
 def test_sums_of_sigmoids_that_rounding_makes_equal_are_told_apart():
-    """300 and -30 is more than 300 and -50, and both more than 20 and -300, by parts that no float
-    holds beside 1.
+    """300 and -30 is more than 300 and -50, and both more than 20 and -300, by parts that a
+    float loses when 1 is added.
     """
     pairs = [[300.0, -30], [300, -50], [300, -80], [20, -300], [18, -40], [400, 300], [400, 200]]
     with mp.workdps(300):
-        beside = [
+        scores = [
             sum(1 / (1 + mp.e ** -mp.mpf(x)) for x in pair) - sum(x >= 0 for x in pair)
             for pair in pairs
         ]
-        order = sorted(range(len(pairs)), key=lambda i: beside[i])
+        order = sorted(range(len(pairs)), key=lambda i: scores[i])
     for dtype in (torch.float32, torch.float64):
         assert order_of_sums(torch.tensor(pairs, dtype=dtype)).argsort().tolist() == order

@@ -28,8 +28,8 @@ def by_hand(model, ids, new, k, alpha, source=None, prefix=False):
         p = model.head(hidden[-1][None, None])[0, 0].softmax(-1)
         values = {}
         likely = p.topk(k).indices
-        behind = read(torch.cat([ids.expand(k, -1), likely[:, None]], 1))[:, -1]
-        for v, h in zip(likely, behind, strict=True):
+        hidden_after = read(torch.cat([ids.expand(k, -1), likely[:, None]], 1))[:, -1]
+        for v, h in zip(likely, hidden_after, strict=True):
             like = cosine_similarity(h[None], hidden).max()
             values[int(v)] = float((1 - alpha) * p[v] - alpha * like)
         ids = torch.cat([ids, torch.tensor([max(values, key=values.get)])])

@@ -47,7 +47,7 @@ def test_many_rows_follow_the_models_distribution(small):
     ids=str,
 )
 def test_long_texts_follow_the_models_distribution(small, rows, draws, options):
-    """What follows each token, in texts of so many tokens together, is distributed as behind that
+    """What follows each token, in texts of so many tokens together, is distributed as after that
     token alone.
     """
     model, draft = small("decoder", VOCAB, 15, 0.5, *ALONE), small("decoder", VOCAB, 3, 0.5, *ALONE)

@@ -11,7 +11,7 @@ WINDOW, BOTH = SlidingWindow(window=5), SlidingWindow(window=4, causal=False)
 
 
 def tokens(length: int, real: list[int] | None = None, document: list[int] | None = None) -> Tokens:
-    """`real`: how many tokens of each row are no padding, behind them, or in front where the number
+    """`real`: how many tokens of each row are no padding, after them, or in front where the number
     is negative.
     """
     slot, fields = torch.arange(length)[None], {}

@@ -22,7 +22,7 @@ def computed(kernel, seen: AttentionContext, given: list[torch.Tensor]) -> list[
 
 SIGHTS = {
     "plain": {},
-    "padded behind": {"real": [13, 6, 1]},
+    "padded at the end": {"real": [13, 6, 1]},
     "padded in front": {"real": [13, -6, -1]},
     "packed": {"document": [4, 7, 99]},
     "packed and padded": {"document": [4, 7, 99], "real": [13, 9, 2]},

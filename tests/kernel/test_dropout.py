@@ -60,7 +60,7 @@ def test_draws_follow_torchs_generator():
 
 @pytest.mark.parametrize("mask", [Causal(), Full(), WINDOW, BOTH], ids=str)
 @pytest.mark.parametrize(
-    "real", [None, [13, -6, -1], [13, 6, 1]], ids=["plain", "in front", "behind"]
+    "real", [None, [13, -6, -1], [13, 6, 1]], ids=["plain", "at the start", "at the end"]
 )
 def test_it_drops_weights_of_the_reference(mask, real):
     """With the draws known, `reference` with them is the same function: outputs and gradients."""

@@ -36,7 +36,7 @@ def place(node: dict) -> nn.Module:
 
 def same(mask, position, score_fn=None, **sight) -> None:
     """Outputs of both kernels for a whole text, and where it is plain also for its last tokens
-    behind a cache.
+    after a cache.
     """
     key = tokens(13, **sight)._replace(
         prefix=torch.arange(13)[None] < torch.tensor([[3], [0], [5]])

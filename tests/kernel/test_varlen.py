@@ -19,7 +19,7 @@ from xformer_kit.model.tokens import Tokens
 PLAIN = KERNELS["reference"]()
 SIGHTS = {
     "packed": {"document": [4, 7, 99]},
-    "padded behind": {"real": [13, 9, 1]},
+    "padded at the end": {"real": [13, 9, 1]},
     "padded in front": {"real": [-13, -9, -1]},
     "both": {"document": [4, 7, 99], "real": [13, 9, -5]},
 }
@@ -70,7 +70,7 @@ def test_the_loop_has_the_signature_of_torchs_function():
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_outputs_and_gradients_are_those_of_reference(mask, sight):
     key = tokens(13, **SIGHTS[sight])
-    for newest in (None, 4):  # a whole text, and its last tokens behind a cache
+    for newest in (None, 4):  # a whole text, and its last tokens after a cache
         if newest and mask in (Full(), BOTH):
             continue
         q, k, v = inputs(3, newest or 13, 13)

@@ -63,11 +63,11 @@ ARGUMENTS = [
         "documents",
         POSITIONS,
         SlotPositions,
-        "the second document differs from the document alone",
+        "the second document differs from the document without others",
         {"position": "broken"},
     ),
-    ("padding", FFNS, MeanOverTime, "differs from the row alone", {"ffn": "broken"}),
-    ("batch", FFNS, MeanOverBatch, "a row alone differs", {"ffn": "broken"}),
+    ("padding", FFNS, MeanOverTime, "differs from the row without padding", {"ffn": "broken"}),
+    ("batch", FFNS, MeanOverBatch, "a single row differs", {"ffn": "broken"}),
     ("batch", FFNS, FirstRow, "permuting the rows", {"ffn": "broken"}),
     ("shift", POSITIONS, ScaledByPosition, "a shift by 16 matters", {"position": "broken"}),
     (
@@ -84,7 +84,7 @@ ARGUMENTS = [
         "documents",
         KERNELS,
         CrossSeesDocuments,
-        "differs from the document alone",
+        "differs from the document without others",
         TWO | {"kernel": "broken"},
     ),
 ]

@@ -65,7 +65,7 @@ ARGUMENTS = [
         "source padding",
         KERNELS,
         CrossSeesPadding,
-        "differs from the source alone",
+        "differs from the source without padding",
         TWO | {"kernel": "broken"},
     ),
     (

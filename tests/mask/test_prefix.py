@@ -112,7 +112,7 @@ def test_generation_takes_the_prompt_as_the_prefix():
     assert model.prompt(prompt).prefix.all()
     assert build_model(tiny_config(mask="causal"), VOCAB).prompt(prompt).prefix is None
     ids = model.generate(prompt, max_new_tokens=5, temperature=0.0)
-    for at in range(6, 11):  # each token anew, from the whole text
+    for at in range(6, 11):  # each token again, from the whole text
         logits = model(ids[:, :at], prefix=torch.arange(at).expand(6, -1) < 6)[:, -1]
         assert torch.equal(logits.argmax(-1), ids[:, at])
     causal = model(ids[:, :-1])[:, 5:].argmax(-1)

@@ -11,7 +11,7 @@ WORDS = 20  # tokens of the text: their ids are 0 .. 19
 
 
 class Tokenizer:
-    """A vocabulary of numbers, with the special tokens behind it."""
+    """A vocabulary of numbers, with the special tokens after it."""
 
     vocab_size = WORDS
 

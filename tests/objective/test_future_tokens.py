@@ -1,4 +1,4 @@
-"""Tokens behind the next one: their targets by eye, their loss and gradients against ordinary
+"""Tokens after the next one: their targets by eye, their loss and gradients against ordinary
 models, step by step.
 """
 
@@ -19,7 +19,7 @@ from xformer_kit.objective import objective_of
 N, VOCAB, LAYERS, ROWS, LENGTH = 3, 29, 2, 4, 12
 BLOCKS = {
     "as it comes": {},
-    "norms behind": {"placement": "post", "position": "learned", "norm": "layer"},
+    "norms after": {"placement": "post", "position": "learned", "norm": "layer"},
     "a last block of its own": {
         "decoder": {"last": ["wide"], "variants": {"wide": {"ffn": {"name": "mlp", "width": 20}}}},
         "position": "alibi",
@@ -61,7 +61,7 @@ def trained(objective, model, given):
 
 
 def surprise(logits, tokens, row, ahead):
-    """Of one row, for every token that stands `ahead` behind one of its own document."""
+    """Of one row, for every token `ahead` positions after one of its own document."""
     for i in range(LENGTH + 1 - ahead):
         j = i + ahead
         if tokens.real[row, j] and tokens.document[row, i] == tokens.document[row, j]:

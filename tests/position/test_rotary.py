@@ -1,5 +1,5 @@
-"""Rotation: pairings, fractions and scalings are those of transformers; what a length changes is
-read anew.
+"""Rotation: pairings, fractions and scalings are those of transformers; frequencies that
+depend on the length are computed again.
 """
 
 import pytest

@@ -106,7 +106,7 @@ def test_a_fraction_that_is_all_combinations_is_refused(count, resolution, refus
 
 
 def test_a_condition_sets_the_levels_it_requires():
-    """alpha is entmax's alone: changed by itself, it takes entmax with it, and beside softmax
+    """alpha is an option only of entmax: changed by itself, it selects entmax, and with softmax
     nothing is said of it.
     """
     assert chosen(SCORES) == [

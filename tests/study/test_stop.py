@@ -116,7 +116,7 @@ def test_the_p_is_that_of_scipy():
 
 
 def test_later_runs_change_no_decision_and_no_report():
-    """Seeds behind the one that decided are there, half there, or not begun: the report is the
+    """Seeds after the one that decided are there, half there, or not begun: the report is the
     same.
     """
     whole = results()

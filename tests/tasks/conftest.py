@@ -4,16 +4,11 @@ from typing import Any
 import pytest
 
 from tasks.run.start import start_run
-from tests.train_processes import text_file
+from tests.train_processes import SMALL_DECODER, text_file
 from xformer_kit import compose
 
 TINY = [
-    "model.dim=16",
-    "model.layers=2",
-    "attn.heads=2",
-    "data=text",
-    "tokenizer=byte",
-    "data.seq_len=16",
+    *SMALL_DECODER,
     "data.batch_size=8",
     "trainer.max_steps=20",
     "trainer.log_every_n_steps=1",

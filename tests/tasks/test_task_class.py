@@ -156,7 +156,7 @@ def test_split_last_answer_has_the_expected_values():
             [0, 1, 0, 1, 1, 0],
             [5, 6, 7],
             [8, 9],
-        ),  # the first is given, and so is nothing behind the last
+        ),  # the first is given, and so is nothing after the last
         ([0, 0, 0, 0, 0, 1], [5, 6, 7, 8, 9], [4]),
     ):
         found = split_last_answer(tokens, torch.tensor(asked).bool())

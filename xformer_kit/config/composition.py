@@ -62,7 +62,7 @@ def compose(
     faults += sweep_faults(parsed, "Compose one after the other")
     faults += repeated(parsed) if once else ()
     if "resume" in (values := instructions(parsed)):
-        rule = "is an instruction of python train.py alone"
+        rule = "is an instruction only of python train.py"
         faults.append(Fault("resume", rule, got=values["resume"], fix="Leave it out."))
     config, config_faults = compose_checked(
         session, single_values(parsed), data=data, line_faults=faults

@@ -93,9 +93,9 @@ def documents(composition: Composition) -> None:
             ("first", slice(CUT), first),
             ("second", slice(CUT, None), second),
         ):
-            alone = composition.all_logits(model, ids[:, slots], of_document)
-            message = f"the {name} document differs from the document alone"
-            composition.assert_close(logits[:, slots], alone, message)
+            separate = composition.all_logits(model, ids[:, slots], of_document)
+            message = f"the {name} document differs from the document without others"
+            composition.assert_close(logits[:, slots], separate, message)
     model = composition.model_with_gradients
     grads = influence(composition, model, ids[:1], LENGTH - 1, document=document[:1])
     if (leak := grads[:CUT].max()) != 0:
@@ -138,7 +138,7 @@ def padding(composition: Composition) -> None:
         for i in range(BATCH):
             message = (
                 f"a row of {ROWS[i]} tokens, padded on the {side} to {LENGTH}, differs from the"
-                " row alone"
+                " row without padding"
             )
             composition.assert_close(logits[i, real[i]], unpadded[i], message)
 
@@ -159,7 +159,7 @@ def batch(composition: Composition) -> None:
         logits_of(order), logits[order], "permuting the rows does more than permute the output"
     )
     composition.assert_close(
-        logits_of(torch.tensor([1])), logits[1:2], "a row alone differs from the row in a batch"
+        logits_of(torch.tensor([1])), logits[1:2], "a single row differs from the row in a batch"
     )
 
 

@@ -54,7 +54,7 @@ def source_padding(composition: Composition) -> None:
         for i in range(BATCH):
             message = (
                 f"a source of {SOURCE_ROWS[i]} tokens, padded on the {side} to {SOURCE}, differs"
-                " from the source alone"
+                " from the source without padding"
             )
             composition.assert_close(logits[i], unpadded[i], message)
     no_real = torch.zeros_like(source, dtype=torch.bool)

@@ -15,6 +15,7 @@ from tasks.logging.loggers import SafeLogger
 from tasks.module import Task
 from tasks.run.start import start_run
 from tests.tasks.command_lines import output
+from tests.train_processes import SMALL_DECODER
 from xformer_kit import compose
 from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
@@ -31,28 +32,17 @@ OBSERVED = (
     "callbacks.pictures.heads=[1]",
 )
 TINY = (
-    *(
-        "model.dim=16",
-        "model.layers=2",
-        "attn.heads=2",
-        "data=text",
-        "tokenizer=byte",
-        "data.seq_len=16",
-        "data.batch_size=4",
-    ),
-    *(
-        "trainer.max_steps=10",
-        "trainer.log_every_n_steps=1",
-        "trainer.val_every=5",
-        "trainer.checkpoint_every=10",
-    ),
-    *(
-        "schedule.warmup=2",
-        "logger=none",
-        "trainer.accelerator=cpu",
-        "position=t5",
-        "attn.dropout=0.1",
-    ),
+    *SMALL_DECODER,
+    "data.batch_size=4",
+    "trainer.max_steps=10",
+    "trainer.log_every_n_steps=1",
+    "trainer.val_every=5",
+    "trainer.checkpoint_every=10",
+    "schedule.warmup=2",
+    "logger=none",
+    "trainer.accelerator=cpu",
+    "position=t5",
+    "attn.dropout=0.1",
     "trainer.gradient_clip_val=0.01",
 )
 PNG = b"\x89PNG"

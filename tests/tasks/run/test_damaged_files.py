@@ -90,7 +90,7 @@ def test_a_study_with_a_damaged_run_has_a_report(capsys, home, pool, file, conte
     ids=str,
 )
 @pytest.mark.parametrize("word", ["report", "status"])
-def test_a_plan_with_values_of_other_types_is_one_message(capsys, home, word, change):  # noqa: F811
+def test_plan_values_of_other_types_are_one_message(capsys, home, word, change):  # noqa: F811
     plan = json.loads((home / PLAN).read_text())
     (home / PLAN).write_text(json.dumps(plan | change))
     assert fault(capsys, word, "norm_placement").endswith(
@@ -98,7 +98,7 @@ def test_a_plan_with_values_of_other_types_is_one_message(capsys, home, word, ch
     )
 
 
-def test_status_and_report_agree_on_a_run_whose_figures_are_damaged(capsys, home, pool):  # noqa: F811
+def test_status_and_report_agree_on_damaged_figures(capsys, home, pool):  # noqa: F811
     """Both print the cause. It is not run again, for it is whole apart from that: its file is
     brought back or removed.
     """
@@ -269,7 +269,7 @@ NO_SUMMARY = NO_OBJECT | {
 
 
 @pytest.mark.parametrize("content", NO_SUMMARY.values(), ids=NO_SUMMARY)
-def test_a_damaged_summary_is_named_with_the_command_that_rewrites_it(capsys, pool, content):  # noqa: F811
+def test_a_damaged_summary_has_the_command_that_rewrites_it(capsys, pool, content):  # noqa: F811
     damaged, other = pool["baseline", 0], pool["placement=post", 0]
     whole = (damaged / "summary.json").read_text()
     (damaged / "summary.json").write_bytes(content)

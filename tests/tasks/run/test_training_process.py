@@ -1,4 +1,4 @@
-"""What a run says before it trains, and the commands behind it."""
+"""What a run prints before it trains, and the commands after it."""
 
 import json
 import re

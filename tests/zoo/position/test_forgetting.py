@@ -48,7 +48,7 @@ def test_what_is_forgotten_is_that_of_x_transformers(node, model):
         made.to_forget_gates[0].bias.copy_(place.offset)
     made.to_forget_gates[0].weight.copy_(place.weight)
     expected = made(x)[0]
-    if model == "decoder":  # theirs goes on behind the query, which a causal mask hides
+    if model == "decoder":  # theirs continues after the query, which a causal mask hides
         added, expected = added.tril(), expected.tril()
     torch.testing.assert_close(added, expected)
     assert added.amin() < -0.1
