@@ -21,7 +21,7 @@ test: $(VENV)/ready  ## every contract and component once, a run, resume, two pr
 test-rest: $(VENV)/ready
 	@$(PYTEST) -m extended
 
-test-all:  ## all tests (20 minutes on 2 CPU cores)
+test-all: $(VENV)/ready  ## all tests (20 minutes on 2 CPU cores)
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-rest
 

@@ -1,6 +1,7 @@
 """The wheel and the editable install contain conf, and compose from it in any directory."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -51,3 +52,18 @@ def test_the_wheel_contains_conf_and_composes_from_it(tmp_path):
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     installed = tmp_path / "installed"
     assert conf_and_heads(tmp_path, installed) == [str(installed / "xformer_kit" / "conf"), "4"]
+
+
+def test_every_target_that_uses_the_environment_waits_for_it():
+    """Two targets of one parallel `make` install once: those whose recipe uses the environment or
+    calls make have `$(VENV)/ready` as a prerequisite.
+    """
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([a-z-]+):(.*)\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    users = {
+        target: prerequisites
+        for target, prerequisites, recipe in targets
+        if re.search(r"\$\((BIN|MAKE|PYTEST)\)", recipe)
+    }
+    assert {"train", "test", "test-all", "lint"} <= users.keys()
+    assert [name for name, needs in users.items() if "$(VENV)/ready" not in needs] == []
