@@ -10,14 +10,16 @@ from xformer_kit.registry import above
 
 
 def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, float]:
-    """(alpha, beta) of a stack; `stacks`: stack -> layers (Wang et al., 2022, figure 2)."""
+    """Returns alpha and beta of a stack; `stacks` is the number of layers of each stack (Wang et
+    al., 2022, figure 2).
+    """
     layers = stacks[stack]
     if len(stacks) == 1:
         return (2 * layers) ** 0.25, (8 * layers) ** -0.25
     if stack == "decoder":
         return (3 * layers) ** 0.25, (12 * layers) ** -0.25
-    both = (stacks["encoder"] ** 4 * stacks["decoder"]) ** (1 / 16)
-    return 0.81 * both, 0.87 / both
+    factor = (stacks["encoder"] ** 4 * stacks["decoder"]) ** (1 / 16)
+    return 0.81 * factor, 0.87 / factor
 
 
 @PLACEMENTS.register("deepnorm", also_called=("deep_norm", "deepnet"))
@@ -43,9 +45,9 @@ class DeepNorm(Placement):
         beta: float | None = None,  # factor of the initial standard deviation; null is the paper's
     ):
         super().__init__()
-        published = deepnorm_factors(stack, stacks)
-        self.alpha = published[0] if alpha is None else alpha
-        self.beta = published[1] if beta is None else beta
+        paper_alpha, paper_beta = deepnorm_factors(stack, stacks)
+        self.alpha = paper_alpha if alpha is None else alpha
+        self.beta = paper_beta if beta is None else beta
         self.norm = norm()
 
     @classmethod
@@ -64,7 +66,9 @@ class DeepNorm(Placement):
 
 
 class ChannelScale(nn.Module):
-    """weight * x, a factor for each channel."""
+    """weight * x, with a learned factor for each channel of x [..., dim]; all are `start` at
+    first.
+    """
 
     def __init__(self, dim: int, start: float):
         super().__init__()
