@@ -153,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--no-memory", action="store_true", help="times alone")
+    parser.add_argument("--no-memory", action="store_true", help="measure only times")
     parser.add_argument(
         "--save", action="store_true", help="write benchmarks/results/kernel_speed.json"
     )

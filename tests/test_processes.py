@@ -115,8 +115,10 @@ def test_metrics_of_answers_use_the_answers_of_all_ranks(tmp_path):
             *PLAIN,
             f"hydra.run.dir={tmp_path / name}",
         ]
-        alone = [*words, "trainer.accumulate=1"], tmp_path, environment(tmp_path)
-        for rank in [ForkedTrain(*alone)] if name == "one" else start_ranks(tmp_path, words):
+        single_process = [*words, "trainer.accumulate=1"], tmp_path, environment(tmp_path)
+        for rank in (
+            [ForkedTrain(*single_process)] if name == "one" else start_ranks(tmp_path, words)
+        ):
             finish(rank)
     one, two = (table(tmp_path / name / "metrics.csv")[-1] for name in ("one", "two"))
     for figure in ("val/exact_match", "val/rougeL", "val/chrf"):

@@ -190,9 +190,9 @@ def test_padding_between_tokens_does_not_change_the_state(name):
         ]
         for row, there in enumerate(real):
             document = None if documents is None else documents[row, there][None]
-            alone = made(IDS[row, there][None], document=document)[0]
-            assert_close(got[row, there], alone, rtol=1e-9, atol=1e-9)
-            assert_close(torch.cat(split, 1)[row, there], alone, rtol=1e-9, atol=1e-9)
+            separate = made(IDS[row, there][None], document=document)[0]
+            assert_close(got[row, there], separate, rtol=1e-9, atol=1e-9)
+            assert_close(torch.cat(split, 1)[row, there], separate, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", KINDS)

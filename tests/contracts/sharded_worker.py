@@ -118,12 +118,18 @@ def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
         )  # only the head, before any other
     tied = model.head.weight is model.embed.weight
     state = {key: whole(value) for key, value in model.state_dict().items()}
-    alone = all(
+    block_by_block = all(
         isinstance(block, FSDPModule)
         for stack in stacks_of(model)
         for block in stack.named_blocks.values()
     )
-    found = {"state": state, "local": local, "early": early, "tied": tied, "block by block": alone}
+    found = {
+        "state": state,
+        "local": local,
+        "early": early,
+        "tied": tied,
+        "block by block": block_by_block,
+    }
     return outcome(model, losses) | found
 
 

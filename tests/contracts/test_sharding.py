@@ -40,7 +40,7 @@ def saved(tmp_path_factory) -> dict[str, list[dict]]:
     }
 
 
-def alone(name: str) -> tuple[dict, dict]:
+def unsharded(name: str) -> tuple[dict, dict]:
     """The same training in one process: its state and what it does."""
     model = model_of(VARIANTS[name][0])
     losses = train(model, range(WORLD), lambda value: None)
@@ -49,7 +49,7 @@ def alone(name: str) -> tuple[dict, dict]:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_same_losses_and_same_weights_as_one_process(name, saved):
-    state, expected = alone(name)
+    state, expected = unsharded(name)
     losses = [
         loss
         for step in zip(*(rank["losses"] for rank in saved[name]), strict=True)
@@ -107,7 +107,7 @@ def test_the_head_may_be_called_alone(name, saved):
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if "half" in name])
 def test_half_precision_keeps_whole_weights_and_stays_near(name, saved):
-    _, expected = alone(name)
+    _, expected = unsharded(name)
     losses = [
         loss
         for step in zip(*(rank["losses"] for rank in saved[name]), strict=True)

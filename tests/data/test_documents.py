@@ -86,7 +86,7 @@ def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
         model, collate([{name: values[:29] for name, values in window.items()}])
     )
     expected, predicted = 0.0, 0
-    for number in np.unique(window["tokens.document"][:29]):  # by hand, each document alone
+    for number in np.unique(window["tokens.document"][:29]):  # by hand, each document by itself
         ids = torch.tensor(window["tokens"][:29][window["tokens.document"][:29] == number])[None]
         log_probabilities = (
             model(ids[:, :-1]).log_softmax(-1).gather(-1, ids[:, 1:, None])

@@ -101,8 +101,8 @@ def test_no_example_of_a_part_is_repeated_before_all_have_occurred():
 
 
 def test_the_order_of_a_part_does_not_depend_on_other_parts():
-    alone, three = mix(20, 20), mix(20, 20, 5)
-    assert [x for x in numbers(alone, 3) if x < 1000] == [x for x in numbers(three, 3) if x < 1000]
+    two, three = mix(20, 20), mix(20, 20, 5)
+    assert [x for x in numbers(two, 3) if x < 1000] == [x for x in numbers(three, 3) if x < 1000]
 
 
 def test_batches_of_a_mixture_are_the_same_on_every_layout():
@@ -204,15 +204,15 @@ def test_prepared_parts_are_shared_with_runs_on_one_part(files):
     metas = sorted((files / "cache").glob("*/meta.json"))
     assert len(metas) == 2
     part = ["data=text", f"data.path={files}/code.txt"]
-    alone = prepare(make_config(files, *part, "tokenizer=byte", "data.seq_len=16"))
+    code_only = prepare(make_config(files, *part, "tokenizer=byte", "data.seq_len=16"))
     assert sorted((files / "cache").glob("*/meta.json")) == metas
     assert len(prepared.train) == sum(map(len, prepared.train.parts.values()))
-    assert len(prepared.train.parts["code"]) == len(alone.train)
+    assert len(prepared.train.parts["code"]) == len(code_only.train)
     weighted = prepare(make_config(files, *words, "data.weights={prose: 1, code: 3}"))
     assert sorted((files / "cache").glob("*/meta.json")) == metas  # weights need no preparation
     assert weighted.train.counts["code"] == round(len(weighted.train) * 3 / 4)
     swapped = prepare(make_config(files, *(w.replace("prose: {", "other: {") for w in words)))
-    assert len({prepared.fingerprint, alone.fingerprint, swapped.fingerprint}) == 3
+    assert len({prepared.fingerprint, code_only.fingerprint, swapped.fingerprint}) == 3
 
 
 def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):

@@ -58,7 +58,7 @@ def test_prepared_pairs_are_the_pairs(tmp_path, tokenizer, shared):
         assert split.lengths.tolist() == lengths
         size = sum(len(t.encode()) for _, t in texts(prepared, split))
         assert split.bytes_per_token == size / sum(target for _, target in lengths)
-    if tokenizer == "char" and not shared:  # each knows the alphabet of its side alone
+    if tokenizer == "char" and not shared:  # each has only the alphabet of its side
         alphabets = [set("".join(pair[side] for pair in PAIRS) + "\n") for side in (0, 1)]
         assert [prepared.source_tokenizer.vocab_size, prepared.tokenizer.vocab_size] == list(
             map(len, alphabets)
@@ -135,8 +135,11 @@ def test_pairs_that_are_too_long_are_dropped_cut_or_an_error(tmp_path):
 
 def test_without_an_encoder_both_sides_are_one_sequence(tmp_path):
     config = a_config(tmp_path, seq_len=40, too_long="drop", model={"decoder": {}})
-    alone, both = prepare(config), prepare(config | {"model": {"encoder": {}, "decoder": {}}})
-    assert alone.train.lengths.sum(1).max() <= 40 < both.train.lengths.sum(1).max()
+    decoder_only, both = (
+        prepare(config),
+        prepare(config | {"model": {"encoder": {}, "decoder": {}}}),
+    )
+    assert decoder_only.train.lengths.sum(1).max() <= 40 < both.train.lengths.sum(1).max()
     cut = prepare(a_config(tmp_path, seq_len=40, too_long="truncate", model={"decoder": {}}))
     assert (cut.train.lengths.sum(1) <= 40).all() and (cut.train.lengths > 1).all()
     assert len(cut.train) == len(prepare(a_config(tmp_path)).train)

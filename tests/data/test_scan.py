@@ -102,14 +102,16 @@ def test_scan_length_splits_are_cut_by_the_number_of_actions(split, longest):
 
 
 @pytest.mark.parametrize(
-    ("split", "alone"), [("addprim_jump", "jump"), ("addprim_turn_left", "turn left")]
+    ("split", "held_out"), [("addprim_jump", "jump"), ("addprim_turn_left", "turn left")]
 )
-def test_a_held_out_primitive_is_trained_only_by_itself(split, alone):
+def test_a_held_out_primitive_is_trained_only_by_itself(split, held_out):
     train = [command for command, _ in Scan(split=split, valid=0.999).pairs("train")]
-    assert train.count(alone) > 1000
+    assert train.count(held_out) > 1000
     train = [command for command, _ in Scan(split=split).pairs("train")]
-    assert not [command for command in train if f" {alone} " in f" {command} " and command != alone]
-    assert all(f" {alone} " in f" {command} " for command, _ in Scan(split=split).pairs("test"))
+    assert not [
+        command for command in train if f" {held_out} " in f" {command} " and command != held_out
+    ]
+    assert all(f" {held_out} " in f" {command} " for command, _ in Scan(split=split).pairs("test"))
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -46,7 +46,7 @@ def test_each_network_of_each_layer_has_its_own_and_starts_without():
 
 @torch.no_grad()
 def test_only_what_a_network_adds_is_multiplied():
-    """One layer of a network alone, without a norm: x + f(x) becomes x + e f(x)."""
+    """One feed-forward layer without a norm: x + f(x) becomes x + e f(x)."""
     case = Composition(
         tiny_config(
             extra=DEEP,

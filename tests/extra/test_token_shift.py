@@ -102,8 +102,8 @@ def test_a_shift_keeps_every_law(changes):
 
 @torch.no_grad()
 def test_every_sublayer_reads_shifted_channels():
-    """Two layers of a network alone, a shift by one each: the first token reaches the third and no
-    further.
+    """Two feed-forward layers, each with a shift by one: the first token has an effect on the first
+    three outputs only.
     """
     case = Composition(
         tiny_config(extra={"token_shift": {}}, decoder={"layout": ["ffn"]}, position="none"), ""

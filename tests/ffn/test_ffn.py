@@ -33,7 +33,7 @@ def test_the_choice_of_activations_is_the_table():
     assert Activation.__args__ == tuple(ACTIVATIONS)
 
 
-# Classes of torch.nn that are no element-wise function of one input alone, and why.
+# Classes of torch.nn that are no element-wise function of exactly one input, and why.
 OTHERS = {
     "MultiheadAttention": "attention",
     "GLU": "halves its input",

@@ -79,11 +79,11 @@ def test_padding_does_not_change_loads_and_losses():
         assert report["load"].tolist() == again["load"].tolist()
         assert_close(report["loss"], again["loss"])
     moe = made()
-    report, alone = (
+    report, separate = (
         moe(X, Tokens(real=real))[1],
         [moe(X[row : row + 1, :n])[1] for row, n in enumerate((6, 4, 1))],
     )
-    assert report["load"].tolist() == sum(one["load"] for one in alone).tolist()
+    assert report["load"].tolist() == sum(one["load"] for one in separate).tolist()
     assert report["load"].sum() == 2 * 11
 
 

@@ -175,7 +175,7 @@ def test_a_prompt_in_a_batch_has_the_same_result_as_by_itself(beam):
     model = model_of("encoder_decoder", 2.0)
     together = beam_search(model, **sources(), max_new_tokens=12, beam=beam, num_return=2, end=END)
     for row, length in enumerate(LENGTHS.tolist()):
-        alone = beam_search(
+        single = beam_search(
             model,
             source=ROWS[row : row + 1, :length],
             start=START,
@@ -184,9 +184,9 @@ def test_a_prompt_in_a_batch_has_the_same_result_as_by_itself(beam):
             num_return=2,
             end=END,
         )
-        width = alone.ids.shape[-1]
-        assert together.ids[row, :, :width].tolist() == alone.ids[0].tolist()
-        torch.testing.assert_close(together.scores[row], alone.scores[0], rtol=1e-4, atol=1e-5)
+        width = single.ids.shape[-1]
+        assert together.ids[row, :, :width].tolist() == single.ids[0].tolist()
+        torch.testing.assert_close(together.scores[row], single.scores[0], rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()

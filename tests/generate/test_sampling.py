@@ -151,8 +151,8 @@ def test_ended_rows_are_filled_and_the_last_end_stops_generation(small):
     for row, text in enumerate(out[:, 1:].tolist()):
         at = text.index(end) if end in text else len(text)
         assert text[:at] == free[row, 1 : at + 1].tolist() and set(text[at:]) <= {end}
-    alone = generate(model, ids[:1], 20, temperature=0.0, end=end)
-    assert alone[0, -1] == end and end not in alone[0, 1:-1].tolist() and alone.shape[1] < 21
+    single = generate(model, ids[:1], 20, temperature=0.0, end=end)
+    assert single[0, -1] == end and end not in single[0, 1:-1].tolist() and single.shape[1] < 21
 
 
 def test_seeds_of_rows_draw_the_same_next_to_other_rows(small):

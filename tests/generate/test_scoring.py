@@ -43,8 +43,8 @@ def test_a_target_is_scored_given_its_source(small):
     model = small("encoder_decoder")
     source, real = torch.tensor([[1, 2, 0], [4, 5, 6]]), torch.tensor([[1, 1, 0], [1, 1, 1]]).bool()
     found = score(model, IDS, source=source, source_real=real, start=9)
-    alone = model(source=source[:1, :2], target=torch.tensor([[9, 1, 2, 3]])).log_softmax(-1)
-    torch.testing.assert_close(found[0], alone[0].gather(-1, IDS[0, :, None])[:, 0])
+    unpadded = model(source=source[:1, :2], target=torch.tensor([[9, 1, 2, 3]])).log_softmax(-1)
+    torch.testing.assert_close(found[0], unpadded[0].gather(-1, IDS[0, :, None])[:, 0])
 
 
 @torch.no_grad()

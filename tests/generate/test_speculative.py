@@ -11,11 +11,11 @@ pytestmark = pytest.mark.extended
 VOCAB, DRAWS = 7, 20_000
 PROMPT = torch.tensor([[1, 2, 3]])
 LIMIT = {42: 76.08, 48: 84.04}  # chi-squared by degrees of freedom, p = 0.001
-ALONE = [
+BIGRAM = [
     "mask=sliding_window",
     "mask.window=1",
     "position=none",
-]  # a token depends on the one before it alone
+]  # a token depends only on the one before it
 
 
 def chi_squared(count, p):
@@ -47,10 +47,13 @@ def test_many_rows_follow_the_models_distribution(small):
     ids=str,
 )
 def test_long_texts_follow_the_models_distribution(small, rows, draws, options):
-    """What follows each token, in texts of so many tokens together, is distributed as after that
-    token alone.
+    """In texts generated with a draft model, the next token has the model's conditional
+    distribution given the current token.
     """
-    model, draft = small("decoder", VOCAB, 15, 0.5, *ALONE), small("decoder", VOCAB, 3, 0.5, *ALONE)
+    model, draft = (
+        small("decoder", VOCAB, 15, 0.5, *BIGRAM),
+        small("decoder", VOCAB, 3, 0.5, *BIGRAM),
+    )
     ids, count = torch.arange(rows)[:, None], torch.zeros(VOCAB, VOCAB, dtype=torch.long)
     for at in range(0, draws, 100 * rows):
         text = generate(model, ids, 100, draft=draft, seed=rows + at, **options)

@@ -1,4 +1,4 @@
-"""Packed texts, each alone. Torch's function runs on CUDA alone: here a loop over texts, as its
+"""Packed texts, each by itself. Torch's function runs only on CUDA: here a loop over texts, as its
 documentation words it, stands in its place, so that what it is called with is tried on a CPU too.
 """
 
@@ -28,7 +28,7 @@ SIGHTS = {
 def loop(
     query, key, value, starts_q, starts_k, longest_q, longest_k, *, scale, window_size, enable_gqa
 ):
-    """Softmax over each text alone; the window is counted from the ends of both."""
+    """Softmax over each text by itself; the window is counted from the ends of both."""
     out = torch.zeros(query.shape[0], query.shape[1], value.shape[2], dtype=query.dtype)
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))

@@ -118,12 +118,14 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
             "head_dim": 5,
             "scale": layer.scale,
         }
-        alone = Composition(tiny_config(attn=plain, position=node), "").model().stack.blocks[0].attn
-        for ours, theirs in ((alone.q, layer.q), (alone.k, layer.k)):
+        without_position = (
+            Composition(tiny_config(attn=plain, position=node), "").model().stack.blocks[0].attn
+        )
+        for ours, theirs in ((without_position.q, layer.q), (without_position.k, layer.k)):
             ours.weight.copy_(
                 theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1)
             )
-        torch.testing.assert_close(scores, place.scores(alone, q, k, context))
+        torch.testing.assert_close(scores, place.scores(without_position, q, k, context))
 
 
 @torch.no_grad()

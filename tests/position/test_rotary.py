@@ -142,16 +142,16 @@ def test_scores_of_a_dynamic_rotation_go_by_the_length_of_each_text():
     case = Composition(tiny_config(position={"name": "rotary", "scaling": scaling}), "")
     model, ids = case.model(), case.ids
     with torch.no_grad():
-        alone = [case.logits(model, ids[:1, :n]) for n in (6, 7, 13)]
+        separate = [case.logits(model, ids[:1, :n]) for n in (6, 7, 13)]
         real = torch.arange(LENGTH) < torch.tensor([13, 7, 6])[:, None]
         rows = case.logits(model, ids[:1].expand(3, -1), real=real)
-        for row, (n, expected) in enumerate(zip((13, 7, 6), reversed(alone), strict=True)):
+        for row, (n, expected) in enumerate(zip((13, 7, 6), reversed(separate), strict=True)):
             case.assert_close(rows[row, :n], expected[0], f"a row of {n} tokens")
         document = (torch.arange(LENGTH) >= 6).long()[None]
         packed = case.logits(model, torch.cat([ids[:1, :6], ids[:1, :7]], 1), document=document)
-        case.assert_close(packed, torch.cat(alone[:2], 1), "documents")
+        case.assert_close(packed, torch.cat(separate[:2], 1), "documents")
     assert (
-        alone[1][:, :6] - alone[0]
+        separate[1][:, :6] - separate[0]
     ).abs().max() > 1e-3  # the seventh token changes the rotation of six
 
 

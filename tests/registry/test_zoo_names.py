@@ -67,8 +67,8 @@ def named(text: str) -> Iterator[str]:
         kind = rf"\b(?:{'|'.join(sorted(kinds))})"
         if re.search(rf"{kind}(?:\.name)?\s*[=:]\s*{name}\b|{kind}\s+['`]{name}['`]", text):
             yield name
-        alone = text == name or re.search(rf"(?<![\w'`])['`]{name}['`]", text)
-        if alone and name not in words_of_the_core():
+        is_name = text == name or re.search(rf"(?<![\w'`])['`]{name}['`]", text)
+        if is_name and name not in words_of_the_core():
             yield name
 
 

@@ -74,13 +74,13 @@ def test_not_significant_with_its_power():
 
 
 def test_holm_correction_of_a_family():
-    alone = answer(BASE, [BARELY], LOSS).verdicts[0]
+    single = answer(BASE, [BARELY], LOSS).verdicts[0]
     among = answer(BASE, [BARELY, NOISY], LOSS).verdicts[0]
-    assert (alone.outcome, among.outcome) == ("worse", "not significant")
+    assert (single.outcome, among.outcome) == ("worse", "not significant")
     assert (
-        among.p == pytest.approx(2 * alone.p)
+        among.p == pytest.approx(2 * single.p)
         and "Holm-corrected p = " in among.sentence
-        and "Holm" not in alone.sentence
+        and "Holm" not in single.sentence
     )
     assert (
         answer(BASE, [BARELY, moved("gone")], LOSS).verdicts[0].outcome == "worse"
@@ -262,9 +262,9 @@ def test_effects_in_sentences():
     assert unseen[2].startswith(
         "The interaction of placement=post with norm=rms is not significant ("
     )
-    alone = [cell for cell in cells if cell.levels != {"placement": "post", "norm": "rms"}]
+    incomplete = [cell for cell in cells if cell.levels != {"placement": "post", "norm": "rms"}]
     assert (
-        effect_sentences(factorial_effects(alone, {"placement": "pre", "norm": "ln"}), LOSS)[2]
+        effect_sentences(factorial_effects(incomplete, {"placement": "pre", "norm": "ln"}), LOSS)[2]
         == "placement=post with norm=rms cannot be estimated: no combination of the other factors"
         " was run at all of its levels."
     )

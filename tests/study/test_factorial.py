@@ -126,8 +126,8 @@ def test_one_missing_run_removes_its_seed():
 
 
 def test_a_fraction_is_fitted_without_interactions():
-    """Half of 2 x 2 x 2: no two runs differ in one factor alone. Least squares of statsmodels, with
-    seeds as blocks.
+    """Half of 2 x 2 x 2: no two runs differ in exactly one factor. The reference is the least
+    squares of statsmodels, with seeds as blocks.
     """
     value = noisy(3)
     cells = [

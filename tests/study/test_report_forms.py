@@ -132,10 +132,12 @@ def test_addresses_of_papers():
 def test_secondary_metrics_have_intervals_and_no_verdict():
     """They change neither the answer nor any p."""
     names = ["val/perplexity", "peak_memory_bytes"]
-    results, alone = placements(also=names), content(placements())
+    results, without_names = placements(also=names), content(placements())
     report = content(results)
-    assert (report.sentence, report.sentences) == (alone.sentence, alone.sentences)
-    assert [one.verdict for one in report.variants] == [one.verdict for one in alone.variants]
+    assert (report.sentence, report.sentences) == (without_names.sentence, without_names.sentences)
+    assert [one.verdict for one in report.variants] == [
+        one.verdict for one in without_names.variants
+    ]
     page, text = Page(html(document(report))), markdown(document(report))
     assert (
         page.rows == markdown_rows(text)

@@ -339,6 +339,11 @@ def test_a_band_covers_the_steps_that_all_seeds_have():
     }
     assert band(curves).steps == [10]
     assert band({seed: curves[seed] for seed in (1, 2)}).mean == [4.5, 1.5]
-    alone = band({1: curves[1]})
-    assert (alone.mean, alone.low, alone.high, alone.count) == ([4, 3, 2], None, None, 1)
+    one_seed = band({1: curves[1]})
+    assert (one_seed.mean, one_seed.low, one_seed.high, one_seed.count) == (
+        [4, 3, 2],
+        None,
+        None,
+        1,
+    )
     assert (band({}).steps, band({}).count) == ([], 0)

@@ -71,7 +71,7 @@ def test_secondary_metrics_are_distinct():
 
 
 def test_the_command_line_replaces_values_of_the_file():
-    """Hydra alone would lay the line's mapping over the file's; `+` does."""
+    """Hydra itself would merge the mapping of the command line into that of the file; `+` does."""
     line = ["study=norm_placement", "study.claim=null"]
     asked = preflight([*line, "study.factors={norm: [layer]}", "study.baseline={norm: rms}"]).study
     assert (asked["factors"], asked["baseline"]) == ({"norm": ["layer"]}, {"norm": "rms"})

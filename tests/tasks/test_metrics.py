@@ -18,7 +18,7 @@ def test_rouge_by_hand():
     assert found == pytest.approx(
         {"rouge1": 100 * 5 / 6, "rouge2": 100 * 3 / 5, "rougeL": 100 * 5 / 6}
     )
-    # Precision 1, recall 1/2: F1 is 2/3. The order counts in pairs and subsequences alone.
+    # Precision 1, recall 1/2: F1 is 2/3. Only pairs and subsequences depend on the order.
     assert rouge(["a b"], ["a b c d"]) == pytest.approx(
         {"rouge1": 200 / 3, "rouge2": 50, "rougeL": 200 / 3}
     )

@@ -1,4 +1,4 @@
-"""Runs never share a directory: what another process does in one is left alone."""
+"""Runs never share a directory: no run changes files of a directory that another process uses."""
 
 import multiprocessing
 import os

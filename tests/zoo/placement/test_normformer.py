@@ -22,4 +22,4 @@ def test_normformer_has_a_norm_behind_attention_alone():
     )
     assert not hasattr(
         random_placement("normformer", ["attn"], scale_residual=True).stream, "weight"
-    )  # of networks alone
+    )  # layers with only a feed-forward network

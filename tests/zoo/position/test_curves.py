@@ -66,12 +66,14 @@ def test_a_layer_has_curves_of_its_own_or_the_stack_one_set():
         {
             name
             for name, _ in (
-                Composition(tiny_config(position={"name": "curves", "per_layer": alone}), "")
+                Composition(
+                    tiny_config(position={"name": "curves", "per_layer": for_each_layer}), ""
+                )
                 .model()
                 .named_parameters()
             )
         }
-        for alone in (True, False)
+        for for_each_layer in (True, False)
     ]
     assert {name for name in names[0] if "curve" in name} == {
         f"decoder.position.layer_{i}.curve" for i in range(2)

@@ -32,9 +32,9 @@ def test_talking_heads_mix_before_and_after_softmax():
         sum(score.probabilities[i, j] * weights[:, i] for i in range(HEADS)) for j in range(HEADS)
     ]
     assert_close(score(SCORED, None), torch.stack(expected, 1))
-    alone = SCORES.create({"name": "talking_heads", "probabilities": False}, heads=HEADS)
+    logits_only = SCORES.create({"name": "talking_heads", "probabilities": False}, heads=HEADS)
     assert_close(
-        alone.double()(SCORED, SEEN), SCORES.create("softmax", heads=HEADS)(SCORED, SEEN)
+        logits_only.double()(SCORED, SEEN), SCORES.create("softmax", heads=HEADS)(SCORED, SEEN)
     )  # starts as softmax
 
 
