@@ -38,7 +38,7 @@ from tasks.run.generation.decoding import BATCH_SIZE, first_answers
 from xformer_kit import ConfigError, build, load
 from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.training_data import TrainingData, attach_tokenizers
+from xformer_kit.data.training_data import TrainingData, set_tokenizers
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
@@ -54,7 +54,7 @@ def opened(run: Path) -> tuple[Config, TrainingData]:
     """Returns a run's config and its data."""
     config = read_config(run)
     prepared = prepare(config)
-    return config, TrainingData(config, prepared, attach_tokenizers(objective_of(config), prepared))
+    return config, TrainingData(config, prepared, set_tokenizers(objective_of(config), prepared))
 
 
 def special(data: TrainingData) -> tuple[int, int]:

@@ -36,7 +36,7 @@ def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = No
     composition.hidden(built, composition.ids[:1], real=real)
     q, k, v = (layer.split(p(held["x"]))[0] for p in (layer.q, layer.k, layer.v))
     k, v = (x.repeat_interleave(2, 0) for x in (k, v))
-    place = built.stack.position[built.stack.groups[0].position]
+    place = built.stack.position[built.stack.attention_groups[0].position]
     return layer, place, (q, k, v), held["out"][0].unflatten(-1, (HEADS, HEAD)).transpose(0, 1)
 
 

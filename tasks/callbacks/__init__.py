@@ -38,7 +38,11 @@ class Observers(Callback):
     def _call(
         methods: list[Any], passes_error: bool, trainer: Any, task: Any, *arguments: Any
     ) -> None:
-        """arguments: the error, or those of a batch, which no observer reads."""
+        """Calls each method with trainer and task, and on_exception also with the error. Does
+        nothing during Lightning's sanity check.
+
+        arguments: the error, or those of a batch, which no observer reads.
+        """
         if not trainer.sanity_checking:
             for method in methods:
                 method(trainer, task, *(arguments if passes_error else ()))

@@ -89,13 +89,13 @@ def evaluate(run: Any, batch_size: int | None = None) -> State:
     from tasks.run.generation.decoding import device_of
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import map_tensors
-    from xformer_kit.data.training_data import TrainingData, attach_tokenizers, check_fingerprint
+    from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_tokenizers
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
 
     prepared, device = prepare(run.config), device_of(run)
     saved_fingerprint = (summary.read(run.path) or {}).get("data_fingerprint")
     check_fingerprint(saved_fingerprint, prepared.fingerprint)
-    objective = attach_tokenizers(run.objective, prepared)
+    objective = set_tokenizers(run.objective, prepared)
     data = TrainingData(run.config, prepared, objective)
     model = run.model.to(weights_dtype(run.config))
     rows = batch_size or micro_batch(run.config)[0]

@@ -20,7 +20,7 @@ def replace_text(path: Path, text: str, *, sync: bool = False) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Wait until a file, or the entries of a directory, are on the disk."""
+    """Waits until a file, or the entries of a directory, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -27,12 +27,13 @@ REMOVED_AT_START = (
     "metrics.csv",
     "speed.csv",
     "samples.csv",
+    "norms.csv",
     COMPONENTS,
     "profile.txt",
     "trace.json",
     summary.ENDED,
 )
-RUN_FILES = (  # all files that a run may write
+RUN_FILES = (  # files that a run rewrites: none of them may be a directory
     *("config.yaml", "tokenizer.json", "source_tokenizer.json", "train.log", summary.SUMMARY),
     *REMOVED_AT_START,
     *(f"checkpoints/{name}" for name in (LAST, PREVIOUS, BEST)),
@@ -50,9 +51,10 @@ def start_run(
     """Starts a new run in its directory and returns its exit code.
 
     options: fields of its Job. directory_existed: whether the directory existed before this program
-    created it; None: it has not been created yet.
+    created it; None: this program has not created it.
 
-    If a config error is found only when the data are read, the files of the run are removed again.
+    If the run ends with the exit code of a config error, its files are removed again, except in a
+    multirun, under a launcher, or if the directory had files before.
     """
     job = Job(run_dir, components, **options)
     if directory_existed is None:
@@ -75,7 +77,7 @@ def start_run(
         and not job.in_multirun
         and not ranks.has_launcher()
     ):
-        _empty_run_directory(run_dir, config, directory_existed)
+        _remove_run_directory(run_dir, config, directory_existed)
     return exit_code
 
 
@@ -126,7 +128,8 @@ def train_in_processes(config: Config, job: Job) -> int:
 def _create_run_directory(config: Config, run_dir: Path, components: Files) -> None:
     """Creates the directory of a new run and writes its config.yaml and components.json.
 
-    Raises NoRun if the directory holds a run that has a checkpoint or is being trained.
+    Raises NoRun if the directory holds a run that has a checkpoint or a summary, or is being
+    trained.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     with processes.run_lock(run_dir):
@@ -158,7 +161,7 @@ def _check_file_types(run_dir: Path) -> None:
         )
 
 
-def _empty_run_directory(run_dir: Path, config: Config, directory_existed: bool) -> None:
+def _remove_run_directory(run_dir: Path, config: Config, directory_existed: bool) -> None:
     """Removes all content of the directory of a run without a checkpoint, and the directory if it
     did not exist before the run. Does nothing if another process uses the directory or has started
     its own run in it.

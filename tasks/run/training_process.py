@@ -36,7 +36,7 @@ from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, component_hashes
 from xformer_kit.config.unused_options import warmup_faults
 from xformer_kit.data import prepare
-from xformer_kit.data.training_data import TrainingData, attach_tokenizers, check_fingerprint
+from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_tokenizers
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
@@ -120,7 +120,7 @@ class TrainingProcess:
         config = self.config
         self._show_stage("Preparing the data")
         self.prepared = prepared = prepare(config)
-        self.objective = attach_tokenizers(objective_of(config), prepared)
+        self.objective = set_tokenizers(objective_of(config), prepared)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
         check_fingerprint(self.checkpoint.get("data_fingerprint"), prepared.fingerprint)
         checks.check_planned(self.job.key, config, prepared.fingerprint)
@@ -243,7 +243,9 @@ class TrainingProcess:
             (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
 
     def _fit(self) -> None:
-        """Trains the remaining steps."""
+        """Trains the remaining steps. If there are none, the task has the averaged weights of the
+        checkpoint afterwards.
+        """
         trainers.disable_signal_handling(self.trainer)
         if self.trainer.strategy.root_device.type == "cuda":  # on a CPU, slower kernels for no gain
             torch.set_float32_matmul_precision("high")

@@ -91,7 +91,7 @@ class Costs:
     def of(self, config: Config) -> tuple[Any, Any, Cost]:
         """Returns (prepared data, objective, Cost) of a config."""
         from xformer_kit.data import prepare
-        from xformer_kit.data.training_data import attach_tokenizers
+        from xformer_kit.data.training_data import set_tokenizers
         from xformer_kit.objective import objective_of
 
         parts = [
@@ -104,7 +104,7 @@ class Costs:
         key = json.dumps(parts, sort_keys=True, default=str)
         if key not in self.known:
             prepared = prepare(config)
-            objective = attach_tokenizers(objective_of(config), prepared)
+            objective = set_tokenizers(objective_of(config), prepared)
             source = objective.source_tokenizer
             self.known[key] = (
                 prepared,
@@ -141,7 +141,9 @@ class Costs:
         return steps * self.clock(config, prepared)
 
     def all(self, config: Config) -> dict[str, float]:
-        """Returns all costs of a config, by name."""
+        """Returns all costs of a config, by name: params, flops, tokens, steps, flops_per_token and
+        epochs; with a clock also seconds and, if `with_overhead`, overhead.
+        """
         names = ("params", "flops", "tokens", *(["seconds"] if self.clock else []))
         costs = {name: self.cost(config, name) for name in names}
         (prepared, _, cost), data = self.of(config), self.data(config)
@@ -228,7 +230,9 @@ class Sizing:
         return ladder_steps.cost(config, rung, self.budget["match"], self.costs)
 
     def _matched(self, variant: Variant) -> Variant:
-        """Returns the variant with the cost of the baseline. Raises ConfigError if that fails."""
+        """Returns the variant with one option of its config changed so that it costs as much as the
+        baseline of its rung, within the tolerance. Raises ConfigError if no value does.
+        """
         from xformer_kit.config import check
 
         match = budget.match_budget(

@@ -365,7 +365,9 @@ def _pool_id(pool: Path) -> str:
 
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
-    """Waits until no other process of this pool proposes trials, and locks out others."""
+    """Excludes other processes of this study, in its `folder`, that propose or delete trials; waits
+    until they have ended. Without effect where files cannot be locked.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".proposing", "w") as file:
         state.lock(file, wait=True)

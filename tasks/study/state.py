@@ -19,12 +19,12 @@ ATTEMPTS, ATTEMPT_INTERVAL = 5, 0.05
 
 
 class State(NamedTuple):
-    """The state of a run."""
+    """The state of a run: its status, how far it is, and its summary if it is finished."""
 
     status: Status
     step: int | None = None  # last recorded step, or the step that diverged
     why: str = ""  # why the run did not finish
-    facts: dict = {}  # summary.json
+    facts: dict = {}  # the content of summary.json; empty unless finished
 
     @property
     def over(self) -> bool:

@@ -184,8 +184,9 @@ def delete_failed_runs(plan: StudyPlan) -> None:
 
 
 def finish(plan: StudyPlan, stopped: int) -> int:
-    """Writes the report and returns the exit code: 0 if every run finished or diverged, 1 if one
-    failed, `stopped` if it is not 0.
+    """Writes and publishes the report, and prints how to go on after a failure. Returns the exit
+    code: `stopped` if it is not 0, else 2 if no report can be written, else 1 if a run failed, else
+    0. Runs that the stopping rule left out do not count.
     """
     from tasks.study.report import write_report
 

@@ -122,9 +122,9 @@ def measure(config: Config, prepared: Any, min_seconds: float = 0.0) -> Pace:
     """Returns the median seconds over MEASURED_STEPS steps (more, until they take `min_seconds`)
     and a few validation batches, on a GPU if there is one, without compilation.
     """
-    from xformer_kit.data.training_data import TrainingData, attach_tokenizers
+    from xformer_kit.data.training_data import TrainingData, set_tokenizers
 
-    objective = attach_tokenizers(objective_of(config), prepared)
+    objective = set_tokenizers(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
     began = time.perf_counter()
     model = build(

@@ -278,7 +278,9 @@ def test_fused_projections_give_the_same(node):
     model = made(node, position="none")
     expected = model(IDS)
     with torch.inference_mode(), with_fused_projections(model, 2):
-        assert len(model.decoder.blocks[0].attn.packed.sizes) == (3 if node["rope_head_dim"] else 2)
+        assert len(model.decoder.blocks[0].attn.fused_maps.sizes) == (
+            3 if node["rope_head_dim"] else 2
+        )
         assert_close(model(IDS), expected)
 
 

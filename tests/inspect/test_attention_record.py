@@ -123,7 +123,7 @@ def check(config, **inputs):
         torch.testing.assert_close(
             got, made, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n} {m}"
         )
-        groups = [group for group in stack.groups if not group.cross]
+        groups = [group for group in stack.attention_groups if not group.cross]
         if not any(
             group.mask.sees_future or group.mask.sees_prefix for group in groups
         ) and not name.endswith("cross"):

@@ -183,7 +183,7 @@ def test_the_second_check_shows_the_previous_token_to_sparse_scores_only(score, 
         mask={"name": "strided", "merged": False},
         attn={"name": "multi_head", "score": {"name": score}},
     )
-    groups = without_skips(Composition(config, "gradients"), 2).decoder.groups
+    groups = without_skips(Composition(config, "gradients"), 2).decoder.attention_groups
     visible = (visible_keys(group.mask).diagonal(-1, -2, -1).any(-1).all() for group in groups)
     assert all(bool(one) == before for one in visible)
 

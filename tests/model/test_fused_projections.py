@@ -28,7 +28,7 @@ def made(*words):
 
 
 def parts(model):
-    return [*(m for m in model.modules() if getattr(m, "packs", ())), model.head]
+    return [*(m for m in model.modules() if getattr(m, "fusible", ())), model.head]
 
 
 @pytest.mark.parametrize("tied", ["false", "true"])
@@ -42,9 +42,9 @@ def test_fused_projections_equal_the_separate_maps(bias, tied):
     )
     expected = model(IDS)
     with torch.inference_mode(), with_fused_projections(model):
-        assert all(part.packed is not None for part in parts(model))
+        assert all(part.fused_maps is not None for part in parts(model))
         torch.testing.assert_close(model(IDS), expected)
-    assert all(part.packed is None for part in parts(model))
+    assert all(part.fused_maps is None for part in parts(model))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8, 70])
@@ -79,8 +79,8 @@ def test_maps_that_are_not_plain_are_unchanged():
     attention.k.register_forward_hook(lambda *_: seen.append("k"))
     network.up = torch.nn.Sequential(network.up)
     with torch.inference_mode(), with_fused_projections(model):
-        assert attention.packed is None
-        assert network.packed is None
+        assert attention.fused_maps is None
+        assert network.fused_maps is None
         model(IDS)
     assert seen == ["k"]
 
@@ -89,11 +89,11 @@ def test_nothing_is_fused_after_a_failure_or_if_the_copies_are_too_large(monkeyp
     model = made()
     with pytest.raises(KeyError), with_fused_projections(model):
         raise KeyError
-    assert all(part.packed is None for part in parts(model))
+    assert all(part.fused_maps is None for part in parts(model))
     monkeypatch.setattr("xformer_kit.model.fused_projections.MAX_COPY_BYTES", 100)
     with with_fused_projections(model):
-        assert all(part.packed is None for part in parts(model)[:-1])
-        assert model.head.packed.weight.data_ptr() == model.head.weight.data_ptr()  # no copy
+        assert all(part.fused_maps is None for part in parts(model)[:-1])
+        assert model.head.fused_maps.weight.data_ptr() == model.head.weight.data_ptr()  # no copy
 
 
 def test_a_long_text_is_the_argmax_of_the_uncached_model():
@@ -109,7 +109,7 @@ def test_maps_that_generation_computes_once_are_not_fused():
     )
     with with_fused_projections(model):
         found = {
-            name for name, m in model.named_modules() if getattr(m, "packed", None) is not None
+            name for name, m in model.named_modules() if getattr(m, "fused_maps", None) is not None
         }
     assert found
     assert all(

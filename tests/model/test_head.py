@@ -55,10 +55,10 @@ def test_the_loss_is_that_of_the_logits(shaped):
 def test_generation_with_fused_projections_has_the_same_logits(shaped):
     case = Composition(tiny_config(**shaped), "")
     model = case.model()
-    model.head.packed = model.head.fuse(3)
+    model.head.fused_maps = model.head.fuse(3)
     with torch.no_grad():
         packed = case.logits(model, case.ids)
-        model.head.packed = None
+        model.head.fused_maps = None
         assert_close(packed, case.logits(model, case.ids))
 
 

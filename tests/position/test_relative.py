@@ -128,7 +128,7 @@ def test_rotary_and_none_mix_in_a_stack():
     pattern = {"pattern": ["base", "base", "bare"], "variants": {"bare": {"position": "none"}}}
     model = Composition(tiny_config(position="rotary", layers=6, decoder=pattern), "").model()
     places = [
-        model.decoder.groups[block.attention_group_of["attn"]].position
+        model.decoder.attention_groups[block.attention_group_of["attn"]].position
         for block in model.decoder.blocks
     ]
     assert places == ["base", "base", "other_1"] * 2

@@ -17,10 +17,10 @@ from xformer_kit.attention.multi_head import (
     AS_PROJECTED,
     EIGHT_HEADS,
     SOFTMAX,
-    AttentionWeights,
     HeadShape,
     MultiHead,
     Projections,
+    WeightOptions,
 )
 from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
 from xformer_kit.attention.recurrent import Recurrent, StateCache, no_autocast, real_tokens, to_fp32
@@ -37,7 +37,6 @@ __all__ = [
     "SCORES",
     "SOFTMAX",
     "Attention",
-    "AttentionWeights",
     "Cache",
     "Differential",
     "Dot",
@@ -57,6 +56,7 @@ __all__ = [
     "Score",
     "SoftmaxScore",
     "StateCache",
+    "WeightOptions",
     "WindowCache",
     "channels",
     "check_heads",

@@ -61,8 +61,8 @@ class Differential(Attention):
         self.dropout = dropout
         self.eps = eps
 
-    packed: FusedProjections | None = None
-    packs = ("q", "k", "v")
+    fused_maps: FusedProjections | None = None
+    fusible = ("q", "k", "v")
     no_gradient = ("k.bias",)
 
     @classmethod
@@ -130,7 +130,7 @@ class Differential(Attention):
         return self._difference(*calls)
 
     def _self_qkv(self, x, context, cache):
-        maps = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
+        maps = (self.q(x), self.k(x), self.v(x)) if self.fused_maps is None else self.fused_maps(x)
         q, k, v = self.split(maps[0]), self.split(maps[1]), self._values(maps[2])
         q = context.position.rotate(q, context.query)
         k = context.position.rotate_key(k, context.query)

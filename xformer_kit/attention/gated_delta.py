@@ -69,7 +69,7 @@ class GatedDelta(Recurrent):
         )
         self.gate = nn.Linear(dim, of_values, False) if gate else None
         self.weight = nn.Parameter(torch.ones(self.v_head_dim))
-        self.packs = ("q", "k", "v", "beta", *(["alpha"] * decay), *(["gate"] * gate))
+        self.fusible = ("q", "k", "v", "beta", *(["alpha"] * decay), *(["gate"] * gate))
 
     @classmethod
     def check(cls, options, context):
@@ -117,11 +117,11 @@ class GatedDelta(Recurrent):
 
     def forward(self, x, source, context, cache=None):
         maps = (
-            self.packed(x)
-            if self.packed is not None
-            else [getattr(self, name)(x) for name in self.packs]
+            self.fused_maps(x)
+            if self.fused_maps is not None
+            else [getattr(self, name)(x) for name in self.fusible]
         )
-        projected = dict(zip(self.packs, maps, strict=True))
+        projected = dict(zip(self.fusible, maps, strict=True))
         segment, real = segments(context), context.query.real
         state, *before = (None,) * 4 if cache is None else cache.tensors
         rows = []

@@ -80,9 +80,9 @@ class Latent(Attention):
         self.kernel = kernel
         self.dropout = dropout
         rope = ("k_rope",) if self.rope_head_dim else ()
-        self.packs = ("q_down" if q_rank else "q", "kv_down", *rope)
+        self.fusible = ("q_down" if q_rank else "q", "kv_down", *rope)
 
-    packed: FusedProjections | None = None
+    fused_maps: FusedProjections | None = None
     # Without rotation it adds the same number to all scores of a row.
     no_gradient = ("k_rope.bias",)
 
@@ -120,10 +120,15 @@ class Latent(Attention):
 
     def forward(self, x, source, context, cache=None):
         if source is None:
-            first, *maps = self._project(x, self.packs) if self.packed is None else self.packed(x)
+            first, *maps = (
+                self._project(x, self.fusible) if self.fused_maps is None else self.fused_maps(x)
+            )
             kv = self._latent_kv(maps, context.query, context, cache)
         else:
-            (first,), kv = self._project(x, self.packs[:1]), self._source_kv(source, context, cache)
+            (first,), kv = (
+                self._project(x, self.fusible[:1]),
+                self._source_kv(source, context, cache),
+            )
         q, rope_q = self._project_q(first)
         rope_q = context.position.rotate(rope_q, context.query)
         attend = self._attend_absorbed if self._use_absorbed(q, kv) else self._attend
@@ -131,7 +136,7 @@ class Latent(Attention):
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
 
     def queries_of(self, x: Tensor) -> Tensor:
-        return self._project_q(self._project(x, self.packs[:1])[0])[1]
+        return self._project_q(self._project(x, self.fusible[:1])[0])[1]
 
     def keys_of(self, x: Tensor) -> Tensor:
         return self._project(x, ("k_rope",))[0][:, None]
@@ -169,7 +174,7 @@ class Latent(Attention):
         """Latents and keys of a source, which are computed once per generation."""
         if cache is not None and cache.length:
             return self._from_cache(cache.kept())
-        maps = self._project(source, self.packs[1:])
+        maps = self._project(source, self.fusible[1:])
         return self._latent_kv(maps, context.key, context, cache)
 
     def _from_cache(self, tensors: Sequence[Tensor]) -> LatentKV:

@@ -74,7 +74,7 @@ class Kernelized(Recurrent):
         self.v = nn.Linear(dim, heads * self.v_head_dim, bias)
         self.o = nn.Linear(heads * self.v_head_dim, dim, bias)
 
-    packs = ("q", "k", "v")
+    fusible = ("q", "k", "v")
 
     @classmethod
     def check(cls, options, context):
@@ -106,10 +106,10 @@ class Kernelized(Recurrent):
         raise NotImplementedError
 
     def forward(self, x, source, context, cache=None):
-        if self.packed is None or source is not None:
+        if self.fused_maps is None or source is not None:
             maps = self.q(x), *self._project_kv(x, source, cache)
         else:
-            maps = self.packed(x)
+            maps = self.fused_maps(x)
         # (b, t, h * d) -> (b, t, h, d)
         q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(to_fp32, maps))
         with no_autocast(x):

@@ -52,11 +52,11 @@ class Projections(OptionGroup):
 
 
 @dataclass(frozen=True)
-class AttentionWeights(OptionGroup):
+class WeightOptions(OptionGroup):
     """How attention weights are computed from queries and keys."""
 
-    # factor on scores; null is head_dim^-0.5; by_layer divides that by the layer's number, 1, 2,
-    # ...
+    # factor on scores; null is head_dim^-0.5, or the factor of qk_norm; by_layer divides that by
+    # the layer's number, 1, 2, ...
     scale: Scale = None
     score: Callable[..., Score] = SoftmaxScore  # how scores become weights
     dropout: float = 0.0  # probability, on the attention weights
@@ -64,7 +64,7 @@ class AttentionWeights(OptionGroup):
 
 EIGHT_HEADS = HeadShape()
 AS_PROJECTED = Projections()
-SOFTMAX = AttentionWeights()
+SOFTMAX = WeightOptions()
 
 
 @ATTENTIONS.register(
@@ -96,7 +96,7 @@ class MultiHead(Attention):
         shape: HeadShape = EIGHT_HEADS,
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # factor on the output
-        weights: AttentionWeights = SOFTMAX,
+        weights: WeightOptions = SOFTMAX,
     ):
         super().__init__()
         heads = shape.heads
@@ -139,8 +139,8 @@ class MultiHead(Attention):
         self.register_buffer("layer_factor", layer_factor, persistent=False)
 
     # In generation: q, k and v as one product, see xformer_kit/model/fused_projections.py.
-    packed: FusedProjections | None = None
-    packs = ("q", "k", "v")
+    fused_maps: FusedProjections | None = None
+    fusible = ("q", "k", "v")
     layer_factor: Tensor | None  # factor on the scale, with scale=by_layer: 1 / the layer's number
 
     @classmethod
@@ -161,7 +161,7 @@ class MultiHead(Attention):
             )
 
     @classmethod
-    def norms_with(cls, options):
+    def builds_block_norm(cls, options):
         """Whether it builds norms of the kind of its block, for queries, keys or values."""
         qk_norm = options.get("qk_norm")
         normed = qk_norm is not None and qk_norm.component is not NoQKNorm
@@ -198,9 +198,11 @@ class MultiHead(Attention):
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def queries_of(self, x: Tensor) -> Tensor:
+        """Projected queries (b, h, t, d), before clip, norms and rotation."""
         return self.split(self.q(x))
 
     def keys_of(self, x: Tensor) -> Tensor:
+        """Projected keys (b, kv, t, d), before clip, norms and rotation."""
         return self.split(self.k(x))
 
     def values_of(self, v: Tensor, x: Tensor, context) -> Tensor:
@@ -225,24 +227,26 @@ class MultiHead(Attention):
         return self.gate.after(x, out, self.o(out))
 
     def project(self, x, source, context, cache) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries (b, h, t, d), keys (b, kv, s, d) and values (b, kv, s, e), clipped,
-        normalised and rotated, including the cached ones. Keys and values of a source are computed
-        once.
+        """Returns queries (b, h, t, d), keys (b, kv, s, d) and values (b, kv, s, e), including the
+        cached ones: all clipped and normalised as configured, queries and keys also rotated. With a
+        cache, keys and values of a source are computed only at the first call.
         """
         if source is None:
-            q, k, v = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
+            q, k, v = (
+                (self.q(x), self.k(x), self.v(x)) if self.fused_maps is None else self.fused_maps(x)
+            )
             kv_input, kv_tokens = x, context.query
         else:
             q = self.q(x)
             if cache is not None and cache.length:
-                return self._query(q, context), *cache.kept()
+                return self._project_query(q, context), *cache.kept()
             k, v = self.k(source), self.v(source)
             kv_input, kv_tokens = source, context.key
-        q, k = self._query(q, context), self._keys(k, kv_tokens, context)
+        q, k = self._project_query(q, context), self._project_keys(k, kv_tokens, context)
         v = self.values_of(self._clipped(v), kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
 
-    def _query(self, q: Tensor, context) -> Tensor:
+    def _project_query(self, q: Tensor, context) -> Tensor:
         """Queries (b, h, t, d) for the scores, from their projection (b, t, h * d)."""
         return self.query(self.split(self._clipped(q)), context)
 
@@ -252,7 +256,7 @@ class MultiHead(Attention):
         q = context.position.rotate(q, context.query)
         return self.q_norm(q) if self.norm_after_rotation else q
 
-    def _keys(self, k: Tensor, tokens: Tokens, context) -> Tensor:
+    def _project_keys(self, k: Tensor, tokens: Tokens, context) -> Tensor:
         """Keys (b, kv, s, d) to cache, from their projection (b, s, kv * d)."""
         k = self.split(self._clipped(k))
         k = self.k_norm(k) if self.norm_before_rotation else k

@@ -88,7 +88,11 @@ class ScaledDirection(Direction):
 
 
 def make_norm(over: str, norm: Norm, heads: int, head_dim: int, groups: int = 1) -> nn.Module:
-    """Returns a norm over `head`, `each_head` or `projection`, or over groups of their channels."""
+    """Returns a norm over the channels of a head, with weights for all heads (`over` is "head") or
+    for each head ("each_head"), or over those of all heads ("projection").
+
+    groups: number of equal groups of these channels that are normalised separately.
+    """
     create = norm if groups == 1 else partial(_norm_of_groups, norm, groups)
     if over == "projection":
         return OverProjection(create(heads * head_dim))

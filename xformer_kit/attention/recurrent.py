@@ -61,13 +61,13 @@ class Recurrent(Attention):
 
     order_free: whether it can also sum over all tokens regardless of their order, for full masks
     and sources.
-    packed: set during generation, its projections `packs` as one product.
+    fused_maps: set during generation, its projections `fusible` as one product.
     chunk: tokens that are computed at once in training.
     """
 
     computes = "recurrence"
     order_free = False
-    packed: FusedProjections | None = None
+    fused_maps: FusedProjections | None = None
     kernel: Kernel
     chunk: int
 

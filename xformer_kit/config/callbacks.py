@@ -30,9 +30,9 @@ class Observer:
 class Norms(Observer):
     """Sizes of activations and gradients, layer by layer, in norms.csv and the logger.
 
-    Of activations the root mean square of the residual stream after each layer, over the real
-    tokens that the first process reads in training; of gradients the norm over the parameters of
-    each layer, before clipping. `xformer plot norms RUN` draws them.
+    Every `every` steps: the root mean square of the residual stream after each layer, over the real
+    tokens of this step on the first process, and the norm of the gradients of each layer's
+    parameters, before clipping. `xformer plot norms RUN` draws them.
     """
 
     every: int = 50  # optimizer steps

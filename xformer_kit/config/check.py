@@ -10,7 +10,11 @@ from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
 from xformer_kit.config.sharing_faults import unique_layers_faults, unused_sharing_faults
 from xformer_kit.config.stack_faults import component_option_paths, stack_faults
-from xformer_kit.config.task_faults import extra_prediction_faults, task_faults, vocabulary
+from xformer_kit.config.task_faults import (
+    extra_prediction_faults,
+    least_vocabulary_size,
+    task_faults,
+)
 from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.config.unknown_values import with_unknown
@@ -287,7 +291,7 @@ def _model_settings_faults(config: Node, task: bool) -> Faults:
     if task:
         yield from extra_prediction_faults(config)
         yield from data_faults(config)
-    size, (needed, bound) = model.get("vocab_size"), vocabulary(config)
+    size, (needed, bound) = model.get("vocab_size"), least_vocabulary_size(config)
     if size is not None and size < needed:
         yield Fault(
             "model.vocab_size",

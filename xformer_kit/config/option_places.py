@@ -181,10 +181,10 @@ class _Stack:
 
 def _has_norm(block: BlockPlan, sub: SublayerPlan) -> bool:
     """Whether a sublayer has a norm: of its placement, or in a component that gets the kind of norm
-    of its block, if its `norms_with(options)` is true.
+    of its block, if its `builds_block_norm(options)` is true.
     """
     name, components = sub.component["name"], KINDS[sub.kind]
     inside = "norm" in components.model_arguments(name)
-    if inside and hasattr(components[name], "norms_with"):
-        inside = components[name].norms_with(components.with_inner(sub.component))
+    if inside and hasattr(components[name], "builds_block_norm"):
+        inside = components[name].builds_block_norm(components.with_inner(sub.component))
     return inside or has_norms(block.nodes["placement"])

@@ -110,7 +110,9 @@ def component_option_paths(config: Node, path: str) -> dict[str, list[str]]:
 
 
 def is_name(name: Any) -> bool:
-    """Whether the value can name a variant: a lone surrogate can neither be saved nor printed."""
+    """Whether the value can name a variant: a string that is not empty, of printable characters. A
+    lone surrogate, for example, can neither be saved nor printed.
+    """
     return isinstance(name, str) and bool(name) and name.isprintable()
 
 

@@ -13,9 +13,10 @@ from xformer_kit.plan import STACKS, as_node
 from xformer_kit.registry import Fault, Faults, Node, alternatives
 
 
-def vocabulary(config: Node) -> tuple[int, str]:
-    """Returns (the least number of tokens of the vocabulary, " or more" if it is only a lower
-    bound); 0 if nothing is known before the corpus is read.
+def least_vocabulary_size(config: Node) -> tuple[int, str]:
+    """Returns the size of the vocabulary with the special tokens, as far as it is known before the
+    corpus is read, and " or more" if it is only a lower bound, otherwise "". The size is 0 if
+    nothing is known.
     """
     specials = len(OBJECTIVES.create(as_node(config["task"])).specials)
     if (probe := labelled_corpus(config["data"])) is not None:

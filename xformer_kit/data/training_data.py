@@ -1,5 +1,5 @@
-"""Batches and loaders of a prepared corpus. The order of examples does not depend on the number of
-devices.
+"""Batches and loaders of a prepared corpus, for training and validation. The order of examples does
+not depend on the number of devices. Loader processes end with the process that trains.
 """
 
 import multiprocessing
@@ -34,9 +34,9 @@ class StepSampler:
     one rank's examples.
 
     The key of an example is epoch * n + i, with n examples in an epoch; i is the example's index,
-    or its position in the order of a mixture. Micro-batch k is the k-th of `accumulate` equal parts
-    of the list. overfit_batches: if above 0, the first `overfit_batches` steps are repeated. Raises
-    ConfigError if the global batch is not a multiple of accumulation times devices.
+    or its position in the order of a mixture. Micro-batch k is the k-th of `accumulate` equal
+    slices of the list. overfit_batches: if above 0, the first `overfit_batches` steps are repeated.
+    Raises ConfigError if the global batch is not a multiple of accumulation times devices.
     """
 
     batches: StepBatches
@@ -69,7 +69,7 @@ class StepSampler:
 
 
 class TrainingData:
-    """A prepared corpus with its batches and loaders."""
+    """The training and validation splits of a prepared corpus, with their batches and loaders."""
 
     def __init__(self, config: Plain, prepared: Prepared, objective: Any):
         self.config = config
@@ -78,7 +78,7 @@ class TrainingData:
         data = config["data"]
         trainer = config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
-        self.one_stream = "encoder" not in config["model"]  # source and target are one sequence
+        self.one_stream = "encoder" not in config["model"]  # a source is put before its target
         self.batches: StepBatches
         train, batch_tokens = prepared.train, data.get("batch_tokens")
         if batch_tokens is None:
@@ -108,7 +108,7 @@ class TrainingData:
     @property
     def total_steps(self) -> int:
         """The smaller of trainer.max_steps and trainer.max_epochs in optimizer steps; null is no
-        limit.
+        limit, and at most one of them is null.
         """
         trainer = self.config["trainer"]
         epochs = trainer.get("max_epochs")
@@ -126,8 +126,8 @@ class TrainingData:
             start=start,
         )
 
-    def train_loader(self, steps: StepSampler, device: torch.device) -> DataLoader:
-        return self._loader("train", steps, device)
+    def train_loader(self, sampler: StepSampler, device: torch.device) -> DataLoader:
+        return self._loader("train", sampler, device)
 
     def valid_loader(
         self, rows: int, device: torch.device, rank: int = 0, world: int = 1
@@ -144,7 +144,8 @@ class TrainingData:
     def valid_batches(
         self, rows: int, rank: int = 0, world: int = 1
     ) -> list[tuple[str | None, list[int]]]:
-        """Returns (part, indices) of each batch of `valid_loader`.
+        """Returns (part, indices) of each of this rank's batches of `valid_loader`. The indices are
+        those of the validation split; with trainer.overfit_batches, of the training split.
 
         A batch of a mixture holds examples of one part. The batches of parts alternate, so that a
         few batches cover all parts. Without a mixture, part is None.
@@ -173,7 +174,7 @@ class TrainingData:
 
     def part_bytes_per_token(self) -> dict[str, float | None]:
         """Returns the bytes per token of each part of the validation split of a mixture; empty
-        without a mixture.
+        without a mixture, and with trainer.overfit_batches.
         """
         valid = self.prepared.valid
         if self.overfit_batches or not hasattr(valid, "spans"):
@@ -199,15 +200,17 @@ class TrainingData:
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Bytes per token of the validation split; None if it is not text or if not every token is
-        predicted.
+        """Bytes per token of the validation split, or of the training split with
+        trainer.overfit_batches; None if it is not text or if not every token is predicted.
         """
         return self._bytes_per_token(
             self.prepared.train if self.overfit_batches else self.prepared.valid
         )
 
     def _bytes_per_token(self, split: Any) -> float | None:
-        return getattr(split, "bytes_per_token", None) if self.objective.covers else None
+        return (
+            getattr(split, "bytes_per_token", None) if self.objective.predicts_every_token else None
+        )
 
     def _loader(self, split: str, batches: Any, device: torch.device) -> DataLoader:
         workers = self.config["data"].get("num_workers") or 0
@@ -268,9 +271,9 @@ def is_running(pid: int) -> bool:
         return True
 
 
-def attach_tokenizers(objective: Any, prepared: Any) -> Any:
-    """Sets the objective's tokenizers to those of a corpus, with the objective's special tokens;
-    returns the objective.
+def set_tokenizers(objective: Any, prepared: Any) -> Any:
+    """Sets the objective's tokenizers to those of a corpus, adds the objective's special tokens to
+    these tokenizers, and returns the objective.
     """
     objective.tokenizer = prepared.tokenizer
     objective.source_tokenizer = prepared.source_tokenizer

@@ -183,7 +183,7 @@ class Dense(FFN):
         return check_width(options, context)
 
     @classmethod
-    def norms_with(cls, options):
+    def builds_block_norm(cls, options):
         """Whether it builds a norm with the options of its block's norm."""
         return bool(options.get("inner_norm"))
 
@@ -357,14 +357,14 @@ class GLU(Dense):
                     fix="null clamps nothing.",
                 )
 
-    packed: FusedProjections | None = None
-    packs = ("gate", "up")
+    fused_maps: FusedProjections | None = None
+    fusible = ("gate", "up")
 
     def activated_channels(self, gate, up):
         return self.product(gate, up)
 
     def forward(self, x, tokens=UNKNOWN):
-        gate, up = (self.gate(x), self.up(x)) if self.packed is None else self.packed(x)
+        gate, up = (self.gate(x), self.up(x)) if self.fused_maps is None else self.fused_maps(x)
         return self.down(self.hidden_channels(gate, up)), {}
 
 

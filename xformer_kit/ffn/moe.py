@@ -135,9 +135,9 @@ class MixtureOfExperts(FFN):
             )
 
     @classmethod
-    def norms_with(cls, options):
+    def builds_block_norm(cls, options):
         """Whether its experts have a norm of the kind of their block."""
-        return options["expert"].component.norms_with(options["expert"])
+        return options["expert"].component.builds_block_norm(options["expert"])
 
     def forward(self, x, tokens=UNKNOWN):
         routes, report = self.router(x, tokens)

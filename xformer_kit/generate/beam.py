@@ -129,7 +129,7 @@ class BeamSearch:
         if self.decoding.end is not None:
             ends |= token == self.decoding.end
         if ends[:, :beam].any():
-            now = self._end(now, score, parent, token, ends, length)
+            now = self._add_ended(now, score, parent, token, ends, length)
         score, place = (score + ends * NEVER).topk(beam)
         parent, token = parent.gather(1, place), token.gather(1, place)
         now = now._replace(text=self._texts(now.text, parent, token), score=score)
@@ -159,9 +159,12 @@ class BeamSearch:
         old = text.gather(1, parent[..., None].expand(-1, -1, text.shape[-1]))
         return torch.cat([old, token[..., None]], -1)
 
-    def _end(self, now: Running, score, parent, token, ends, length: int) -> Running:
-        """The best of the texts that had ended and of those of the best `beam` candidates that
-        end.
+    def _add_ended(self, now: Running, score, parent, token, ends, length: int) -> Running:
+        """Returns `now` with the best `beam` of its ended texts and of those that end now, among
+        the first `beam` candidates. The running texts do not change.
+
+        score, parent, token: (p, 2 * beam), from `_candidates`; ends: (p, 2 * beam), which of them
+        end; length: number of new tokens.
         """
         beam = self.decoding.beam
         score, parent, token, ends = (field[:, :beam] for field in (score, parent, token, ends))

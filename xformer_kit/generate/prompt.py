@@ -152,7 +152,7 @@ def _check_stacks(model: Any, source: Tensor | None) -> None:
     """Raises ConfigError for a model that cannot generate, and for a source that is missing or that
     it cannot read.
     """
-    if any(group.mask.sees_future for group in model.stack.groups if not group.cross):
+    if any(group.mask.sees_future for group in model.stack.attention_groups if not group.cross):
         raise config_error(
             "model",
             "a mask sees the future, so the model does not predict the next token",

@@ -142,7 +142,10 @@ def _masks_of_model(model: Model) -> Iterator[tuple[str, Mask, int]]:
     for name in model.names:
         stack: Any = model.get_submodule(name)
         masks = (
-            (depth, (sublayer, stack.groups[group].mask, stack.groups[group].heads))
+            (
+                depth,
+                (sublayer, stack.attention_groups[group].mask, stack.attention_groups[group].heads),
+            )
             for depth, block in enumerate(stack.layers)
             for sublayer, group in block.attention_group_of.items()
         )
@@ -165,7 +168,7 @@ def _biases_of_model(model: Model, length: int) -> Iterator[Bias]:
     for name in model.names:
         stack: Any = model.get_submodule(name)
         different: dict[tuple[str, int], Any] = {}
-        for group in stack.groups:
+        for group in stack.attention_groups:
             different.setdefault((group.position, group.heads), group)
         for group in different.values():
             if "bias" in stack.position_enters[group.position]:

@@ -119,7 +119,7 @@ def _attentions(model: Model) -> Iterator[LayerAttention]:
         for depth, block in enumerate(stack.layers):
             for sublayer, module in block.attentions().items():
                 enters = stack.position_enters[
-                    stack.groups[block.attention_group_of[sublayer]].position
+                    stack.attention_groups[block.attention_group_of[sublayer]].position
                 ]
                 path = f"{name}.{depth}.{sublayer}"
                 yield LayerAttention(path, depth, module, "bias" in enters)

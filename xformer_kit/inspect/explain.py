@@ -129,12 +129,12 @@ def _run(
 ) -> KernelRun:
     """How the kernel of an attention group runs. bytes_per_score: of all rows together."""
     tensors = {id(x): x for x in tree_leaves(context.prepared) if isinstance(x, Tensor)}
-    kernel: Kernel = stack.kernels[stack.groups[group].kernel]
+    kernel: Kernel = stack.kernels[stack.attention_groups[group].kernel]
     queries, keys = context.query.length, context.key.length
     how, kept = kernel.explain(context.prepared, queries, keys, dropout)
     scores = kept + context.scored * queries * keys  # a position that computes scores keeps them
     return KernelRun(
         how,
         sum(x.nbytes for x in tensors.values()),
-        stack.groups[group].heads * scores * bytes_per_score,
+        stack.attention_groups[group].heads * scores * bytes_per_score,
     )

@@ -344,7 +344,9 @@ def build_tiny_model(config: Node) -> Model:
 
 
 def _without_kernels(stack: Node | None) -> dict[str, Any]:
-    """Returns the differences of a stack, and of its variants, without their kernels."""
+    """Returns a stack's own options, such as model.encoder, without the key `kernel`, also in its
+    variants; {} for None.
+    """
     kept = {key: value for key, value in (stack or {}).items() if key != "kernel"}
     if variants := kept.get("variants"):
         kept["variants"] = {name: _without_kernels(variants[name]) for name in variants}

@@ -332,9 +332,9 @@ def without_skips(composition: Composition, weight_seed: int) -> Model:
         model = composition.trainable_model(weight_seed, "reference")
     model.train()
     for stack in _stacks(model):
-        stack.groups = [
+        stack.attention_groups = [
             group._replace(mask=group.mask | WINDOW) if group.mask in masks else group
-            for group in stack.groups
+            for group in stack.attention_groups
         ]
         stack.extra.eval()  # no random choices of extras
         for block in stack.named_blocks.values():
@@ -348,7 +348,9 @@ def _masks_without_choice(stack: Any) -> Iterator[Mask]:
     """
     for block in stack.named_blocks.values():
         for name, attention in block.attentions().items():
-            visible = visible_keys(mask := stack.groups[block.attention_group_of[name]].mask)
+            visible = visible_keys(
+                mask := stack.attention_groups[block.attention_group_of[name]].mask
+            )
             previous = visible.diagonal(-1, -2, -1).any(-1).all()
             if visible.sum(-1).max() < 2 or (not previous and _is_sparse(attention)):
                 yield mask

@@ -16,7 +16,8 @@ from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens
 from xformer_kit.placement import Placement, State, Sublayer
 
 CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later layers, by name
-POSITION_CACHE = "{}.position"  # cache of a position that computes scores from an attention's input
+# Name of the cache of a position that computes scores from the input of an attention, `{}`.
+POSITION_CACHE_NAME = "{}.position"
 
 
 class LayerInput(NamedTuple):
@@ -35,9 +36,10 @@ class Block(nn.Module):
     sublayers of a group run in parallel on the same input.
 
     sublayers: name -> module.
-    groups: the names of the sublayers in each group.
+    sublayer_groups: the names of the sublayers in each group.
     placements: the residual placement of each group.
-    attention_group_of: name of an attention -> index of its attention group in the stack.
+    attention_group_of: name of an attention -> index of its attention group. The attentions of a
+        stack that have the same mask, position and kernel are a group and share a context.
     cross_attentions: names of the attentions whose keys are the encoder's output.
     dropout: probability, on the output of each sublayer.
     multipliers: name of a sublayer -> factor on its output.
@@ -49,7 +51,7 @@ class Block(nn.Module):
     def __init__(
         self,
         sublayers: Mapping[str, nn.Module],
-        groups: Sequence[Sequence[str]],
+        sublayer_groups: Sequence[Sequence[str]],
         placements: Sequence[Placement],
         attention_group_of: Mapping[str, int],
         cross_attentions: Sequence[str],
@@ -62,8 +64,8 @@ class Block(nn.Module):
         super().__init__()
         for name, module in sublayers.items():
             self.add_module(name, module)
-        self.groups = tuple(map(tuple, groups))
-        names = map("_".join, self.groups)
+        self.sublayer_groups = tuple(map(tuple, sublayer_groups))
+        names = map("_".join, self.sublayer_groups)
         self.placement = nn.ModuleDict(dict(zip(names, placements, strict=True)))
         self.attention_group_of = dict(attention_group_of)
         self.cross_attentions = cross_attentions
@@ -83,7 +85,7 @@ class Block(nn.Module):
         report: Report = {}
         cross_layer_state = dict(layer.cross_layer_state)
         layer = layer._replace(cross_layer_state=cross_layer_state)
-        for names, placement in zip(self.groups, self.placement.values(), strict=True):
+        for names, placement in zip(self.sublayer_groups, self.placement.values(), strict=True):
             branches = [self._branch(name, layer, report) for name in names]
             total = partial(self._total, names, layer)
             state = placement(state, branches, total, layer.tokens)
@@ -115,7 +117,7 @@ class Block(nn.Module):
             cross_layer_state=cross_layer_state, values=value_hooks
         )
         if context.position_reads_input:
-            cache = layer.caches.get(POSITION_CACHE.format(name))
+            cache = layer.caches.get(POSITION_CACHE_NAME.format(name))
             context = context._replace(added_scores=context.position.read(x, context, cache))
         source = layer.source if name in self.cross_attentions else None
         cache = layer.caches.get(name)
@@ -127,7 +129,7 @@ class Block(nn.Module):
         return output
 
     def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
-        """The sum of a group's outputs, which its placement adds to the residual stream."""
+        """The sum of what a group's sublayers add to the residual stream, see `_to_add`."""
         return reduce(torch.add, map(partial(self._to_add, layer), names, outputs))
 
     def _to_add(self, layer: LayerInput, name: str, h: Tensor) -> Tensor:

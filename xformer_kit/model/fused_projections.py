@@ -77,8 +77,11 @@ def fuse(*maps: nn.Module, rows: int = 1) -> FusedProjections | None:
 def fused_projection(
     weight: Tensor, bias: Tensor | None, sizes: list[int], rows: int, strided: bool = False
 ) -> FusedProjections:
-    """The projection for `rows` rows. For one row on a CPU, a weight with more outputs than inputs
-    is stored column-major, which a matrix-vector product reads fastest.
+    """Returns the projection x W^T + b for `rows` rows of x, cut into outputs of `sizes` channels.
+
+    For one row on a CPU, a weight with more outputs than inputs is stored column-major, which a
+    matrix-vector product reads fastest. strided: for more rows, whether the output may be
+    column-major, too.
     """
     if rows == 1 and weight.shape[0] > weight.shape[1] and weight.device.type == "cpu":
         return FusedProjections(weight.t().contiguous().t(), bias, sizes, may_transpose=False)
@@ -94,8 +97,8 @@ def is_plain(module: nn.Module) -> bool:
 @contextmanager
 def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
     """Within this context the model runs with fused projections, for generating `rows` texts: a
-    module with `packs` runs those maps as one product, `packed`; every other linear map of the
-    output stack and the head run as the fastest product.
+    module with `fusible` runs those maps as one product, `fused_maps`; every other linear map of
+    the output stack and the head run as the fastest product.
 
     Has no effect if blocks are compiled, and under autocast. Maps are not concatenated if their
     copies could exceed MAX_COPY_BYTES.
@@ -107,13 +110,15 @@ def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
         for name in block.cross_attentions
     }
     modules: list[Any] = [m for m in stack.modules() if m not in of_source]
-    owners = [m for m in modules if getattr(m, "packs", ())]
-    packed_maps = {getattr(owner, name) for owner in owners for name in owner.packs}
+    owners = [m for m in modules if getattr(m, "fusible", ())]
+    fusible_maps = {getattr(owner, name) for owner in owners for name in owner.fusible}
     single_maps = [
-        m for m in modules if m not in packed_maps and is_plain(m) and m.weight.device.type == "cpu"
+        m
+        for m in modules
+        if m not in fusible_maps and is_plain(m) and m.weight.device.type == "cpu"
     ]
     head: Any = getattr(model, "head", None)
-    weights = [m.weight for m in (*packed_maps, *single_maps, head) if hasattr(m, "weight")]
+    weights = [m.weight for m in (*fusible_maps, *single_maps, head) if hasattr(m, "weight")]
     compiled = any(module._compiled_call_impl is not None for module in model.modules())
     if not weights or compiled or torch.is_autocast_enabled(weights[0].device.type):
         yield
@@ -123,10 +128,10 @@ def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
     rows = rows if small else max(rows, 2)  # only for one row a weight is copied
     try:
         for owner in owners:
-            owner.packed = (
+            owner.fused_maps = (
                 owner.fuse(rows)
                 if owner is head
-                else fuse(*(getattr(owner, n) for n in owner.packs), rows=rows)
+                else fuse(*(getattr(owner, n) for n in owner.fusible), rows=rows)
             )
         for module in single_maps:
             projection = fuse(module, rows=rows)
@@ -135,6 +140,6 @@ def with_fused_projections(model: nn.Module, rows: int = 1) -> Iterator[None]:
         yield
     finally:
         for owner in owners:
-            owner.packed = None
+            owner.fused_maps = None
         for module in single_maps:
             module.__dict__.pop("forward", None)

@@ -13,15 +13,17 @@ from xformer_kit.model.loss import cross_entropies, cross_entropy
 
 
 class LogitScaling(NamedTuple):
-    """Scale and bound of logits: softcap tanh(scale (hidden W^T + b) / softcap). The parameter of a
-    learned scale belongs to the head.
+    """Scale and bound of logits l = hidden W^T + b: softcap tanh(scale l / softcap).
+
+    A call with logits applies both, but not a learned scale: its parameter belongs to the head,
+    which multiplies by it before the call.
     """
 
     scale: float | Literal["learned"] = 1.0
     softcap: float | None = None  # None: no bound
 
     def __call__(self, logits: Tensor) -> Tensor:
-        if isinstance(self.scale, float) and self.scale != 1.0:
+        if isinstance(self.scale, (int, float)) and self.scale != 1.0:
             logits = logits * self.scale
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
@@ -42,7 +44,7 @@ class Head(nn.Module):
     """
 
     weight: Tensor
-    packed: FusedProjections | None = None  # set during generation
+    fused_maps: FusedProjections | None = None  # set during generation
 
     def __init__(
         self,
@@ -89,8 +91,8 @@ class Head(nn.Module):
             hidden = self.transform(hidden)
         if target is not None:
             return self._loss(hidden, target, scale, label_smoothing, z_loss)
-        if self.packed is not None:
-            return self.logit_scaling(self.packed(hidden)[0])
+        if self.fused_maps is not None:
+            return self.logit_scaling(self.fused_maps(hidden)[0])
         return self.logit_scaling(F.linear(hidden, *self._vocab_rows()))
 
     def _loss(

@@ -101,7 +101,9 @@ def placement_gains(model: Any) -> dict[str, float]:
     gains: dict[str, float] = {}
     for stack in model.names:
         for path, block in model.get_submodule(stack).named_blocks.items():
-            for names, placement in zip(block.groups, block.placement.values(), strict=True):
+            for names, placement in zip(
+                block.sublayer_groups, block.placement.values(), strict=True
+            ):
                 for matrix, gain in placement.gains().items():
                     gains |= {
                         f"{stack}.{path}.{sublayer}.{parameter}": gain

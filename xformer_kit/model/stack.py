@@ -27,8 +27,9 @@ class Stack(nn.Module):
 
     Blocks are modules named `0`, `1`, ... Layers may share a block: it is stored once and called
     several times, with one cache per layer. `norm` is the final norm; `embed_norm` and `project`
-    are applied to the embeddings before the first block. `placement` is the class that splits the
-    embeddings into the tensors of the residual stream, and merges them before the final norm.
+    are applied by `prepare_embeddings`, which is called before `forward`. `placement` is the class
+    that splits the embeddings into the tensors of the residual stream, and merges them before the
+    final norm.
     """
 
     norm: nn.Module
@@ -48,14 +49,13 @@ class Stack(nn.Module):
         super().__init__()
         self.position = nn.ModuleDict(position)
         self.kernels = dict(kernels)
-        self.groups = plan.attention.groups
+        self.attention_groups = plan.attention.groups
         self.block_index = plan.calls  # index of the block that each layer calls
         for at, block in enumerate(blocks):
             self.add_module(str(at), block)
         self.placement = placement
-        self.streams = placement.streams(
-            plan.placement
-        )  # number of tensors of the residual stream, or "layers"
+        # number of tensors of the residual stream, or "outputs" or "layers" if it grows
+        self.streams = placement.streams(plan.placement)
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
@@ -94,14 +94,14 @@ class Stack(nn.Module):
         """Adds the position encoding to embeddings (b, t, embed_dim) if it is one of embeddings
         (learned, sinusoidal), applies their norm, and projects them to (b, t, dim).
         """
-        if "base" in self.position:
+        if "base" in self.position:  # the stack's own, not one of a variant
             x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
         return self.project(self.embed_norm(x))
 
     @property
     def sees_prefix(self) -> bool:
         """Whether some mask lets the tokens of a prefix attend to later ones of it."""
-        return any(group.mask.sees_prefix for group in self.groups if not group.cross)
+        return any(group.mask.sees_prefix for group in self.attention_groups if not group.cross)
 
     @property
     def blocks(self) -> list[Block]:
@@ -137,7 +137,7 @@ class Stack(nn.Module):
         self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype
     ) -> list[AttentionContext]:
         """One context per attention group, with the tables of its position and kernel."""
-        return [self._context(group, query, key, source, dtype) for group in self.groups]
+        return [self._context(group, query, key, source, dtype) for group in self.attention_groups]
 
     def _context(
         self,
@@ -147,11 +147,14 @@ class Stack(nn.Module):
         source: Tokens | None,
         dtype: torch.dtype,
     ) -> AttentionContext:
+        """The context of an attention group. The keys of cross attentions are the source's tokens,
+        those of others `key`, which includes the cached ones.
+        """
         position: Position = self.position[group.position]  # type: ignore[assignment]
         kernel, enters = self.kernels[group.kernel], self.position_enters[group.position]
-        if (
-            group.cross
-        ):  # a slot is an index in the row, which has no meaning between source and target
+        if group.cross:
+            # A slot is an index in a row. Rows of source and target have no common index, so that
+            # their slots are positions.
             query, key = (tokens._replace(slot=tokens.position) for tokens in (query, source))
             tables = position.begin(query, key)
         else:
@@ -178,18 +181,18 @@ class Stack(nn.Module):
         source_tokens: Tokens | None = None,
         further: bool = False,
     ) -> tuple[Tensor, Report]:
-        """Returns hidden states (b, t, dim) for embeddings x (b, t, dim), and the reports of all
-        blocks. Appends `tokens` to `cache`.
+        """Returns hidden states (b, t, dim) for x (b, t, dim) of `prepare_embeddings`, and the
+        reports of all blocks. Appends `tokens` to `cache`.
 
         source: the encoder's output (b, s, dim), for cross attentions.
-        further: returns (n, b, t, dim), the hidden states followed by the states from which extras
-        predict further tokens (multi-token prediction).
+        further: returns (1 + n, b, t, dim), the hidden states followed by the n states from which
+        extras predict further tokens (multi-token prediction).
         """
         if self.breaks:
             self.check_tokens(tokens, self.breaks)
             if source_tokens is not None:
                 self.check_tokens(source_tokens, self.cross_breaks)
-        key = tokens if cache is None else cache.append(tokens, self.groups, self.breaks)
+        key = tokens if cache is None else cache.append(tokens, self.attention_groups, self.breaks)
         contexts = self.contexts(tokens, key, source_tokens, x.dtype)
         inputs = self._extra_inputs(tokens, key, cache)
         begin_memory = {name: extra_input.memory for name, extra_input in inputs.items()}
@@ -236,7 +239,7 @@ class Stack(nn.Module):
 
     def _before_layer(
         self, state: State, inputs: dict[str, ExtraInput], begin_memory: ExtraMemory, depth: int
-    ):
+    ) -> tuple[State, dict[str, ExtraInput], dict[str, ExtraInput]]:
         """Runs the extras' hook `before_layer`. Returns the state that enters the layer, and the
         inputs of the hooks in the stack and in the block. In the block their memory holds
         only the tensors of `begin` and of this layer's `before_layer`.
@@ -249,8 +252,12 @@ class Stack(nn.Module):
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
         return state, inputs, block_inputs
 
-    def _after_layer(self, state: State, inputs: dict[str, ExtraInput]):
-        """Runs the extras' hook `after_layer`."""
+    def _after_layer(
+        self, state: State, inputs: dict[str, ExtraInput]
+    ) -> tuple[State, dict[str, ExtraInput]]:
+        """Runs the extras' hook `after_layer`. Returns the state after it, and the hooks' inputs
+        with the tensors that it added to their memory.
+        """
         for name, extra in self._extras():
             state, added = extra.after_layer(state, inputs[name])
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})

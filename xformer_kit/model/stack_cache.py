@@ -4,7 +4,7 @@ import math
 from itertools import chain
 from typing import Any
 
-from xformer_kit.model.block import POSITION_CACHE, Block
+from xformer_kit.model.block import POSITION_CACHE_NAME, Block
 from xformer_kit.model.cache import Cache, WindowCache
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.stack import Stack
@@ -45,10 +45,10 @@ def _position_caches(stack: Stack, block: Block, rows: int, length: int) -> dict
     """Empty caches of the positions that read the inputs of attentions."""
     caches: dict[str, Cache] = {}
     for name, group in block.attention_group_of.items():
-        position: Any = stack.position[stack.groups[group].position]
+        position: Any = stack.position[stack.attention_groups[group].position]
         cache = None if name in block.cross_attentions else position.cache(rows, length)
         if cache is not None:
-            caches[POSITION_CACHE.format(name)] = cache
+            caches[POSITION_CACHE_NAME.format(name)] = cache
     return caches
 
 
@@ -56,7 +56,7 @@ def _window_left(stack: Stack) -> int | None:
     """The largest number of tokens before a token that any attention attends to. None if unlimited,
     if a position computes scores from all tokens, or if an extra has caches.
     """
-    own = [group for group in stack.groups if not group.cross]
+    own = [group for group in stack.attention_groups if not group.cross]
     extras: Any = stack.extra.values()
     if not own or any(extra.overrides("caches") for extra in extras):
         return None

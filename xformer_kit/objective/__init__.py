@@ -60,7 +60,7 @@ class Objective:
     # "goes on", "answers", "fills" one token per hole, "restores" spans; "": nothing
     text_use: str = ""
     # whether every token is predicted once, so that bits per byte are defined
-    covers: bool = False
+    predicts_every_token: bool = False
     # average share of the tokens for which the head is computed in training
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # options may add more to an instance

@@ -24,7 +24,7 @@ from xformer_kit.objective.cross_entropy import CrossEntropy
 class NextToken(CrossEntropy):
     """Base: each token is predicted from the tokens before it."""
 
-    covers = True
+    predicts_every_token = True
     text_use = "goes on"
     laws = ("causality", "cache")
     predicted = ("tokens",)

@@ -16,7 +16,7 @@ MakeNorm = Callable[[], nn.Module]  # creates a norm over the residual stream
 
 
 class Placement(nn.Module):
-    """Base of all placements. `norm()` builds a norm over the residual stream.
+    """Base of all placements, the residual connections and norms around a group of sublayers.
 
     final_norm: whether the stream is normalised once more after the last block (`model.final_norm`
     overrides it).
@@ -71,16 +71,18 @@ class Placement(nn.Module):
         return norm(state[0])
 
     def gains(self) -> dict[str, float]:
-        """Factors of the initial standard deviation of a sublayer's matrices, by name; 1 for all
-        others.
+        """Factors of the initial standard deviation of a sublayer's matrices, by the name of the
+        matrix in its module, such as "v" or "down"; 1 for all others.
         """
         return {}
 
 
-# order: groups of sublayers before this one in its stack; latest: the same at the last call of its
-# block.
-# kinds: "attn" or "ffn", for each sublayer of the group.
-# stacks: stack -> layers, including `stack`.
+# dim: channels of the residual stream; norm: a function without arguments that creates a norm.
+# depth: index of the first layer that uses the block; layers: number of layers of the stack.
+# order: number of groups of sublayers before this one in its stack, at the first call of its block;
+# latest: that number at the last call.
+# parallel: number of sublayers in the group; kinds: "attn" or "ffn" for each of them.
+# stack: name of the stack; stacks: name -> number of layers, of each stack of the model.
 CALLER_ARGUMENTS = ("dim", "norm", "depth", "layers", "order", "latest", "parallel", "kinds")
 PLACEMENTS = Registry(
     "placement",

@@ -10,7 +10,9 @@ from xformer_kit.position import POSITIONS
 
 
 class PositionPlan(NamedTuple):
-    """A position that sublayers of a stack share."""
+    """What a position encoding of a stack is built from. It belongs to the stack or to one
+    layer.
+    """
 
     node: Node
     heads: int
@@ -30,7 +32,7 @@ class AttentionGroup(NamedTuple):
 
 
 class KernelPlan(NamedTuple):
-    """A kernel that sublayers of a stack share."""
+    """What a kernel of a stack is built from."""
 
     node: Node
     flex_on_cuda: bool  # whether flex may replace it on a CUDA device

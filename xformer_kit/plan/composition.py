@@ -118,7 +118,7 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         dropout=model["dropout"],
         multiplier=model["residual_multiplier"],
     )
-    return _with_laws(with_pairs(plan), config.get("extra") or {})
+    return _with_broken_laws(with_pairs(plan), config.get("extra") or {})
 
 
 def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int) -> BlockPlan:
@@ -197,8 +197,10 @@ def depths(config: Node) -> dict[str, int]:
     }
 
 
-def _with_laws(plan: StackPlan, extras: Node) -> StackPlan:
-    """The plan with the laws that its components break."""
+def _with_broken_laws(plan: StackPlan, extras: Node) -> StackPlan:
+    """Returns the plan with its fields `breaks` and `cross_breaks`: each law that a component
+    breaks, such as documents or padding, and which component breaks it and why.
+    """
     of_extras = {
         law: f"extra '{name}' breaks the law of {law} ({reason})"
         for name, options in extras.items()

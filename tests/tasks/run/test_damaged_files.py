@@ -214,6 +214,7 @@ def test_a_summary_that_lacks_what_reproduce_compares_is_one_message(capsys, poo
         "metrics.csv",
         "speed.csv",
         "samples.csv",
+        "norms.csv",
         "train.log",
         "tokenizer.json",
     ]

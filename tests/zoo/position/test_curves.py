@@ -21,7 +21,7 @@ def added(model: str, **options):
         tiny_config(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), ""
     )
     built, held = case.model(), {}
-    place = built.stack.position[built.stack.groups[0].position]
+    place = built.stack.position[built.stack.attention_groups[0].position]
     read = place.read
 
     def watched(x, context, cache):

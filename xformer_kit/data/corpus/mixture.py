@@ -103,7 +103,9 @@ def _nodes(of: Any) -> Plain:
 
 
 def _form(node: Any) -> str | None:
-    """Returns the form of a part's node; None if it names no corpus."""
+    """Returns the form of the corpus of a part's node, text, pairs or labelled (`Corpus.form`);
+    None if the node names no registered corpus.
+    """
     is_corpus = isinstance(node, Mapping) and node.get("name") in CORPORA
     return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if is_corpus else None
 

@@ -7,11 +7,11 @@ from torch import nn
 
 from xformer_kit.attention import (
     ATTENTIONS,
-    AttentionWeights,
     HeadShape,
     KeyValueCache,
     MultiHead,
     Projections,
+    WeightOptions,
 )
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, at_least
@@ -64,7 +64,7 @@ class Compositional(MultiHead):
             norm,
             kernel,
             projections=Projections(bias),
-            weights=AttentionWeights(scale, dropout=dropout),
+            weights=WeightOptions(scale, dropout=dropout),
             shape=HeadShape(heads, kv_heads, head_dim, v_head_dim),
         )
         self.retrievals = retrievals

@@ -10,10 +10,10 @@ from torch.nn import functional as F
 from xformer_kit.attention import (
     ATTENTIONS,
     L2,
-    AttentionWeights,
     HeadShape,
     MultiHead,
     Projections,
+    WeightOptions,
 )
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, above
@@ -58,7 +58,7 @@ class CosineAttention(MultiHead):
             kernel,
             shape=HeadShape(heads, kv_heads, head_dim),
             projections=Projections(bias, qk_norm=L2),
-            weights=AttentionWeights(scale=1.0, dropout=dropout),
+            weights=WeightOptions(scale=1.0, dropout=dropout),
         )
         self.q_norm = CosineScale(heads, start, largest)
 

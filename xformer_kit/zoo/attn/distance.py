@@ -9,12 +9,12 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import (
     ATTENTIONS,
-    AttentionWeights,
     HeadShape,
     MultiHead,
     Projections,
     Score,
     SoftmaxScore,
+    WeightOptions,
     channels,
 )
 from xformer_kit.kernel import Kernel, expand_heads
@@ -57,7 +57,7 @@ class Distance(MultiHead):
             kernel,
             shape=HeadShape(heads, kv_heads, head_dim),
             projections=Projections(bias),
-            weights=AttentionWeights(scale, score, dropout=dropout),
+            weights=WeightOptions(scale, score, dropout=dropout),
         )
         self.no_gradient = ()  # the keys' bias changes distances to queries by different amounts
 

@@ -10,12 +10,12 @@ from xformer_kit.attention import (
     ATTENTIONS,
     EIGHT_HEADS,
     SOFTMAX,
-    AttentionWeights,
     Gate,
     HeadShape,
     MultiHead,
     NoGate,
     Projections,
+    WeightOptions,
 )
 from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault, Unused
@@ -47,7 +47,7 @@ class Exclusive(MultiHead):
         over: Literal["head", "all"] = "head",
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # factor on the output
-        weights: AttentionWeights = SOFTMAX,
+        weights: WeightOptions = SOFTMAX,
     ):
         super().__init__(
             dim,

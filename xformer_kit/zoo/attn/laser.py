@@ -10,12 +10,12 @@ from xformer_kit.attention import (
     ATTENTIONS,
     EIGHT_HEADS,
     SOFTMAX,
-    AttentionWeights,
     Gate,
     HeadShape,
     MultiHead,
     NoGate,
     Projections,
+    WeightOptions,
 )
 from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault, above, config_error
@@ -51,7 +51,7 @@ class Laser(MultiHead):
         cap: float = 15.0,
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # factor on the output
-        weights: AttentionWeights = SOFTMAX,
+        weights: WeightOptions = SOFTMAX,
     ):
         super().__init__(
             dim,

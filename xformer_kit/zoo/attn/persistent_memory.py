@@ -12,12 +12,12 @@ from xformer_kit.attention import (
     ATTENTIONS,
     EIGHT_HEADS,
     SOFTMAX,
-    AttentionWeights,
     Gate,
     HeadShape,
     MultiHead,
     NoGate,
     Projections,
+    WeightOptions,
     channels,
 )
 from xformer_kit.kernel import Kernel, Reference, expand_heads
@@ -62,7 +62,7 @@ class PersistentMemory(MultiHead):
         count: int = 16,  # learned keys and values of each head
         projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # factor on the output
-        weights: AttentionWeights = SOFTMAX,
+        weights: WeightOptions = SOFTMAX,
     ):
         super().__init__(
             dim,

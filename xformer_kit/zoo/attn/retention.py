@@ -50,7 +50,7 @@ class Retention(Recurrent):
         self.v = nn.Linear(dim, heads * self.v_head_dim, False)
         self.o = nn.Linear(heads * self.v_head_dim, dim, False)
         self.gate = nn.Linear(dim, heads * self.v_head_dim, False) if gate else None
-        self.packs = ("q", "k", "v", "gate") if gate else ("q", "k", "v")
+        self.fusible = ("q", "k", "v", "gate") if gate else ("q", "k", "v")
         self.decay = tuple(math.log1p(-share) for share in forget_rates(heads, decay))
 
     @classmethod
@@ -62,9 +62,9 @@ class Retention(Recurrent):
 
     def forward(self, x, source, context, cache=None):
         maps = (
-            self.packed(x)
-            if self.packed is not None
-            else [getattr(self, name)(x) for name in self.packs]
+            self.fused_maps(x)
+            if self.fused_maps is not None
+            else [getattr(self, name)(x) for name in self.fusible]
         )
         q, k, v = (
             m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(to_fp32, maps[:3])

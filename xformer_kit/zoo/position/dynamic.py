@@ -85,8 +85,11 @@ class DynamicBias(Position):
             return Curve(F.linear(self._hidden(x), at_least_fp32(self.down.weight)), first)
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        """f of each pair of tokens. If positions differ from slots, the smallest and the largest
-        distance are known only on the device.
+        """Returns f of the distance of each pair of tokens, (b, h, q, k).
+
+        `begin` computes f once for each distance (`Curve`) if keys are the queries and positions
+        are slots. Otherwise the smallest and the largest distance are known only on the device, and
+        this is called.
         """
         return of_heads(self._hidden(query.position - key.position), self.down.weight, head)
 
