@@ -206,5 +206,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
+def test_faults_have_the_expected_sentences(words):
     assert refused([words] if "{" in words else words) == [REFUSED[words]]

@@ -1,4 +1,4 @@
-"""All faults of a config come at once, and none that only follows from another."""
+"""All faults of a config are reported at once, without those that only follow from another."""
 
 import pytest
 from refusals import refusals, refused

@@ -67,7 +67,7 @@ def test_a_budget_or_a_design_that_a_line_chooses_has_nothing_of_the_files():
     )
 
 
-def test_a_key_that_is_no_group_is_opened_for_hydra():
+def test_a_key_that_is_no_group_has_a_plus_prefix_for_hydra():
     line = preflight(
         ["-m", "attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."]
     )
@@ -148,7 +148,7 @@ def test_a_line_that_cannot_run_is_one_sentence(line, sentence):
     assert error.value.messages[0].startswith(sentence)
 
 
-def test_flags_may_stand_anywhere():
+def test_flags_may_be_anywhere_in_the_command_line():
     assert preflight(["attn.heads=2,4", "-m"]).argv == ["-m", "++attn.heads=2,4"]
 
 
@@ -201,7 +201,7 @@ def test_the_names_of_a_sweep_stay_beside_options_too():
     ]
 
 
-def test_a_studys_words_meet_those_of_its_line():
+def test_overrides_of_a_study_are_merged_with_those_of_the_command_line():
     """A level that chooses a component stays with an option of the command line, in the plan as
     in the run.
     """

@@ -157,7 +157,7 @@ def test_every_probe_refuses_what_is_for_texts_and_pairs(name):
         assert faults[0].startswith(f"{key}: ") and f"data={name}" in faults[0], faults
 
 
-def test_settings_of_pairs_and_of_texts_keep_apart(files):
+def test_settings_of_texts_are_refused_for_pairs_and_the_reverse(files):
     pairs = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv"
     able = ", ".join(f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents)
     assert (

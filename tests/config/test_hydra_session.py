@@ -109,7 +109,7 @@ def agree(words, config_dir=None, name=None):
 
 
 @pytest.mark.parametrize("words", PLAIN, ids=" ".join)
-def test_it_is_what_hydra_composes_of_the_whole_line(words):
+def test_the_config_is_the_one_that_hydra_composes(words):
     """Also where its choices were composed before, with other values."""
     session, overrides, _ = parse(expand(words), None)
     words = [hydra_word(session, override) for override in overrides]
@@ -125,7 +125,7 @@ def test_choices_are_composed_once():
 
 
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)
-def test_so_is_what_is_left_to_hydra(words):
+def test_overrides_that_are_passed_to_hydra_unchanged_give_its_config(words):
     agree(words)
 
 
@@ -141,7 +141,7 @@ def test_settings_are_defined_once():
     assert list(config)[: len(defaults)] == list(defaults)
 
 
-def test_whoever_changes_a_config_changes_no_other():
+def test_composed_configs_share_no_objects():
     first = compose(["attn.heads=2"])
     first["attn"]["heads"] = 7
     first["data"].clear()
@@ -295,7 +295,7 @@ def test_hydras_store_may_be_put_back_or_changed():
     assert compose(["norm=rms"]) == first  # a component is what is registered
 
 
-def test_what_is_drawn_is_drawn_each_time():
+def test_a_random_override_is_evaluated_at_each_composition():
     drawn = {str(resolved(["++x=shuffle([1,2,3,4,5,6,7,8])"]).x) for _ in range(5)}
     assert len(drawn) > 1
 
@@ -320,7 +320,7 @@ def test_links_that_lead_nowhere_or_round_are_passed_over(tmp_path):
         compose(["experiment=f"], mine)
 
 
-def test_no_more_is_kept_than_there_is_room_for(monkeypatch):
+def test_the_cache_of_choices_has_a_limit(monkeypatch):
     monkeypatch.setattr(hydra_session, "MAX_CACHED", 2)
     session = HydraSession()
     for name in ("rotary", "alibi", "none", "alibi"):

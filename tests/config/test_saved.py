@@ -42,7 +42,7 @@ NESTED = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     ],
     ids=["aliases", "itself", "deep", "date", "tag", "twice", "list", "large", "no text"],
 )
-def test_a_config_that_no_run_saved(tmp_path, text, answer):
+def test_a_config_file_that_no_run_wrote_is_refused(tmp_path, text, answer):
     (tmp_path / "config.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as error:
         read_config(tmp_path)
@@ -182,7 +182,7 @@ def test_components_of_its_own_must_be_given_as_they_were(tmp_path):
     ],
     ids=["cut", "list", "a path", "no digest", "an escape code", "deep"],
 )
-def test_a_list_of_components_that_no_run_saved(tmp_path, text, rule):
+def test_a_components_file_that_no_run_wrote_is_refused(tmp_path, text, rule):
     (tmp_path / "components.json").write_text(text)
     with pytest.raises(ConfigError, match=f"components.json: {rule}"):
         check_components(tmp_path, [])

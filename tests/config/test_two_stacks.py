@@ -79,7 +79,7 @@ def test_one_fault_is_one_sentence(overrides):
         "model.decoder.position.name=learned model.encoder.position.name=none",
     ],
 )
-def test_a_difference_is_judged_by_what_it_lies_on(overrides):
+def test_a_difference_is_checked_with_the_values_that_it_changes(overrides):
     compose([*BASE, *overrides.split()])
 
 

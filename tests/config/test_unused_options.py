@@ -128,7 +128,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
+def test_faults_have_the_expected_sentences(words):
     sentences = REFUSED[words]
     assert refused(words) == ([sentences] if isinstance(sentences, str) else [*sentences])
 
@@ -164,7 +164,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize("words", KEPT)
-def test_what_a_layer_takes_is_not_refused(words):
+def test_options_that_a_layer_uses_are_accepted(words):
     compose(words.split())
 
 

@@ -130,7 +130,7 @@ def test_every_example_occurs_in_some_epoch():
     assert batches.dropped > 0 and indices == set(range(100))
 
 
-def test_little_is_padding():
+def test_batches_by_length_have_little_padding():
     draw = np.random.default_rng(0)
     source = draw.integers(5, 60, 50_000)
     lengths = np.stack(

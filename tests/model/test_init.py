@@ -166,7 +166,7 @@ def test_a_cut_draw_equals_torchs_truncated_normal():
         ),
     ],
 )
-def test_what_is_refused(words, sentence):
+def test_faults_have_the_expected_sentences(words, sentence):
     assert refused(words) == [sentence]
 
 

@@ -42,7 +42,7 @@ def test_a_component_gives_a_path_inside_its_node():
     assert isinstance(Unused("eps", "has no effect").at("attn"), Unused)
 
 
-def test_more_is_added_after_the_fix():
+def test_with_fix_appends_to_a_fix():
     assert str(Fault("a", "is wrong").with_fix("[job 3]")) == "a: is wrong. [job 3]"
     assert str(Fault("a", "is wrong", fix="Try 2.").with_fix("[job 3]")).endswith("Try 2. [job 3]")
 
@@ -62,7 +62,7 @@ def test_an_error_holds_each_fault():
     )
 
 
-def test_an_error_goes_from_process_to_process():
+def test_a_config_error_can_be_pickled():
     error = ConfigError([Fault("a", "is wrong", 3), Unused("b", "has no effect")])
     assert pickle.loads(pickle.dumps(error)).faults == copy.copy(error).faults == error.faults
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

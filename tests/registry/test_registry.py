@@ -86,7 +86,7 @@ def test_a_meaning_is_the_comment_behind_the_option_or_a_line_of_the_docstring(h
     assert (of.type, of.default, of.meaning) == (tuple[Hat, ...], REQUIRED, "hats, from below")
 
 
-def test_a_meaning_may_stand_above_an_option():
+def test_a_comment_above_an_option_is_its_description():
     def component(
         *,
         # of a long name

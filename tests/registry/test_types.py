@@ -20,7 +20,7 @@ from xformer_kit.registry import REQUIRED, Context, mismatch, type_name
         (dict, "mapping"),
     ],
 )
-def test_types_read_as_a_user_reads_them(annotation, name):
+def test_types_have_names_in_plain_english(annotation, name):
     assert type_name(annotation) == name
 
 

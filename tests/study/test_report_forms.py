@@ -177,7 +177,7 @@ def test_a_question_is_text_and_no_markup():
     assert page.rows == markdown_rows(text)
 
 
-def test_a_sample_cannot_leave_its_fence():
+def test_a_sample_with_a_code_fence_is_in_a_longer_one():
     assert fenced("a\n```\nb") == "````text\na\n```\nb\n````"
     text = markdown(report_of(plain_study()))
     assert "```text\nThe cat of variant 1 sat on\n  the <mat> of seed 1.\n```" in text

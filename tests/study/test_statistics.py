@@ -76,7 +76,7 @@ def test_an_interval_of_one_run_or_none_has_no_bounds():
     assert (interval([]).mean, interval([]).count) == (None, 0)
 
 
-def test_students_own_data():
+def test_the_sleep_data_of_student_give_the_published_t_and_p():
     """t = 4.0621, p = 0.002833, interval 0.7001 to 2.4599: as in every textbook, and in R's help of
     t.test.
     """
@@ -164,7 +164,7 @@ def test_one_seed_gives_a_difference_without_interval():
     ) * 5 and equivalence_p(found, 1.0) is None
 
 
-def test_no_seed_in_common_gives_nothing():
+def test_without_a_common_seed_there_is_no_result():
     found = paired_difference({1: 1.0}, {2: 1.0})
     assert (found.mean, found.count, found.method) == (None, 0, "no seed")
 

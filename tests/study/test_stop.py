@@ -212,7 +212,7 @@ def test_stopped_variants_are_marked_in_all_forms(tmp_path, capsys, monkeypatch)
     assert found["counts"]["left out"] == 2 and found["counts"]["finished"] == 18
 
 
-def test_the_loop_leaves_out_what_is_stopped():
+def test_runs_of_stopped_variants_are_left_out():
     whole = results()
     plan = {"study": whole.study, "command": [], "components": [], "variants": whole.variants}
     plan["runs"] = [{"variant": o.variant, "seed": o.seed, "key": o.key} for o in whole.outcomes]

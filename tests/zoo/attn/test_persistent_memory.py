@@ -183,6 +183,6 @@ def test_scores_of_the_layer_before_are_those_of_as_many_learned_keys(law):
     assert LAWS[law](tiny_config(attn=attn, decoder=variants, layers=3)) is None
 
 
-def test_what_is_refused():
+def test_faults_have_the_expected_sentences():
     with pytest.raises(ConfigError, match=r"^attn\.count: must be at least 1 key; got 0\.$"):
         compose(["attn=persistent_memory", "attn.count=0"])

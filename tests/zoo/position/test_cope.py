@@ -33,7 +33,7 @@ def test_cope_is_its_equation(model):
     torch.testing.assert_close(out[:, :11], (scores.softmax(-1) @ v)[:, :11])
 
 
-def test_what_is_refused():
+def test_faults_have_the_expected_sentences():
     assert messages(faults(tiny_config(position={"name": "cope", "longest": 1}))) == [
         "position.longest: must be at least 2 counts; got 1."
     ]

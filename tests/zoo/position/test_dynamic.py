@@ -87,7 +87,7 @@ def test_laws_across_stacks(law):
         ({"hidden": 0}, "position.hidden: must be at least 1 layer; got 0."),
     ],
 )
-def test_what_is_refused(node, sentence):
+def test_faults_have_the_expected_sentences(node, sentence):
     assert messages(faults(tiny_config(position={"name": "dynamic", **node}))) == [sentence]
 
 

@@ -30,7 +30,7 @@ def test_fire_is_its_equation(first):
             torch.testing.assert_close(got[:, i - first, j - first], place.down.weight @ hidden)
 
 
-def test_what_is_refused():
+def test_faults_have_the_expected_sentences():
     assert messages(faults(tiny_config(position={"name": "fire", "threshold": 0.0}))) == [
         "position.threshold: must be above 0; got 0.0."
     ]

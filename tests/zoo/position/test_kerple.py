@@ -47,7 +47,7 @@ def test_kerple_starts_within_its_ranges_and_heads_differ():
     assert 1.9 < r2.max() < 2
 
 
-def test_what_is_refused():
+def test_faults_have_the_expected_sentences():
     assert messages(faults(tiny_config(position={"name": "kerple", "kernel": "pow"}))) == [
         "position.kernel: no choice is called 'pow'. Did you mean 'power'? Known: log, power."
     ]

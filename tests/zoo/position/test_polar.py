@@ -52,7 +52,7 @@ def test_angles_start_at_zero_or_are_drawn():
         assert low / 2 <= place.angle.max() <= 0
 
 
-def test_what_is_refused():
+def test_faults_have_the_expected_sentences():
     assert messages(faults(tiny_config(position={"name": "polar", "theta": 0}))) == [
         "position.theta: must be above 0; got 0."
     ]

@@ -1,5 +1,5 @@
-"""Words of a command line that Hydra cannot read, that contradict each other, or that are another
-library's names.
+"""Overrides that Hydra cannot read, that contradict each other, or that have the names of another
+library.
 """
 
 import shlex
@@ -84,7 +84,7 @@ def test_a_key_that_a_mapping_has_twice(line, key):
     )
 
 
-def test_a_key_twice_is_told_with_the_other_faults():
+def test_a_repeated_key_is_reported_with_the_other_faults():
     line = ["attn.gate={name: head, name: none}", "attn.gate.of=both", "ffn.widht=3"]
     assert [fault.partition(":")[0] for fault in faults_of(*line)] == [
         "attn.gate.name",  # `of` may be an option of the gate that was meant
@@ -221,7 +221,7 @@ def test_a_variant_has_a_name_that_can_be_saved_and_shown(name):
     )
 
 
-def test_a_key_of_a_file_that_is_null(tmp_path):
+def test_a_null_key_is_refused(tmp_path):
     (tmp_path / "experiment").mkdir()
     text = "# @package _global_\nmodel:\n  decoder:\n    variants: {null: {}}\n"
     (tmp_path / "experiment" / "mine.yaml").write_text(text)

@@ -1,5 +1,5 @@
-"""What a refusal names as a way out works when it is taken; and what can be answered together
-is.
+"""The fix that a fault proposes composes. Several faults are reported at once, except those that
+only follow from another.
 """
 
 import re
@@ -44,29 +44,31 @@ REFUSED = [
 ]
 
 
-def ways(sentence):
-    """The lists of overrides that a sentence offers."""
-    offered = re.split(r" (?:[Cc]hoose|Use) ", sentence.rstrip("."))[1]
-    found, option = [], ""
-    for way in re.split(r", | or ", offered):
-        found.append(
-            way.split() if "=" in way else [f"{option}={way}"]
-        )  # of several values the first names the option
-        option = found[-1][-1].partition("=")[0]
-    return found
+def proposed_fixes(sentence):
+    """Returns the lists of overrides that a sentence proposes."""
+    proposal = re.split(r" (?:[Cc]hoose|Use) ", sentence.rstrip("."))[1]
+    fixes, option = [], ""
+    for fix in re.split(r", | or ", proposal):
+        # Of several values only the first has the option's name.
+        fixes.append(fix.split() if "=" in fix else [f"{option}={fix}"])
+        option = fixes[-1][-1].partition("=")[0]
+    return fixes
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_each_way_out_composes(line):
-    words, faults = line.split(), refused(line)
-    for way in ways(faults[0]):
-        keys = tuple(word.partition("=")[0].removesuffix(".name") for word in way)
-        taken = [word for word in words if word.partition("=")[0] not in keys]
-        taken = [
-            word for word in taken if not word.startswith(tuple(f"{key}." for key in keys))
-        ] + way
-        others = [ways(fault)[0] for fault in faults[1:]]  # each of the others has a way of its own
-        compose([*taken, *(word for other in others for word in other)])
+def test_each_proposed_fix_composes(line):
+    """Together with the first fix of each other fault."""
+    overrides, faults = line.split(), refused(line)
+    for fix in proposed_fixes(faults[0]):
+        keys = tuple(word.partition("=")[0].removesuffix(".name") for word in fix)
+        prefixes = tuple(f"{key}." for key in keys)
+        kept = [
+            word
+            for word in overrides
+            if word.partition("=")[0] not in keys and not word.startswith(prefixes)
+        ]
+        fixes_of_others = [word for fault in faults[1:] for word in proposed_fixes(fault)[0]]
+        compose([*kept, *fix, *fixes_of_others])
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,11 @@ KEPT = [  # it has an effect somewhere in what takes it from this place
 
 
 @pytest.mark.parametrize("words", KEPT)
-def test_what_is_not_refused(words):
+def test_an_option_that_changes_results_is_accepted(words):
     compose(words.split())
 
 
-WAYS = {
+FIXES = {
     "attn.score=residual model.layers=1": ["model.layers=2", "attn.score=softmax"],
     "attn.qk_norm={name:l2,after:true} position=alibi": ["attn.qk_norm=l2", "position=rotary"],
     "attn=compositional attn.retrievals=1 attn.choice_dim=4": [
@@ -128,12 +128,12 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("words", WAYS)
-def test_each_way_out_composes(words):
-    for way in WAYS[words]:
-        keys = {word.partition("=")[0] for word in way.split()}
+@pytest.mark.parametrize("words", FIXES)
+def test_each_proposed_fix_composes(words):
+    for fix in FIXES[words]:
+        keys = {word.partition("=")[0] for word in fix.split()}
         compose(
-            [word for word in words.split() if word.partition("=")[0] not in keys] + way.split()
+            [word for word in words.split() if word.partition("=")[0] not in keys] + fix.split()
         )
 
 
