@@ -15,13 +15,16 @@ LEARNED = SHAPED | {"logit_scale": "learned"}
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_logits_are_scaled_and_bounded(tied):
+@pytest.mark.parametrize("scale", [0.3, 2])
+def test_logits_are_scaled_and_bounded(scale, tied):
+    """Also by a whole number, as model.logit_scale=2 is one."""
+    shaped = SHAPED | {"logit_scale": scale}
     case, plain = (
-        Composition(tiny_config(tie_embeddings=tied, **SHAPED), ""),
+        Composition(tiny_config(tie_embeddings=tied, **shaped), ""),
         Composition(tiny_config(tie_embeddings=tied, head_bias=True), ""),
     )
     ours, raw = case.logits(case.model(), case.ids), plain.logits(plain.model(), plain.ids)
-    assert_close(ours, 2 * torch.tanh(0.3 * raw / 2))
+    assert_close(ours, 2 * torch.tanh(scale * raw / 2))
     assert ours.abs().max() < 2
 
 
@@ -37,7 +40,8 @@ def test_each_token_learns_the_scale_of_its_logit():
 
 
 @pytest.mark.parametrize(
-    "shaped", [{}, {"logit_scale": 0.3}, {"logit_softcap": 2.0}, SHAPED, LEARNED]
+    "shaped",
+    [{}, {"logit_scale": 0.3}, {"logit_scale": 2}, {"logit_softcap": 2.0}, SHAPED, LEARNED],
 )
 def test_the_loss_is_that_of_the_logits(shaped):
     case = Composition(tiny_config(**shaped), "")

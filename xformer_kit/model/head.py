@@ -22,9 +22,14 @@ class LogitScaling(NamedTuple):
     scale: float | Literal["learned"] = 1.0
     softcap: float | None = None  # None: no bound
 
+    @property
+    def factor(self) -> float:
+        """The constant factor on logits; 1 if the scale is learned."""
+        return 1.0 if isinstance(self.scale, str) else self.scale
+
     def __call__(self, logits: Tensor) -> Tensor:
-        if isinstance(self.scale, (int, float)) and self.scale != 1.0:
-            logits = logits * self.scale
+        if self.factor != 1.0:
+            logits = logits * self.factor
         return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
 
 
@@ -103,9 +108,9 @@ class Head(nn.Module):
         label_smoothing: float,
         z_loss: float,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        factor, softcap = self.logit_scaling
+        factor, softcap = self.logit_scaling.factor, self.logit_scaling.softcap
         weight, bias = self._apply_scale()
-        if isinstance(factor, float) and factor != 1.0:  # scales fewer numbers than the logits
+        if factor != 1.0:  # scales fewer numbers than the logits
             hidden, bias = hidden * factor, None if bias is None else bias * factor
         terms = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}
         if scale is not None:
