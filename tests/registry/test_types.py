@@ -6,6 +6,7 @@ import pytest
 
 from tests.messages import messages
 from xformer_kit.registry import REQUIRED, Context, mismatch, type_name
+from xformer_kit.registry.option_types import nest
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,7 @@ def test_a_value_that_fits(annotation, value):
     [
         (float, "1", "x: must be a number; got '1'."),
         (float, True, "x: must be a number; got true."),
+        (float | None, float("inf"), "x: must be a finite number; got inf."),
         (bool, 1, "x: must be true or false; got 1."),
         (str, 1, "x: must be a text; got 1."),
         (list[int], ["a"], "x[0]: must be a whole number; got 'a'."),
@@ -59,3 +61,28 @@ def test_a_value_that_fits(annotation, value):
 )
 def test_a_value_that_does_not_fit(annotation, value, sentence):
     assert messages(mismatch(annotation, value, "x", Context())) == [sentence]
+
+
+@pytest.mark.parametrize("annotation", [float, float | None, float | Literal["by_layer"]])
+def test_a_whole_number_for_a_float_is_one_that_a_float_holds(annotation):
+    assert messages(mismatch(annotation, 10**308, "x", Context())) == []
+    (message,) = messages(mismatch(annotation, 10**309, "x", Context()))
+    assert message.startswith("x: must be a finite number; got 1000")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "built"),
+    [
+        (float, 2, 2.0),
+        (float | Literal["by_layer"] | None, 2, 2.0),
+        (list[float], [0, 0.5], [0.0, 0.5]),
+        (tuple[float, ...], [1], (1.0,)),
+        (dict[str, float], {"a": 1}, {"a": 1.0}),
+        (float, True, True),
+        (int, 2, 2),
+        (int | float, 2, 2),
+        (Any, 2, 2),
+    ],
+)
+def test_a_whole_number_for_a_float_becomes_one(annotation, value, built):
+    assert repr(nest(annotation, value)) == repr(built)

@@ -85,8 +85,7 @@ def fitting(annotation: Any) -> frozenset[type]:
     """
     if get_origin(annotation) in (Union, UnionType):
         return frozenset().union(*map(fitting, get_args(annotation)))
-    types = {int} if annotation is float else {annotation} & {int, bool, str, NoneType}
-    return frozenset(types)
+    return frozenset({annotation} & {int, bool, str, NoneType})
 
 
 def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
@@ -137,17 +136,19 @@ def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Fau
 
 
 def _is_infinite(value: Any) -> bool:
-    """Whether the value is NaN or plus or minus infinity."""
-    return isinstance(value, float) and not math.isfinite(value)
+    """Whether the value is NaN or plus or minus infinity, or a whole number that no float holds."""
+    try:
+        return isinstance(value, (int, float)) and not math.isfinite(value)
+    except OverflowError:
+        return True
 
 
 def _is_plain(annotation: Any, value: Any) -> bool:
     """Whether a value is an instance of a class; a boolean is no number."""
     if annotation is Any:
         return True
-    return (
-        isinstance(annotation, type) and type(value) is not bool and isinstance(value, annotation)
-    )
+    accepted = (int, float) if annotation is float else annotation
+    return isinstance(annotation, type) and type(value) is not bool and isinstance(value, accepted)
 
 
 def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> Fault:
@@ -166,8 +167,8 @@ def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> F
 
 
 def nest(annotation: Any, value: Any) -> Any:
-    """Builds the components nested in a value; plain values are returned unchanged, lists for a
-    tuple become tuples.
+    """Builds the components nested in a value. Lists for a tuple become tuples, and whole numbers
+    for a float become floats, so that `rate=1` builds the same as `rate=1.0`.
     """
     if (inner := nested(annotation)) is not None:
         value = inner.as_node(value)
@@ -175,9 +176,12 @@ def nest(annotation: Any, value: Any) -> Any:
             return value
         create = partial(inner.create, value)
         return create if get_origin(annotation) is Callable else create()
+    origin, args = get_origin(annotation), get_args(annotation)
+    if type(value) is int:
+        kinds = args if origin in (Union, UnionType) else (annotation,)
+        return float(value) if float in kinds and int not in kinds else value
     if not isinstance(value, (Mapping, list, tuple)):
         return value
-    origin, args = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         for a in args:
             if nested(a) is not None or get_origin(a) in (tuple, list, dict):
