@@ -93,7 +93,7 @@ class Averages:
 
     def _mean_of_checkpoints(self) -> list[Tensor]:
         """Returns the mean of the saved weights, computed in fp64, without damaged files, for which
-        a warning is logged.
+        a warning is logged; the current weights if there is no file.
         """
         states = []
         for file in self._files():

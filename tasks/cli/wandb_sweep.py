@@ -213,8 +213,10 @@ def _study_notes(
 
 def combinations(parameters: Mapping[str, Facts], limit: int = MAX_COMPOSED) -> Iterator[list[str]]:
     """Yields the overrides of combinations that W&B can propose: of all values and the ends of
-    intervals. If there are more than `limit`, each value is in one, and the rest is a fixed random
-    sample.
+    intervals. If there are more than `limit`, each value is in one, and the others are a fixed
+    random sample, which may repeat combinations.
+
+    parameters: name -> {"values": [...]} or {"min": ..., "max": ...}, as in W&B's file.
     """
     values = {
         key: parameter.get("values") or [parameter["min"], parameter["max"]]

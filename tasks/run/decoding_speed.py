@@ -44,9 +44,9 @@ def decoding_speed(task: EvaluatedTask) -> Metrics:
     """Returns {"decoding_tokens_per_second": median of the rounds}, of greedy decoding with the
     model's cache; {} if trainer.decode_tokens is 0.
 
-    A round generates trainer.decode_tokens tokens for data.batch_size texts at once, each after one
-    token; with an encoder and a decoder, for sources of data.seq_len tokens. Prompts and sources
-    are random: their values have no effect on the time.
+    A round generates trainer.decode_tokens tokens for as many texts at once as a step has rows,
+    each after one token; with an encoder and a decoder, for sources of data.seq_len tokens. Prompts
+    and sources are random: their values have no effect on the time.
     """
     config = task.config
     model: Any = task.model

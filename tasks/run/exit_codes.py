@@ -133,7 +133,9 @@ class SignalBox:
         self._previous_handlers.clear()
 
     def _handle(self, number: int, _frame: object) -> None:
-        """The signal handler."""
+        """Stores the signal. Raises StoppedBySignal unless the current step is to be finished, and
+        KeyboardInterrupt at a second SIGINT.
+        """
         repeated, self.number = self.number == number == signal.SIGINT, number
         if not self.waits_for_step:
             raise StoppedBySignal(number, self.step)

@@ -53,8 +53,8 @@ def start_run(
     options: fields of its Job. directory_existed: whether the directory existed before this program
     created it; None: this program has not created it.
 
-    If the run ends with the exit code of a config error, its files are removed again, except in a
-    multirun, under a launcher, or if the directory had files before.
+    If the run ends with the exit code of a config error, its directory is emptied again, except
+    in a multirun, with torchrun or SLURM, or if it had files before.
     """
     job = Job(run_dir, components, **options)
     if directory_existed is None:

@@ -62,7 +62,9 @@ def write_report(folder: Path) -> tuple[Results, Any]:
 
 
 def _show(page: Any, search: list[str], path: Path) -> None:
-    """Prints the question, the answer, a sentence for each variant, and the path of the report."""
+    """Prints the title, a notice if the report is partial, the answer, a sentence for each of at
+    most MAX_SENTENCES variants, the sentences about a search, and the path of the report.
+    """
     console = create_console()
     texts = [Text(), Text(page.title, style="bold")]
     if page.partial:

@@ -26,7 +26,7 @@ TWO = {
 }
 # Laws that a component does not claim; it keeps all others.
 ALWAYS = {"cache with a prefix", "symmetry"}  # there are a causal mask and a position
-FIELDS_OF_A_SOURCE = {"source", "source padding", "source once", "source order"}
+LAWS_OF_A_SOURCE = {"source", "source padding", "source once", "source order"}
 SILENT = {
     "linear": {
         "documents",
@@ -45,7 +45,7 @@ def test_every_law_is_kept_or_named(name):
     reasons = {law: keeps(tiny_config(**COMPONENTS[name])) for law, keeps in LAWS.items()}
     assert {law for law, reason in reasons.items() if reason} == SILENT.get(
         name, set()
-    ) | ALWAYS | FIELDS_OF_A_SOURCE
+    ) | ALWAYS | LAWS_OF_A_SOURCE
     if name == "linear":
         assert "a sum over the past does not tell documents apart" in reasons["documents"]
 

@@ -199,7 +199,10 @@ class Latent(Attention):
     def _attend_absorbed(
         self, q: Tensor, rope_q: Tensor, kv: LatentKV, context: AttentionContext
     ) -> Tensor:
-        """The same in the absorbed form: latents are the keys and values that all heads share."""
+        """As `_attend`, in the absorbed form: the latents are the keys and values that all heads
+        share, queries are multiplied by the key matrix, and outputs (b, h, t, v_head_dim) by the
+        value matrix.
+        """
         # (h, d, kv_rank)
         k, v = (m.weight.unflatten(0, (q.shape[1], -1)) for m in (self.k, self.v))
         q = torch.einsum("bhtd,hdr->bhtr", q, k.to(q.dtype))

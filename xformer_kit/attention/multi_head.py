@@ -79,7 +79,7 @@ class MultiHead(Attention):
     is multi-query (Shazeer, 2019, arXiv:1911.02150), and values between are grouped-query attention
     (Ainslie et al., 2023, arXiv:2305.13245). heads = 1 is single-head attention.
 
-    qk_norm: norms of queries and keys (xformer_kit/attention/qk_norm.py).
+    projections.qk_norm: norms of queries and keys (xformer_kit/attention/qk_norm.py).
     gate: factor on the output (xformer_kit/attention/gate.py).
 
     norm: norm(n) builds a norm of the block's kind over n channels. depth: index of the layer, from
@@ -239,14 +239,17 @@ class MultiHead(Attention):
         else:
             q = self.q(x)
             if cache is not None and cache.length:
-                return self._project_query(q, context), *cache.kept()
+                return self._queries_from_projection(q, context), *cache.kept()
             k, v = self.k(source), self.v(source)
             kv_input, kv_tokens = source, context.key
-        q, k = self._project_query(q, context), self._project_keys(k, kv_tokens, context)
+        q, k = (
+            self._queries_from_projection(q, context),
+            self._keys_from_projection(k, kv_tokens, context),
+        )
         v = self.values_of(self._clipped(v), kv_input, context)
         return (q, k, v) if cache is None else (q, *cache.append(k, v))
 
-    def _project_query(self, q: Tensor, context) -> Tensor:
+    def _queries_from_projection(self, q: Tensor, context) -> Tensor:
         """Queries (b, h, t, d) for the scores, from their projection (b, t, h * d)."""
         return self.query(self.split(self._clipped(q)), context)
 
@@ -256,7 +259,7 @@ class MultiHead(Attention):
         q = context.position.rotate(q, context.query)
         return self.q_norm(q) if self.norm_after_rotation else q
 
-    def _project_keys(self, k: Tensor, tokens: Tokens, context) -> Tensor:
+    def _keys_from_projection(self, k: Tensor, tokens: Tokens, context) -> Tensor:
         """Keys (b, kv, s, d) to cache, from their projection (b, s, kv * d)."""
         k = self.split(self._clipped(k))
         k = self.k_norm(k) if self.norm_before_rotation else k

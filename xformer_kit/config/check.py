@@ -278,7 +278,7 @@ def _run_settings_faults(config: Node) -> Faults:
 
 def _model_settings_faults(config: Node, task: bool) -> Faults:
     """Yields the faults of settings of the model and its data that have no effect, or do not fit
-    the tokenizer.
+    the tokenizer. task: whether the task and the data are checked, too.
     """
     model = config["model"]
     if not model["share_embeddings"] and not all(stack in model for stack in STACKS):

@@ -166,8 +166,8 @@ def _splits(
 
 
 def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
-    """Returns a prepared mixture: each part is prepared separately, with one tokenizer fitted on
-    all parts.
+    """Returns a prepared mixture. Each part is prepared separately, with the same tokenizers;
+    those that are fitted are fitted on all parts.
     """
     shared = _fit_shared(config, corpus)
     parts: dict[str, Prepared] = {}

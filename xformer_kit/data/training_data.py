@@ -163,7 +163,7 @@ class TrainingData:
         return [(part, batch) for _, part, batch in sorted(ordered, key=itemgetter(0))]
 
     def _span_batches(self, span: range, rows: int, rank: int, world: int) -> list[list[int]]:
-        """Returns the indices of each validation batch in a range of examples."""
+        """Returns the indices of each of this rank's validation batches of a range of examples."""
         data = self.config["data"]
         if data.get("batch_tokens") is None:
             length_ratio = (data.get("valid_len") or data["seq_len"]) / data["seq_len"]
@@ -272,8 +272,8 @@ def is_running(pid: int) -> bool:
 
 
 def set_tokenizers(objective: Any, prepared: Any) -> Any:
-    """Sets the objective's tokenizers to those of a corpus, adds the objective's special tokens to
-    these tokenizers, and returns the objective.
+    """Sets the objective's tokenizers to those of a corpus, replaces the special tokens of these
+    tokenizers by those of the objective, and returns the objective.
     """
     objective.tokenizer = prepared.tokenizer
     objective.source_tokenizer = prepared.source_tokenizer

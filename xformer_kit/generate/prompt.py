@@ -72,7 +72,7 @@ class CachedModel:
             self.source = self.source.select(rows)
 
     def reorder(self, rows: Tensor) -> None:
-        """Keeps these rows, each in place of one with the same source."""
+        """As `select`, but does not change the source: rows[i] must have the same source as i."""
         self.past.select(rows, sources=False)
 
 
@@ -86,8 +86,11 @@ def prompt_of(
     real: Tensor | None = None,
     start: int | None = None,
 ) -> Prompt:
-    """Returns the prompt for generating `new` tokens; None: for none. Raises ConfigError if the
-    model cannot continue it.
+    """Returns the prompt for generating `new` tokens. Raises ConfigError if the model cannot
+    continue it.
+
+    new: None if nothing is generated; the length of the prompt is not checked then. real: False for
+    padding.
 
     Without ids every row begins with `start`. All tokens of a prompt are a prefix, if a mask
     distinguishes one.

@@ -38,8 +38,9 @@ Batch = tuple[Tokens, Tokens | None]  # tokens of the model, and the source of a
 
 
 def batches(composition: Composition) -> Iterator[tuple[str, Batch]]:
-    """Yields a plain batch and, if the components keep these laws, a batch padded on the left and
-    on the right, and a batch of several documents per row, each with its name.
+    """Yields (name, batch): "plain"; "padded", if the law `padding` holds, with the rows once
+    padded on the left and once on the right; "packed", if `documents` holds, with two documents per
+    row.
     """
     ids, source = composition.ids, composition.source
     yield "plain", (Tokens(ids=ids), None if source is None else Tokens(ids=source))

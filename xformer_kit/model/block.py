@@ -16,7 +16,7 @@ from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens
 from xformer_kit.placement import Placement, State, Sublayer
 
 CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later layers, by name
-# Name of the cache of a position that computes scores from the input of an attention, `{}`.
+# Template of a cache's name: {} is the attention whose input the position reads.
 POSITION_CACHE_NAME = "{}.position"
 
 
@@ -26,7 +26,8 @@ class LayerInput(NamedTuple):
     contexts: Mapping[str, AttentionContext] = {}  # by name of the attention
     tokens: Tokens = UNKNOWN
     source: Tensor | None = None  # (b, s, dim)
-    caches: Mapping[str, Cache] = {}  # by sublayer; empty outside generation
+    # by sublayer, or by POSITION_CACHE_NAME; empty outside generation
+    caches: Mapping[str, Cache] = {}
     cross_layer_state: CrossLayerState = {}
     extras: Mapping[str, ExtraInput] = {}
 
@@ -104,7 +105,9 @@ class Block(nn.Module):
         return branch
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
-        """Applies an attention, with its context, cache and source, to its input (b, t, dim)."""
+        """Applies an attention, with its context, cache and source, to its input (b, t, dim). The
+        context gets the extras' hooks `values` and the scores that the position computes from x.
+        """
         cross_layer_state = layer.cross_layer_state
         value_hooks = [
             partial(

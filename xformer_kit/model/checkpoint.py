@@ -86,7 +86,7 @@ def weights_fault(
 
 
 def _archive_fault(archive: zipfile.ZipFile) -> str | None:
-    """Why an archive is not as torch.save writes it, or None."""
+    """Why an archive is damaged, an entry marked as a folder or a wrong checksum; or None."""
     for entry in archive.infolist():
         # torch would silently skip it and leave its tensor uninitialised
         if entry.external_attr & FOLDER:

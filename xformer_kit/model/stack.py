@@ -54,7 +54,7 @@ class Stack(nn.Module):
         for at, block in enumerate(blocks):
             self.add_module(str(at), block)
         self.placement = placement
-        # number of tensors of the residual stream, or "outputs" or "layers" if it grows
+        # number of tensors of the residual stream; if each group adds one, a word for them
         self.streams = placement.streams(plan.placement)
         self.norm = norm
         self.embed_norm = embed_norm
@@ -70,6 +70,7 @@ class Stack(nn.Module):
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
         # law, such as documents or padding -> why a component of the stack breaks it
         self.breaks = plan.breaks
+        # the same of cross attentions, for the source's tokens
         self.cross_breaks = plan.cross_breaks
 
     @property
@@ -94,7 +95,7 @@ class Stack(nn.Module):
         """Adds the position encoding to embeddings (b, t, embed_dim) if it is one of embeddings
         (learned, sinusoidal), applies their norm, and projects them to (b, t, dim).
         """
-        if "base" in self.position:  # the stack's own, not one of a variant
+        if "base" in self.position:  # that of layers without one of their own
             x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
         return self.project(self.embed_norm(x))
 
@@ -255,8 +256,8 @@ class Stack(nn.Module):
     def _after_layer(
         self, state: State, inputs: dict[str, ExtraInput]
     ) -> tuple[State, dict[str, ExtraInput]]:
-        """Runs the extras' hook `after_layer`. Returns the state after it, and the hooks' inputs
-        with the tensors that it added to their memory.
+        """Runs the extras' hook `after_layer`. Returns the state after it, and `inputs`, whose
+        memory gets the tensors that it added, in place.
         """
         for name, extra in self._extras():
             state, added = extra.after_layer(state, inputs[name])
@@ -281,8 +282,9 @@ class Stack(nn.Module):
         return self.placement.finish(state, self.norm)
 
     def needs_recompute(self, cache: GenerationCache, new: int) -> bool:
-        """Whether the keys in `cache` are invalid for a sequence that is `new` tokens longer, e.g.
-        because rotary frequencies depend on its length, so that all tokens must be recomputed.
+        """Whether all tokens must be recomputed for a sequence that is `new` tokens longer: the
+        keys in `cache` are invalid at its length, e.g. because rotary frequencies depend on it, or
+        the newest tokens are in no cache after such a step.
         """
         if cache.tokens is None:
             return False

@@ -177,7 +177,9 @@ class Rotary(Position):
         return self.scaling.needs_recompute(cached.length, total, uneven, self.trained_len)
 
     def _table(self, tokens: Tokens) -> Table:
-        """The cosines and signed sines of the tokens' angles."""
+        """The cosines and signed sines of the tokens' angles, times the scaling's gain, for all
+        heads.
+        """
         position = tokens.position
         exponent = self.exponent(position.device)
         length = lengths(tokens)[..., None] if self.scaling.by_length else position

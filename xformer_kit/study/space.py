@@ -81,7 +81,10 @@ def optuna_parameters(factors: Factors, levels: Levels) -> dict:
 
 
 def all_points(factors: Factors) -> list[Levels] | None:
-    """All distinct points of a space; None if there are more than MAX_POINTS."""
+    """All distinct points of a space, without exclusions; a factor whose condition is not met has
+    its baseline. None if a factor has too many values to list, or the product of their numbers is
+    above MAX_POINTS.
+    """
     each = [factor.labels() for factor in factors.values()]
     known = [labels for labels in each if labels is not None]
     if len(known) < len(each) or math.prod(map(len, known)) > MAX_POINTS:

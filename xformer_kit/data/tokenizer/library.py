@@ -37,8 +37,9 @@ class LibraryTokenizer(Tokenizer):
     types: tuple[str | None, ...] = ()
 
     def adopt(self, library: Any) -> None:
-        """Sets the fitted tokenizer of the library, without truncation and padding; text is never
-        encoded to its special tokens.
+        """Sets a fitted `tokenizers.Tokenizer` and the attributes that follow from it, such as
+        vocab_size. It is changed in place: no truncation, no padding, and text is never encoded to
+        special tokens.
         """
         library.no_truncation()
         library.no_padding()

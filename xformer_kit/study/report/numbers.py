@@ -26,7 +26,9 @@ def _unit(number: float, rounded_up: float) -> tuple[str, float]:
 
 
 def percent(share: float, sign: str = "+") -> str:
-    """A share in percent, with two significant digits below 10 %."""
+    """A share in percent, with two significant digits below 10 % and whole percents from there on.
+    sign: that of `format`, "+" for one also before positive numbers, "" for none.
+    """
     return f"{100 * share:{sign}{'.2g' if abs(share) < 0.1 else '.0f'}} %"
 
 
