@@ -46,7 +46,7 @@ def ours(shape: Shape, *more: str) -> Peer:
             "model=encoder_decoder",
             "task=seq2seq",
             "data=scan",
-            "experiment=null",
+            "task_defaults=null",
             f"model.dim={shape.dim}",
             f"model.layers={shape.layers}",
             f"attn.heads={shape.heads}",

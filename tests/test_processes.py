@@ -96,7 +96,7 @@ def test_metrics_of_answers_use_the_answers_of_all_ranks(tmp_path):
     pairs.write_text("".join(f"{line}\t{line}\n" for line in said))
     for name in ("one", "two"):
         words = [
-            "experiment=null",
+            "task_defaults=null",
             "task=seq2seq",
             "model=encoder_decoder",
             "data=tsv",

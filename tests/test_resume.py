@@ -92,7 +92,7 @@ SEVERAL = [
     "data.weights={a: 1, b: 2}",
 ]
 PAIRED = [
-    "experiment=null",
+    "task_defaults=null",
     "task=seq2seq",
     "model=encoder_decoder",
     "task.decoded=4",

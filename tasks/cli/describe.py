@@ -76,12 +76,13 @@ def _yaml_files(overrides: Mapping[str, str]) -> list[tuple[str, Facts]]:
         path = Path(conf_dir(), f"{'/'.join(name)}.yaml")
         return (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}
 
-    defaults = {"model": "decoder", "experiment": overrides.get("task", "language_modeling")}
+    defaults = {"model": "decoder", "task_defaults": overrides.get("task", "")}
     choices = defaults | {key: value for key, value in overrides.items() if "." not in key}
     if "model" not in overrides:
-        for entry in content("experiment", choices["experiment"]).get("defaults") or []:
-            if "override /model" in entry:
-                choices["model"] = str(entry["override /model"])
+        for group in ("task_defaults", "experiment"):
+            for entry in content(group, choices.get(group, "")).get("defaults") or []:
+                if "override /model" in entry:
+                    choices["model"] = str(entry["override /model"])
     files = [(f"{group}={name}", content(group, name)) for group, name in choices.items()]
     base = {"model": default_settings()["model"], "defaults": content("train")["defaults"]}
     return [*(file for file in reversed(files) if file[1]), (DEFAULT, base)]

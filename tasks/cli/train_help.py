@@ -40,7 +40,16 @@ Look things up
   xformer components attn                            every option of a kind of component
   xformer describe attn.heads=4 model.layers=12     what a model costs, before it is built
 """
-GROUP_ORDER = (*GROUPS, "model", "trainer", "preset", "experiment", "debug", "study")
+GROUP_ORDER = (
+    *GROUPS,
+    "model",
+    "trainer",
+    "preset",
+    "experiment",
+    "debug",
+    "study",
+    "task_defaults",
+)
 
 
 def train_help(width: int | None = None) -> str:
@@ -48,7 +57,7 @@ def train_help(width: int | None = None) -> str:
     those of the terminal.
     """
     width = width or shutil.get_terminal_size((120, 24)).columns
-    config = compose(data=False)  # the defaults, including those of their experiment
+    config = compose(data=False)  # the default run
     defaults = _default_choices() | {group: config[group]["name"] for group in GROUPS}
     choices = _choices()
     names = [*(g for g in GROUP_ORDER if g in choices), *sorted(choices.keys() - set(GROUP_ORDER))]

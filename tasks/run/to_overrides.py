@@ -19,7 +19,7 @@ from xformer_kit.registry import config_error
 from xformer_kit.study.factor import override_text
 
 # Config groups in the order in which their choices change the defaults of other groups: a task
-# selects an experiment, which selects data and a model; a model selects a mask.
+# selects its defaults, with data and a model; a model selects a mask.
 GROUP_ORDER = ("task",), ("model", "data"), tuple(GROUPS)
 
 

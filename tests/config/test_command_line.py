@@ -299,33 +299,27 @@ def test_a_task_comes_with_what_suits_it():
     def argv(*words):
         return preflight(list(words)).argv
 
-    assert argv("task=language_modeling") == [
-        "experiment=language_modeling",
-        "task=language_modeling",
-    ]
-    assert argv("task=language_modeling", "experiment=null") == [
-        "task=language_modeling",
-        "~experiment",
-    ]
+    assert argv("task=language_modeling") == ["task=language_modeling"]
     assert argv("attn.heads=8") == ["++attn.heads=8"]
-    assert argv("task=seq2seq") == ["experiment=seq2seq", "mask=prefix", "task=seq2seq"]
+    decoder = ["task_defaults=[seq2seq,prefix_mask]", "task=seq2seq"]
+    assert argv("task=seq2seq") == decoder
     assert argv("task=seq2seq", "mask=causal") == [
-        "experiment=seq2seq",
+        "task_defaults=[seq2seq]",
         "task=seq2seq",
         "mask=causal",
     ]
-    assert argv("task=seq2seq", "data=scan", "experiment=null") == [
-        "mask=prefix",
+    assert argv("task=seq2seq", "data=scan", "task_defaults=null") == [
         "task=seq2seq",
         "data=scan",
-        "~experiment",
+        "~task_defaults",
     ]
     assert argv("task=seq2seq", "experiment=scan_simple") == [
+        "task_defaults=[seq2seq]",
         "task=seq2seq",
         "experiment=scan_simple",
     ]
     two = ["model=encoder_decoder", "task=seq2seq", "data=dates"]
-    assert argv(*two) == ["experiment=seq2seq_dates", *two]
+    assert argv(*two) == ["task_defaults=[seq2seq_dates]", *two]
 
 
 def test_an_interpolation_that_leads_nowhere_is_told_with_its_place():

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tasks.run.start import start_run
-from xformer_kit import ConfigError, compose
-from xformer_kit.config.composition import choices
+from xformer_kit import ConfigError
+from xformer_kit.config.composition import choices, compose
 from xformer_kit.data.corpus import CORPORA
 
 SMALL = [
@@ -69,3 +69,66 @@ def test_a_component_on_the_command_line_replaces_that_of_an_experiment_with_its
     assert config["attn"] == {"name": "dot", "scale": None, "dropout": 0.0}
     with pytest.raises(ConfigError, match=r"^attn\.heads: attn 'dot' has no option 'heads'"):
         compose(["experiment=induction", "attn=dot", "attn.heads=4"])
+
+
+GLOBAL = "# @package _global_\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [],
+        ["task=seq2seq"],
+        ["task=seq2seq", "model=encoder_decoder", "data=dates"],
+        ["task=masked_language_modeling"],
+    ],
+)
+@pytest.mark.parametrize(
+    ("lines", "changed"),
+    [
+        ("model: {dropout: 0.5}\n", {"model.dropout"}),
+        ("optim: {lr: 0.5}\ntrainer: {max_steps: 7}\n", {"optim.lr", "trainer.max_steps"}),
+        ("defaults: [override /norm: layer]\n", {"norm"}),
+        ("seed: 3\n", {"seed"}),
+    ],
+)
+def test_an_experiment_differs_from_the_run_without_it_in_its_own_lines(
+    line, lines, changed, tmp_path
+):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(GLOBAL + lines)
+    without = compose(line, config_dir=str(tmp_path))
+    config = compose([*line, "experiment=mine"], config_dir=str(tmp_path))
+    assert set(_differences(without, config)) == changed
+
+
+def test_an_experiment_decides_over_what_its_task_brings(tmp_path):
+    """The mask that a decoder needs for seq2seq is not that of an encoder-decoder."""
+    (tmp_path / "experiment").mkdir()
+    for name, entry in {"two": "model: encoder_decoder", "mask": "mask: sliding_window"}.items():
+        lines = f"{GLOBAL}defaults: [override /{entry}]\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(lines)
+    masks = {
+        name: compose(["task=seq2seq", f"experiment={name}"], config_dir=str(tmp_path))["mask"]
+        for name in ("two", "mask", "null")
+    }
+    assert {name: mask["name"] for name, mask in masks.items()} == {
+        "two": "causal",
+        "mask": "sliding_window",
+        "null": "prefix",
+    }
+
+
+def _differences(one, other, prefix=""):
+    """Yields the paths at which two configs differ; a component that is another as a whole."""
+    for key in one.keys() | other.keys():
+        a, b = one.get(key), other.get(key)
+        if (
+            a != b
+            and isinstance(a, dict)
+            and isinstance(b, dict)
+            and a.get("name") == b.get("name")
+        ):
+            yield from _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            yield f"{prefix}{key}"

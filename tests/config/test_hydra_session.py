@@ -39,7 +39,14 @@ PLAIN = [  # choices and values
         "++model.decoder.variants.a.ffn.name=glu",
     ],
     ["experiment=copy", "model.dim=16", "~model.dropout", "task=language_modeling"],
-    ["experiment=null", "task=seq2seq", "data=tsv", "data.path='a b.tsv'", "~callbacks"],
+    [
+        "experiment=null",
+        "task_defaults=null",
+        "task=seq2seq",
+        "data=tsv",
+        "data.path='a b.tsv'",
+        "~callbacks",
+    ],
     ["attn=linear", "attn.heads=2", "attn=multi_head", "attn.heads=4"],
     ["study=norm_placement", "study.seeds=3", "study.factors={norm: [layer]}"],
     ["hydra/launcher=basic", "attn.heads=2", "hydra.mode=MULTIRUN"],
@@ -134,7 +141,7 @@ def test_settings_are_defined_once():
     defaults = default_settings()
     train = yaml.safe_load(Path(conf_dir(), "train.yaml").read_text())
     assert not defaults.keys() & train.keys()
-    config = compose(["experiment=null"], data=False)
+    config = compose(data=False)
     for name in ("model", "data", "tokenizer"):
         config[name] = {key: config[name][key] for key in defaults[name]}
     assert {key: config[key] for key in defaults} == defaults

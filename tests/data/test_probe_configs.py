@@ -93,5 +93,5 @@ def test_seq_len_must_hold_the_longest_example():
 )
 def test_a_config_with_a_window_or_vocabulary_that_is_too_small_is_refused(word, sentence):
     assert refused(
-        ["model=decoder", "experiment=null", "data=recall", "data.seq_len=63", word]
+        ["model=decoder", "task_defaults=null", "data=recall", "data.seq_len=63", word]
     ) == [sentence]

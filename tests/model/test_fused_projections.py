@@ -7,7 +7,7 @@ from xformer_kit import build, compose
 from xformer_kit.model.fused_projections import transposed_is_faster, with_fused_projections
 
 SMALL = [
-    "experiment=null",
+    "task_defaults=null",
     "model.dim=24",
     "model.layers=2",
     "attn.heads=6",

@@ -11,7 +11,7 @@ from xformer_kit.model.init import INITS, Matrix
 from xformer_kit.model.initialise import generator
 
 SIZES = [
-    "experiment=null",
+    "task_defaults=null",
     "model.dim=96",
     "model.layers=3",
     "attn.heads=4",

@@ -8,7 +8,7 @@ from xformer_kit import ConfigError, build, compose
 def model():
     config = compose(
         [
-            "experiment=null",
+            "task_defaults=null",
             "model.dim=8",
             "model.layers=1",
             "attn.heads=2",
@@ -78,7 +78,7 @@ def test_invalid_ids_are_reported(model, ids, fields, sentence):
 @torch.no_grad()
 def test_the_embedding_scale_does_not_scale_the_head(scale, factor):
     sizes = ["model.dim=16", "model.layers=1", "attn.heads=2", "position=sinusoidal"]
-    made = (compose(["experiment=null", *sizes, f"model.embed_scale={s}"]) for s in (1.0, scale))
+    made = (compose(["task_defaults=null", *sizes, f"model.embed_scale={s}"]) for s in (1.0, scale))
     plain, scaled = (build(config, vocab_size=65) for config in made)
     read: list[torch.Tensor] = []
     for model in (plain, scaled):

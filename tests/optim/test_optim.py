@@ -172,7 +172,7 @@ def test_the_defaults_are_sound():
     node = OPTIMIZERS.defaults("adamw")
     assert node == {
         "name": "adamw",
-        "lr": 1e-3,
+        "lr": 2e-3,
         "weight_decay": 0.1,
         "betas": [0.9, 0.99],
         "eps": 1e-8,

@@ -84,7 +84,7 @@ def test_gradients_are_those_of_the_mean_loss_over_all_tokens(
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = [
-        "experiment=null",
+        "task_defaults=null",
         "task=seq2seq",
         "model=encoder_decoder",
         "data=tsv",

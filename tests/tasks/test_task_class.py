@@ -83,7 +83,7 @@ def start(text, tmp_path, monkeypatch):
             for word in SMALL
             if kind != "token batches" or not word.startswith("data.batch_size")
         ]
-        config = compose(["experiment=null", *small, *words, *path, *more])
+        config = compose(["task_defaults=null", *small, *words, *path, *more])
         assert start_run(config, tmp_path / name) == 0
         return tmp_path / name
 

@@ -31,11 +31,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
 from xformer_kit.config.settings import default_settings
+from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import config_error
 
 VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
 MAX_CACHED = 64  # compositions of one session
+TASK_DEFAULTS = "task_defaults"  # group of what a task changes in the default run
 SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
 
 Configs = dict[tuple[str | None, str], dict[str, Any]]  # (group, name) -> content
@@ -208,6 +210,8 @@ def open_session(config_dir: str | None = None) -> HydraSession:
     for group, registry in GROUPS.items():
         names = [name for name in registry if name not in registry.zoo]
         configs |= {(group, name): registry.defaults(name) for name in names}
+    for mask in {mask for objective in OBJECTIVES.values() for mask in objective.masks.values()}:
+        configs[TASK_DEFAULTS, f"{mask}_mask"] = {"defaults": [{"override /mask": mask}]}
     if _previous is None or _previous[0] != _state(configs):
         _store(configs)
         _previous = _state(configs), HydraSession()
@@ -236,7 +240,8 @@ def _store(configs: Configs) -> None:
     for group, name in _stored - configs.keys():
         store.repo.get(group, {}).pop(f"{name}.yaml", None)
     for (group, name), node in configs.items():
-        store.store(group=group, name=name, node=node, provider="xformer_kit")
+        package = "_global_" if group == TASK_DEFAULTS else None
+        store.store(group=group, name=name, node=node, package=package, provider="xformer_kit")
     for group, registry in GROUPS.items():
         for name in registry.zoo:
             choices = store.repo.setdefault(group, {})

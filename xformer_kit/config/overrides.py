@@ -15,8 +15,7 @@ from xformer_kit.config.components import import_components
 from xformer_kit.config.difference import as_literal
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.config.repeated_keys import repeated_keys
-from xformer_kit.data.corpus import CORPORA
-from xformer_kit.objective import OBJECTIVES
+from xformer_kit.config.task_defaults import task_defaults
 from xformer_kit.registry import ConfigError, Fault, Faults, suggestion
 
 # Keys that only the command line has; a saved config holds none of them.
@@ -138,7 +137,7 @@ def parse(
                 left_out += (f"{override.key_or_group}.",)
         else:
             known.append(override)
-    known += parser.parse_overrides(_task_defaults(session, known))
+    known += parser.parse_overrides(task_defaults(session, known))
     known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]
     return session, known, faults
 
@@ -176,30 +175,6 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, st
     first_line = " ".join(error.split("\n")[0].split())
     reason = "" if word in first_line else f": {first_line}"  # it may only repeat the word
     return reason, "Quote what the shell or Hydra treats specially."
-
-
-def _task_defaults(session: HydraSession, overrides: list[Override]) -> list[str]:
-    """Returns the overrides that are defaults of the line's task, unless the line sets them: the
-    experiment <task>_<data>, <task>_<form of the data> or <task>, and for a decoder the task's
-    mask.
-    """
-    single = [o for o in overrides if not o.is_sweep_override() and not o.is_delete()]
-    choices = {o.key_or_group: str(o.value()) for o in single}
-    task, keys = choices.get("task"), {o.key_or_group for o in overrides}
-    if task not in OBJECTIVES:
-        return []
-    defaults = []
-    if "experiment" not in keys:
-        names = [task]
-        if (data := choices.get("data")) in CORPORA:
-            names = [f"{task}_{suffix}" for suffix in (data, *CORPORA[data].forms())] + names
-        known = session.choices("experiment")
-        defaults.append(f"experiment={next((name for name in names if name in known), 'null')}")
-    # An experiment of the line sets its own model and mask.
-    mask = OBJECTIVES[task].masks.get(choices.get("model", "decoder"))
-    if mask and "mask" not in keys and choices.get("experiment", "None") == "None":
-        defaults.append(f"mask={mask}")
-    return defaults
 
 
 def choice_fault(session: HydraSession, override: Override) -> Fault | None:

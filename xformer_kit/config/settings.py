@@ -35,8 +35,8 @@ class RunSettings:
 class ModelSettings:
     """The model as a whole; its stacks hold differences from the shared components."""
 
-    dim: int = 256  # channels of the residual stream
-    layers: int = 6  # blocks of a stack
+    dim: int = 128  # channels of the residual stream
+    layers: int = 4  # blocks of a stack
     # blocks with weights of their own, fewer than layers where some share; null is layers
     unique_layers: int | None = None
     sharing: Literal[
@@ -104,10 +104,10 @@ class DataSettings:
     """How examples become batches; the options of the corpus are next to these."""
 
     # tokens of an example; of pairs, of the longer side, special tokens included
-    seq_len: int = 256
+    seq_len: int = 128
     # of a text: tokens of an example of validation, up to model.max_len; null is seq_len
     valid_len: int | None = None
-    batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
+    batch_size: int = 8  # sequences per optimizer step, all devices and accumulation together
     # of pairs: rows x longest side per optimizer step; batch_size is then not used
     batch_tokens: int | None = None
     # what happens to pairs beyond seq_len; null is error

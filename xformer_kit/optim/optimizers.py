@@ -54,7 +54,7 @@ class AdamW(torch.optim.AdamW):
         model: nn.Module,
         fused: bool | None = None,
         *,
-        lr: float = 1e-3,  # peak learning rate; the schedule multiplies it
+        lr: float = 2e-3,  # peak learning rate; the schedule multiplies it
         weight_decay: float = 0.1,  # factor lr * weight_decay of a matrix is subtracted per step
         betas: tuple[float, float] = (0.9, 0.99),  # decay rates of the two moment estimates
         eps: float = 1e-8,  # added to the root of the mean square

@@ -81,7 +81,7 @@ class CosineSchedule(Schedule):
         self,
         max_steps: int,
         *,
-        warmup: int = 100,  # optimizer steps
+        warmup: int = 60,  # optimizer steps
         final: float = 0.1,  # fraction of the peak at the last step
     ):
         super().__init__(max_steps, warmup, final)
@@ -102,7 +102,7 @@ class LinearSchedule(Schedule):
         self,
         max_steps: int,
         *,
-        warmup: int = 100,  # optimizer steps
+        warmup: int = 60,  # optimizer steps
         final: float = 0.0,  # fraction of the peak at the last step
     ):
         super().__init__(max_steps, warmup, final)
@@ -122,7 +122,7 @@ class WarmupStableDecay(Schedule):
         self,
         max_steps: int,
         *,
-        warmup: int = 100,  # optimizer steps
+        warmup: int = 60,  # optimizer steps
         decay: float = 0.2,  # fraction of the run, at its end
         final: float = 0.0,  # fraction of the peak at the last step
     ):
@@ -149,7 +149,7 @@ class InverseSqrt(Schedule):
         self,
         max_steps: int,
         *,
-        warmup: int = 100,  # optimizer steps
+        warmup: int = 60,  # optimizer steps
     ):
         super().__init__(max_steps, warmup)
 

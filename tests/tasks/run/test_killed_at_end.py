@@ -20,7 +20,7 @@ from xformer_kit.model.api import load
 pytestmark = pytest.mark.extended
 
 PAIRS = [
-    "experiment=null",
+    "task_defaults=null",
     "task=seq2seq",
     "model=encoder_decoder",
     "task.decoded=4",

@@ -50,7 +50,7 @@ def test_choices_of_groups_come_before_single_values(words, expected):
     "words",
     [
         ["experiment=ngpt"],
-        ["experiment=null", "ffn=mlp", "position=none"],
+        ["task_defaults=null", "ffn=mlp", "position=none"],
         ["data=text", r"data.path='it\'s \ here, [1]'", "optim.betas=[0.9,0.95]"],
         [
             "model.decoder.pattern=[base,far]",

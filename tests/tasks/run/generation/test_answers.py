@@ -10,7 +10,7 @@ from tasks.run.start import start_run
 from xformer_kit import ConfigError, compose
 
 TINY = [
-    "experiment=null",
+    "task_defaults=null",
     "task=seq2seq",
     "model=encoder_decoder",
     "model.dim=16",

@@ -15,7 +15,7 @@ from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError
 
 TINY = [
-    "experiment=null",
+    "task_defaults=null",
     "model.dim=16",
     "model.layers=1",
     "attn.heads=2",

@@ -1,0 +1,48 @@
+"""What the task of a command line changes in the default run.
+
+A file of `conf/task_defaults` holds the data, the model and the sizes of a task. It is composed
+before the experiment, so that an experiment holds only its differences from the run without it.
+"""
+
+from collections.abc import Sequence
+
+from hydra.core.override_parser.types import Override
+
+from xformer_kit.config.hydra_session import PRIMARY, TASK_DEFAULTS, HydraSession, hydra_word
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.plan import STACKS
+
+CHOOSE_MODEL = ("model", "experiment", "preset")  # groups that decide which stacks there are
+
+
+def task_defaults(session: HydraSession, overrides: Sequence[Override]) -> list[str]:
+    """Returns the override `task_defaults=[...]` of the line's task, or none.
+
+    The choices are the first that exists of <task>_<data>, <task>_<form of the data> and <task>,
+    then the mask that the task needs with the stacks of the composed model (`Objective.masks`).
+    """
+    single = [o for o in overrides if not o.is_sweep_override() and not o.is_delete()]
+    values = {o.key_or_group: o.value() for o in single}
+    task, keys = str(values.get("task")), {o.key_or_group for o in overrides}
+    if task not in OBJECTIVES or TASK_DEFAULTS in keys:
+        return []
+    names = [task]
+    if (data := str(values.get("data"))) in CORPORA:
+        names = [f"{task}_{suffix}" for suffix in (data, *CORPORA[data].forms())] + names
+    known = session.choices(TASK_DEFAULTS)
+    chosen = [name for name in names if name in known][:1]
+    if "mask" not in keys and (masks := OBJECTIVES[task].masks):
+        of_model = [o for o in single if o.key_or_group in CHOOSE_MODEL]
+        chosen += [
+            f"{mask}_mask" for mask in [masks.get(_stacks(session, chosen, of_model))] if mask
+        ]
+    return [f"{TASK_DEFAULTS}=[{','.join(chosen)}]"] if chosen else []
+
+
+def _stacks(session: HydraSession, chosen: list[str], of_model: list[Override]) -> str:
+    """Returns the stacks of the composed model: decoder, encoder or encoder_decoder."""
+    words = [hydra_word(session, override) for override in of_model]
+    layers = [f"{TASK_DEFAULTS}=[{','.join(chosen)}]"] if chosen else []
+    model = session.compose_choices(PRIMARY, *layers, *words).model
+    return "_".join(stack for stack in STACKS if stack in model)
