@@ -16,8 +16,6 @@ ONE_FAULT = {
         "attn.heads: must divide model.dim; got 7 and 384. Try 3, 4, 6 or 8, or set attn.head_dim."
     ),
     "attn.kv_heads=3": "attn.kv_heads: must divide attn.heads; got 3 and 8. Try 1, 2, 4 or 8.",
-    "attn=multihead": "attn: 'multihead' is called 'multi_head' here.",
-    "attn=mqa": "attn: 'mqa' is called 'multi_head' here.",
     "attn.head=8": (
         f"attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It has: {HEADS}."
     ),
@@ -45,7 +43,6 @@ ONE_FAULT = {
         " exclusive, fourier, gated_delta, lambda, laser, latent, linear, linformer, mean,"
         " multi_head, nystrom, orthoformer, performer, persistent_memory, retention; got null."
     ),
-    "position=rope": "position: 'rope' is called 'rotary' here.",
     "position=rotary attn.head_dim=5": (
         "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5. Try"
         " attn.head_dim=6, or position=none."

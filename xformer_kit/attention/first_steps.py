@@ -44,7 +44,7 @@ class Unprojected(Attention):
         return KeyValueCache(*[shape] * self.num_cached, dtype=like.dtype, device=like.device)
 
 
-@ATTENTIONS.register("mean", also_called=("average", "uniform", "bag_of_words"))
+@ATTENTIONS.register("mean", also_called=("average", "uniform"), similar=("bag_of_words",))
 class Mean(Unprojected):
     """The mean of all visible tokens: attention whose scores are all 0. A position's bias makes it
     a weighted mean (Zhang et al., 2018, arXiv:1805.00631, eq. 1: the average attention network,
@@ -88,7 +88,7 @@ class Mean(Unprojected):
         return self.call_kernel(q, k, v, context, 1.0)
 
 
-@ATTENTIONS.register("dot", also_called=("dot_product", "self_similarity", "unprojected"))
+@ATTENTIONS.register("dot", similar=("dot_product", "self_similarity", "unprojected"))
 class Dot(Unprojected):
     """softmax(mask(x x^T / sqrt(dim))) x: tokens attend to similar tokens (Luong et al., 2015,
     arXiv:1508.04025, section 3.1, the score `dot`; scaled as in Vaswani et al., 2017,

@@ -164,7 +164,7 @@ class HeadGate(TokenGate):
         return out * self.factor(x, out.flatten(2))[..., None]  # (b, t, h, 1)
 
 
-@GATES.register("element", also_called=("elementwise", "gate_values"))
+@GATES.register("element", also_called=("elementwise",), similar=("gate_values",))
 class ElementGate(TokenGate):
     """The output of each head times sigmoid(x W), one number per channel (Qiu et al., 2025,
     arXiv:2505.06708, section 2.2).

@@ -25,7 +25,7 @@ class LatentKV(NamedTuple):
     joined: Tensor | None = None  # both, as cached: (b, 1, s, kv_rank + rope_head_dim)
 
 
-@ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent", "deepseek"))
+@ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent"), similar=("deepseek",))
 class Latent(Attention):
     """softmax(mask([q, q'] [k, k']^T * scale)) v in each head, with k = c K and v = c V computed
     from a latent c = norm(x D) of kv_rank channels (DeepSeek-AI, 2024, arXiv:2405.04434, section

@@ -209,7 +209,9 @@ class Kernelized(Recurrent):
         return StateCache.of(self, state)
 
 
-@ATTENTIONS.register("linear", also_called=("linear_attention", "linear_transformer", "based"))
+@ATTENTIONS.register(
+    "linear", also_called=("linear_attention", "linear_transformer"), similar=("based",)
+)
 class LinearAttention(Kernelized):
     """phi(q_i) S_i / phi(q_i) z_i with S_i = sum phi(k_j)^T v_j and z_i = sum phi(k_j) over the
     visible keys (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 5, 9 and 18 to 20).

@@ -18,7 +18,15 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Fault, OptionGroup, above, at_least, format_value, in_range
+from xformer_kit.registry import (
+    REQUIRED,
+    Fault,
+    OptionGroup,
+    above,
+    at_least,
+    format_value,
+    in_range,
+)
 
 Scale = float | Literal["by_layer"] | None
 
@@ -69,7 +77,15 @@ SOFTMAX = WeightOptions()
 
 @ATTENTIONS.register(
     "multi_head",
-    also_called=("mha", "gqa", "mqa", "multihead", "grouped_query", "multi_query", "single_head"),
+    also_called={
+        "mha": {},
+        "gqa": {"kv_heads": REQUIRED},
+        "mqa": {"kv_heads": 1},
+        "multihead": {},
+        "grouped_query": {"kv_heads": REQUIRED},
+        "multi_query": {"kv_heads": 1},
+        "single_head": {"heads": 1},
+    },
 )
 class MultiHead(Attention):
     """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et

@@ -94,7 +94,7 @@ class Score(nn.Module):
 SCORES = Registry("score", caller_arguments=("heads",), base=Score, group="attn.score")
 
 
-@SCORES.register("softmax", also_called=("softcap", "sinks", "off_by_one", "softmax1"))
+@SCORES.register("softmax", similar=("softcap", "sinks", "off_by_one", "softmax1"))
 class SoftmaxScore(Score):
     """exp(s_j) / (c + sum_k exp(s_k)) with c = 0 (Vaswani et al., 2017, arXiv:1706.03762, eq. 1).
 

@@ -15,6 +15,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
+from xformer_kit.config.canonical import canonical_config, named_over
 from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, check
 from xformer_kit.config.hydra_session import (
     PRIMARY,
@@ -108,7 +109,10 @@ def compose_overrides(
         config = compose_resolved(session, overrides, name)
     except ConfigError as error:
         return {}, list(error.faults)
-    return from_hydra(config, [hydra_word(session, override) for override in overrides]), []
+    try:
+        return from_hydra(config, [hydra_word(session, override) for override in overrides]), []
+    except ConfigError as error:
+        return {}, list(error.faults)
 
 
 def compose_resolved(
@@ -211,14 +215,18 @@ def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str,
 
 
 def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
-    """Returns Hydra's composed config as a plain dict: resolved, without instructions of the
-    command line and without stacks that are null.
+    """Returns Hydra's composed config as a plain dict: resolved, with the components' own names,
+    without instructions of the command line and without stacks that are null.
 
     words: the overrides of the command line. A component that they choose replaces that of an
     experiment, including its options.
+
+    Raises ConfigError for an option that contradicts the name of its component, and for a name that
+    is set over the options of another component.
     """
     plain: Any = OmegaConf.to_container(config, resolve=True)
     plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
+    plain, faults = canonical_config(plain)
     for name, registry in MAPPING_GROUPS.items():
         if plain.get(name) is not None:
             plain[name] = complete_mapping(registry, plain[name])
@@ -228,6 +236,12 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
     keys = {word.lstrip("+~").partition("=")[0] for word in words}
     for group, option in _replaced_options(plain, keys):
         del plain[group][option]
+    if faults := [*faults, *named_over(plain, keys)]:
+        raise ConfigError(faults)
+    for group, registry in GROUPS.items():  # a file may name another component without options
+        node = plain.get(group)
+        if isinstance(node, dict) and node.get("name") in registry:
+            plain[group] = registry.defaults(node["name"]) | node
     return plain
 
 
@@ -251,7 +265,11 @@ def _replaced_options(config: dict[str, Any], keys: set[str]) -> list[tuple[str,
 
 def choices(config_dir: str | None = None) -> dict[str, list[str]]:
     """Returns {group: choices} of the command line; a choice in a folder by its path, such as
-    findings/glu_variants of study.
+    findings/glu_variants of study; without other names of components.
     """
     session = open_session(config_dir)
-    return {group: session.choices(group) for group in session.groups()}
+    other = {group: registry.aliases for group, registry in GROUPS.items()}
+    return {
+        group: [name for name in session.choices(group) if name not in other.get(group, ())]
+        for group in session.groups()
+    }

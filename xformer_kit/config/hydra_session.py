@@ -209,6 +209,10 @@ def open_session(config_dir: str | None = None) -> HydraSession:
     configs: Configs = {(None, "settings"): default_settings()}
     for group, registry in GROUPS.items():
         names = [name for name in registry if name not in registry.zoo]
+        configs |= {
+            (group, other): {**registry.defaults(alias.name), **alias.implied}
+            for other, alias in registry.aliases.items()
+        }
         configs |= {(group, name): registry.defaults(name) for name in names}
     for mask in {mask for objective in OBJECTIVES.values() for mask in objective.masks.values()}:
         configs[TASK_DEFAULTS, f"{mask}_mask"] = {"defaults": [{"override /mask": mask}]}

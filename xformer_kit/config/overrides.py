@@ -16,11 +16,12 @@ from xformer_kit.config.difference import as_literal
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.config.task_defaults import task_defaults
-from xformer_kit.registry import ConfigError, Fault, Faults, suggestion
+from xformer_kit.registry import ConfigError, Fault, Faults, contradictions, suggestion
 
 # Keys that only the command line has; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
 REQUIRED_GROUPS = (*GROUPS, "model", "trainer")  # every run has a choice of each
+NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
 PLAIN = re.compile(
     r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*"
 )  # Hydra parses it as this text
@@ -30,13 +31,13 @@ def expand(words: Iterable[str]) -> list[str]:
     """Returns the words of a command line in the form that Hydra composes as intended.
 
     A group that is given a mapping, `position={name: rotary, theta: 1e6}`, becomes
-    `position=rotary position.theta=1e6`. A component of a component, or of a stack, that is given
-    together with its options, `attn.gate=head attn.gate.of=both`, becomes `attn.gate.name=head`:
-    Hydra would replace the name by the options.
+    `position=rotary position.theta=1e6`, and `attn.name=linear` becomes `attn=linear`. A component
+    of a component, or of a stack, that is given together with its options, `attn.gate=head
+    attn.gate.of=both`, becomes `attn.gate.name=head`: Hydra would replace the name by the options.
     """
     parser, expanded = OverridesParser.create(), []
     for word in words:
-        expanded += _expand_mapping(parser, word)
+        expanded += _expand_mapping(parser, re.sub(NAME_OF_GROUP, r"\1=", word))
     keys = [word.lstrip("+").partition("=")[0] for word in expanded]
     with_options = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
     return [
@@ -125,6 +126,7 @@ def parse(
         )
     except ConfigError as error:
         faults += error.faults
+    faults += _contradictions(overrides)
     session = open_session(config_dir)
     known = list[Override]()
     left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
@@ -140,6 +142,21 @@ def parse(
     known += parser.parse_overrides(task_defaults(session, known))
     known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]
     return session, known, faults
+
+
+def _contradictions(overrides: list[Override]) -> list[Fault]:
+    """Returns the fault of each option that another name of the line's component contradicts, as
+    attn=mqa attn.kv_heads=2.
+    """
+    values = {o.key_or_group: o.value() for o in overrides if not o.is_sweep_override()}
+    faults = []
+    for group, name in values.items():
+        if (registry := GROUPS.get(group)) and isinstance(name, str) and name not in registry:
+            options = {
+                k.partition(".")[2]: v for k, v in values.items() if k.startswith(f"{group}.")
+            }
+            faults += contradictions(registry, name, options, group)
+    return faults
 
 
 def _with_own_names(parser: OverridesParser, override: Override) -> Override | None:

@@ -24,11 +24,11 @@ def task_defaults(session: HydraSession, overrides: Sequence[Override]) -> list[
     """
     single = [o for o in overrides if not o.is_sweep_override() and not o.is_delete()]
     values = {o.key_or_group: o.value() for o in single}
-    task, keys = str(values.get("task")), {o.key_or_group for o in overrides}
-    if task not in OBJECTIVES or TASK_DEFAULTS in keys:
+    task, keys = OBJECTIVES.find_name(values.get("task")), {o.key_or_group for o in overrides}
+    if task is None or TASK_DEFAULTS in keys:
         return []
     names = [task]
-    if (data := str(values.get("data"))) in CORPORA:
+    if data := CORPORA.find_name(values.get("data")):
         names = [f"{task}_{suffix}" for suffix in (data, *CORPORA[data].forms())] + names
     known = session.choices(TASK_DEFAULTS)
     chosen = [name for name in names if name in known][:1]

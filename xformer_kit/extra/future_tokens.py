@@ -6,7 +6,7 @@ from xformer_kit.registry import Fault, above, at_least, at_most
 MAX_BLOCKS = 10_000  # blocks
 
 
-@EXTRAS.register("future_tokens", also_called=("multi_token_prediction", "mtp"))
+@EXTRAS.register("future_tokens", also_called=("multi_token_prediction",), similar=("mtp",))
 class FutureTokens(Extra):
     """`count` tokens are predicted in training: the next one by the last block, and each later one
     by a block of its own that reads what the last block reads (Gloeckle et al., 2024,

@@ -295,7 +295,15 @@ class GatedProduct(OptionGroup):
 SWIGLU = GatedProduct()
 
 
-@FFNS.register("glu", also_called=("swiglu", "geglu", "reglu", "gated"))
+@FFNS.register(
+    "glu",
+    also_called={
+        "swiglu": {"activation": "silu"},
+        "geglu": {"activation": "gelu"},
+        "reglu": {"activation": "relu"},
+    },
+    similar=("gated",),
+)
 class GLU(Dense):
     """(act(x G) * x U) D, with three matrices instead of two (Shazeer, 2020, arXiv:2002.05202, eq.
     6).

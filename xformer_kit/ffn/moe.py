@@ -20,7 +20,15 @@ EXPERTS = Registry(
     base=Dense,
     group="ffn.expert",
 )
-EXPERTS.register("glu", also_called=("swiglu", "geglu", "reglu", "gated"))(GLU)
+EXPERTS.register(
+    "glu",
+    also_called={
+        "swiglu": {"activation": "silu"},
+        "geglu": {"activation": "gelu"},
+        "reglu": {"activation": "relu"},
+    },
+    similar=("gated",),
+)(GLU)
 EXPERTS.register("mlp", also_called=("feed_forward", "dense"))(MLP)
 
 
@@ -62,7 +70,9 @@ class ExpertLinear(nn.Module):
 
 
 @FFNS.register(
-    "moe", also_called=("mixture_of_experts", "mixture", "experts", "sparse", "switch", "deepseek")
+    "moe",
+    also_called=("mixture_of_experts", "experts"),
+    similar=("mixture", "sparse", "switch", "deepseek"),
 )
 class MixtureOfExperts(FFN):
     """sum_i g_i expert_i(x) over the few experts i that the router selects for x, with weights g

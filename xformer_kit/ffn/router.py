@@ -303,7 +303,9 @@ class TokenChoice(LearnedRouter):
             self.correction_bias += self.correction * (load.mean() - load).sign()
 
 
-@ROUTERS.register("softmax", also_called=("mixtral", "switch", "topk", "top_k", "token_choice"))
+@ROUTERS.register(
+    "softmax", also_called=("topk", "top_k", "token_choice"), similar=("mixtral", "switch")
+)
 class SoftmaxRouter(TokenChoice):
     """s = softmax(logits) over all experts (Fedus et al., 2022, arXiv:2101.03961, eq. 1).
 
@@ -320,7 +322,7 @@ class SoftmaxRouter(TokenChoice):
         return (logits.softmax(-1) if self.renormalise else scores) * self.scale
 
 
-@ROUTERS.register("sigmoid", also_called=("deepseek_v3",))
+@ROUTERS.register("sigmoid", similar=("deepseek_v3",))
 class SigmoidRouter(TokenChoice):
     """s = sigmoid(logits): the scores of experts are independent (DeepSeek-AI, 2024,
     arXiv:2412.19437, eq. 12 to 15).

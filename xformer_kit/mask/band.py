@@ -6,7 +6,7 @@ from xformer_kit.mask.base import INF, MASKS, Mask
 from xformer_kit.registry import at_least
 
 
-@MASKS.register("full", also_called=("bidirectional", "none", "dense"))
+@MASKS.register("full", also_called=("bidirectional", "none"), similar=("dense",))
 @dataclass(frozen=True)
 class Full(Mask):
     """Each token attends to all tokens (Vaswani et al., 2017, arXiv:1706.03762, section 3.2.3: the
@@ -34,7 +34,7 @@ class Causal(Mask):
         return INF, 0
 
 
-@MASKS.register("sliding_window", also_called=("local", "window"))
+@MASKS.register("sliding_window", also_called=("swa", "sliding", "window"), similar=("local",))
 @dataclass(frozen=True)
 class SlidingWindow(Mask):
     """Each token attends to itself and the `window - 1` tokens before it, or on each side of it
@@ -57,7 +57,7 @@ class SlidingWindow(Mask):
         return self.window - 1, 0 if self.causal else self.window - 1
 
 
-@MASKS.register("prefix", also_called=("prefix_lm", "prefix_causal", "non_causal"))
+@MASKS.register("prefix", also_called=("prefix_lm", "prefix_causal"), similar=("non_causal",))
 @dataclass(frozen=True)
 class Prefix(Mask):
     """Each token attends to itself, all tokens before it, and the whole prefix (Raffel et al.,

@@ -132,7 +132,7 @@ def replace_spans(text: np.ndarray, ranges: list[tuple[int, int]], sentinels: li
     return np.concatenate([*source, text[last:]]), np.concatenate(target)
 
 
-@OBJECTIVES.register("denoising", also_called=("t5", "span_corruption", "span_masking"))
+@OBJECTIVES.register("denoising", also_called=("span_corruption",), similar=("t5", "span_masking"))
 @dataclass(kw_only=True, eq=False)
 class Denoising(Denoiser):
     """-sum log p of the spans that sentinels replace (Raffel et al., 2020, JMLR 21(140), section
@@ -154,7 +154,7 @@ class Denoising(Denoiser):
         return self.corrupt_spans(text, self.rate, self.span, draw)
 
 
-@OBJECTIVES.register("text_infilling", also_called=("bart", "infilling"))
+@OBJECTIVES.register("text_infilling", also_called=("infilling",), similar=("bart",))
 @dataclass(kw_only=True, eq=False)
 class TextInfilling(Denoiser):
     """-sum log p of a text, given the text with each of some spans replaced by one `<mask>` (Lewis

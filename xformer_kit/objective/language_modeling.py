@@ -41,7 +41,7 @@ class NextToken(CrossEntropy):
 
 
 @OBJECTIVES.register(
-    "language_modeling", also_called=("lm", "causal_lm", "clm", "next_token", "gpt")
+    "language_modeling", also_called=("lm", "causal_lm", "clm", "next_token"), similar=("gpt",)
 )
 @dataclass(kw_only=True, eq=False)
 class LanguageModeling(NextToken):

@@ -26,7 +26,9 @@ from xformer_kit.registry.messages import in_open_range
 MASK = "<mask>"
 
 
-@OBJECTIVES.register("masked_language_modeling", also_called=("mlm", "masked_lm", "bert", "cloze"))
+@OBJECTIVES.register(
+    "masked_language_modeling", also_called=("mlm", "masked_lm"), similar=("bert", "cloze")
+)
 @dataclass(kw_only=True, eq=False)
 class MaskedLanguageModeling(CrossEntropy):
     """-sum log p(token | the text with some tokens hidden) in nats (Devlin et al., 2019,

@@ -73,7 +73,7 @@ class SourceTarget(CrossEntropy):
 
 
 @OBJECTIVES.register(
-    "seq2seq", also_called=("sequence_to_sequence", "translation", "transduction", "s2s")
+    "seq2seq", also_called=("sequence_to_sequence", "s2s"), similar=("translation", "transduction")
 )
 @dataclass(kw_only=True, eq=False)
 class Seq2Seq(SourceTarget):

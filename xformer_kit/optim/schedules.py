@@ -90,7 +90,7 @@ class CosineSchedule(Schedule):
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-@SCHEDULES.register("linear", also_called=("linear_with_warmup", "triangular"))
+@SCHEDULES.register("linear", also_called=("linear_with_warmup",), similar=("triangular",))
 class LinearSchedule(Schedule):
     """factor = 1 - (1 - final) p, with p the fraction of the steps after the
     warm-up.
@@ -137,7 +137,7 @@ class WarmupStableDecay(Schedule):
             yield Fault("decay", rule, got=options.decay, fix="Try 0.2, or schedule=constant.")
 
 
-@SCHEDULES.register("inverse_sqrt", also_called=("noam", "inverse_square_root", "rsqrt"))
+@SCHEDULES.register("inverse_sqrt", also_called=("inverse_square_root", "rsqrt"), similar=("noam",))
 class InverseSqrt(Schedule):
     """factor = sqrt((warmup + 1) / (step + 1)) after the warm-up, for any length of the run.
 

@@ -28,7 +28,7 @@ class Step(nn.Module):
         return self.factor * self.weight.abs() * (unit(y) - x)
 
 
-@PLACEMENTS.register("ngpt", also_called=("normalized", "hypersphere", "lerp"))
+@PLACEMENTS.register("ngpt", similar=("normalized", "hypersphere", "lerp"))
 class NGPT(Placement):
     """unit(x + alpha * (unit(f(x)) - x)) with unit(x) = x / |x| and a learned alpha for each
     channel of each sublayer (nGPT: Loshchilov et al., 2024, arXiv:2410.01131, eq. 10 and 11).

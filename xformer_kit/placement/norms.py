@@ -57,7 +57,7 @@ class PostNorm(Placement):
         return (self.norm(x + total([f(x) for f in sublayers])),)
 
 
-@PLACEMENTS.register("sandwich", also_called=("peri", "peri_ln", "sandwich_norm"))
+@PLACEMENTS.register("sandwich", also_called=("sandwich_norm",), similar=("peri", "peri_ln"))
 class Sandwich(Placement):
     """x + norm_out(f(norm_in(x))): a norm before and after each sublayer (Ding et al., 2021,
     arXiv:2105.13290, section 2.4).
@@ -101,7 +101,7 @@ class OutputNorm(Placement):
         return (x + total([norm(f(x)) for norm, f in zip(self.norm, sublayers, strict=True)]),)
 
 
-@PLACEMENTS.register("pre_and_sum", also_called=("pre_post",))
+@PLACEMENTS.register("pre_and_sum", similar=("pre_post",))
 class PreAndSumNorm(Placement):
     """norm_sum(x + f(norm_in(x))): pre-norm and post-norm together, so the residual stream is
     normalised too.

@@ -20,7 +20,9 @@ def gather_columns(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
 
 
-@POSITIONS.register("shaw", also_called=("relative_keys", "relative_position_representations"))
+@POSITIONS.register(
+    "shaw", also_called=("relative_position_representations",), similar=("relative_keys",)
+)
 class Shaw(Position):
     """q_i (k_j + a[clip(j - i, -span, span)])^T * scale, with one learned vector per distance that
     all heads share (Shaw et al., 2018, arXiv:1803.02155, eq. 2 to 5). Larger distances count as
@@ -53,7 +55,7 @@ class Shaw(Position):
         return (content + gather_columns(q @ self.weight.T, index)) * attn.scale
 
 
-@POSITIONS.register("transformer_xl", also_called=("xl", "xlnet", "relative_sinusoidal"))
+@POSITIONS.register("transformer_xl", also_called=("xl",), similar=("xlnet", "relative_sinusoidal"))
 class TransformerXL(SinusoidPosition):
     """((q_i + u) k_j^T + (q_i + v) (W R[i - j])^T) * scale, with the sinusoid R of the distance
     (Dai et al., 2019, arXiv:1901.02860, section 3.3).

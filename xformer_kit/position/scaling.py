@@ -90,7 +90,7 @@ class TrainedLengthScaling(Scaling):
         yield from at_least(options, "token", original=1)
 
 
-@SCALINGS.register("dynamic", also_called=("ntk", "dynamic_ntk"))
+@SCALINGS.register("dynamic", also_called=("dynamic_ntk",), similar=("ntk",))
 @dataclass(frozen=True)
 class DynamicScaling(TrainedLengthScaling):
     """theta * (factor * length / original - (factor - 1))^(r / (r - 2)) replaces theta if a text is

@@ -1,5 +1,6 @@
 """The registry of components, the options of each, and the faults of a config."""
 
+from xformer_kit.registry.canonical import canonical_node, contradictions
 from xformer_kit.registry.component_mapping import complete_mapping, mapping_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, Option
@@ -63,8 +64,10 @@ __all__ = [
     "alternatives",
     "at_least",
     "at_most",
+    "canonical_node",
     "complete_mapping",
     "config_error",
+    "contradictions",
     "did_you_mean",
     "divisors",
     "format_value",

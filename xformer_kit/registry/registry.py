@@ -13,7 +13,6 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -26,15 +25,14 @@ from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
     NESTED,
     PLAIN,
-    REQUIRED,
-    fitting,
-    holdable,
     nest,
     nested,
     nested_nodes,
     to_plain,
 )
-from xformer_kit.registry.signature import meaning, option_groups, parameters
+from xformer_kit.registry.other_names import Alias, OtherNames
+from xformer_kit.registry.schema import read_options
+from xformer_kit.registry.signature import option_groups, parameters
 from xformer_kit.registry.zoo import zoo_modules
 
 P = TypeVar("P")
@@ -94,7 +92,7 @@ class Registry(Node):
         self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
         self._components: dict[str, Any] = {}
         self._left_out = frozenset[str]()
-        self._also_called: dict[str, str] = {}
+        self._other_names = OtherNames()
         self._options_of: dict[str, dict[str, Option]] = {}
         # Name -> (node of all defaults, options whose default is converted to plain data).
         self._defaults: dict[str, tuple[dict[str, Any], list[str]]] = {}
@@ -133,12 +131,25 @@ class Registry(Node):
 
     @property
     def also_called(self) -> Mapping[str, str]:
-        """Other names of components, for messages and search only. Imports all files of the
-        kind.
+        """{other name: own name} of all components, those that a config may use and those that
+        only a message answers. Imports all files of the kind.
         """
         for name in self.zoo:
             self._load(name)
-        return MappingProxyType(self._also_called)
+        return MappingProxyType(self._other_names.own_names())
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """{other name: Alias} that a config may use, of the components that are loaded."""
+        return MappingProxyType(self._other_names.accepted)
+
+    def alias(self, name: Any) -> Alias | None:
+        """Returns what another name that a config may use means; None for any other value. Imports
+        all files of the kind for a name that no loaded component has.
+        """
+        if not isinstance(name, str) or name in self:
+            return None
+        return self.aliases.get(name) if name in self.aliases or self.also_called else None
 
     def name_of(self, component: Any) -> str | None:
         """Returns the name of a component that has been imported, or None."""
@@ -154,9 +165,17 @@ class Registry(Node):
         if name not in self._components:
             raise ImportError(f"{self.zoo[name]} registers no {self.kind} '{name}'.")
 
-    def register(self, name: str, also_called: Iterable[str] = ()) -> Callable[[P], P]:
+    def register(
+        self,
+        name: str,
+        also_called: Iterable[str] | Mapping[str, Any] = (),
+        similar: Iterable[str] = (),
+    ) -> Callable[[P], P]:
         """Class or function decorator that registers a component. Raises ConfigError for a name
         that is registered already and for a signature that is no schema.
+
+        also_called: other names that a config may use, or {other name: options that it implies}.
+        similar: names of something related, which a message answers with `name`.
         """
 
         def add(component: P) -> P:
@@ -173,7 +192,7 @@ class Registry(Node):
             self._defaults[name] = defaults, converted
             self._components[name] = component
             _count_change()
-            self._also_called.update(dict.fromkeys(also_called, name))
+            self._other_names.add(name, also_called, similar)
             return component
 
         return add
@@ -185,7 +204,7 @@ class Registry(Node):
             name for name, component in self._components.items() if component.__module__ == module
         ]:
             del self._components[name], self._options_of[name], self._defaults[name]
-            self._also_called = {alias: n for alias, n in self._also_called.items() if n != name}
+            self._other_names.remove(name)
 
     @contextmanager
     def leaving_out(self, names: Iterable[str]) -> Iterator[None]:
@@ -297,11 +316,12 @@ class Registry(Node):
         """Returns the fault of an unknown name; its path is that of the node."""
         if (fault := self.refused_names.get(str(name))) is not None:
             return fault
-        if (own := self.also_called.get(str(name))) is not None:
+        own = self.find_name(name)
+        if own is not None and name in self.aliases:
             return Fault("", f"'{name}' is called '{own}' here")
-        return Fault(
-            "", f"no {self.kind} is called {format_value(name)}", fix=suggestion(name, sorted(self))
-        )
+        known = f"Did you mean '{own}'? Known: {', '.join(sorted(self))}."
+        fix = suggestion(name, sorted(self)) if own is None else known
+        return Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
 
     def find_name(self, name: object) -> str | None:
         """Returns the component with this name or other name, in any spelling: MultiHead,
@@ -349,44 +369,4 @@ class Registry(Node):
                 "is registered twice",
                 fix="Give one of them another name.",
             )
-        return self._read(name, component)
-
-    def _read(self, name: str, component: Any) -> dict[str, Option]:
-        """Returns the options of a component, read from its signature."""
-        where = f"{self.kind} '{name}'"
-        found: dict[str, Option] = {}
-        for key, p in parameters(component).items():
-            if (group := option_groups(component).get(key)) is not None:
-                found |= self._read(name, group)
-                continue
-            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                fix = "Name every option instead, so that a typo in a config is an error."
-                raise config_error(where, f"takes {p}", fix=fix)
-            is_dataclass = dataclasses.is_dataclass(component)
-            if key in self.caller_arguments and not is_dataclass:
-                continue  # passed by the model; keyword-only too, of the enclosing component
-            if p.kind is not p.KEYWORD_ONLY and not is_dataclass:
-                raise config_error(
-                    where,
-                    f"the model does not pass '{key}'"
-                    f" (it passes {', '.join(self.caller_arguments) or 'nothing'})",
-                    fix="Put options after a bare *.",
-                )
-            if p.annotation is p.empty:
-                raise config_error(
-                    where, f"option {key} has no type", fix=f"Annotate it, e.g. {key}: int = 1."
-                )
-            default = REQUIRED if p.default is p.empty else p.default
-            inner = nested(p.annotation)
-            if inner is not None and isinstance(default, type):
-                default = {"name": inner.name_of(default)}
-            if not holdable(to_plain(default)):
-                raise config_error(
-                    where,
-                    f"no config can hold the default of option {key}, {default!r}",
-                    fix="Use a number, a text, true, false, null, or a list or mapping of those.",
-                )
-            found[key] = Option(
-                p.annotation, default, partial(meaning, component, key), fitting(p.annotation)
-            )
-        return found
+        return read_options(f"{self.kind} '{name}'", component, self.caller_arguments)

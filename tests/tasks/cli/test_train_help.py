@@ -12,7 +12,7 @@ from xformer_kit.config.composition import choices
 def test_every_group_and_choice_has_its_line():
     page = train_help(width=100)
     for group, names in choices().items():
-        assert set(names) <= set(_choices()[group]) | {"default"}
+        assert set(names) <= set(_choices()[group]) | {"default", "prefix_mask"}
     for group, named in _choices().items():
         assert f"\n  {group} " in page
         for name, said in named.items():

@@ -10,7 +10,9 @@ from xformer_kit.data.plain import Plain
 from xformer_kit.registry import Fault, above, alternatives, suggestion
 
 
-@CORPORA.register("mixture", also_called=("mix", "mixed", "blend", "blended", "interleave"))
+@CORPORA.register(
+    "mixture", also_called=("mix", "mixed", "blend", "blended"), similar=("interleave",)
+)
 @dataclass(kw_only=True, eq=False)
 class Mixture(Corpus):
     """Several texts, or several corpora of pairs, mixed by weight: p_k = w_k^(1/T) / sum_j

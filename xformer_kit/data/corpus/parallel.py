@@ -76,7 +76,7 @@ class Parallel(HashSplitFiles):
         )
 
 
-@CORPORA.register("tsv", also_called=("tab", "tabs", "csv"))
+@CORPORA.register("tsv", also_called=("tab", "tabs"), similar=("csv",))
 @dataclass(kw_only=True, eq=False)
 class TabSeparated(HashSplitFiles):
     """Text files in utf-8 with a pair in each line, in columns separated by tabs, without quotes or

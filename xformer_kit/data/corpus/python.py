@@ -88,7 +88,7 @@ class _StandardLibrary(Corpus):
         return sorted(modules)
 
 
-@CORPORA.register("pydoc", also_called=("stdlib", "python"))
+@CORPORA.register("pydoc", similar=("stdlib", "python"))
 class PyDoc(_StandardLibrary):
     """English prose that comes with Python: its reference topics and the docstrings of its standard
     library.
@@ -124,7 +124,7 @@ class PyDoc(_StandardLibrary):
                 yield f"module {name}", _docstrings(self.library / name)
 
 
-@CORPORA.register("stdlib_code", also_called=("python_code", "code"))
+@CORPORA.register("stdlib_code", similar=("python_code", "code"))
 class StdlibCode(_StandardLibrary):
     """The sources of Python's standard library, without tests; about 12 MB.
 

@@ -129,7 +129,7 @@ class RecordFiles(Records, HashSplitFiles):
     test_path: str | None = None  # files for the test
 
 
-@CORPORA.register("jsonl", also_called=("json", "json_lines", "ndjson"))
+@CORPORA.register("jsonl", also_called=("json_lines", "ndjson"), similar=("json",))
 class JSONLines(RecordFiles):
     """Text files in utf-8 with one JSON object in each line: *.jsonl, *.jsonl.gz, *.jsonl.zst.
     Empty lines, and fields that are null, count as empty.
@@ -161,7 +161,7 @@ class JSONLines(RecordFiles):
         return entry
 
 
-@CORPORA.register("parquet", also_called=("arrow", "pyarrow"))
+@CORPORA.register("parquet", similar=("arrow", "pyarrow"))
 class Parquet(RecordFiles):
     """Parquet files, *.parquet, read in batches (needs pyarrow, the extra `data`). Fields that are
     null count as empty.

@@ -61,7 +61,7 @@ class BPE(LibraryTokenizer):
         return super().recognises(data) and options == (False, True)
 
 
-@TOKENIZERS.register("unigram", also_called=("sentencepiece", "spm"))
+@TOKENIZERS.register("unigram", similar=("sentencepiece", "spm"))
 @dataclass(kw_only=True, eq=False)
 class Unigram(LibraryTokenizer):
     """The most probable segmentation into pieces, each with its own probability (Kudo, 2018,

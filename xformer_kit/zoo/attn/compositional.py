@@ -18,7 +18,7 @@ from xformer_kit.registry import Unused, at_least
 
 
 @ATTENTIONS.register(
-    "compositional", also_called=("search_and_retrieval", "disentangled_attention")
+    "compositional", also_called=("search_and_retrieval",), similar=("disentangled_attention",)
 )
 class Compositional(MultiHead):
     """Each of S search heads applies its attention weights to R values, and mixes the results with

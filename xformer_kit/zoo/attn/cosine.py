@@ -31,7 +31,9 @@ class CosineScale(nn.Module):
         return F.normalize(x, dim=-1) * self.log_factor.exp().clamp(max=self.largest)[:, None, None]
 
 
-@ATTENTIONS.register("cosine", also_called=("cosine_similarity", "scaled_cosine", "qknorm"))
+@ATTENTIONS.register(
+    "cosine", also_called=("cosine_similarity", "scaled_cosine"), similar=("qknorm",)
+)
 class CosineAttention(MultiHead):
     """softmax(mask(g cos(q, k))) v in each head, with a learned g of each head (Henry et al., 2020,
     arXiv:2010.04245). As in Swin v2, g starts at 10 and does not exceed 100 (Liu et al., 2021,

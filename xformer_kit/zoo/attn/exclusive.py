@@ -23,7 +23,7 @@ from xformer_kit.registry import Fault, Unused
 NORMED = ("output", "sandwich", "normformer", "ngpt")  # placements with a norm after a sublayer
 
 
-@ATTENTIONS.register("exclusive", also_called=("xsa", "orthogonal", "belief"))
+@ATTENTIONS.register("exclusive", also_called=("xsa",), similar=("orthogonal", "belief"))
 class Exclusive(MultiHead):
     """o - <o, u> u in each head, with the output o of multi_head and u = v_i / |v_i|, the direction
     of the token's own value.

@@ -23,7 +23,7 @@ from xformer_kit.registry import Fault, above, config_error
 MAX_CAP, MAX_CAP_FP16 = 40.0, 8.0  # exp(-2 cap) is a number above 0
 
 
-@ATTENTIONS.register("laser", also_called=("log_sum_exp",))
+@ATTENTIONS.register("laser", similar=("log_sum_exp",))
 class Laser(MultiHead):
     """log(sum_j a_j exp(v_j)) in each channel, with the weights a_j of multi_head (LASER: Duvvuri
     and Dhillon, 2024, arXiv:2411.03493). The gradient of a weight does not vanish if weights are

@@ -26,7 +26,7 @@ class ProjectedCache(KeyValueCache):
         return self.kept()
 
 
-@ATTENTIONS.register("linformer", also_called=("low_rank",))
+@ATTENTIONS.register("linformer", similar=("low_rank",))
 class Linformer(WholeTextAttention):
     """softmax(q (E k)^T * scale) (F v) in each head, where E and F, rank x max_len, mix the tokens
     of a text into `rank` keys and values (Wang et al., 2020, arXiv:2006.04768, eq. 7). Memory and

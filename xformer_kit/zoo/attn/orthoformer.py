@@ -11,7 +11,7 @@ from xformer_kit.zoo.attn._landmarks import LandmarkAttention
 from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
 
 
-@ATTENTIONS.register("orthoformer", also_called=("orthogonal_landmarks", "motionformer"))
+@ATTENTIONS.register("orthoformer", similar=("orthogonal_landmarks", "motionformer"))
 class Orthoformer(LandmarkAttention):
     """softmax(q P^T) (softmax(P k^T) v) in each head, with queries P of the text, nearly orthogonal
     to each other, as prototypes (Patrick et al., 2021, arXiv:2106.05392).

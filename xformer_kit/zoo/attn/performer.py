@@ -27,7 +27,9 @@ def orthogonal(rows: int, channels: int, generator: torch.Generator) -> Tensor:
     return torch.cat(groups)[:rows] * draw(rows, channels).norm(dim=-1)[:, None]
 
 
-@ATTENTIONS.register("performer", also_called=("favor", "favor_plus", "favor+", "random_features"))
+@ATTENTIONS.register(
+    "performer", also_called=("favor", "favor_plus", "favor+"), similar=("random_features",)
+)
 class Performer(Kernelized):
     """phi(q_i) S_i / phi(q_i) z_i as in `linear`, with random features that estimate softmax
     (FAVOR+: Choromanski et al., 2020, arXiv:2009.14794, lemma 1, section 2.4).

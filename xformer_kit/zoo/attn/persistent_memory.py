@@ -40,7 +40,9 @@ class LearnedKeys(nn.Module):
         self.v = nn.Parameter(torch.empty(kv_heads, count, v_head_dim))
 
 
-@ATTENTIONS.register("persistent_memory", also_called=("memory", "mem_kv", "all_attention"))
+@ATTENTIONS.register(
+    "persistent_memory", also_called=("mem_kv", "all_attention"), similar=("memory",)
+)
 class PersistentMemory(MultiHead):
     """multi_head with learned keys M_k before the keys, and learned values M_v before the values
     (persistent memory: Sukhbaatar et al., 2019, arXiv:1907.01470, section 4.1).

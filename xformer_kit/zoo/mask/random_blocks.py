@@ -9,7 +9,7 @@ from xformer_kit.registry import at_least
 from xformer_kit.zoo.mask._random import RandomMask, hashed
 
 
-@MASKS.register("random_blocks", also_called=("random", "big_bird", "bigbird"))
+@MASKS.register("random_blocks", similar=("random", "big_bird", "bigbird"))
 @dataclass(frozen=True)
 class RandomBlocks(RandomMask):
     """Each block of tokens attends to `count` random blocks among itself and those before it;

@@ -8,7 +8,9 @@ from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement
 from xformer_kit.registry import at_least, at_most
 
 
-@PLACEMENTS.register("gated_streams", also_called=("gated_multi_residual", "gated_residual"))
+@PLACEMENTS.register(
+    "gated_streams", also_called=("gated_multi_residual",), similar=("gated_residual",)
+)
 class GatedStreams(Placement):
     """n streams: h = sum_i sigmoid(r_i) * norm_i(x_i) / n is read, x_j <- x_j + 2 sigmoid(w_j) f(h)
     is written.

@@ -36,7 +36,7 @@ class GRUGate(nn.Module):
         return f"start={self.start}"
 
 
-@PLACEMENTS.register("gru", also_called=("gtrxl", "gated", "gate_residual", "gru_gate"))
+@PLACEMENTS.register("gru", also_called=("gtrxl", "gru_gate"), similar=("gated", "gate_residual"))
 class GRU(Placement):
     """g(x, relu(f(norm(x)))): a gated recurrent unit g replaces the sum (GTrXL: Parisotto et
     al., 2019, arXiv:1910.06764, section 3.2).

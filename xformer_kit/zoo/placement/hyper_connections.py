@@ -26,7 +26,8 @@ def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
 
 @PLACEMENTS.register(
     "hyper_connections",
-    also_called=("hyper_connection", "hc", "dhc", "shc", "mhc", "residual_streams"),
+    also_called=("hyper_connection", "hc"),
+    similar=("dhc", "shc", "mhc", "residual_streams"),
 )
 class HyperConnections(Placement):
     """Streams x_1 to x_n: h = sum_i A_i0 x_i is read, x_j <- sum_i A_ij x_i + B_j f(norm(h)) is

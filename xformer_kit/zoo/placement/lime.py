@@ -8,7 +8,7 @@ from xformer_kit.zoo.placement._growing import BREAKS
 
 
 @PLACEMENTS.register(
-    "lime", also_called=("integrate_layers", "layer_integrated_memory", "dynamic_lime")
+    "lime", also_called=("integrate_layers", "layer_integrated_memory"), similar=("dynamic_lime",)
 )
 class LIMe(Placement):
     """x + f(norm(sum_i a_i v_i)) with a = softmax(norm(x) W + b): a sublayer reads a mixture of

@@ -3,7 +3,7 @@
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement
 
 
-@PLACEMENTS.register("resi_dual", also_called=("residual", "resdual", "ResiDual"))
+@PLACEMENTS.register("resi_dual", also_called=("resdual", "ResiDual"), similar=("residual",))
 class ResiDual(Placement):
     """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x +
     norm(d), with the final norm (Xie et al., 2023, arXiv:2304.14802).

@@ -5,7 +5,7 @@ import torch
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
 
-@PLACEMENTS.register("reversible", also_called=("revnet", "reformer", "rev"))
+@PLACEMENTS.register("reversible", also_called=("revnet", "rev"), similar=("reformer",))
 class Reversible(Placement):
     """y_1 = x_1 + f(norm(x_2)), y_2 = x_2 + g(norm(y_1)), so that x_2 = y_2 - g(norm(y_1)) and x_1
     = y_1 - f(norm(x_2)).

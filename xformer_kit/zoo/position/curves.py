@@ -9,7 +9,7 @@ from xformer_kit.registry import at_least
 
 
 @POSITIONS.register(
-    "curves", also_called=("rel_proj", "relative_projection", "inkling", "distance_basis")
+    "curves", similar=("rel_proj", "relative_projection", "inkling", "distance_basis")
 )
 class Curves(Position):
     """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head, with learned curves c over

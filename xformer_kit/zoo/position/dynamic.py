@@ -32,7 +32,7 @@ class Curve(NamedTuple):
 
 
 @POSITIONS.register(
-    "dynamic", also_called=("dynamic_position_bias", "dpb", "log_cpb", "continuous_bias")
+    "dynamic", also_called=("dynamic_position_bias", "dpb"), similar=("log_cpb", "continuous_bias")
 )
 class DynamicBias(Position):
     """Adds f(i - j) to each score, with a small network f of the distance that has one output per

@@ -3,7 +3,7 @@
 from xformer_kit.attention import SCORES, Score
 
 
-@SCORES.register("cog", also_called=("cog_attention", "signed"))
+@SCORES.register("cog", also_called=("cog_attention",), similar=("signed",))
 class Cog(Score):
     """sign(s_j) softmax(|s|)_j: weights may be negative (Cog attention: Lv et al., 2024,
     arXiv:2411.07176). The weight depends on the absolute value of a score, so a bias far below 0,

@@ -17,7 +17,10 @@ from xformer_kit.registry import above
 HALVINGS = {torch.float64: 60, torch.float32: 30}
 
 
-@SCORES.register("entmax", also_called=("sparsemax", "entmax15", "alpha_entmax"))
+@SCORES.register(
+    "entmax",
+    also_called={"sparsemax": {"alpha": 2.0}, "entmax15": {"alpha": 1.5}, "alpha_entmax": {}},
+)
 class Entmax(Score):
     """[(alpha - 1) s_j - tau]_+^(1 / (alpha - 1)), with the tau at which weights sum to 1: weights
     that may be exactly 0 (Peters et al., 2019, arXiv:1905.05702, section 3). alpha near 1 is

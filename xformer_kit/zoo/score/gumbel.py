@@ -7,7 +7,7 @@ from xformer_kit.registry import above
 from xformer_kit.zoo.score._largest import straight_through
 
 
-@SCORES.register("gumbel", also_called=("gumbel_softmax", "drawn"))
+@SCORES.register("gumbel", also_called=("gumbel_softmax",), similar=("drawn",))
 class Gumbel(Score):
     """One key, drawn with the probabilities softmax(s) in training, and the most likely one
     otherwise.

@@ -43,7 +43,7 @@ class _ReorderedWords(SizedProbe):
         raise NotImplementedError
 
 
-@CORPORA.register("copy", also_called=("repeat",))
+@CORPORA.register("copy", similar=("repeat",))
 class Copy(_ReorderedWords):
     """The words are repeated (Graves et al., 2014, arXiv:1410.5401, section 4.1; with recent models
     Jelassi et al., 2024, arXiv:2402.01032).

@@ -15,7 +15,7 @@ PLUS, EQUALS = 10, 11
 BRACKETS = "()", "[]", "{}", "<>"
 
 
-@CORPORA.register("addition", also_called=("add", "arithmetic"))
+@CORPORA.register("addition", also_called=("add",), similar=("arithmetic",))
 @dataclass(kw_only=True, eq=False)
 class Addition(SizedProbe):
     """The sum of two numbers, digit by digit: both with the same number of digits, leading zeros
@@ -49,7 +49,7 @@ class Addition(SizedProbe):
         return label_from(tokens, 2 * n + 2)
 
 
-@CORPORA.register("parity", also_called=("xor",))
+@CORPORA.register("parity", similar=("xor",))
 @dataclass(kw_only=True, eq=False)
 class Parity(SizedProbe):
     """Whether the number of ones is even or odd, which no transformer of fixed depth learns at

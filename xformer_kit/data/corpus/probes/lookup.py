@@ -19,7 +19,7 @@ from xformer_kit.registry import Fault
 from xformer_kit.registry.messages import in_open_range
 
 
-@CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
+@CORPORA.register("recall", also_called=("mqar", "associative_recall"), similar=("zoology",))
 @dataclass(kw_only=True, eq=False)
 class Recall(Probe):
     """Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, section 3 and
