@@ -123,6 +123,7 @@ def test_only_config_imports_hydra(package):
     assert {one.file for one in LIBRARY if one.module.split(".")[0] == package} <= {
         "xformer_kit/config/command_line.py",
         "xformer_kit/config/composition.py",
+        "xformer_kit/config/config_files.py",
         "xformer_kit/config/flags.py",
         "xformer_kit/config/hydra_session.py",
         "xformer_kit/config/overrides.py",

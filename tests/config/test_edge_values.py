@@ -56,10 +56,6 @@ def test_a_node_that_is_no_mapping_is_answered(node, value):
 
 LIST = "must be a list of"
 SENTENCES = {
-    "attn.heads=8.0": "attn.heads: must be a whole number; got 8.0. Try 8.",
-    "trainer.max_steps=1e5": (
-        "trainer.max_steps: must be a whole number or null; got 100000.0. Try 100000."
-    ),
     "model.decoder.pattern=base": (
         f"model.decoder.pattern: {LIST} texts or null; got 'base'. Try [base]."
     ),

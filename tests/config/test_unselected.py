@@ -65,11 +65,11 @@ test_a_name_of_another_library = refusals_with(
     {
         "position=none position.base=1": f"Did you mean 'theta' of {THETA}? It has no options.",
         "position.rope_theta=1": "Did you mean 'theta'? It has: theta,",
-        "attn.rope_theta=1": "Did you mean 'theta' of position.theta? It has: heads,",
-        "d_model=64": "d_model: the config has no such key. Did you mean model.dim? It has:",
+        "attn.rope_theta=1": "attn.rope_theta: is called position.theta here; got 1.",
+        "d_model=64": "d_model: is called model.dim here; got 64. Try model.dim=64.",
         "model.d_model=64": "Did you mean 'dim'? It has: dim,",
         "model.position=rotary": "final_norm, seed, encoder, decoder. Try position.",
-        "trainer.steps=3": "trainer.steps: the trainer has no option 'steps'. Did you mean"
-        " 'max_steps'? Known:",
+        "trainer.steps=3": "trainer.steps: is called trainer.max_steps here; got 3. Try"
+        " trainer.max_steps=3.",
     }
 )

@@ -9,8 +9,17 @@ from typing import Any
 
 from xformer_kit.config.check import GROUPS, MAPPING_GROUPS
 from xformer_kit.config.settings import SETTINGS
+from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import Fault, Node, Registry, canonical_node, format_value
+from xformer_kit.registry import (
+    Fault,
+    Node,
+    Option,
+    Registry,
+    canonical_node,
+    format_value,
+    whole_number,
+)
 
 PARTS_OF_BLOCK = KINDS | {"cross": KINDS["attn"]}  # keys of a stack, a variant and a sublayer
 
@@ -28,7 +37,27 @@ def canonical_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[Fault
     if isinstance(model := config.get("model"), Mapping):
         stacks = {s: _block(model[s], f"model.{s}", faults) for s in STACKS if s in model}
         config["model"] = {**model, **stacks}
-    return config, faults
+    return _whole_numbers(config), faults
+
+
+def _whole_numbers(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the config with integers for whole numbers that are written as floats, in the
+    settings that are no component's options.
+    """
+    nodes = {name: SETTINGS.options(name) for name in SETTINGS if name != "run"}
+    nodes["trainer"] = TRAINER
+    found = _integers(SETTINGS.options("run"), config)
+    for name, options in nodes.items():
+        if isinstance(node := found.get(name), Mapping):
+            found[name] = _integers(options, node)
+    return found
+
+
+def _integers(options: Mapping[str, Option], node: Node) -> dict[str, Any]:
+    return {
+        key: whole_number(options[key].type, value) if key in options else value
+        for key, value in node.items()
+    }
 
 
 def _mapping(registry: Registry, node: Node, path: str, faults: list[Fault]) -> dict[str, Any]:
@@ -50,7 +79,7 @@ def _block(node: Any, path: str, faults: list[Fault]) -> Any:
     """Returns a stack, a variant or a sublayer, with own names in its differences."""
     if not isinstance(node, Mapping):
         return node
-    found = dict(node)
+    found = _integers(SETTINGS.options("model"), node)  # a stack's own layers
     for key, value in node.items():
         at = f"{path}.{key}"
         if key in PARTS_OF_BLOCK:

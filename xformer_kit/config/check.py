@@ -148,7 +148,8 @@ def _node_faults(config: Node, data: bool) -> Faults:
     elsewhere = partial(option_paths, config)
     for key in config:
         if key not in TOP_KEYS:
-            yield unknown_option("", "settings", "run", key, sorted(TOP_KEYS), elsewhere())
+            known = sorted(TOP_KEYS)
+            yield unknown_option("", "settings", "run", key, known, elsewhere(), config[key])
     for key in ("model", "trainer", "ema", "checkpoints", *GROUPS):
         if key not in config:
             yield Fault(key, "is missing; a config needs it", fix=f"It has: {', '.join(config)}.")

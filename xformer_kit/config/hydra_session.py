@@ -129,6 +129,7 @@ class HydraSession:
         inside = [
             f"{folder}/{name}"
             for folder in self._list(group, ObjectType.GROUP)
+            if folder not in (".", "..")  # of a file that the line names, see store_files
             for name in self.choices(f"{group}/{folder}")
         ]
         return [*self._list(group, ObjectType.CONFIG), *inside]

@@ -12,6 +12,7 @@ from hydra.errors import HydraException
 
 from xformer_kit.config.check import GROUPS, registry_at
 from xformer_kit.config.components import import_components
+from xformer_kit.config.config_files import config_files, store_files
 from xformer_kit.config.difference import as_literal
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.config.repeated_keys import repeated_keys
@@ -127,11 +128,12 @@ def parse(
     except ConfigError as error:
         faults += error.faults
     faults += _contradictions(overrides)
+    file_faults = store_files(overrides)
     session = open_session(config_dir)
     known = list[Override]()
     left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
     for override in overrides:
-        if fault := choice_fault(session, override):
+        if fault := file_faults.get(override.key_or_group) or choice_fault(session, override):
             faults.append(fault)
             if renamed := _with_own_names(parser, override):
                 known.append(renamed)
@@ -212,7 +214,7 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     if override.is_delete():
         needed = group in REQUIRED_GROUPS
         return Fault(group, "a run needs one; it cannot be taken out") if needed else None
-    names, values = session.choices(group), _values(override)
+    names, values = [*session.choices(group), *config_files(override)], _values(override)
     if group in REQUIRED_GROUPS and (fault := _not_one_name(group, names, values)):
         return fault
     for value in values:

@@ -93,7 +93,8 @@ def _variant_faults(
         for key in variant or {}:
             if key not in allowed:
                 paths = component_option_paths(config, variant_path)
-                yield unknown_option(variant_path, "settings", "variant", key, allowed, paths)
+                place = (variant_path, "settings", "variant")
+                yield unknown_option(*place, key, allowed, paths, variant[key])
         yield from _Differences(config, (stack, variant or {}), variant_path, context).faults()
 
 

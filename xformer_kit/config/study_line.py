@@ -1,6 +1,7 @@
 """The command line of a study, whose variants are composed and checked by the study's plan."""
 
 import argparse
+from pathlib import PurePath
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -98,7 +99,7 @@ def _study_node(
             )
         )
         return None
-    return node | {"name": node.get("name") or str(chosen.value()).rpartition("/")[2]}
+    return node | {"name": node.get("name") or PurePath(str(chosen.value())).stem}
 
 
 def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:

@@ -23,6 +23,7 @@ from xformer_kit.registry import (
     at_least,
     format_value,
     mismatch,
+    other_option,
     suggestion,
 )
 
@@ -114,13 +115,6 @@ REPLACED = {
     "model_registry": "logger=...; checkpoints stay in the run's directory",
 }
 
-RECOMPUTATION_OPTIONS = (
-    "gradient_checkpointing",
-    "activation_checkpointing",
-    "activation_checkpoint",
-    "checkpoint_activations",
-)
-
 
 def seconds(limit: str | Node | None) -> float | None:
     """Returns trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords.
@@ -160,16 +154,8 @@ def _faults(node: Node) -> Faults:
                 got=format_value(value),
                 fix="Set that instead.",
             )
-        elif key in RECOMPUTATION_OPTIONS:
-            yield Fault(
-                key,
-                "activations are kept, not computed again",
-                got=format_value(value),
-                fix=(
-                    "For less memory leave it out and set trainer.accumulate=4, or lower"
-                    " data.batch_size."
-                ),
-            )
+        elif key not in OPTIONS and (fault := other_option(key, value)):
+            yield fault
         elif key not in OPTIONS:
             yield Fault(
                 key, f"the trainer has no option '{key}'", fix=suggestion(key, sorted(OPTIONS))

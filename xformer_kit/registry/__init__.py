@@ -26,7 +26,6 @@ from xformer_kit.registry.messages import (
     nearest_values,
     suggestion,
     type_phrase,
-    unknown_option,
 )
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
@@ -36,7 +35,9 @@ from xformer_kit.registry.option_types import (
     nested,
     to_plain,
     type_name,
+    whole_number,
 )
+from xformer_kit.registry.other_options import other_option, unknown_option
 from xformer_kit.registry.registry import Registry, registry_version
 from xformer_kit.registry.signature import OptionGroup
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
@@ -77,10 +78,12 @@ __all__ = [
     "mismatch",
     "nearest_values",
     "nested",
+    "other_option",
     "registry_version",
     "suggestion",
     "to_plain",
     "type_name",
     "type_phrase",
     "unknown_option",
+    "whole_number",
 ]

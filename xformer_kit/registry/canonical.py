@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, get_origin
 
 from xformer_kit.registry.fault import Fault, format_value
-from xformer_kit.registry.option_types import REQUIRED, holds_nested
+from xformer_kit.registry.option_types import REQUIRED, holds_nested, whole_number
 from xformer_kit.registry.registry import Registry
 
 
@@ -70,10 +70,12 @@ def _types(registry: Registry, name: Any) -> dict[str, Any]:
 
 
 def _canonical_value(annotation: Any, value: Any, path: str, faults: list[Fault]) -> Any:
-    """Returns the value of an option: a component, a list or a mapping of components, or others."""
+    """Returns the value of an option: a component, a list or a mapping of components, or others, of
+    which 1e3 becomes 1000 for an integer option.
+    """
     registry = holds_nested(annotation)
     if registry is None:
-        return value
+        return whole_number(annotation, value)
     if isinstance(value, (list, tuple)):
         return [canonical_node(registry, v, f"{path}[{i}]", faults) for i, v in enumerate(value)]
     if isinstance(value, Mapping) and "name" not in value and get_origin(annotation) is dict:

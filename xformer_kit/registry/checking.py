@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.fault import Fault, Faults, format_value
-from xformer_kit.registry.messages import Options, UnknownValueError, unknown_option
+from xformer_kit.registry.messages import Options, UnknownValueError
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import REQUIRED, holds_nested, mismatch
+from xformer_kit.registry.other_options import unknown_option
 
 if TYPE_CHECKING:
     from xformer_kit.registry.registry import Registry
@@ -49,7 +50,8 @@ def node_faults(
             places = dict(elsewhere()) if elsewhere else _enclosing_options(context, path)
             places |= _other_components(registry, name, path)
             places |= _nested_option(registry, name, path, key)
-            yield unknown_option(path, registry.kind, name, key, [*options, *other_keys], places)
+            own = [*options, *other_keys]
+            yield unknown_option(path, registry.kind, name, key, own, places, node[key])
             # The most similar option may have been intended.
             invalid |= {key, *get_close_matches(key, options, n=1)}
     chosen = registry.defaults(name) | dict(node)

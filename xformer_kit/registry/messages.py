@@ -124,37 +124,6 @@ SYNONYMS = {
 }
 
 
-# Names of options in other libraries -> ours.
-OTHER_OPTIONS = {
-    "base": "theta",
-    "block_size": "seq_len",
-    "clip_grad_norm": "gradient_clip_val",
-    "context_length": "seq_len",
-    "d_ff": "width",
-    "d_model": "dim",
-    "epochs": "max_epochs",
-    "ffn_dim": "width",
-    "grad_clip": "gradient_clip_val",
-    "hidden_size": "dim",
-    "intermediate_size": "width",
-    "learning_rate": "lr",
-    "max_seq_len": "seq_len",
-    "n_embd": "dim",
-    "n_head": "heads",
-    "n_layer": "layers",
-    "num_attention_heads": "heads",
-    "num_heads": "heads",
-    "num_hidden_layers": "layers",
-    "num_key_value_heads": "kv_heads",
-    "num_layers": "layers",
-    "rope_theta": "theta",
-    "steps": "max_steps",
-    "warmup_steps": "warmup",
-    "wd": "weight_decay",
-    "window_size": "window",
-}
-
-
 def suggestion(word: object, known: Iterable[str], of: str = "Known") -> str:
     """Returns the fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
     known = list(known)
@@ -171,36 +140,6 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     matches = (get_close_matches(spelling, known, n=1, cutoff=cutoff) for spelling in spellings)
     close = [synonym] if synonym in known else next(filter(None, matches), [])
     return f"Did you mean '{close[0]}'? " if close else ""
-
-
-def unknown_option(
-    path: str,
-    kind: str,
-    name: str,
-    key: str,
-    options: Iterable[str],
-    elsewhere: Mapping[str, list[str]] | None = None,
-) -> Fault:
-    """Returns the fault of an unknown option; `elsewhere`: option of another component or node ->
-    its config paths.
-    """
-    options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
-    settings = kind == "settings"
-    rule = "the config has no such key" if settings else f"{kind} '{name}' has no option '{key}'"
-    has = f"It has: {', '.join(options)}." if options else "It has no options."
-    word = OTHER_OPTIONS.get(key, key)
-    own = [word] if word in options else []
-    close = [word] if word in elsewhere else get_close_matches(key, elsewhere, n=1, cutoff=0.75)
-    if key in elsewhere:
-        hint, has = "", f"{has} Try {alternatives(elsewhere[key])}."
-    elif own or (word not in elsewhere and did_you_mean(key, options)):
-        hint = f"Did you mean '{word}'? " if own else did_you_mean(key, options)
-    elif close:
-        there = alternatives(elsewhere[close[0]])
-        hint = f"Did you mean {there}? " if settings else f"Did you mean '{close[0]}' of {there}? "
-    else:
-        hint, has = "", f"{has} Leave it out."
-    return Fault(f"{path}.{key}".strip("."), rule, fix=f"{hint}{has}")
 
 
 def alternatives(values: Iterable[Any]) -> str:

@@ -88,6 +88,16 @@ def fitting(annotation: Any) -> frozenset[type]:
     return frozenset({annotation} & {int, bool, str, NoneType})
 
 
+def whole_number(annotation: Any, value: Any) -> Any:
+    """Returns a whole number that is written as a float, such as 1e3, as an integer if the type has
+    integers and no floats; other values unchanged.
+    """
+    if type(value) is not float or not value.is_integer() or int not in fitting(annotation):
+        return value
+    kinds = get_args(annotation) or (annotation,)
+    return value if float in kinds else int(value)
+
+
 def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Faults:
     """Yields why a value does not match a type; nothing if it matches. An int is a valid float."""
     if value == REQUIRED or type(value) in fitting(annotation):

@@ -1,0 +1,88 @@
+"""Options of other libraries are answered with ours."""
+
+import pytest
+
+from xformer_kit import compose
+from xformer_kit.registry import ConfigError
+from xformer_kit.registry.other_options import OTHER_OPTIONS, RECOMPUTATION_OPTIONS
+
+
+def fault_of(word):
+    with pytest.raises(ConfigError) as error:
+        compose([word])
+    (fault,) = error.value.faults
+    return str(fault)
+
+
+@pytest.mark.parametrize(
+    ("word", "fix"),
+    [
+        ("hidden_size=64", "Try model.dim=64."),
+        ("n_embd=64", "Try model.dim=64."),
+        ("n_layer=2", "Try model.layers=2."),
+        ("n_head=4", "Try attn.heads=4."),
+        ("num_attention_heads=4", "Try attn.heads=4."),
+        ("intermediate_size=256", "Try ffn.width=256."),
+        ("block_size=64", "Try data.seq_len=64."),
+        ("learning_rate=1e-3", "Try optim.lr=0.001."),
+        ("per_device_train_batch_size=8", "Try data.batch_size=8."),
+        ("gradient_accumulation_steps=2", "Try trainer.accumulate=2."),
+        ("max_epochs=1", "Try trainer.max_epochs."),
+        ("early_stopping=true", "Try callbacks.early_stopping.patience=5."),
+        ("ckpt_path=outputs/x", "Try resume=outputs/x."),
+        ("gradient_checkpointing=true", "set trainer.accumulate=4, or lower data.batch_size."),
+        ("lr_scheduler_type=linear", "Try schedule=linear."),
+        ("fp16=true", "Try trainer.precision=16-mixed."),
+        ("optim.learning_rate=1e-3", "Did you mean 'lr'? It has: lr, weight_decay, betas, eps."),
+        ("trainer.learning_rate=1e-3", "Try optim.lr=0.001."),
+        ("model.decoder.variants.a.n_head=2", "Try model.decoder.variants.a.attn.heads=2."),
+    ],
+)
+def test_an_option_of_another_library_is_answered_with_ours(word, fix):
+    message = fault_of(word)
+    assert message.startswith(f"{word.partition('=')[0]}: ") and message.endswith(fix)
+
+
+@pytest.mark.parametrize("group", ["attn", "ffn", "mask", "position", "norm"])
+def test_no_option_of_ours_is_one_of_another_library(group):
+    config = compose(["mask=sliding_window", "mask.window=8"])
+    assert not config[group].keys() & (OTHER_OPTIONS.keys() | set(RECOMPUTATION_OPTIONS))
+
+
+def test_options_that_are_named_exist():
+    config = compose(["mask=sliding_window", "mask.window=8"])
+    of_others = {"ffn.experts", "init.std", "resume"}  # of ffn=moe, of init=normal, of the line
+    of_callbacks = ("callbacks.", "hydra.", "logger")
+    for other, override in OTHER_OPTIONS.items():
+        path = override.partition("=")[0]
+        if path in of_others or path.startswith(of_callbacks):
+            continue
+        node = config
+        for key in path.split("."):
+            assert key in node, other
+            node = node[key]
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("trainer.max_steps=1e3", ("trainer", "max_steps")),
+        ("data.seq_len=1e3", ("data", "seq_len")),
+        ("seed=1e3", ("seed",)),
+        ("model.dim=1.28e2", ("model", "dim")),
+        ("model.decoder.layers=1e3", ("model", "decoder", "layers")),
+        ("ffn.width=1e3", ("ffn", "width")),
+        ("schedule.warmup=1e2", ("schedule", "warmup")),
+    ],
+)
+def test_a_whole_number_in_scientific_notation_is_an_integer(word, path):
+    value = compose([word])
+    for key in path:
+        value = value[key]
+    assert type(value) is int and value == float(word.partition("=")[2])
+
+
+def test_a_fraction_and_a_float_option_are_not_rounded():
+    assert fault_of("trainer.max_steps=1.5").startswith("trainer.max_steps: must be a whole number")
+    limit = compose(["trainer.limit_val_batches=1.0"])["trainer"]["limit_val_batches"]
+    assert type(limit) is float  # 1.0 is all batches, 1 is one

@@ -1,0 +1,171 @@
+"""Unknown options, and the options that other libraries call by another name."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from xformer_kit.registry.fault import Fault, format_value
+from xformer_kit.registry.messages import alternatives, did_you_mean
+
+# Option of another library -> config path of ours, or an override if the value is another one too.
+OTHER_OPTIONS = {
+    "accumulate_grad_batches": "trainer.accumulate",
+    "activation_function": "ffn.activation",
+    "adam_epsilon": "optim.eps",
+    "attention_dropout": "attn.dropout",
+    "attn_pdrop": "attn.dropout",
+    "base": "position.theta",
+    "beta1": "optim.betas=[0.9, 0.95]",
+    "beta2": "optim.betas=[0.9, 0.95]",
+    "bf16": "trainer.precision=bf16-mixed",
+    "block_size": "data.seq_len",
+    "checkpoint_interval": "trainer.checkpoint_every",
+    "clip_grad_norm": "trainer.gradient_clip_val",
+    "ckpt_path": "resume",
+    "context_length": "data.seq_len",
+    "d_ff": "ffn.width",
+    "d_model": "model.dim",
+    "dataset": "data",
+    "device": "trainer.accelerator",
+    "early_stopping": "callbacks.early_stopping.patience=5",
+    "epochs": "trainer.max_epochs",
+    "eval_every": "trainer.val_every",
+    "eval_interval": "trainer.val_every",
+    "eval_steps": "trainer.val_every",
+    "ffn_dim": "ffn.width",
+    "fp16": "trainer.precision=16-mixed",
+    "grad_accum_steps": "trainer.accumulate",
+    "grad_clip": "trainer.gradient_clip_val",
+    "gradient_accumulation_steps": "trainer.accumulate",
+    "head_size": "attn.head_dim",
+    "hidden_act": "ffn.activation",
+    "hidden_dim": "model.dim",
+    "hidden_dropout_prob": "model.dropout",
+    "hidden_size": "model.dim",
+    "init_std": "init.std",
+    "initializer_range": "init.std",
+    "intermediate_size": "ffn.width",
+    "layer_norm_eps": "norm.eps",
+    "layer_norm_epsilon": "norm.eps",
+    "learning_rate": "optim.lr",
+    "log_interval": "trainer.log_every_n_steps",
+    "logging_steps": "trainer.log_every_n_steps",
+    "lr_scheduler": "schedule",
+    "lr_scheduler_type": "schedule",
+    "max_grad_norm": "trainer.gradient_clip_val",
+    "max_iters": "trainer.max_steps",
+    "max_length": "data.seq_len",
+    "max_position_embeddings": "data.seq_len",
+    "max_seq_len": "data.seq_len",
+    "max_seq_length": "data.seq_len",
+    "max_train_steps": "trainer.max_steps",
+    "micro_batch_size": "data.batch_size",
+    "mlp_ratio": "ffn.expand",
+    "n_ctx": "data.seq_len",
+    "n_embd": "model.dim",
+    "n_head": "attn.heads",
+    "n_heads": "attn.heads",
+    "n_inner": "ffn.width",
+    "n_kv_heads": "attn.kv_heads",
+    "n_layer": "model.layers",
+    "n_layers": "model.layers",
+    "n_positions": "data.seq_len",
+    "n_query_groups": "attn.kv_heads",
+    "num_attention_heads": "attn.heads",
+    "num_experts": "ffn.experts",
+    "num_heads": "attn.heads",
+    "num_hidden_layers": "model.layers",
+    "num_key_value_heads": "attn.kv_heads",
+    "num_layers": "model.layers",
+    "num_local_experts": "ffn.experts",
+    "num_train_epochs": "trainer.max_epochs",
+    "optimizer": "optim",
+    "out_dir": "hydra.run.dir",
+    "output_dir": "hydra.run.dir",
+    "per_device_eval_batch_size": "data.batch_size",
+    "per_device_train_batch_size": "data.batch_size",
+    "report_to": "logger",
+    "resid_pdrop": "model.dropout",
+    "resume_from_checkpoint": "resume",
+    "rms_norm_eps": "norm.eps",
+    "rope_theta": "position.theta",
+    "rotary_emb_base": "position.theta",
+    "save_every": "trainer.checkpoint_every",
+    "save_interval": "trainer.checkpoint_every",
+    "save_steps": "trainer.checkpoint_every",
+    "scheduler": "schedule",
+    "sequence_length": "data.seq_len",
+    "steps": "trainer.max_steps",
+    "tie_word_embeddings": "model.tie_embeddings",
+    "torch_compile": "trainer.compile",
+    "train_batch_size": "data.batch_size",
+    "val_check_interval": "trainer.val_every",
+    "wandb_project": "logger.project",
+    "warmup_iters": "schedule.warmup",
+    "warmup_steps": "schedule.warmup",
+    "wd": "optim.weight_decay",
+    "weight_tying": "model.tie_embeddings",
+    "window_size": "mask.window",
+}
+
+
+RECOMPUTATION_OPTIONS = (
+    "gradient_checkpointing",
+    "activation_checkpointing",
+    "activation_checkpoint",
+    "checkpoint_activations",
+)
+
+
+def unknown_option(
+    path: str,
+    kind: str,
+    name: str,
+    key: str,
+    options: Iterable[str],
+    elsewhere: Mapping[str, list[str]] | None = None,
+    value: Any = None,
+) -> Fault:
+    """Returns the fault of an unknown option.
+
+    elsewhere: option of another component or node -> its config paths. value: the option's value.
+    """
+    options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
+    word = OTHER_OPTIONS.get(key, "").partition("=")[0].rpartition(".")[2]
+    places = elsewhere.get(word, [])
+    is_elsewhere = key not in elsewhere and (word not in options or not path)
+    is_unchosen = any("=" in place for place in places)  # an option of other components
+    if is_elsewhere and not is_unchosen and (fault := other_option(key, value, *places[:1])):
+        return replace(fault, path=f"{path}.{key}".strip("."))
+    settings = kind == "settings"
+    rule = "the config has no such key" if settings else f"{kind} '{name}' has no option '{key}'"
+    has = f"It has: {', '.join(options)}." if options else "It has no options."
+    if key in elsewhere:
+        hint, has = "", f"{has if path else ''} Try {alternatives(elsewhere[key])}.".strip()
+    elif word in options or did_you_mean(key, options):
+        hint = f"Did you mean '{word}'? " if word in options else did_you_mean(key, options)
+    elif close := [word] * bool(places) or get_close_matches(key, elsewhere, n=1, cutoff=0.75):
+        there = alternatives(elsewhere[close[0]])
+        hint = f"Did you mean {there}? " if settings else f"Did you mean '{close[0]}' of {there}? "
+    else:
+        hint, has = "", f"{has} Leave it out."
+    return Fault(f"{path}.{key}".strip("."), rule, fix=f"{hint}{has}")
+
+
+def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
+    """Returns the fault of an option of another library, with our option and the value; None for a
+    key that is none. ours: the config path of our option; "" is that of OTHER_OPTIONS.
+    """
+    if key in RECOMPUTATION_OPTIONS:
+        fix = "For less memory leave it out and set trainer.accumulate=4, or lower data.batch_size."
+        return Fault(key, "activations are kept, not computed again", format_value(value), fix)
+    if not (other := OTHER_OPTIONS.get(key)):
+        return None
+    usual, _, needed = other.partition("=")
+    ours = ours or usual
+    plain = isinstance(value, (bool, int, float)) or re.fullmatch(r"[\w./:-]+", str(value))
+    text = needed or (str(format_value(value)).strip("'") if value is not None and plain else "")
+    got = "" if value is None else format_value(value)
+    return Fault(key, f"is called {ours} here", got, f"Try {ours}={text}." if text else "")
