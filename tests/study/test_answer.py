@@ -159,48 +159,6 @@ def test_an_unfinished_study_is_partial():
     )
 
 
-def test_the_headline_has_effect_sizes():
-    worst = moved("placement=output", 0.5, 0.51, 0.49, 0.5, 0.51)
-    found = answer(BASE, [WORSE, NOISY, worst, Runs("gone", {})], LOSS)
-    assert (
-        found.sentence
-        == "placement=output is worse than placement=pre by 0.502 nats (95 % CI 0.492 to 0.512);"
-        " placement=post is worse by 0.0300 nats (95 % CI 0.0280 to 0.0320); norm=rms: no"
-        " significant difference; gone: not tested."
-    )
-    assert answer(BASE, [], LOSS).sentence == "There is no variant to compare with placement=pre."
-
-
-def test_the_headline_names_the_factor_once():
-    sandwich = moved("placement=sandwich", -0.02, 0.02, 0.01, -0.01, 0.005)
-    output = moved("placement=output", 0.02, -0.02, 0.01, -0.01, 0.005)
-    found = answer(BASE, [sandwich, WORSE, output], LOSS).sentence
-    assert (
-        found == "placement=post is worse than pre by 0.0300 nats (95 % CI 0.0280 to 0.0320);"
-        " sandwich and output: no significant difference."
-    )
-    assert (
-        answer(BASE, [sandwich, output], LOSS).sentence
-        == "placement=sandwich and output: no significant difference from pre."
-    )
-    base = Runs("baseline", BASE.values)
-    assert answer(base, [WORSE], LOSS).sentence.startswith(
-        "placement=post is worse than baseline by 0.0300 nats"
-    )
-    assert answer(base, [WORSE], LOSS, reference="placement=pre").sentence.startswith(
-        "placement=post is worse than pre by 0.0300 nats"
-    )
-    none = moved("placement=none", 0.028, 0.029, 0.03, 0.031, 0.032)
-    assert answer(BASE, [none], LOSS).sentence.startswith(
-        "placement=none is worse than placement=pre by "
-    )
-    shifts = (0.028, 0.029, 0.03, 0.031, 0.032)
-    numbers = [moved(f"heads={n}", *(n * d for d in shifts)) for n in range(1, 7)]
-    found = answer(BASE, numbers, LOSS).sentence
-    assert found.startswith("heads=6 is worse than placement=pre by 0.180 nats (")
-    assert found.endswith("; 2 more are worse.")
-
-
 def test_a_verdict_has_the_difference_of_its_sentence():
     verdict = answer(BASE, [WORSE], LOSS).verdicts[0]
     assert (

@@ -19,7 +19,6 @@ from xformer_kit.study.statistics import (
 )
 from xformer_kit.study.wording import Wording
 
-MAX_EFFECTS = 4  # variants of one outcome whose effect sizes are in the headline
 UNCLEAR = {"none", "null", "true", "false"}  # levels that need the name of their factor
 
 
@@ -189,18 +188,24 @@ def _headline(
     wording: Wording,
     reference: str,
 ) -> str:
-    """placement=post is worse than pre by 0.56 nats (95 % CI 0.55 to 0.57); sandwich and output: no
+    """placement=post is worse than pre by 0.56 nats and output by 0.31 nats; sandwich: no
     significant difference.
+
+    Every variant occurs once. Intervals and p-values are in its own sentence.
     """
     if not verdicts:
         return f"There is no variant to compare with {reference}."
     named = [reference] if "=" in reference else []
     factor = _common_factor([*(verdict.name for verdict in verdicts), *named])
-    clauses = list(_effect_clauses(verdicts, wording, factor, reference.removeprefix(factor)))
-    for runs in (*variants, baseline):
-        if runs.diverged:
-            diverged = "{} of {} runs diverged".format(*runs.diverged_of)
-            clauses.append(f"{runs.name.removeprefix(factor)}: {diverged}")
+    names = {runs.name: _headline_name(runs, factor) for runs in variants}
+    clauses = list(_clauses(verdicts, names, wording, reference.removeprefix(factor)))
+    clauses += [
+        f"{names[runs.name]}: {_diverged_text(runs)}"
+        for runs, verdict in zip(variants, verdicts, strict=True)
+        if verdict.outcome == "diverged"
+    ]
+    if baseline.diverged:
+        clauses.append(f"{reference.removeprefix(factor)}: {_diverged_text(baseline)}")
     every = (baseline, *variants)
     if unfinished := sum(len(runs.unfinished) + len(runs.failed) for runs in every):
         clauses.append(
@@ -209,20 +214,29 @@ def _headline(
     return f"{factor}{'; '.join(clauses)}."
 
 
-def _effect_clauses(
-    verdicts: list[Verdict], wording: Wording, factor: str, reference: str
+def _headline_name(runs: Runs, factor: str) -> str:
+    """The name without its factor, in quotes if it contains a comma; with the number of diverged
+    runs if others have a value.
+    """
+    name = runs.name.removeprefix(factor)
+    name = f"'{name}'" if "," in name else name
+    return f"{name} ({_diverged_text(runs)})" if runs.diverged and runs.values else name
+
+
+def _diverged_text(runs: Runs) -> str:
+    return "{} of {} runs diverged".format(*runs.diverged_of)
+
+
+def _clauses(
+    verdicts: list[Verdict], names: Mapping[str, str], wording: Wording, reference: str
 ) -> Iterator[str]:
-    """A clause for each outcome. The baseline is named in the first one."""
+    """A clause for each outcome but "diverged". The baseline is named in the first one."""
     than, to = f" than {reference}", f" from {reference}"
+    tested = [verdict for verdict in verdicts if not _one_seed(verdict)]
     for outcome in ("better", "worse"):
-        chosen = [verdict for verdict in verdicts if verdict.outcome == outcome]
-        chosen.sort(key=lambda verdict: -abs(verdict.difference.mean))
-        for verdict in chosen[:MAX_EFFECTS]:
-            size = wording.effect(verdict.difference)
-            yield f"{_join_names([verdict], factor)} is {outcome}{than} by {size}"
+        if chosen := [verdict for verdict in tested if verdict.outcome == outcome]:
+            yield _with_sizes(chosen, names, wording, f"is {outcome}{than}")
             than, to = "", ""
-        if len(chosen) > MAX_EFFECTS:
-            yield f"{len(chosen) - MAX_EFFECTS} more are {outcome}"
     margin = wording.metric.format_exact(wording.margin) if wording.margin else ""
     for outcome, text in (
         ("equivalent", f"equivalent within the margin of {margin}"),
@@ -230,8 +244,29 @@ def _effect_clauses(
         ("stopped", "worse, stopped before the last seed"),
         ("unknown", "not tested"),
     ):
-        if chosen := [verdict for verdict in verdicts if verdict.outcome == outcome]:
-            yield f"{_join_names(chosen, factor)}: {text}"
+        if chosen := [verdict for verdict in tested if verdict.outcome == outcome]:
+            yield f"{_join([names[verdict.name] for verdict in chosen])}: {text}"
+    one_seed = [(wording.metric.side(v.difference.mean), v) for v in verdicts if _one_seed(v)]
+    for side in ("better", "worse"):
+        if chosen := [verdict for found, verdict in one_seed if found == side]:
+            sizes = _with_sizes(chosen, names, wording, f"is {side}{than}")
+            yield f"{sizes} (one seed, not tested)"
+            than = ""
+
+
+def _one_seed(verdict: Verdict) -> bool:
+    """Whether there is a difference, but only one seed to measure it."""
+    return verdict.outcome == "unknown" and bool(verdict.difference.mean)
+
+
+def _with_sizes(
+    verdicts: list[Verdict], names: Mapping[str, str], wording: Wording, verb: str
+) -> str:
+    """post is worse than pre by 0.56 nats and output by 0.31 nats: the largest difference first."""
+    largest_first = sorted(verdicts, key=lambda verdict: -abs(verdict.difference.mean))
+    sizes = [(names[v.name], wording.size(v.difference)) for v in largest_first]
+    (name, size), *others = sizes
+    return _join([f"{name} {verb} by {size}", *(f"{name} by {size}" for name, size in others)])
 
 
 def _common_factor(names: Sequence[str]) -> str:
@@ -244,8 +279,7 @@ def _common_factor(names: Sequence[str]) -> str:
     return f"{pairs[0][0]}=" if readable and len({pair[0] for pair in pairs}) == 1 else ""
 
 
-def _join_names(verdicts: Sequence[Verdict], factor: str) -> str:
-    """a, b and c; names of several factors, which contain commas, in quotes."""
-    names = [verdict.name.removeprefix(factor) for verdict in verdicts]
-    *first, last = (f"'{name}'" if "," in name else name for name in names)
+def _join(texts: Sequence[str]) -> str:
+    """a, b and c"""
+    *first, last = texts
     return f"{', '.join(first)} and {last}" if first else last

@@ -93,10 +93,11 @@ class Wording:
             f" {self._power_text(d)}."
         )
 
-    def effect(self, d: PairedDifference) -> str:
-        """The size of a difference: 0.56 nats (95 % CI 0.55 to 0.57)."""
-        size, interval = self._estimate_text(magnitude(d))
-        return size if d.low is None else f"{size} ({interval})"
+    def size(self, d: PairedDifference) -> str:
+        """The size of a difference, with the decimals that its interval supports: 0.56 nats."""
+        if d.low is None:
+            return self.metric.format(abs(d.mean))
+        return self._estimate_text(magnitude(d))[0]
 
     def _difference_text(self, d: PairedDifference) -> str:
         mean, interval = self._estimate_text(d)

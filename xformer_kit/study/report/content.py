@@ -158,7 +158,7 @@ def _on_ladder(content: Content, found: Laws) -> Content:
     return replace(
         content,
         laws=found,
-        sentence=prediction_sentence(found)
+        sentence=prediction_sentence(found, _reference(content.baseline))
         + f" {top}{content.sentence}" * (len(content.variants) > 1),
         sentences=[
             f"{law} {top}{sentence}"

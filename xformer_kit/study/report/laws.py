@@ -175,17 +175,19 @@ def _with_law(
     )
 
 
-def prediction_sentence(found: Laws) -> str:
-    """The extrapolated losses of all variants."""
-    known = [one for one in found.variants if one.determined]
-    if not known:
+def prediction_sentence(found: Laws, reference: str) -> str:
+    """The extrapolated losses of all variants. reference: name of the baseline."""
+    names = [reference, *(one.name for one in found.variants[1:])]
+    each = [
+        f"{name} {_prediction_text(one.prediction, found.metric)}"
+        for name, one in zip(names, found.variants, strict=True)
+        if one.determined
+    ]
+    if not each:
         return "The runs do not determine a scaling law yet."
-    each = ", ".join(
-        f"{one.name} {_prediction_text(one.prediction, found.metric)}" for one in known
-    )
     return (
         f"Extrapolated to {found.ahead:g} times the largest size, the scaling laws predict"
-        f" {found.metric.name}: {each}."
+        f" {found.metric.name}: {', '.join(each)}."
     )
 
 
