@@ -196,7 +196,7 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _outcome(name: str) -> str:
-    """Returns held, not held or not decided, with the date; or that it was not run."""
+    """Returns held, not held or inconclusive, with the date; or that it was not run."""
     results = json.loads(
         (CONF.parent / "benchmarks" / "results" / "findings.json").read_text(encoding="utf-8")
     )["figures"]

@@ -17,6 +17,7 @@ from tasks.cli.command import (
     table,
 )
 from xformer_kit.registry.messages import first_line
+from xformer_kit.study.results import STATUS_NAMES
 
 SUMMARY = "the progress of a study, what failed, and how to continue"
 EXAMPLES = """examples:
@@ -40,7 +41,7 @@ def _print(data: State) -> None:
     counts = data["counts"]
     print_wrapped((data["study"], "bold"), (f"  {data['question']}", "dim"))
     shown = [status for status, count in counts.items() if count or status == "finished"]
-    others = (f"{counts[status]} {status}" for status in shown if status != "finished")
+    others = (f"{counts[status]} {_name(status)}" for status in shown if status != "finished")
     finished = f"{counts['finished']} of {len(data['runs'])} runs finished"
     print_line((", ".join((finished, *others, data["folder"])), "dim"))
 
@@ -53,7 +54,9 @@ def _print(data: State) -> None:
         for variant in data["variants"]
     )
     print()
-    console().print(table(rows, ("variant", *shown, "runs"), right=range(1, len(shown) + 2)))
+    console().print(
+        table(rows, ("variant", *map(_name, shown), "runs"), right=range(1, len(shown) + 2))
+    )
     if lines := list(_run_lines(data["runs"])):
         print()
     for line in lines:
@@ -63,11 +66,15 @@ def _print(data: State) -> None:
             print_line((f"\n{purpose}:  ", "dim"), (data[key], "bold"))
 
 
+def _name(status: str) -> str:
+    return STATUS_NAMES.get(status, status)
+
+
 def _run_lines(runs: list[State]) -> Iterator[tuple[str, str]]:
     """Yields (line, style) per run that has started and not finished."""
     for run in runs:
         if (status := run["status"]) in STYLES:
-            line = f"{run['variant']} seed {run['seed']}: {status}"
+            line = f"{run['variant']} seed {run['seed']}: {_name(status)}"
             line += "" if status == "failed" else f" at step {run['step'] or 0:,}"
             continues = status in ("running", "stopped")
             line += f" of {run['steps']:,}" if continues else f": {first_line(run['why'])}"

@@ -196,7 +196,7 @@ def _study_notes(
     """Yields what a study does and a W&B sweep does not."""
     if method != "grid":
         yield (
-            "The seeds of the study are left out: a search would choose the luckiest seed instead"
+            "The seeds of the study are left out: a search would select the best seed instead"
             " of the best model."
         )
     elif combination_count != variant_count:

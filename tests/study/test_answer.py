@@ -18,7 +18,7 @@ BASE = Runs("placement=pre", {seed: 2.0 + 0.3 * seed for seed in SEEDS})
 
 
 def moved(name, *differences, **runs):
-    """A variant with these differences to BASE."""
+    """A variant with these differences from BASE."""
     return Runs(name, {seed: BASE.values[seed] + d for seed, d in enumerate(differences)}, **runs)
 
 
@@ -213,7 +213,7 @@ def test_effects_in_sentences():
     )
     lost = effect_sentences(factorial_effects(cells[:-1], {"placement": "pre", "norm": "ln"}), LOSS)
     assert lost[0].endswith(
-        " combinations of the other factors; 1 of 4 seeds left out because runs are missing."
+        " combinations of the other factors; 1 of 4 seeds excluded because runs are missing."
     )
     flat = [cell._replace(value=cell.seed + noise[i // 4][i % 4]) for i, cell in enumerate(cells)]
     unseen = effect_sentences(factorial_effects(flat, {"placement": "pre", "norm": "ln"}), LOSS)

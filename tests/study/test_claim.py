@@ -31,7 +31,7 @@ RUNS = {
         GONE,
     )
 }
-H, N, O = "held", "not held", "not decided"  # noqa: E741
+H, N, O = "held", "not held", "inconclusive"  # noqa: E741
 
 
 def outcome(variant, relation, margin=None, than="baseline", measured=LOSS):
@@ -166,16 +166,15 @@ def test_sentences():
     )
     open_ = evaluate({"variant": "noisy", "is": "equal"}, RUNS, LOSS, margin=0.001).sentence
     assert open_.startswith(
-        "The runs do not decide the claim. The difference between noisy and baseline is not"
-        " significant ("
+        "The claim is inconclusive. The difference between noisy and baseline is not significant ("
     )
     assert "p = 0.9)" in open_ and " seeds would detect 0.001 nats" in open_
     # The difference is significant; whether it exceeds the margin is not.
     assert (
         evaluate({"variant": "worse", "is": "equal"}, RUNS, LOSS, margin=0.029).sentence
-        == "The runs do not decide the claim. worse is worse than baseline by 0.0300 nats (95 %"
+        == "The claim is inconclusive. worse is worse than baseline by 0.0300 nats (95 %"
         " CI 0.0280 to 0.0320, 5 seeds, p < 0.0001). Whether it exceeds the margin of 0.029 nats is"
-        " not decided."
+        " inconclusive."
     )
 
 

@@ -15,7 +15,7 @@ NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)  # mean 0
 
 
 def moved(name, shift, noise=NOISE, **runs):
-    """A variant whose mean difference to BASE is `shift` if all of its seeds have finished."""
+    """A variant whose mean difference from BASE is `shift` if all of its seeds have finished."""
     values = {seed: BASE.values[seed] + shift + noise[seed] for seed in range(len(noise))}
     return Runs(name, values, **runs)
 

@@ -280,7 +280,8 @@ def test_the_report_of_a_ladder_in_all_forms(report_content, tmp_path, capsys):
     report(folder)
     shown = " ".join(capsys.readouterr().out.split())
     assert report_content.sentence.startswith(
-        "Extrapolated to 10 times the largest size, the scaling laws predict val/loss: baseline 2.1"
+        "Extrapolated to 10 times the largest size, the scaling laws predict val/loss:"
+        " attn=multi_head 2.1"
     )
     assert (
         "At the top rung (model.dim=256 x20): attn=linear is worse than multi_head by "

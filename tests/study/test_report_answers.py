@@ -138,11 +138,11 @@ def test_sentence_on_the_matched_budget():
     )
     assert of(0.003, match="seconds", by="trainer.max_steps").endswith(
         "They were planned from the measured time of a step. The largest difference in measured"
-        " time to the baseline is +4.9 % (placement=p0)."
+        " time from the baseline is +4.9 % (placement=p0)."
     )
     assert (
         of(0.25, match="none")
-        == "No budget was matched. The largest difference in parameters to the baseline is +25 %"
+        == "No budget was matched. The largest difference in parameters from the baseline is +25 %"
         " (placement=p0)."
     )
 

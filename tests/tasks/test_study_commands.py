@@ -108,7 +108,7 @@ def test_status_of_unfinished_runs(capsys, home, pool):
         "open": 0,
     }
     for line in (
-        "baseline seed 0: stopped at step 5 of 5",
+        "baseline seed 0: interrupted at step 5 of 5",
         "placement=post seed 0: running at step 5 of 5",
         "baseline seed 1: failed: Out of luck.",
         "placement=post seed 1: diverged at step 3: Not finite.",

@@ -151,7 +151,7 @@ def _combinations_used(effect: Effect) -> str:
     if effect.method == "additive":
         text = f" Fitted to {share}, assuming no interactions"
     if missing := effect.seeds - effect.difference.count:
-        text += f"; {missing} of {effect.seeds} seeds left out because runs are missing"
+        text += f"; {missing} of {effect.seeds} seeds excluded because runs are missing"
     return f"{text}."
 
 

@@ -19,7 +19,7 @@ COST_NAMES = {
     "tokens": "tokens",
     "seconds": "seconds",
 }
-# value of the knob -> relative difference to the target; None if a component refuses the value
+# value of the knob -> relative difference from the target; None if a component refuses the value
 Off = Callable[[int], float | None]
 Costs = Callable[[Config], float]  # config -> its cost
 
@@ -29,7 +29,7 @@ class Match(NamedTuple):
 
     config: Config
     words: tuple[str, ...]  # overrides of the knob: ffn.width=342
-    off: float  # relative difference to the baseline's cost
+    off: float  # relative difference from the baseline's cost
 
 
 def match_budget(
@@ -49,7 +49,7 @@ def match_budget(
 
     @cache
     def off(value: int) -> float | None:
-        """Relative difference to the target; None if a component refuses the value."""
+        """Relative difference from the target; None if a component refuses the value."""
         changed = with_knob(config, knob, value)
         return None if refused(changed) else costs(changed) / target - 1
 
@@ -109,7 +109,7 @@ def with_knob(config: Config, knob: str, value: int) -> Config:
 
 def with_tokens(config: Config, tokens: float, per_step: float) -> tuple[Config, float]:
     """The config with the optimizer steps nearest to a number of training tokens, and their
-    relative difference to it.
+    relative difference from it.
     """
     steps = max(1, round(tokens / per_step))
     return with_knob(config, "trainer.max_steps", steps), steps * per_step / tokens - 1

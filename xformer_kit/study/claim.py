@@ -6,7 +6,7 @@ A claim names two variants and the expected relation; it is written before the r
 
 `is` is worse, better, equal or no_worse; `than` is the baseline by default. The claim holds if the
 expected relation is significant (p <= alpha), and it does not hold if the opposite is significant.
-Otherwise it is not decided: too few runs prove nothing against a claim. A list of expectations is
+Otherwise it is inconclusive: too few runs prove nothing against a claim. A list of expectations is
 one claim, which holds if all of them do.
 """
 
@@ -30,11 +30,11 @@ from xformer_kit.study.statistics import (
 )
 from xformer_kit.study.wording import Wording
 
-HELD, NOT_HELD, UNDECIDED = "held", "not held", "not decided"
+HELD, NOT_HELD, INCONCLUSIVE = "held", "not held", "inconclusive"
 OUTCOME_SENTENCES = {
     HELD: "The claim held.",
     NOT_HELD: "The claim did not hold.",
-    UNDECIDED: "The runs do not decide the claim.",
+    INCONCLUSIVE: "The claim is inconclusive.",
 }
 WITHIN_MARGIN = {"equal", "no_worse"}  # relations that are tested with a margin
 RELATIONS = ("worse", "better", "equal", "no_worse")
@@ -43,7 +43,7 @@ KEYS = {"variant", "is", "than"}  # of an expectation
 
 @dataclass(frozen=True)
 class Claim:
-    """outcome: held, not held or not decided."""
+    """outcome: held, not held or inconclusive."""
 
     outcome: str
     sentence: str
@@ -106,7 +106,7 @@ def evaluate(
     worse, better: paired t test over common seeds. A run that diverged has no value, but diverging
     is worse: if one side diverges more often, Fisher's exact test is added to the t test, and the
     smaller p is doubled (Bonferroni). If both are significant in opposite directions, the claim is
-    not decided.
+    inconclusive.
     equal: two one-sided tests with the margin. It does not hold if the interval lies outside the
     margin or one side diverges more often. Without a margin a difference can be shown, but not
     equivalence.
@@ -132,7 +132,7 @@ def evaluate(
         )
     ]
     outcomes = {outcome for outcome, _ in results}
-    outcome = next(one for one in (NOT_HELD, UNDECIDED, HELD) if one in outcomes)
+    outcome = next(one for one in (NOT_HELD, INCONCLUSIVE, HELD) if one in outcomes)
     return Claim(
         outcome,
         f"{OUTCOME_SENTENCES[outcome]} {' '.join(text for _, text in results)}",
@@ -215,7 +215,7 @@ class _ExpectationTest:
             outcome = HELD if self.side == self.relation else NOT_HELD
             relation = self.side
         else:
-            outcome, relation = UNDECIDED, self._undecided_relation
+            outcome, relation = INCONCLUSIVE, self._inconclusive_relation
         if (
             decided
             and relation == self.divergence_side
@@ -233,13 +233,13 @@ class _ExpectationTest:
             text = Wording(self.metric, self.margin, family).compared(
                 *names, relation, d, p, p_margin
             )
-            if self.by_margin and outcome == UNDECIDED and relation in ("better", "worse"):
+            if self.by_margin and outcome == INCONCLUSIVE and relation in ("better", "worse"):
                 margin = self.metric.format_exact(self.margin)
-                text += f" Whether it exceeds the margin of {margin} is not decided."
+                text += f" Whether it exceeds the margin of {margin} is inconclusive."
         return outcome, " ".join([text, *missing_runs(self.variant, self.than)])
 
     @property
-    def _undecided_relation(self) -> str:
+    def _inconclusive_relation(self) -> str:
         """The relation of two variants between which no test is significant."""
         return "unknown" if self.difference.p is None else "not significant"
 
@@ -252,9 +252,9 @@ class _ExpectationTest:
             return (
                 (HELD if held else NOT_HELD, self.side)
                 if known
-                else (UNDECIDED, self._undecided_relation)
+                else (INCONCLUSIVE, self._inconclusive_relation)
             )
-        side = self.metric.side(self.difference.mean) if differs else self._undecided_relation
+        side = self.metric.side(self.difference.mean) if differs else self._inconclusive_relation
         if decided and one_sided:
             return HELD, side if differs else "no worse"
-        return (HELD, "equivalent") if decided else (UNDECIDED, side)
+        return (HELD, "equivalent") if decided else (INCONCLUSIVE, side)

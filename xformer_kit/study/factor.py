@@ -7,7 +7,7 @@
         deep: {model.layers: 8}
     baseline: {placement: pre, block: {model.layers: 6}}
 
-The baseline has a level of every factor; it is run too, and all differences are differences to it.
+The baseline has a level of every factor. It is run too, and all differences are from it.
 A labelled level can be the baseline: `baseline: {block: wide}`.
 """
 

@@ -168,5 +168,5 @@ def _budget_faults(budget: Node, sizes: Node) -> Iterator[Fault]:
             "study.budget.by",
             "must not be a size of the ladder",
             got=knob,
-            fix="Turn another knob, such as ffn.width.",
+            fix="Match it by another option, such as ffn.width.",
         )

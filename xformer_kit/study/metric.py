@@ -42,7 +42,7 @@ class Metric:
         return -1 if self.higher_is_better else 1
 
     def side(self, difference: float) -> str:
-        """better or worse: a variant with this difference to the baseline."""
+        """better or worse: a variant with this difference from the baseline."""
         return "better" if (difference > 0) == self.higher_is_better else "worse"
 
     def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:

@@ -31,7 +31,7 @@ class Variant:
     # params, flops, tokens, steps, seconds as far as known
     cost: Mapping[str, float] = None  # type: ignore[assignment]
     knob: tuple[str, ...] = ()  # overrides that match the budget: ffn.width=342
-    off: float = 0.0  # relative difference to the budget
+    off: float = 0.0  # relative difference from the budget
     rung: Rung | None = None  # of a ladder
 
     @property

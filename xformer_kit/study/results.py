@@ -10,6 +10,7 @@ from xformer_kit.study.nodes import Node
 Status = Literal[
     "finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"
 ]
+STATUS_NAMES = {"stopped": "interrupted", "open": "not started"}  # in texts; others are the same
 
 
 @dataclass(frozen=True)

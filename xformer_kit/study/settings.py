@@ -18,7 +18,7 @@ class Budget:
     match: Literal["params", "flops", "tokens", "seconds", "none"] = "none"
     # a size of the model, or trainer.max_steps; null: ffn.width for params, trainer.max_steps else
     by: str | None = None
-    tolerance: float = 0.01  # largest relative difference to the baseline
+    tolerance: float = 0.01  # largest relative difference from the baseline
 
     @classmethod
     def check(cls, options, context):

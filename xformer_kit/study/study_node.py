@@ -323,6 +323,6 @@ def excluded(node: Node) -> list[Levels]:
 
 
 def label(factors: Factors, levels: Levels) -> str:
-    """The differences to the baseline: placement=post, norm=dyt; "baseline" if there are none."""
+    """The differences from the baseline: placement=post, norm=dyt; "baseline" if there are none."""
     base = baseline(factors)
     return ", ".join(f"{name}={x}" for name, x in levels.items() if x != base[name]) or "baseline"

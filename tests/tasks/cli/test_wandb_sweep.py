@@ -123,7 +123,7 @@ def test_notes_name_what_a_sweep_leaves_out_of_a_study():
         word for word in found.config["command"] if word.startswith(("norm", "placement", "seed"))
     ]
     assert found.notes == [
-        "The seeds of the study are left out: a search would choose the luckiest seed instead of"
+        "The seeds of the study are left out: a search would select the best seed instead of"
         " the best model."
     ]
 

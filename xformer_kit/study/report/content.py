@@ -32,7 +32,7 @@ from xformer_kit.study.report.search import (
 )
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric, secondary_metrics
 from xformer_kit.study.report.variants import VariantResult, variant_results
-from xformer_kit.study.results import Results, rung_name, title
+from xformer_kit.study.results import STATUS_NAMES, Results, rung_name, title
 from xformer_kit.study.statistics import Band, holm
 
 CROSSED = ("factorial", "fractional", "pairs")  # designs that combine factors
@@ -206,18 +206,17 @@ def _baseline_sentence(base: VariantResult, metric: Metric) -> str:
     return " ".join([f"{name} has {metric.name} {mean} ({runs}).", *missing_runs(base.runs)])
 
 
-UNFINISHED = {
-    "running": "running",
-    "stopped": "interrupted",
-    "open": "not started",
-    "failed": "failed",
-}
+UNFINISHED = ("running", "stopped", "open", "failed")
 
 
 def _partial_sentence(results: Results) -> str:
     """The sentence on missing runs; empty if there are none."""
     count: Counter[str] = Counter(one.status for one in results.outcomes)
-    each = [f"{count[status]} {words}" for status, words in UNFINISHED.items() if count[status]]
+    each = [
+        f"{count[status]} {STATUS_NAMES.get(status, status)}"
+        for status in UNFINISHED
+        if count[status]
+    ]
     missing = sum(count[status] for status in UNFINISHED)
     partial = (
         f"Partial: {missing} of {len(results.outcomes)} runs have not finished ({', '.join(each)})."

@@ -11,7 +11,7 @@ TIME_TOLERANCE = 0.1  # relative differences in time up to this are not reported
 
 
 def budget_sentence(results: Results, variants: list[VariantResult]) -> str:
-    """The cost that was matched, and the largest difference to the baseline."""
+    """The cost that was matched, and the largest difference from the baseline."""
     budget = results.study["budget"]
     if budget["match"] == "none":
         return "No budget was matched." + _largest_difference(variants, "params", "parameters")
@@ -48,9 +48,8 @@ def _largest_difference(variants: list[VariantResult], cost: str, words: str) ->
     if not (shares := _relative_costs(variants, cost)):
         return ""
     worst = max(shares, key=lambda name: abs(shares[name]))
-    return (
-        f" The largest difference in {words} to the baseline is {percent(shares[worst])} ({worst})."
-    )
+    share = percent(shares[worst])
+    return f" The largest difference in {words} from the baseline is {share} ({worst})."
 
 
 def unequal_times(results: Results, variants: list[VariantResult]) -> str:

@@ -59,7 +59,7 @@ def _prediction_table(found: Laws) -> Table:
             if one.determined
         ],
         f"{metric.title} at {found.ahead:g} times the largest size, where no run was made."
-        " Difference: to the baseline.",
+        " Difference: from the baseline.",
     )
 
 

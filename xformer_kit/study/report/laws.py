@@ -149,7 +149,7 @@ def _ladder_step(rung: Node, variant: VariantResult) -> LadderStep:
 def _with_law(
     one: VariantLaw, size: tuple[float, float], flops: float, earlier: list[VariantLaw]
 ) -> VariantLaw:
-    """The variant with its law, and its difference to the first of the earlier laws."""
+    """The variant with its law, and its difference from the first of the earlier laws."""
     points = [
         Point(step.parameters, step.tokens, value) for step in one.steps for value in step.values
     ]
@@ -217,7 +217,7 @@ def _law_sentence(one: VariantLaw, found: Laws) -> str:
 
 
 def _difference_sentence(one: VariantLaw, found: Laws) -> str:
-    """The sentence on the extrapolated difference to the baseline; empty without one."""
+    """The sentence on the extrapolated difference from the baseline; empty without one."""
     base, d = found.variants[0], one.difference
     if d is None or not base.determined:
         return ""

@@ -1,4 +1,4 @@
-"""The figures of a report: differences to the baseline, learning curves, the history of a search,
+"""The figures of a report: differences from the baseline, learning curves, the history of a search,
 and the metric against cost.
 """
 
@@ -55,7 +55,7 @@ def forest(content: Content) -> Iterator[Figure]:
         axes.margins(x=0.06)
         better = "right" if content.metric.higher_is_better else "left"
         axes.locator_params(axis="x", nbins=4)
-        label = f"difference to {content.baseline.name} in {content.metric.title}"
+        label = f"difference from {content.baseline.name} in {content.metric.title}"
         axes.set_xlabel(f"{wrap_name(label, 44)}\n({better} is better)", loc="right")
 
     note = (
@@ -64,7 +64,9 @@ def forest(content: Content) -> Iterator[Figure]:
     )
     if content.margin:
         note += f" Dashed: the margin of {content.metric.format_exact(content.margin)}."
-    yield Figure("forest", f"Differences to {content.baseline.name}", note, 1.3 + 0.34 * rows, draw)
+    yield Figure(
+        "forest", f"Differences from {content.baseline.name}", note, 1.3 + 0.34 * rows, draw
+    )
 
 
 def _draw_forest_row(axes: Any, row: int, variant: VariantResult, content: Content) -> None:
@@ -160,7 +162,7 @@ def _curve_metric(name: str, content: Content) -> Metric:
 
 
 def difference_curves(content: Content) -> Iterator[Figure]:
-    """Differences to the baseline during training."""
+    """Differences from the baseline during training."""
     if not any(len(band.steps) > 1 for band in content.difference_curves):
         return
     measured = _curve_metric(next(iter(content.curves)), content)
@@ -173,7 +175,7 @@ def difference_curves(content: Content) -> Iterator[Figure]:
 
     figure = line_plot(
         "gap",
-        f"Differences to {content.baseline.name} during training",
+        f"Differences from {content.baseline.name} during training",
         f"Each variant minus {content.baseline.name} at the same step and seed: the mean over seeds"
         " with its 95 % CI.",
         draw,

@@ -17,7 +17,7 @@ from xformer_kit.study.statistics import Interval, PairedDifference, interval, p
 
 @dataclass(frozen=True)
 class SecondaryMetric:
-    """Means of all variants, and differences to the baseline (None for the baseline)."""
+    """Means of all variants, and differences from the baseline (None for the baseline)."""
 
     metric: Metric  # its higher_is_better has no meaning
     means: list[Interval]
@@ -25,8 +25,8 @@ class SecondaryMetric:
 
 
 def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[SecondaryMetric]:
-    """Returns the means of all variants and their paired differences to the baseline, the first of
-    `variants`, per metric of study.also. Raises ConfigError for a metric that no finished run has.
+    """Returns the means of all variants and their paired differences from the baseline, which is
+    first, per metric of study.also. Raises ConfigError for a metric that no finished run has.
     """
     found = []
     for name in results.study.get("also") or ():

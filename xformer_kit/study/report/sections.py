@@ -30,7 +30,7 @@ def document(content: Content) -> Document:
 def _sections(content: Content) -> Iterator[Section]:
     """All sections in order; some may be empty."""
     yield Section(
-        "Differences to the baseline",
+        "Differences from the baseline",
         figures=list(plots.forest(content)),
         tables=[tables.differences(content), tables.means(content)],
     )
@@ -51,7 +51,7 @@ def _sections(content: Content) -> Iterator[Section]:
     if content.secondary:
         text = (
             f"Variants are tested in {content.metric.name} only. Secondary metrics have no"
-            f" p-values: means and differences to {content.baseline.name} over common seeds, with"
+            f" p-values: means and differences from {content.baseline.name} over common seeds, with"
             " confidence intervals that are not corrected."
         )
         yield Section(

@@ -11,6 +11,7 @@ from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import NONE, Table
 from xformer_kit.study.report.numbers import clock, compact, percent
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
+from xformer_kit.study.results import STATUS_NAMES
 from xformer_kit.study.statistics import PairedDifference
 
 MAX_SEEDS = 12  # seed columns in the table of runs
@@ -24,7 +25,6 @@ OUTCOMES = {
     "stopped": "stopped early",
     "unknown": "not tested",
 }
-STATUSES = {"open": "not started", "stopped": "stopped, can be resumed"}
 METHODS = {  # how an effect is estimated
     "matched": "averaged over the combinations of the other factors",
     "additive": "fitted without interactions, because combinations are missing",
@@ -74,12 +74,15 @@ def differences(content: Content) -> Table:
     if any(verdict.difference.method == "bootstrap" for _, verdict in known):
         note += " From 20 seeds on, intervals are from the BCa bootstrap."
     if content.margin:
-        header.append("p (margin)")
+        header.append("p (equivalence)")
         large = content.metric.format_exact(content.margin)
-        note += f" p (margin): of a difference as large as the margin, {large}, Holm-corrected."
-    header += ["seeds", "verdict"]
+        note += (
+            f" p (equivalence): of a difference of at least the margin, {large} (two one-sided t"
+            " tests), Holm-corrected."
+        )
+    header += ["seeds", "outcome"]
     return Table(
-        "Differences to the baseline",
+        "Differences from the baseline",
         header,
         [
             [
@@ -168,7 +171,7 @@ def trials(content: Content, title: str, points: list[Node], note: str = "") -> 
     """Trials of a search."""
     return Table(
         title,
-        ["trial", "differences to the baseline", content.metric.title, "step"],
+        ["trial", "differences from the baseline", content.metric.title, "step"],
         [
             [
                 str(point["number"]),
@@ -314,7 +317,7 @@ def irregular_runs(content: Content) -> Table:
 
 
 def _status_text(status: str) -> str:
-    return STATUSES.get(status, status)
+    return STATUS_NAMES.get(status, status)
 
 
 def _step_cell(step: int | None) -> str:

@@ -35,7 +35,7 @@ class VariantResult:
     levels: Mapping[str, str]
     words: Sequence[str]  # overrides of its levels
     knob: Sequence[str]  # overrides that match the budget
-    off: float  # relative difference to the budget
+    off: float  # relative difference from the budget
     best: TuningPoint
     points: tuple[TuningPoint, ...]  # one point without tuning
     cost: Mapping[str, float | None]
