@@ -11,7 +11,9 @@ from xformer_kit.study.report.html import html
 
 pytestmark = pytest.mark.extended
 
-PHONE = 390 - 2 * 16  # pixels between the margins of a page on a phone
+PHONE = 360  # pixels of a narrow phone
+MARGINS = 2 * 16  # pixels of a page
+REM = 16  # pixels
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,6 +54,33 @@ def test_a_variant_of_few_steps_is_within_the_axes_of_its_curves():
         assert short.get_xdata()[-1] == 150 and low <= min(short.get_ydata()) <= high
 
 
+def test_the_pareto_front_continues_to_the_highest_cost():
+    """The baseline is best and cheapest: its front is a line through all costs."""
+    known = [variant(flops=1e13), changed("placement", "post", flops=2e13)]
+    report = report_of(
+        study(known, [finished(i, seed, 2.3 + 0.1 * i) for i in range(2) for seed in range(2)])
+    )
+    (picture,) = [one for one in report.figures if one.name == "cost flops"]
+    with picture.drawn() as figure:
+        lines = [line.get_xydata().tolist() for line in figure.axes[0].lines]
+    assert [[1e13, 2.3], [2e13, 2.3]] in lines
+
+
+def test_a_metric_of_one_step_has_no_curve():
+    def names(every):
+        known = [variant(), changed("placement", "post")]
+        runs = [finished(i, seed, 2.3 + i) for i in range(2) for seed in range(2)]
+        cut = [
+            replace(
+                o, curves=o.curves | {"val/loss": tuple(x[-every:] for x in o.curves["val/loss"])}
+            )
+            for o in runs
+        ]
+        return {figure.name for figure in report_of(study(known, cut)).figures}
+
+    assert names(2) - names(1) == {"curve val/loss", "gap"}
+
+
 def long_names():
     found = placements(2)
     names = (
@@ -88,7 +117,7 @@ def test_no_part_of_a_figure_is_cut_off(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_a_page_fits_a_phone(kind):
-    """Pictures are as wide as the page, with letters of 8 pixels at least, and only tables are
+    """Pictures are as wide as the page, with letters of 10 pixels at least, and only tables are
     scrolled.
     """
     page = html(report_of(ALL[kind]()))
@@ -98,8 +127,12 @@ def test_a_page_fits_a_phone(kind):
         left, top, width, _ = map(float, re.search(r'viewBox="([^"]+)"', head)[1].split())
         assert left == top == 0 and not re.search(r"\b(width|height|style)=", head)
         sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", body)]
-        assert min(sizes) * PHONE / width >= 8
+        assert min(sizes) * (PHONE - MARGINS) / width >= 10
     (rule,) = re.findall(r"^figure svg {([^}]*)}", page, re.MULTILINE)
     assert "width: 100%;" in rule and "height: auto;" in rule and "min-width" not in rule
     assert page.count("<table") == len(re.findall(r'<div class="wide"[^>]*>\s*<table', page))
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    pixels = {"px": 1, "rem": REM}
+    for prefix, size, unit in re.findall(r"([\w-]*)\bwidth: ([\d.]+)(px|rem)", style):
+        assert prefix == "max-" or float(size) * pixels[unit] <= PHONE - MARGINS
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page

@@ -103,6 +103,23 @@ def test_a_page_links_only_to_itself(made):
     assert {link[1:] for link in page.links} <= set(page.ids)
 
 
+def test_the_contents_follow_the_answer_and_link_every_section():
+    report = report_of(plain_study())
+    page = html(report)
+    (contents,) = re.findall(r"<nav.*?</nav>", page, re.DOTALL)
+    links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
+    assert [title for _, title in links] == [section.title for section in report.sections]
+    places = [page.index(text) for text in ('class="answer"', contents, 'class="verdicts"')]
+    assert places == sorted(places)
+    titles = [re.escape(title) for _, title in links]
+    heading = rf'<section id="([^"]+)">\s*<h2>({"|".join(titles)})</h2>'
+    # A link to a part of a closed <details> opens it; a link to <details> itself does not.
+    folded = rf'<details><summary>({"|".join(titles)})</summary>\s*<div id="([^"]+)">'
+    found = {(name, title) for name, title in re.findall(heading, page)}
+    found |= {(name, title) for title, name in re.findall(folded, page)}
+    assert found == set(links) and any(section.folded for section in report.sections)
+
+
 def test_a_claim_links_its_paper():
     expect = {"variant": "placement=post", "is": "worse", "than": "baseline"}
     report = content(

@@ -7,18 +7,27 @@ from xformer_kit.study.report.document import Document, Figure
 from xformer_kit.study.report.tables import OUTCOMES
 from xformer_kit.study.report.templates import render
 
+SPACE = re.compile(r"(?<=\d) (?=%)|(?<=%) (?=CI\b)|(?<=\bp) (?=[=<])|(?<=\bp [=<]) (?=\d)")
 NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))  # of matplotlib's SVG
 
 
 def html(document: Document) -> str:
     return render(
-        "page.html.j2", document, {"element_id": element_id, "svg": svg}, outcomes=OUTCOMES
+        "page.html.j2",
+        document,
+        {"element_id": element_id, "svg": svg, "unbroken": unbroken},
+        outcomes=OUTCOMES,
     )
 
 
 def element_id(name: str) -> str:
     """A name as the id of an HTML element."""
     return re.sub(r"[^A-Za-z0-9]", "-", name)
+
+
+def unbroken(text: str) -> str:
+    """The text with no-break spaces in 95 % CI and in p < 0.0001."""
+    return SPACE.sub("\N{NO-BREAK SPACE}", text)
 
 
 def svg(figure: Figure) -> str:

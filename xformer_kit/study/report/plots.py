@@ -187,9 +187,9 @@ def difference_curves(content: Content) -> Iterator[Figure]:
 
 
 def curves(content: Content) -> Iterator[Figure]:
-    """Learning curves of each metric."""
+    """Learning curves of each metric that was recorded at more than one step."""
     for name, found in content.curves.items():
-        if any(curve.band.steps or curve.diverged for curve in found):
+        if any(len(curve.band.steps) > 1 or curve.diverged for curve in found):
             yield _curve_figure(content, name, found)
 
 
@@ -312,6 +312,8 @@ def _cost_figure(content: Content, name: str) -> Figure:
         front = pareto_front(
             [(variant.cost[name], variant.mean) for variant, _ in known], metric.higher_is_better
         )
+        # The front continues to the highest cost.
+        front.append((max(variant.cost[name] for variant, _ in known), front[-1][1]))
         line = zip(*((x / unit, metric.scale * y) for x, y in front), strict=True)
         axes.step(*line, where="post", color=INK, linewidth=0.9)
         for variant, style in known:

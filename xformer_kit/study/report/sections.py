@@ -70,7 +70,7 @@ def _sections(content: Content) -> Iterator[Section]:
     )
     yield Section("Cost", figures=list(plots.costs(content)), tables=[tables.costs(content)])
     quotes = [(f"{name}, seed {seed}", text) for name, seed, text in content.samples]
-    yield Section("Samples", quotes=quotes, folded=len(quotes) > 8)
+    yield Section("Samples", quotes=quotes, folded=True)
     yield _table_section(tables.runs(content), folded=True)
     if content.laws:
         yield _table_section(law_tables.rungs(content.laws), folded=True)

@@ -13,7 +13,7 @@ from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.variants import VariantResult
 
 MAX_STYLES = len(COLOURS)  # variants with a style of their own
-NAME_WIDTH = 30  # characters per line of a variant's name
+NAME_WIDTH = 24  # characters per line of a variant's name
 SHORT_NAME = 18  # characters of names that fit into two columns of a legend
 
 
@@ -59,13 +59,13 @@ def variant_styles(content: Content) -> list[LineStyle]:
 
 def plot_name(variant: VariantResult) -> str:
     """A variant's name, marked if it was stopped early."""
-    return variant.full_name + " (stopped early)" * bool(variant.runs.stopped)
+    return variant.full_name + " (stopped\N{NO-BREAK SPACE}early)" * bool(variant.runs.stopped)
 
 
 class _Wrapper(textwrap.TextWrapper):
     """Breaks lines at spaces and after separators of config paths."""
 
-    wordsep_re = re.compile(r"(\s+|(?<=[,=_/])(?=\S)|(?<=\.)(?=[a-z]))")
+    wordsep_re = re.compile(r"( +|(?<=[,=_/])(?=\S)|(?<=\.)(?=[a-z]))")
 
 
 def wrap_name(name: str, width: int = NAME_WIDTH) -> str:
@@ -115,5 +115,5 @@ def legend(figure: Any, axes: Any, line_styles: Iterable[LineStyle] = ()) -> Non
     if others := sum(not style.name for style in line_styles):
         handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=2.0
+        handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=1.0
     )
