@@ -21,7 +21,7 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study.report import csv_files
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.document import paper_url
-from xformer_kit.study.report.html import html
+from xformer_kit.study.report.html import html, unbroken
 from xformer_kit.study.report.markdown import fenced, markdown, plain
 from xformer_kit.study.report.plots import pareto_front
 from xformer_kit.study.report.sections import document
@@ -118,6 +118,13 @@ def test_the_contents_follow_the_answer_and_link_every_section():
     found = {(name, title) for name, title in re.findall(heading, page)}
     found |= {(name, title) for title, name in re.findall(folded, page)}
     assert found == set(links) and any(section.folded for section in report.sections)
+
+
+def test_intervals_and_p_values_are_not_broken_over_lines():
+    text = "worse by 5 % (95 % CI 4 to 6, 5 seeds, Holm-corrected p = 0.01, p < 0.0001): a p of 3"
+    assert unbroken(text) == text.replace(" %", "\xa0%").replace("% CI", "%\xa0CI").replace(
+        "p = 0", "p\xa0=\xa00"
+    ).replace("p < 0", "p\xa0<\xa00")
 
 
 def test_a_claim_links_its_paper():
