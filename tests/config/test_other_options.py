@@ -1,4 +1,4 @@
-"""Options of other libraries are answered with ours."""
+"""Options of other libraries, and components of other groups, are answered with ours."""
 
 import pytest
 
@@ -41,6 +41,19 @@ def fault_of(word):
 def test_an_option_of_another_library_is_answered_with_ours(word, fix):
     message = fault_of(word)
     assert message.startswith(f"{word.partition('=')[0]}: ") and message.endswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("mask=alibi", "mask: no mask is called 'alibi'. Try position=alibi."),
+        ("norm=swiglu", "norm: no norm is called 'swiglu'. Try ffn=swiglu."),
+        ("experiment=seq2seq", "experiment: no experiment is called 'seq2seq'. Try task=seq2seq."),
+        ("model=rotary", "model: no model is called 'rotary'. Try position=rotary."),
+    ],
+)
+def test_a_component_of_another_group_is_answered_with_that_group(word, message):
+    assert fault_of(word) == message
 
 
 @pytest.mark.parametrize("group", ["attn", "ffn", "mask", "position", "norm"])

@@ -17,7 +17,15 @@ from xformer_kit.config.difference import as_literal
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.config.task_defaults import task_defaults
-from xformer_kit.registry import ConfigError, Fault, Faults, contradictions, suggestion
+from xformer_kit.registry import (
+    ConfigError,
+    Fault,
+    Faults,
+    alternatives,
+    contradictions,
+    did_you_mean,
+    suggestion,
+)
 
 # Keys that only the command line has; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
@@ -261,6 +269,18 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
             got=name,
             fix=f"Sweep {group}.OPTION=..., or make them levels of a study's factor.",
         )
+    if group in GROUPS and (
+        name in GROUPS[group].refused_names or GROUPS[group].find_name(name) is not None
+    ):
+        return GROUPS[group].unknown(name).at(group)
+    others = [
+        f"{key}={name}"
+        for key, registry in GROUPS.items()
+        if name in registry or name in registry.aliases
+    ]
+    if others and not did_you_mean(name, names):
+        what = GROUPS[group].kind if group in GROUPS else group
+        return Fault(group, f"no {what} is called '{name}'", fix=f"Try {alternatives(others)}.")
     if group in GROUPS:
         return GROUPS[group].unknown(name).at(group)
     return Fault(group, f"no choice is called '{name}'", fix=suggestion(name, names))

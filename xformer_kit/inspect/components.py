@@ -55,7 +55,7 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
             name = registry.also_called.get(word, word)
             raise config_error(
                 "components",
-                f"'{word}' is no kind but a {registry.kind}",
+                f"'{word}' is a component of the kind {registry.kind}",
                 fix=f"Try xformer components {group} {name}.",
             )
     raise config_error("components", f"no kind is called '{word}'", fix=suggestion(word, groups))
