@@ -81,7 +81,8 @@ def export_sweep(
     parameters = {override.key_or_group: _parameter(override) for override in varied}
     fixed = [*files, *(str(o.input_line) for o in overrides if not o.is_sweep_override())]
     for combination in combinations(parameters):
-        _compose(fixed, combination)
+        config = _compose(fixed, combination)
+        parameters |= _integers(parameters, config)
     method = _method(method, parameters)
     return WandbSweep(_sweep_config(parameters, fixed, method, metric_name or "val/loss"), [])
 
@@ -268,6 +269,22 @@ def _parameter(override: Override) -> State:
         raise config_error(
             key, "must list its values", override.input_line, f"Try {key}=1,2."
         ) from None
+
+
+def _integers(parameters: Mapping[str, State], config: Config) -> dict[str, State]:
+    """Returns the parameters of intervals whose options are integers, which Hydra reads as floats;
+    config: of one end.
+    """
+    found = {}
+    for key, parameter in parameters.items():
+        value: Any = config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if type(value) is int and type(parameter.get("min")) is float:
+            low, high = int(parameter["min"]), int(parameter["max"])
+            log = parameter["distribution"] == DISTRIBUTIONS[True, False]
+            found[key] = _distribution(FactorRange(low, high, log))
+    return found
 
 
 def _interval(key: str, sweep: IntervalSweep) -> State:

@@ -173,7 +173,8 @@ def test_a_sample_of_many_combinations_has_every_value():
             "sweep: needs something to vary; got attn.heads=2. Try attn.heads=2,4,8 or ",
         ),
         (["attn.heads=2,7"], "attn.heads: must divide model.dim; got 7 and 128."),
-        (["attn.heads=interval(2,4)"], "attn.heads: must be a whole number; got 2.0."),
+        (["attn.heads=interval(1,3)"], "attn.heads: must divide model.dim; got 3 and 128."),
+        (["attn.heads=interval(1,2.5)"], "attn.heads: must be a whole number; got 2.5."),
         (
             ["attn.heads=2,4", "logger=none"],
             (
@@ -232,4 +233,13 @@ def test_an_unknown_action_is_refused_and_a_logarithmic_integer_interval_is_expo
         "q": 1,
         "min": 1,
         "max": 8,
+    }
+
+
+def test_an_interval_of_an_integer_option_has_integers():
+    config = export_sweep(["attn.heads=interval(1,2)"]).config
+    assert config["parameters"]["attn.heads"] == {
+        "distribution": "int_uniform",
+        "min": 1,
+        "max": 2,
     }
