@@ -41,13 +41,16 @@ def build(
     return build(config, vocab_size, source_vocab_size)
 
 
-def load(run: str, components: "list[str] | tuple[str, ...]" = ()) -> "Model":
+def load(
+    run: str, components: "list[str] | tuple[str, ...]" = (), checkpoint: "str | int" = "best"
+) -> "Model":
     """The trained model of a run's directory, in evaluation mode, with its `tokenizer`.
 
-    `components` are the files of the user's own components that the run was started with. Raises
-    ConfigError for a directory that is no run, for components that are missing, and for checkpoints
+    `components` are the files of the user's own components that the run was started with.
+    `checkpoint` is best, last, or a step whose checkpoint the run kept. Raises ConfigError for a
+    directory that is no run, for components or a checkpoint that are missing, and for checkpoints
     that cannot be read.
     """
     from xformer_kit.model.api import load
 
-    return load(run, components)
+    return load(run, components, checkpoint)

@@ -9,11 +9,13 @@ from tasks import Config
 class Cadence:
     """The steps after which something happens. A step is given as the number of steps done."""
 
-    def __init__(self, trainer: Config, total: int):
+    def __init__(self, config: Config, total: int):
+        trainer = config.get("trainer", {})
         self.total = total
         self.log_every = trainer.get("log_every_n_steps", 10)
         self.val_every = trainer.get("val_every")
         self.checkpoint_every = trainer.get("checkpoint_every")
+        self.keep_every = config.get("checkpoints", {}).get("keep_every")
         self.saves_checkpoints = trainer.get("enable_checkpointing", True)
         self.stop_step: int | None = None  # if the run ends before `total`
         self.stop_reason = ""
@@ -38,9 +40,8 @@ class Cadence:
         return self.is_last(step) or bool(self.val_every and step % self.val_every == 0)
 
     def saves_at(self, step: int) -> bool:
-        return self.saves_checkpoints and bool(
-            self.checkpoint_every and step % self.checkpoint_every == 0
-        )
+        intervals = (self.checkpoint_every, self.keep_every)
+        return self.saves_checkpoints and any(every and step % every == 0 for every in intervals)
 
     def reads_step(self, step: int) -> bool:
         """Whether a step is logged, validated or saved, so that its values are read anyway."""

@@ -8,6 +8,7 @@ from typing import Any
 from tasks import State
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.monitored import Ranking, monitored_value
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.user_callbacks import state_fault
 from tasks.evaluation import EvaluatedTask as Task
@@ -17,8 +18,8 @@ from tasks.run.exit_codes import NotSaved
 
 @dataclass(eq=False)
 class CheckpointSaver:
-    """Saves `last` when it is due and at the end, and `best` when the validation loss is the lowest
-    so far.
+    """Saves the state when it is due, at the end, and when checkpoints.metric has one of its best
+    values so far.
     """
 
     cadence: Cadence
@@ -27,7 +28,7 @@ class CheckpointSaver:
     recorder: Recorder
     user_callbacks: dict[str, Any]
     averages: Averages | None
-    best: float | None  # the lowest validation loss
+    ranking: Ranking
     saved_step: int  # step of the checkpoint that was saved last; -1 if none
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
@@ -37,13 +38,12 @@ class CheckpointSaver:
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if not self.cadence.saves_checkpoints:
             return
-        step, loss = task.step, task.validation["loss"]
-        is_best = self.best is None or loss < self.best
-        if is_best:
-            self.best = loss
+        step, metric = task.step, self.ranking.metric
+        value = monitored_value("checkpoints.metric", metric, trainer, task)
+        is_best = self.ranking.add(step, value)
         is_due = self.cadence.saves_at(step) or self.cadence.is_last(step)
         if is_best or is_due or self.cadence.checkpoint_every is None:
-            self.save(trainer, task, is_best)
+            self.save(trainer, task)
 
     def on_exception(self, trainer: Any, task: Task, error: BaseException) -> None:
         """Save the state after the last complete step if another rank was lost.
@@ -62,7 +62,7 @@ class CheckpointSaver:
         if self.cadence.saves_checkpoints and self.saved_step != task.step:
             self.save(trainer, task)
 
-    def save(self, trainer: Any, task: Task, is_best: bool = False) -> None:
+    def save(self, trainer: Any, task: Task) -> None:
         """Save the state after a step. All ranks must call it; rank 0 writes."""
         clock, strategy = self.recorder.clock, trainer.strategy
         clock.tick()
@@ -71,8 +71,7 @@ class CheckpointSaver:
             "global_step": task.step,
             "optimizer": strategy.optimizer_state(trainer.optimizers[0]),
             "window": task.metric_sums.cpu(),
-            "best": self.best,
-            "is_best": is_best,
+            "best_steps": self.ranking.entries,
             "validation": task.validation,
             "left_out": int(task.skipped_steps),
             "accumulate": task.accumulate,
@@ -88,11 +87,15 @@ class CheckpointSaver:
             state["scaler"] = scaler.state_dict()
         if trainer.is_global_zero:
             checkpoints.write(state, self.folder)
-            if is_best:
-                checkpoints.keep_as_best(self.folder)
+            self.keep(task.step)
         self.saved_step = task.step
         strategy.barrier()
         clock.resume()
+
+    def keep(self, step: int) -> None:
+        """Updates the kept checkpoints after last.ckpt was written at `step`, on rank 0."""
+        ranking = self.ranking
+        checkpoints.keep(self.folder, step, ranking.steps, ranking.count, self.cadence.keep_every)
 
     def _callback_states(self) -> State:
         """Returns the states of the user's callbacks that have one, as a key of the checkpoint.

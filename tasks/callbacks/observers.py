@@ -8,11 +8,16 @@ from tasks.callbacks.averages import Averages
 from tasks.callbacks.built_in import create_built_in
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.monitored import Ranking
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressObserver
 from tasks.callbacks.pruning import Pruning
 from tasks.callbacks.samples import Samples
 from tasks.callbacks.stopping import Deadline, NonFiniteGuard, RequestedStop, SignalStop
+from tasks.logging.summary import versions
+from xformer_kit.config import config_yaml
+from xformer_kit.config.metric_names import mode_of
+from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import seconds
 
 
@@ -22,6 +27,37 @@ def create_averages(config: Config, cadence: Cadence, folder: Path, saved: Any) 
     if decay is None and count <= 1:
         return None
     return Averages(cadence, folder, decay, count, saved)
+
+
+def create_checkpoint_saver(
+    run: Any, own_callbacks: dict[str, Any], averages: Averages | None
+) -> CheckpointSaver:
+    """Returns the observer that saves checkpoints of a TrainingProcess with a recorder. If it
+    resumes from last.ckpt, the files next to it are completed: the process may have been killed
+    after last.ckpt was written.
+    """
+    checkpoint, options = run.checkpoint, {"name": "checkpoints"} | run.config["checkpoints"]
+    kept = SETTINGS.create(options)
+    mode = mode_of(kept.metric, kept.mode)
+    best_steps = checkpoint.get("best_steps", [])
+    constant_entries = {
+        "config": config_yaml(run.config),
+        "data_fingerprint": run.prepared.fingerprint,
+        "versions": versions(),
+    }
+    saver = CheckpointSaver(
+        run.cadence,
+        run.checkpoint_dir,
+        constant_entries,
+        run.recorder,
+        own_callbacks,
+        averages,
+        Ranking(kept.metric, mode, kept.keep_best, best_steps),
+        checkpoint.get("global_step", -1),
+    )
+    if run.resumes_from_last and run.is_rank_zero:
+        saver.keep(run.task.step)
+    return saver
 
 
 def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None) -> list[Any]:

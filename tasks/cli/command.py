@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are tried
 CHECKPOINT_OPTION = {
-    "--checkpoint last|previous|best": (
-        "which weights (best; another if that one is missing or damaged)"
+    "--checkpoint best|last|STEP": (
+        "which weights, STEP: of a kept step (best; another if that one is missing or damaged)"
     ),
 }
 
@@ -196,14 +197,19 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
 def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
     """Returns (name, state) of the checkpoint that `load_run` loads."""
     from tasks.logging import summary
-    from xformer_kit.model.checkpoint import DamagedError, damage, read
+    from xformer_kit.model.checkpoint import DamagedError, damage, kept_steps, read, step_file
 
-    requested = args.checkpoint
-    files = {n: path / "checkpoints" / f"{n}.ckpt" for n in dict.fromkeys((default, *CHECKPOINTS))}
-    existing = [name for name, file in files.items() if file.is_file()]
-    if not existing or requested not in (None, *existing):
-        rule = "has no checkpoint yet" if requested is None else f"has no checkpoint '{requested}'"
-        fix = f"It has: {', '.join(sorted(existing))}."
+    requested, folder = args.checkpoint, path / "checkpoints"
+    files = {name: folder / f"{name}.ckpt" for name in dict.fromkeys((default, *CHECKPOINTS))}
+    files |= {f"{step}": step_file(folder, step) for step in kept_steps(folder)}
+    files = {name: file for name, file in files.items() if file.is_file()}
+    if requested is not None and requested not in files:
+        requested = _name_of_step(requested, files)
+    existing = [*files]
+    if not existing or (requested is None) != (args.checkpoint is None):
+        rule = "has no checkpoint yet" if not existing else f"has no checkpoint '{args.checkpoint}'"
+        known = sorted(existing, key=lambda name: (name.isdecimal(), len(name), name))
+        fix = f"It has: {', '.join(known)}."
         if not existing:
             fix = summary.continue_hint(args.run, args.components)
         raise config_error(args.run, rule, fix=fix)
@@ -222,6 +228,17 @@ def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
         fix = f"Try --checkpoint {' or '.join(undamaged)}."
     fault, *more = faults
     raise ConfigError(fault.with_fix(" ".join([*map(str, more), fix])))
+
+
+def _name_of_step(step: str, files: Mapping[str, Path]) -> str | None:
+    """Returns the name of the file with the state after a step; None if there is none."""
+    from xformer_kit.model.checkpoint import DamagedError, read
+
+    for name, file in files.items() if step.isdecimal() else ():
+        with suppress(DamagedError):
+            if read(file)["global_step"] == int(step):
+                return name
+    return None
 
 
 def resolve_config(
@@ -253,7 +270,7 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
 
     A name without -- is positional. A suffix of the name sets how often it is given: ? at most
     once, * any number of times, + at least once; exactly one of the options with ! is required.
-    A|B|C as metavar lists the choices, and a letter of NUMBER_TYPES sets the type; an option
+    a|b|c as metavar lists the choices, and a letter of NUMBER_TYPES sets the type; an option
     without a metavar is a switch. The value of an option that is not given is None.
     """
     exclusive = parser
@@ -264,7 +281,7 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
         settings: dict[str, Any] = {"metavar": metavar, "type": NUMBER_TYPES.get(metavar, str)}
         if not metavar:
             settings = {"action": "store_true", "default": None}
-        elif re.fullmatch(r"[\w|]+\|\w+", metavar):
+        elif re.fullmatch(r"[a-z\d_|]+\|[a-z\d_]+", metavar):
             settings = {"choices": metavar.split("|")}
         if suffix == "*" and name.startswith("--"):
             settings["action"] = "append"

@@ -17,7 +17,7 @@ EXAMPLES = """examples:
   xformer evaluate RUN --input test.en --reference test.de --beam 5"""
 OPTIONS = {
     "run RUN": "a run's directory",
-    "--checkpoint last|previous|best": "which weights (last; another if that one is damaged)",
+    "--checkpoint best|last|STEP": "which weights (last; another if that one is damaged)",
     "--batch-size N": "sequences at a time (as in the run)",
     "--input FILE": "sources to answer, one per line (task=seq2seq)",
     "--reference FILE": "the right answers, one per line",

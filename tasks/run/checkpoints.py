@@ -1,15 +1,16 @@
 """Reads and writes checkpoint files. A file is written under a temporary name, flushed and renamed,
 so that a kill or a full disk leaves a valid checkpoint.
 
-A run's checkpoints/ has last.ckpt, the one before it as previous.ckpt, and best.ckpt with the
-lowest validation loss. Each is a zip archive of torch.save, whose checksums are verified when it is
-read.
+A run's checkpoints/ has last.ckpt, the one before it as previous.ckpt, and best.ckpt with the best
+value of checkpoints.metric; with checkpoints.keep_best above 1 or checkpoints.keep_every, also
+step_N.ckpt of each kept step N. Each is a zip archive of torch.save, whose checksums are verified
+when it is read.
 """
 
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ import torch
 from tasks import State
 from tasks.logging.files import sync_path
 from tasks.run.exit_codes import DISK_FULL, NoRun, NotSaved
-from xformer_kit.model.checkpoint import DamagedError, read
+from xformer_kit.model.checkpoint import DamagedError, kept_steps, read, step_file
 
 log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -46,12 +47,44 @@ def write_file(state: Any, target: Path) -> None:
         os.replace(_write_temporary(target, partial(_torch_save, state)), target)
 
 
-def keep_as_best(folder: Path) -> None:
-    """Copies last.ckpt to best.ckpt. A link would share later damage to the file."""
-    with _raises_not_saved(folder), open(folder / LAST, "rb") as source:
-        copy = partial(shutil.copyfileobj, source, length=1 << 20)
-        os.replace(_write_temporary(folder / BEST, copy), folder / BEST)
+def keep(folder: Path, step: int, best: Sequence[int], count: int, every: int | None) -> None:
+    """Updates the other files after last.ckpt was written at `step`; repeating it changes nothing.
+
+    best: the at most `count` best steps, the best one first. If count > 1, step_N.ckpt is kept for
+    each of them, and always for multiples N of `every`; the other step_N.ckpt up to `step` are
+    removed. best.ckpt is the file of the best step.
+    """
+
+    def is_kept(number: int) -> bool:
+        return (count > 1 and number in best) or (every is not None and number % every == 0)
+
+    with _raises_not_saved(folder):
+        if is_kept(step):
+            _copy(folder / LAST, step_file(folder, step))
+        if best[:1] == [step]:
+            _copy(step_file(folder, step) if is_kept(step) else folder / LAST, folder / BEST)
+        for number in kept_steps(folder):
+            if number <= step and not is_kept(number):
+                step_file(folder, number).unlink(missing_ok=True)
         sync_path(folder)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a checkpoint; step_N.ckpt to best.ckpt as a hard link, if the file system has them.
+
+    last.ckpt is never linked: later damage to the file would be in both.
+    """
+    if source.name != LAST:
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+            os.link(source, temporary)
+            os.replace(temporary, target)
+            temporary.unlink(missing_ok=True)  # os.replace keeps it if both are one file already
+            return
+    with open(source, "rb") as file:
+        copy = partial(shutil.copyfileobj, file, length=1 << 20)
+        os.replace(_write_temporary(target, copy), target)
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -72,8 +105,9 @@ def newest(
     """
     valid: list[tuple[Path, State]] = []
     faults = []
-    for path in (folder / LAST, folder / PREVIOUS, folder / BEST):
-        if not path.exists() or (path.name == BEST and valid):
+    kept = [step_file(folder, step) for step in kept_steps(folder)]
+    for path in (folder / LAST, folder / PREVIOUS, folder / BEST, *kept):
+        if not path.exists() or (valid and path.name not in (LAST, PREVIOUS)):
             continue
         try:
             state = read(path, needs)

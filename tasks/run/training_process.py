@@ -16,7 +16,11 @@ from tasks import Config, State
 from tasks.callbacks import Observers, user_callbacks
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoints import CheckpointSaver
-from tasks.callbacks.observers import create_averages, create_observers
+from tasks.callbacks.observers import (
+    create_averages,
+    create_checkpoint_saver,
+    create_observers,
+)
 from tasks.callbacks.recorder import Recorder
 from tasks.data import DataModule
 from tasks.logging import loggers, startup, summary
@@ -31,7 +35,7 @@ from tasks.run.exit_codes import NonFinite, SignalBox
 from tasks.run.job import Job
 from tasks.run.task_class import task_class
 from xformer_kit import build
-from xformer_kit.config import config_hash, config_yaml
+from xformer_kit.config import config_hash
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, component_hashes
 from xformer_kit.config.unused_options import warmup_faults
@@ -51,7 +55,7 @@ CHECKPOINT_KEYS = (
     "global_step",
     "optimizer",
     "window",
-    "best",
+    "best_steps",
     "validation",
     "left_out",
     "accumulate",
@@ -76,6 +80,7 @@ class TrainingProcess:
         self.signals = SignalBox()
         self.signals.install()
         self.checkpoint: State = {}  # the content of the checkpoint to resume from
+        self.resumes_from_last = False  # whether it is last.ckpt
         self.bar: Bar | None = None
         self.logger = loggers.SafeLogger(None)
         self.trainer: Any = None
@@ -163,20 +168,17 @@ class TrainingProcess:
             path, checkpoint = older or (path, checkpoint)
             check_unchanged(self.run_dir, self.config, checkpoint)
             check_fingerprint(checkpoint.get("data_fingerprint"), self.prepared.fingerprint)
-        if self.is_rank_zero and checkpoint.get("is_best") and path.name == checkpoints.LAST:
-            # The run may have been killed before it copied the file.
-            checkpoints.keep_as_best(self.checkpoint_dir)
         if self.is_rank_zero and path.name == checkpoints.PREVIOUS:
             checkpoints.set_last_aside(self.checkpoint_dir)
         self.task.restore(checkpoint)
-        self.checkpoint = checkpoint
+        self.checkpoint, self.resumes_from_last = checkpoint, path.name == checkpoints.LAST
 
     def _create_trainer(self) -> None:
         """Creates the logs, the observers and the trainer that calls them."""
         config, checkpoint = self.config, self.checkpoint
-        self.cadence = cadence = Cadence(config["trainer"], self.total_steps)
+        self.cadence = cadence = Cadence(config, self.total_steps)
         metrics_log, speed_log, logger_message = self._open_logs()
-        self.recorder = recorder = Recorder(
+        self.recorder = Recorder(
             cadence,
             metrics_log,
             speed_log,
@@ -184,25 +186,11 @@ class TrainingProcess:
             self.start_time,
             checkpoint.get("spent", {}),
         )
-        constant_entries = {
-            "config": config_yaml(config),
-            "data_fingerprint": self.prepared.fingerprint,
-            "versions": summary.versions(),
-        }
         own_callbacks = user_callbacks.create_callbacks(
             config, self.run_dir, checkpoint.get("callbacks", {})
         )
         average = create_averages(config, cadence, self.checkpoint_dir, checkpoint.get("average"))
-        self.checkpoint_saver = CheckpointSaver(
-            cadence,
-            self.checkpoint_dir,
-            constant_entries,
-            recorder,
-            own_callbacks,
-            average,
-            checkpoint.get("best"),
-            checkpoint.get("global_step", -1),
-        )
+        self.checkpoint_saver = create_checkpoint_saver(self, own_callbacks, average)
         if self.is_rank_zero:
             live = config["trainer"].get("enable_progress_bar", True) and not self.job.quiet
             startup.clear()

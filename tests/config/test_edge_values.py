@@ -84,6 +84,20 @@ SENTENCES = {
     "data.valid_len=64 model.max_len=32": (
         "model.max_len: must be at least data.seq_len; got 32 and 128. null is data.seq_len."
     ),
+    "checkpoints.keep_best=2 trainer.enable_checkpointing=false": (
+        "checkpoints.keep_best: is of checkpoints, and trainer.enable_checkpointing=false writes"
+        " none; got 2. Set it to 1, or trainer.enable_checkpointing=true."
+    ),
+    "checkpoints.keep_best=0": "checkpoints.keep_best: must be at least 1; got 0.",
+    "checkpoints.keep_every=0": "checkpoints.keep_every: must be at least 1 step; got 0.",
+    "checkpoints.metric=loss": (
+        "checkpoints.metric: must be a metric of the validation, val/...; got 'loss'. Try val/loss."
+    ),
+    "checkpoints.metric=val/los": (
+        "checkpoints.metric: it is not known whether a low or a high 'val/los' is better. Did you"
+        " mean 'loss'? Add mode=min or mode=max."
+    ),
+    "checkpoints.mode=lowest": "checkpoints.mode: must be min or max or null; got 'lowest'.",
     "checkpoints.average=2 trainer.enable_checkpointing=false": (
         "checkpoints.average: is of checkpoints, and trainer.enable_checkpointing=false writes"
         " none; got 2. Set it to 1, or trainer.enable_checkpointing=true."

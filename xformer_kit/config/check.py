@@ -260,13 +260,18 @@ def _run_settings_faults(config: Node) -> Faults:
             got=f"{decay} and {count}",
             fix="Set it to null, or average=1.",
         )
-    if count > 1 and not config["trainer"].get("enable_checkpointing", True):
-        yield Fault(
-            "checkpoints.average",
-            "is of checkpoints, and trainer.enable_checkpointing=false writes none",
-            got=count,
-            fix="Set it to 1, or trainer.enable_checkpointing=true.",
-        )
+    if not config["trainer"].get("enable_checkpointing", True):
+        for key, option in SETTINGS.options("checkpoints").items():
+            if (value := config["checkpoints"].get(key, option.default)) != option.default:
+                yield Fault(
+                    f"checkpoints.{key}",
+                    "is of checkpoints, and trainer.enable_checkpointing=false writes none",
+                    got=value,
+                    fix=(
+                        f"Set it to {format_value(option.default)}, or"
+                        " trainer.enable_checkpointing=true."
+                    ),
+                )
     max_len, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if max_len is not None and seq_len is not None and max_len < seq_len:
         yield Fault(

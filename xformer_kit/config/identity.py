@@ -10,7 +10,8 @@ import yaml
 from xformer_kit.config.callbacks import only_observes
 from xformer_kit.registry import Node
 
-# Node -> options that are not hashed: paths and intervals, which do not change what is computed.
+# Node -> options that are not hashed: paths, intervals and which checkpoints are kept, which do not
+# change what is computed.
 NOT_HASHED = {
     "": ("name", "logger", "resume", "components"),
     "data": (
@@ -23,6 +24,7 @@ NOT_HASHED = {
         ),  # the content has a fingerprint of its own
         *("cache", "num_workers"),
     ),
+    "checkpoints": ("keep_best", "metric", "mode", "keep_every"),
     "trainer": (
         "val_every",
         "checkpoint_every",
@@ -43,8 +45,8 @@ def config_hash(config: Node) -> str:
 
 
 def hashed_config(config: Node) -> dict[str, Any]:
-    """Returns the resolved config without logger, paths, workers, intervals, and callbacks that
-    only observe.
+    """Returns the resolved config without logger, paths, workers, intervals, the choice of kept
+    checkpoints, and callbacks that only observe.
     """
     kept = {key: value for key, value in config.items() if key not in NOT_HASHED[""]}
     for group, options in NOT_HASHED.items():

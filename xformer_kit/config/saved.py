@@ -138,7 +138,10 @@ def _result_values(config: Node, only: set[str]) -> dict[str, Any]:
     """Returns {path: value} of the values that decide a run's result, without the devices; with
     `only`, only those of these nodes.
     """
-    nodes = {key: node for key, node in hashed_config(config).items() if not only or key in only}
+    nodes = hashed_config(config)
+    if "checkpoints" in config:  # the checkpoints that are kept so far depend on all its options
+        nodes["checkpoints"] = config["checkpoints"]
+    nodes = {key: node for key, node in nodes.items() if not only or key in only}
     ignored = {f"trainer.{option}" for option in DEVICE_OPTIONS}
     return {path: value for path, value in flat(nodes) if path not in ignored}
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from xformer_kit.config.metric_names import metric_faults
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, in_range
 
@@ -157,13 +158,20 @@ class EMASettings:
 @SETTINGS.register("checkpoints")
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """Averaging of the checkpoints at the end."""
+    """Which checkpoints are kept next to the last one, and their average at the end."""
 
     average: int = 1  # the mean of the last so many is validated and loaded; 1: only the last
+    keep_best: int = 1  # number of checkpoints with the best values of `metric`
+    metric: str = "val/loss"  # column of metrics.csv; best.ckpt has its best value
+    mode: Literal["min", "max"] | None = None  # which value is best; null is by the metric's name
+    # optimizer steps between checkpoints that are kept for good; null: none
+    keep_every: int | None = None
 
     @classmethod
     def check(cls, options, context):
-        yield from at_least(options, average=1)
+        yield from at_least(options, average=1, keep_best=1)
+        yield from at_least(options, "step", keep_every=1)
+        yield from metric_faults(options, "metric")
 
 
 @SETTINGS.register("stack")

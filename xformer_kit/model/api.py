@@ -68,11 +68,12 @@ def _build_checked(
     return build_model(config, size, source_vocab_size)
 
 
-def load(run: str | Path, components: Iterable[str] = (), checkpoint: str = "best") -> Model:
+def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int = "best") -> Model:
     """Returns the trained model of a run directory, in evaluation mode, with its `tokenizer`.
 
     components: files that register components of the run.
-    checkpoint: loads checkpoints/<checkpoint>.ckpt, or last.ckpt if that does not exist.
+    checkpoint: best, or last if there is no best one; last; previous; or a step whose checkpoint is
+    kept (checkpoints.keep_best, checkpoints.keep_every).
 
     Raises ConfigError if the run or its checkpoint cannot be loaded.
     """
@@ -130,11 +131,19 @@ def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
     return source
 
 
-def _checkpoint(run: str | Path, components: Iterable[str], name: str) -> Path:
-    """The file of a checkpoint, or of `last`. Raises ConfigError if there is neither."""
-    for path in (Path(run) / "checkpoints" / f"{stem}.ckpt" for stem in (name, "last")):
+def _checkpoint(run: str | Path, components: Iterable[str], name: str | int) -> Path:
+    """The file of a checkpoint. Raises ConfigError if there is none."""
+    folder = Path(run) / "checkpoints"
+    names = ("best", "last") if name == "best" else (name,)
+    for path in (folder / f"{name}.ckpt" for name in names):
         if path.is_file():
             return path
-    raise config_error(
-        run, "has no checkpoint yet", fix=f"Go on with it: {resume(run, components)}"
-    )
+    if (path := checkpoints.step_file(folder, name)).is_file():
+        return path
+    known = [name for name in ("best", "last", "previous") if (folder / f"{name}.ckpt").is_file()]
+    if not known:
+        raise config_error(
+            run, "has no checkpoint yet", fix=f"Go on with it: {resume(run, components)}"
+        )
+    known += map(str, checkpoints.kept_steps(folder))
+    raise config_error(run, f"has no checkpoint '{name}'", fix=f"It has: {', '.join(known)}.")

@@ -36,6 +36,17 @@ def read(path: Path, required: Iterable[str] = ("state_dict", "global_step")) ->
     return state
 
 
+def step_file(folder: Path, step: int | str) -> Path:
+    """The file of a checkpoint that is kept for its step."""
+    return folder / f"step_{step}.ckpt"
+
+
+def kept_steps(folder: Path) -> list[int]:
+    """Returns the steps that have a file of their own, the last one first."""
+    names = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+
 def read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the tensors of a file by name. Raises DamagedError for a file that cannot be read, or
     that lacks an expected tensor or has it in another shape.
@@ -166,10 +177,6 @@ def number_fault(value: Any, path: str) -> str | None:
     return _require(valid, value, path, "be a number")
 
 
-def _number_or_none(value: Any, path: str) -> str | None:
-    return None if value is None else number_fault(value, path)
-
-
 def _mapping(each: Check | None = None, key: Any = str) -> Check:
     """A check that a value is a mapping whose keys have this type, and that `each` of its values
     passes a check.
@@ -188,6 +195,19 @@ def _mapping(each: Check | None = None, key: Any = str) -> Check:
 def _window(value: Any, path: str) -> str | None:
     valid = isinstance(value, Tensor) and value.shape == (4,) and value.is_floating_point()
     return _require(valid, value, path, "be a tensor of 4 numbers")
+
+
+def _best_steps(value: Any, path: str) -> str | None:
+    """Why a value is not a list of [step, value of a metric], or None."""
+    if not isinstance(value, list):
+        return _require(False, value, path, "be a list")
+    for entry in value:
+        if not isinstance(entry, list) or len(entry) != 2:
+            return _require(False, entry, path, "hold pairs of a step and a number")
+        step, number = entry
+        if fault := _integer(0)(step, path) or number_fault(number, path):
+            return fault
+    return None
 
 
 def _optimizer(value: Any, path: str) -> str | None:
@@ -242,8 +262,7 @@ ENTRIES: dict[str, Check] = {  # the check of each entry, if it exists
     "optimizer": _optimizer,
     "scaler": _mapping(number_fault),
     "window": _window,
-    "best": _number_or_none,
-    "is_best": _of_type(bool, "true or false"),
+    "best_steps": _best_steps,
     "validation": _mapping(number_fault),
     "left_out": _integer(0),
     "accumulate": _integer(1),

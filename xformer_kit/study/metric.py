@@ -4,26 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from xformer_kit.config.metric_names import HIGHER, LOWER, metric_word
 from xformer_kit.registry import config_error, did_you_mean
 from xformer_kit.study.nodes import Node
 
-# Last word of a metric's name -> unit.
-LOWER = {
-    "loss": "nats",
-    "perplexity": "",
-    "bits_per_byte": "bits per byte",
-    "bits_per_token": "bits per token",
-    "ter": "points",
-    "seconds": "s",
-    "params": "",
-    "flops": "",
-    "flops_per_token": "FLOPs",
-    "peak_memory_bytes": "bytes",
-}
-HIGHER = dict.fromkeys(
-    ("accuracy", "exact_match", "sequence_accuracy", "bleu", "chrf", "rouge1", "rouge2", "rougeL"),
-    "points",
-) | {"tokens_per_second": "tokens/s"}
 SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, written in percent
 
 
@@ -105,19 +89,18 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     `higher_is_better` is set, whether higher is better. Raises ConfigError if neither does.
     """
     last = name.rpartition("/")[2]
-    known = [word for word in (*LOWER, *HIGHER) if last == word or last.endswith(f"_{word}")]
-    if not known and higher_is_better is None:
+    word = metric_word(name)
+    if word is None and higher_is_better is None:
         hint = did_you_mean(last, (*LOWER, *HIGHER))
         raise config_error(
             "study.metric",
             f"it is not known whether '{name}' is better higher or lower",
             fix=f"{hint}Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}.",
         )
-    word = max(known, key=len, default="")
     return Metric(
         name,
         word in HIGHER if higher_is_better is None else higher_is_better,
-        (LOWER | HIGHER).get(word, ""),
+        "" if word is None else (LOWER | HIGHER)[word],
         100.0 if word in SHARES else 1.0,
     )
 

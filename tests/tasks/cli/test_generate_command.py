@@ -109,6 +109,17 @@ def test_a_prompt_with_a_character_unknown_to_the_tokenizer_is_refused(capsys, b
     assert "(U+00DC)" in answer
 
 
+def test_a_kept_step_is_loaded_by_its_number(capsys, begin):
+    _, run = begin("kept", "checkpoints.keep_every=8", "trainer.val_every=20")
+    for name, step in {"8": "8", "16": "16", "20": "last"}.items():
+        code, out, _ = output(capsys, "evaluate", str(run), "--checkpoint", name, "--json")
+        assert (code, json.loads(out)["checkpoint"]) == (0, step)
+    for name in ("15", "bset"):
+        assert fault(capsys, "evaluate", str(run), "--checkpoint", name) == (
+            f"{run}: has no checkpoint '{name}'. It has: best, last, previous, 8, 16."
+        )
+
+
 def test_a_damaged_checkpoint_is_replaced_and_missing_components_are_refused(capsys, finished):
     (finished / "components.json").write_text(json.dumps({"my_components.py": "0" * 64}))
     assert fault(capsys, "evaluate", str(finished)).endswith(

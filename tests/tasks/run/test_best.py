@@ -1,13 +1,21 @@
-"""best.ckpt holds the weights of the lowest validation loss, the first of equal ones, whatever came
-later.
+"""best.ckpt holds the weights of the best value of a metric, by default the lowest validation loss,
+and the first of equal ones, whatever came later; further checkpoints are kept if configured.
 """
 
 import csv
+import math
+import os
+from pathlib import Path
+from random import Random
 
+import pytest
 import torch
 
+from tasks.callbacks.monitored import Ranking
 from tasks.callbacks.stopping import Deadline
+from tasks.run import checkpoints
 from tasks.run.resume import resume_run
+from xformer_kit.config.metric_names import mode_of
 from xformer_kit.model.api import load
 
 FALLING_THEN_RISING_LOSS = [
@@ -66,3 +74,111 @@ def test_the_first_of_equal_losses_is_kept(begin):
     )
     assert len(losses(folder)) == 4 and len(set(losses(folder).values())) == 1
     assert best(folder)["global_step"] == 5
+
+
+def kept(folder) -> list[int]:
+    return sorted(int(path.stem[5:]) for path in (folder / "checkpoints").glob("step_*.ckpt"))
+
+
+@pytest.mark.parametrize(("mode", "reverse"), [("min", False), ("max", True)])
+def test_the_best_values_of_a_metric_are_kept(begin, mode, reverse):
+    options = ["checkpoints.keep_best=3", "checkpoints.metric=val/perplexity"]
+    _, folder = begin("swing", *FALLING_THEN_RISING_LOSS, *options, f"checkpoints.mode={mode}")
+    each = losses(folder)
+    steps = sorted(each, key=each.__getitem__, reverse=reverse)[:3]
+    assert kept(folder) == sorted(steps)
+    assert best(folder)["global_step"] == steps[0]
+    assert best(folder)["best_steps"][0][0] == steps[0]
+    assert (folder / "checkpoints" / "best.ckpt").samefile(
+        folder / "checkpoints" / f"step_{steps[0]}.ckpt"
+    )
+    for step in steps:
+        saved = torch.load(folder / "checkpoints" / f"step_{step}.ckpt", weights_only=True)
+        assert saved["global_step"] == step
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode"), [("val/loss", "min"), ("val/accuracy", "max"), ("val/b/exact_match", "max")]
+)
+def test_the_mode_of_a_known_metric_is_not_needed(metric, mode):
+    assert mode_of(metric, None) == mode
+    assert mode_of(metric, "min") == "min"
+
+
+def test_an_unknown_metric_ends_the_run_at_the_first_validation(begin, capsys):
+    code, folder = begin("run", "checkpoints.metric=val/mine", "checkpoints.mode=max")
+    assert code == 2
+    assert capsys.readouterr().err.endswith(
+        "checkpoints.metric: the validation has no metric 'val/mine'. Known: val/loss,"
+        " val/perplexity, val/bits_per_byte.\n"
+    )
+    assert kept(folder) == []
+
+
+def test_nan_is_never_the_best():
+    ranking = Ranking("val/loss", "min", 2)
+    values = [math.nan, 3.0, 2.0, math.inf, 2.0, math.nan]
+    assert [ranking.add(step, value) for step, value in enumerate(values)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert ranking.steps == [2, 4]
+
+
+def test_the_checkpoint_of_every_nth_step_is_kept(begin):
+    _, folder = begin("run", "checkpoints.keep_every=6")
+    assert kept(folder) == [6, 12, 18]
+    assert load(folder, checkpoint=12).state_dict().keys() == load(folder).state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.extended) for n in range(1, 6))]
+)
+def test_a_run_cut_off_while_it_saves_keeps_the_same_checkpoints(begin, monkeypatch, seed):
+    """Cut off before one of the renames of checkpoints, three times, and resumed."""
+    options = [*FALLING_THEN_RISING_LOSS, "checkpoints.keep_best=2", "checkpoints.keep_every=4"]
+    _, whole = begin("whole", *options)
+    draw = Random(seed)
+    operations, replace, link, unlink = [], os.replace, os.link, Path.unlink
+
+    def cutting(function):
+        def call(path, *arguments, **named):
+            if ".ckpt" in str(path):
+                operations.append(path)
+                if len(operations) in cuts:
+                    raise CutOffError
+            return function(path, *arguments, **named)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for owner, name, function in (
+            (os, "replace", replace),
+            (os, "link", link),
+            (Path, "unlink", unlink),
+        ):
+            patch.setattr(owner, name, cutting(function))
+        cuts = sorted(draw.sample(range(1, 35), 3))
+        code, folder = begin("cut", *options)
+        for _ in range(3):
+            code = code and resume_run(folder)
+    assert code == 0 and len(operations) > cuts[-1]
+    assert files(folder) == files(whole)
+    assert losses(folder) == losses(whole)
+
+
+class CutOffError(Exception):
+    """In the place of a kill."""
+
+
+def files(folder) -> dict[str, int]:
+    """The names and the steps of a run's checkpoints, without previous.ckpt, which is one step
+    older after a resume.
+    """
+    paths = (folder / "checkpoints").iterdir()
+    names = {path: path.name for path in paths if path.name != "previous.ckpt"}
+    return {name: checkpoints.read(path)["global_step"] for path, name in names.items()}

@@ -70,10 +70,37 @@ def test_a_changed_byte_of_the_weights_is_noticed(tmp_path, place):
 
 def test_best_is_loaded_if_last_is_damaged(tmp_path):
     save(tmp_path, 1)
-    checkpoints.keep_as_best(tmp_path)
+    checkpoints.keep(tmp_path, 1, best=[1], count=1, every=None)
     (tmp_path / "last.ckpt").write_bytes(b"")
     path, found = checkpoints.newest(tmp_path)
     assert (path.name, found["global_step"]) == ("best.ckpt", 1)
+
+
+def test_a_kept_step_is_loaded_if_all_others_are_damaged(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+        checkpoints.keep(tmp_path, step, best=[1], count=2, every=2)
+    for name in ("last", "previous", "best"):
+        (tmp_path / f"{name}.ckpt").unlink()
+        (tmp_path / f"{name}.ckpt").write_bytes(b"")
+    path, found = checkpoints.newest(tmp_path)
+    assert (path.name, found["global_step"]) == ("step_2.ckpt", 2)
+
+
+def test_kept_files_are_copies_where_the_file_system_has_no_links(tmp_path, monkeypatch):
+    def no_link(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("os.link", no_link)
+    save(tmp_path, 1)
+    for _ in range(2):
+        checkpoints.keep(tmp_path, 1, best=[1], count=2, every=None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "best.ckpt",
+        "last.ckpt",
+        "step_1.ckpt",
+    ]
+    assert (tmp_path / "best.ckpt").read_bytes() == (tmp_path / "last.ckpt").read_bytes()
 
 
 def test_newest_is_none_without_files_and_raises_if_all_are_damaged(tmp_path):
@@ -170,8 +197,7 @@ WRONG = {
         {"param_groups": [{"params": []}], "state": {0: 3}},
     ],
     "window": [[0.0] * 4, torch.zeros(3), torch.zeros(4, dtype=torch.long)],
-    "best": ["low", True, torch.zeros(2)],
-    "is_best": [1, None],
+    "best_steps": [None, ["low"], [[1, 2.0, 3]], [[1.5, 2.0]], [[1, "low"]], [[True, 2.0]]],
     "validation": [None, {"loss": "low"}, {1: 2.0}],
     "left_out": ["0", -1, None],
     "accumulate": [0, "1", 1.0],
