@@ -90,6 +90,15 @@ class SplitLikelihood:
                 metrics |= {f"{part}/{name}": value for name, value in part_metrics.items()}
         return metrics
 
+    def names(self) -> list[str]:
+        """The names of the metrics that `compute` returns if each part has a batch."""
+        kinds = {"": self.total} | {f"{part}/": one for part, one in self.parts.items()}
+        return [
+            f"{prefix}{name}"
+            for prefix, one in kinds.items()
+            for name in likelihood_metrics(0.0, one.bytes_per_token)
+        ]
+
     def reset(self) -> None:
         for likelihood in (self.total, *self.parts.values()):
             likelihood.reset()

@@ -2,8 +2,11 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from tasks import Config
+
+MAX_TIME = "trainer.max_time"
 
 
 class Cadence:
@@ -19,10 +22,21 @@ class Cadence:
         self.saves_checkpoints = trainer.get("enable_checkpointing", True)
         self.stop_step: int | None = None  # if the run ends before `total`
         self.stop_reason = ""
+        self.stop_detail = ""
 
-    def stop_at(self, step: int, reason: str) -> None:
-        """Make this step the last one."""
-        self.stop_step, self.stop_reason = step, reason
+    def stop_at(self, step: int, reason: str, detail: str = "") -> None:
+        """Make this step the last one. reason: what ended the run; detail: why it did."""
+        self.stop_step = step
+        self.stop_reason = reason
+        self.stop_detail = detail
+
+    def stop_state(self) -> list[Any] | None:
+        """Returns the arguments of `stop_at` for a checkpoint, after which the resumed run ends at
+        the same step; None if nothing ended it, or trainer.max_time, which a resumed run has again.
+        """
+        if self.stop_step is None or self.stop_reason == MAX_TIME:
+            return None
+        return [self.stop_step, self.stop_reason, self.stop_detail]
 
     def is_last(self, step: int) -> bool:
         return step in (self.total, self.stop_step)
@@ -31,7 +45,8 @@ class Cadence:
         """Returns what ended the run before `total`; None if nothing did."""
         if self.stop_step is None:
             return None
-        return f"stopped by {self.stop_reason} at step {self.stop_step:,} of {self.total:,}"
+        detail = f" ({self.stop_detail})" if self.stop_detail else ""
+        return f"stopped by {self.stop_reason} at step {self.stop_step:,} of {self.total:,}{detail}"
 
     def logs_at(self, step: int) -> bool:
         return step % self.log_every == 0 or self.is_last(step)

@@ -83,6 +83,8 @@ class CheckpointSaver:
         }
         if self.averages is not None and self.averages.average is not None:
             state["average"] = self.averages.average
+        if stop := self.cadence.stop_state():
+            state["stop"] = stop
         if scaler := getattr(trainer.precision_plugin, "scaler", None):
             state["scaler"] = scaler.state_dict()
         if trainer.is_global_zero:

@@ -1,29 +1,55 @@
 """The values of metrics that decide which checkpoints are kept and when a run stops."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.evaluation import EvaluatedTask as Task
-from xformer_kit.config.metric_names import PREFIX
-from xformer_kit.registry import config_error, suggestion
+from xformer_kit.config.metric_names import PREFIX, TRAIN_LOSS
+from xformer_kit.registry import ConfigError, config_error, suggestion
 
 
-def monitored_value(option: str, name: str, trainer: Any, task: Task) -> float:
-    """Returns the value of the metric `name` after a validation, equal on all ranks. It is one of
-    the validation, or one that a callback has logged with `task.log`.
+@dataclass(eq=False)
+class MonitoredMetrics:
+    """Raises ConfigError before the first step if the run has no metric that an option names."""
+
+    names: dict[str, str]  # config path of the option -> metric
+    has_own_callbacks: bool  # which may log more metrics with `task.log`
+
+    def on_train_start(self, trainer: Any, task: Task) -> None:
+        known = [
+            TRAIN_LOSS,
+            *(f"{PREFIX}{n}" for n in (*task.likelihood.names(), *task.validation)),
+        ]
+        for option, metric in self.names.items():
+            if metric in known or self.has_own_callbacks:
+                continue
+            # They are computed once only for their names.
+            known += [f"{PREFIX}{name}" for name in task.validation_metrics()]
+            if metric not in known:
+                raise missing_metric(option, metric, known)
+
+
+def missing_metric(option: str, metric: str, known: Iterable[str]) -> ConfigError:
+    fix = suggestion(metric, dict.fromkeys(known))
+    return config_error(option, f"the run has no metric '{metric}'", fix=fix)
+
+
+def monitored_value(option: str, metric: str, trainer: Any, task: Task) -> float:
+    """Returns the value of a metric after a validation, equal on all ranks: one of the validation,
+    the training loss, or one that a callback has logged with `task.log`.
 
     Raises ConfigError, with the path of the `option` that names it, if there is none.
     """
     metrics = {f"{PREFIX}{key}": value for key, value in task.validation.items()}
-    if name in metrics:
-        return metrics[name]
+    if metric in metrics:
+        return metrics[metric]
     logged = trainer.callback_metrics
-    if name not in logged:
-        known = dict.fromkeys([*metrics, *(key for key in logged if key.startswith(PREFIX))])
-        rule = f"the validation has no metric '{name}'"
-        raise config_error(option, rule, fix=suggestion(name, [*known]))
-    return float(trainer.strategy.broadcast(float(logged[name])))
+    if metric not in logged:
+        known = (TRAIN_LOSS, *metrics, *(key for key in logged if key.startswith(PREFIX)))
+        raise missing_metric(option, metric, known)
+    return float(trainer.strategy.broadcast(float(logged[metric])))
 
 
 @dataclass

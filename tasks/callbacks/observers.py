@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.callbacks import EarlyStopping
+
 from tasks import Config
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.built_in import create_built_in
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.checkpoints import CheckpointSaver
-from tasks.callbacks.monitored import Ranking
+from tasks.callbacks.monitored import MonitoredMetrics, Ranking
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressObserver
 from tasks.callbacks.pruning import Pruning
@@ -16,6 +18,7 @@ from tasks.callbacks.samples import Samples
 from tasks.callbacks.stopping import Deadline, NonFiniteGuard, RequestedStop, SignalStop
 from tasks.logging.summary import versions
 from xformer_kit.config import config_yaml
+from xformer_kit.config.callbacks import monitored_metrics
 from xformer_kit.config.metric_names import mode_of
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import seconds
@@ -66,10 +69,13 @@ def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None
     save = lambda: saver.save_unless_saved(run.trainer, run.task)
     guard = NonFiniteGuard(cadence, run.nonfinite_error)
     average_at_end = run.config["checkpoints"]["average"] > 1
+    # These may log more metrics.
+    has_own_callbacks = any(type(one) is not EarlyStopping for one in saver.user_callbacks.values())
     limit, profiled_steps = seconds(trainer.get("max_time")), trainer.get("profile")
     observers = [
         guard,
-        saver.user_callbacks and RequestedStop(cadence, average_at_end),
+        MonitoredMetrics(monitored_metrics(run.config), has_own_callbacks),
+        saver.user_callbacks and RequestedStop(cadence, saver.user_callbacks, average_at_end),
         None if limit is None else Deadline(cadence, limit, run.signals),
         run.recorder,
         *create_built_in(run.config, cadence, run.run_dir, run.logger, run.is_rank_zero),

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from tasks import Metrics, State
 from tasks.callbacks.cadence import Cadence, TrainingClock
 from tasks.evaluation import EvaluatedTask as Task
@@ -51,21 +53,30 @@ class Recorder:
             self.warm_up = steps, seconds
         if not self.cadence.logs_at(task.step):
             return
-        row = task.training_metrics()
-        seconds = self.clock.tick()
-        elapsed = seconds - self.logged_seconds
-        seconds_per_step = elapsed / max(1, task.step - self.logged_step)
-        self.logged_step, self.logged_seconds = task.step, seconds
+        self.measure(trainer, task)
         if self.metrics is not None:
-            self.row = row
-            self.speed_row = {
-                "seconds_per_step": seconds_per_step,
-                "tokens_per_second": task.tokens_per_step() / seconds_per_step,
-            }
             times = {"time": time.time(), "step": task.step}
             self.speed.add(times | self.speed_row)  # type: ignore[union-attr]
             if not self.cadence.validates_at(task.step):
                 self._write(task.step)
+
+    def measure(self, trainer: Any, task: Task) -> None:
+        """Computes the metrics of the steps since the last row, once per step, and adds them to
+        trainer.callback_metrics.
+        """
+        if task.step == self.logged_step:
+            return
+        self.row = task.training_metrics()
+        seconds = self.clock.tick()
+        elapsed = seconds - self.logged_seconds
+        seconds_per_step = elapsed / max(1, task.step - self.logged_step)
+        self.logged_step, self.logged_seconds = task.step, seconds
+        self.speed_row = {
+            "seconds_per_step": seconds_per_step,
+            "tokens_per_second": task.tokens_per_step() / seconds_per_step,
+        }
+        values = {name: torch.tensor(x) for name, x in (self.row | self.speed_row).items()}
+        trainer.callback_metrics.update(values)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
         self.clock.tick()
@@ -107,3 +118,16 @@ class Recorder:
         more; None if there are none.
         """
         return spent["tokens"] / spent["measured_seconds"] if spent["measured_seconds"] else None
+
+
+@dataclass(eq=False)
+class EarlyMeasurement:
+    """Computes the metrics of a step before the user's callbacks run, which read them in
+    trainer.callback_metrics.
+    """
+
+    recorder: Recorder
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        if self.recorder.cadence.logs_at(task.step):
+            self.recorder.measure(trainer, task)

@@ -1,11 +1,11 @@
 """Observers that end a run: at a non-finite step, trainer.max_time, a callback or a signal."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.cadence import MAX_TIME, Cadence
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run.exit_codes import SignalBox, StoppedBySignal, decode_signal, decode_time_is_up
 
@@ -47,8 +47,8 @@ class Deadline:
         self.deadline = time.monotonic() + self.limit
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if task.step < self.cadence.total and self._over(trainer, task):
-            self.cadence.stop_at(task.step, "trainer.max_time")
+        if not self.cadence.is_last(task.step) and self._over(trainer, task):
+            self.cadence.stop_at(task.step, MAX_TIME)
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
@@ -61,28 +61,45 @@ class Deadline:
 
 @dataclass(eq=False)
 class RequestedStop:
-    """Makes the current step the last one when a user's callback has set trainer.should_stop.
+    """Makes the current step the last one when a callback has set trainer.should_stop.
 
     delays: whether a request at a validation ends the run one step later, because the weights to
     evaluate at the end must be known before the validation.
     """
 
     cadence: Cadence
+    callbacks: Mapping[str, Any]
     delays: bool
-    stops_next: bool = False
+
+    def on_fit_start(self, trainer: Any, task: Task) -> None:
+        """Takes no step if the run had ended before it was resumed, and otherwise at least one,
+        after which it is validated and saved.
+        """
+        trainer.should_stop = self.cadence.stop_step == task.step
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        trainer.should_stop |= self.stops_next
+        trainer.should_stop |= self.cadence.stop_step == task.step
         if trainer.should_stop and not self.cadence.is_last(task.step):
-            self.cadence.stop_at(task.step, "a callback")
+            self._stop_at(task.step)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if not trainer.should_stop or self.cadence.is_last(task.step):
             return
-        if self.delays:
-            trainer.should_stop, self.stops_next = False, True
-        else:
-            self.cadence.stop_at(task.step, "a callback")
+        trainer.should_stop = not self.delays
+        last = task.step + self.delays
+        if last < self.cadence.total:
+            self._stop_at(last)
+
+    def _stop_at(self, step: int) -> None:
+        """Names the callback that requested the stop, if that is known."""
+        for name, callback in self.callbacks.items():
+            if detail := getattr(callback, "stopping_reason_message", None):
+                detail = detail.removeprefix("Monitored metric ")
+                detail = detail.removesuffix(" Signaling Trainer to stop.").removesuffix(".")
+                self.cadence.stop_at(step, f"callbacks.{name}", detail)
+                return
+        names = [*self.callbacks]
+        self.cadence.stop_at(step, f"callbacks.{names[0]}" if len(names) == 1 else "a callback")
 
 
 @dataclass(eq=False)

@@ -1,14 +1,18 @@
-"""Creates a user's own callbacks from the config, and checks the states that they save."""
+"""Creates early stopping and a user's own callbacks from the config, and checks the states that
+they save.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 from torch import Tensor
 
 from tasks import Facts
 from xformer_kit.config.callbacks import CALLBACKS, only_observes
+from xformer_kit.config.callbacks import EarlyStopping as EarlyStoppingOptions
+from xformer_kit.config.metric_names import mode_of
 from xformer_kit.registry import ConfigError, Fault, config_error
 
 
@@ -24,6 +28,8 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Ca
         if only_observes(name):
             continue  # created by built_in.py
         callback = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
+        if isinstance(callback, EarlyStoppingOptions):
+            callback = early_stopping(callback)
         rule = fix = ""
         if not isinstance(callback, Callback):
             rule, fix = "must be a lightning.pytorch.Callback", "Derive it from that."
@@ -41,6 +47,17 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Ca
             raise ConfigError(fault)
         callbacks[name] = callback
     return callbacks
+
+
+def early_stopping(options: EarlyStoppingOptions) -> EarlyStopping:
+    """Returns Lightning's callback. A metric that is not finite is not better than any other."""
+    return EarlyStopping(
+        options.metric,
+        min_delta=options.min_delta,
+        patience=options.patience,
+        mode=mode_of(options.metric, options.mode),
+        check_finite=False,
+    )
 
 
 def state_fault(name: str, state: Any) -> Fault | None:

@@ -52,9 +52,10 @@ def differences(config: Config, facts: Facts, components: list[str]) -> Iterator
         if installed.get(name) != then:
             yield f"versions.{name}: was {then}, and is {installed.get(name, 'not installed')}."
     yield from _device_differences(config, facts["devices"]["kind"].partition(":")[0])
-    if facts.get("stopped"):
+    stopped = facts.get("stopped")
+    if stopped and "callbacks.early_stopping" not in stopped:  # which stops at the same step again
         yield (
-            f"trainer: the run ended before its last step, {facts['stopped']}; another run may end"
+            f"trainer: the run ended before its last step, {stopped}; another run may end"
             " at another step."
         )
 

@@ -63,6 +63,11 @@ TITLES = {
 }
 
 
+def has_steps_left(summary: Facts) -> bool:
+    """Whether trainer.max_time ended the run, so that it can be resumed."""
+    return "trainer.max_time" in (summary.get("stopped") or "")
+
+
 def final_metrics(summary: Facts) -> Metrics:
     """Returns val/loss and the other metrics of the validation and test splits."""
     return {
@@ -237,7 +242,7 @@ def next_commands(
     run, commands = _relative_path(run_dir), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():
         xformer = partial(command_lines.xformer, components=components)
-        if summary.get("stopped"):
+        if has_steps_left(summary):
             commands.append(command_lines.resume(run, components))
         if prompt and len(prompt) <= MAX_PROMPT:
             commands.append(xformer("generate", run, "--prompt", _quoted(prompt)))

@@ -27,11 +27,12 @@ def resume_run(run_dir: Path, components: Files = ()) -> int:
         config = read_config(run_dir)
         check_components(run_dir, components, COMPONENTS_ARGUMENT)
         results = summary.read(run_dir)
-        if results is not None and not results.get("stopped"):
+        if results is not None and not summary.has_steps_left(results):
             _check_config(run_dir, config, results)
+            stopped = f", {results['stopped']}" if results.get("stopped") else ""
             print(
-                f"The run in {run_dir} is finished: {results['steps']:,} steps. Nothing is left to"
-                " do."
+                f"The run in {run_dir} is finished: {results['steps']:,} steps{stopped}. Nothing is"
+                " left to do."
             )
             return 0
         import_components(components, GROUPS.values())

@@ -21,7 +21,7 @@ from tasks.callbacks.observers import (
     create_checkpoint_saver,
     create_observers,
 )
-from tasks.callbacks.recorder import Recorder
+from tasks.callbacks.recorder import EarlyMeasurement, Recorder
 from tasks.data import DataModule
 from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
@@ -177,6 +177,8 @@ class TrainingProcess:
         """Creates the logs, the observers and the trainer that calls them."""
         config, checkpoint = self.config, self.checkpoint
         self.cadence = cadence = Cadence(config, self.total_steps)
+        if stop := checkpoint.get("stop"):
+            cadence.stop_at(*stop)
         metrics_log, speed_log, logger_message = self._open_logs()
         self.recorder = Recorder(
             cadence,
@@ -201,8 +203,10 @@ class TrainingProcess:
         own_observers = Observers(
             [same_config, *create_observers(self, self.checkpoint_saver, average)]
         )
-        # The user's callbacks run first, since CheckpointSaver saves their state.
+        # The user's callbacks run before CheckpointSaver, which saves their state.
         callbacks = [*own_callbacks.values(), own_observers]
+        if own_callbacks:
+            callbacks.insert(0, Observers([EarlyMeasurement(self.recorder)]))
         self.trainer = trainers.make_trainer(
             config, callbacks, self.logger.logger, self.total_steps
         )
@@ -227,7 +231,7 @@ class TrainingProcess:
         self._print_line(summary.start_line(self.config, model, self.prepared.train, self.run_dir))
         if self.checkpoint:
             self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
-        if step < self.total_steps:
+        if not self.cadence.is_last(step):
             (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
 
     def _fit(self) -> None:
@@ -238,7 +242,7 @@ class TrainingProcess:
         if self.trainer.strategy.root_device.type == "cuda":  # on a CPU, slower kernels for no gain
             torch.set_float32_matmul_precision("high")
         self.signals.waits_for_step = False
-        has_all_steps = self.task.step >= self.total_steps
+        has_all_steps = self.cadence.is_last(self.task.step)
         self.trainer.fit(self.task, datamodule=DataModule(self.data))
         if has_all_steps:
             # The run was killed after its last checkpoint: fit takes no step, so the averaged

@@ -1,5 +1,5 @@
-"""Registry of optional callbacks: built-in observers of a run, and a user's own callbacks from a
-file of `components`.
+"""Registry of optional callbacks: early stopping, built-in observers of a run, and a user's own
+callbacks from a file of `components`.
 
 A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options; a
 parameter `run_dir` gets the run's directory. The config names the callbacks of a run:
@@ -10,11 +10,8 @@ registered.
 from dataclasses import dataclass
 from typing import Literal
 
-from xformer_kit.registry import (
-    Fault,
-    Registry,
-    at_least,
-)
+from xformer_kit.config.metric_names import PREFIX, TRAIN_LOSS, metric_faults
+from xformer_kit.registry import Fault, Faults, Node, Registry, at_least
 
 CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
 
@@ -77,7 +74,52 @@ class Pictures(Observer):
                 )
 
 
+@CALLBACKS.register("early_stopping")
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Ends the run after `patience` validations in which a metric is not better than its best value
+    so far by more than `min_delta` (Prechelt, 1998, Early stopping - but when?).
+
+    tasks/callbacks/user_callbacks.py creates Lightning's EarlyStopping with these options.
+    """
+
+    patience: int = 5  # validations
+    metric: str = "val/loss"  # a metric of the validation, or train/loss
+    mode: Literal["min", "max"] | None = None  # which value is best; null is by the metric's name
+    min_delta: float = 0.0  # in the unit of the metric
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "validation", patience=1)
+        yield from at_least(options, min_delta=0)
+        yield from metric_faults(options, "metric")
+
+
 def only_observes(name: str) -> bool:
     """Whether a callback only observes, so that the result of a run is the same without it."""
     component = CALLBACKS.get(name)
     return isinstance(component, type) and issubclass(component, Observer)
+
+
+def monitored_metrics(config: Node) -> dict[str, str]:
+    """Returns {config path: metric} of the options that name a metric of the run."""
+    found, stopping = {}, config.get("callbacks", {}).get("early_stopping")
+    if config["trainer"].get("enable_checkpointing", True):
+        found["checkpoints.metric"] = config["checkpoints"].get("metric", f"{PREFIX}loss")
+    if stopping is not None:
+        default = CALLBACKS.defaults("early_stopping")["metric"]
+        found["callbacks.early_stopping.metric"] = stopping.get("metric", default)
+    return found
+
+
+def monitored_faults(config: Node) -> Faults:
+    """Yields the faults of metrics that have no value when they are read."""
+    trainer = config["trainer"]
+    val_every, log_every = trainer.get("val_every"), trainer.get("log_every_n_steps", 1)
+    if val_every is None and "early_stopping" in config.get("callbacks", {}):
+        rule = "needs validations before the last step; trainer.val_every is null"
+        yield Fault("callbacks.early_stopping", rule, fix="Set trainer.val_every=200.")
+    for path, metric in monitored_metrics(config).items():
+        if metric == TRAIN_LOSS and val_every is not None and val_every % log_every:
+            rule = f"{metric} needs a trainer.val_every that trainer.log_every_n_steps divides"
+            yield Fault(path, rule, f"{val_every} and {log_every}", f"Try {PREFIX}loss.")

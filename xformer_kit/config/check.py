@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.callbacks import CALLBACKS, monitored_faults
 from xformer_kit.config.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
@@ -272,6 +272,7 @@ def _run_settings_faults(config: Node) -> Faults:
                         " trainer.enable_checkpointing=true."
                     ),
                 )
+    yield from monitored_faults(config)
     max_len, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if max_len is not None and seq_len is not None and max_len < seq_len:
         yield Fault(

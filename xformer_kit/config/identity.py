@@ -56,6 +56,9 @@ def hashed_config(config: Node) -> dict[str, Any]:
         kept["callbacks"] = {
             name: node for name, node in kept["callbacks"].items() if not only_observes(name)
         }
+        if kept["callbacks"] and isinstance(config.get("trainer"), Mapping):
+            # A callback may end the run at a validation.
+            kept["trainer"]["val_every"] = config["trainer"].get("val_every")
     return kept
 
 

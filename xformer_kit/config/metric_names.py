@@ -20,6 +20,7 @@ HIGHER = dict.fromkeys(
     "points",
 ) | {"tokens_per_second": "tokens/s"}
 PREFIX = "val/"  # of the metrics of the validation split
+TRAIN_LOSS = "train/loss"
 
 
 def metric_word(name: str) -> str | None:
@@ -39,15 +40,15 @@ def mode_of(metric: str, mode: str | None) -> str:
 
 
 def metric_faults(options: Options, name: str) -> Faults:
-    """Yields the faults of the options `name`, a metric of the validation, and `mode`, whether a
-    low (min) or a high (max) value is better; None: by the metric's name. For a component's
-    `check`.
+    """Yields the faults of the options `name`, a metric of the validation or the training loss, and
+    `mode`, whether a low (min) or a high (max) value is better; None: by the metric's name. For a
+    component's `check`.
     """
     metric = getattr(options, name)
     last = metric.rpartition("/")[2]
-    if not metric.startswith(PREFIX) or not last:
-        fix = f"Try {PREFIX}{last or 'loss'}."
-        yield Fault(name, f"must be a metric of the validation, {PREFIX}...", repr(metric), fix)
+    if metric != TRAIN_LOSS and (not metric.startswith(PREFIX) or not last):
+        rule = f"must be a metric of the validation, {PREFIX}..., or {TRAIN_LOSS}"
+        yield Fault(name, rule, repr(metric), f"Try {PREFIX}{last or 'loss'}.")
     elif options.mode is None and metric_word(metric) is None:
         rule = f"it is not known whether a low or a high '{metric}' is better"
         fix = f"{did_you_mean(last, (*LOWER, *HIGHER))}Add mode=min or mode=max."

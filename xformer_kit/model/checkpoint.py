@@ -210,6 +210,15 @@ def _best_steps(value: Any, path: str) -> str | None:
     return None
 
 
+def _stop(value: Any, path: str) -> str | None:
+    """Why a value is not [step, reason, detail] of the end of a run, or None."""
+    if not isinstance(value, list) or len(value) != 3:
+        return _require(False, value, path, "be a list of a step and two texts")
+    is_text = _of_type(str, "a text")
+    checks = zip((_integer(0), is_text, is_text), value, strict=True)
+    return _first_fault((check, entry, path) for check, entry in checks)
+
+
 def _optimizer(value: Any, path: str) -> str | None:
     """Why a value is not the state of an optimizer, or None."""
     if fault := _mapping()(value, path):
@@ -263,6 +272,7 @@ ENTRIES: dict[str, Check] = {  # the check of each entry, if it exists
     "scaler": _mapping(number_fault),
     "window": _window,
     "best_steps": _best_steps,
+    "stop": _stop,
     "validation": _mapping(number_fault),
     "left_out": _integer(0),
     "accumulate": _integer(1),

@@ -93,7 +93,7 @@ def mine(tmp_path):
     file.write_text(MINE)
     yield str(file)
     forget_user_components([CALLBACKS])
-    assert set(CALLBACKS) == {"norms", "pictures"}
+    assert set(CALLBACKS) == {"norms", "pictures", "early_stopping"}
 
 
 def test_a_callback_of_a_file_is_called_during_a_run(config, mine, tmp_path):
@@ -156,8 +156,9 @@ def test_early_stopping_ends_the_run(config, mine, tmp_path, more, capsys):
     )
     rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
     assert facts["steps"] == last["global_step"] == int(rows[-1]["step"]) < 20
-    assert facts["stopped"] == f"stopped by a callback at step {facts['steps']} of 21"
-    assert facts["stopped"] in capsys.readouterr().out
+    stopped = f"stopped by callbacks.early at step {facts['steps']} of 21"
+    assert facts["stopped"].startswith(f"{stopped} (val/loss did not improve")
+    assert stopped in capsys.readouterr().out
     assert float(rows[-1]["val/loss"]) == pytest.approx(facts["val/loss"], rel=1e-8)
     assert ("average" in last) == bool(more)
     if not more:
@@ -194,8 +195,8 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
             "callbacks.mien.every=3",
             (
                 "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at,"
-                " early, keep, mine, norms, odd, pictures, plain. One of your own needs its file:"
-                " components=[my_callbacks.py]."
+                " early, early_stopping, keep, mine, norms, odd, pictures, plain. One of your own"
+                " needs its file: components=[my_callbacks.py]."
             ),
         ),
         (
@@ -217,8 +218,8 @@ def test_an_invalid_config_has_one_message(mine, word, fault):
 
 def test_a_callback_without_its_file_is_unknown():
     assert refused("callbacks.mine.every=3") == [
-        "callbacks.mine: no callback is called 'mine'. Known: norms, pictures. One of your own"
-        " needs its file: components=[my_callbacks.py]."
+        "callbacks.mine: no callback is called 'mine'. Known: early_stopping, norms, pictures."
+        " One of your own needs its file: components=[my_callbacks.py]."
     ]
 
 

@@ -105,16 +105,6 @@ def test_the_mode_of_a_known_metric_is_not_needed(metric, mode):
     assert mode_of(metric, "min") == "min"
 
 
-def test_an_unknown_metric_ends_the_run_at_the_first_validation(begin, capsys):
-    code, folder = begin("run", "checkpoints.metric=val/mine", "checkpoints.mode=max")
-    assert code == 2
-    assert capsys.readouterr().err.endswith(
-        "checkpoints.metric: the validation has no metric 'val/mine'. Known: val/loss,"
-        " val/perplexity, val/bits_per_byte.\n"
-    )
-    assert kept(folder) == []
-
-
 def test_nan_is_never_the_best():
     ranking = Ranking("val/loss", "min", 2)
     values = [math.nan, 3.0, 2.0, math.inf, 2.0, math.nan]

@@ -231,4 +231,4 @@ def test_a_valid_archive_with_a_wrong_value_falls_back(tmp_path, caplog, key, nu
 def test_every_entry_that_a_run_writes_has_a_check(begin):
     _, folder = begin("run", "ema.decay=0.9")
     found = checkpoints.read(folder / "checkpoints" / "last.ckpt")
-    assert set(found) <= set(ENTRIES) <= set(found) | {"scaler", "callbacks"}
+    assert set(found) <= set(ENTRIES) <= set(found) | {"scaler", "callbacks", "stop"}
