@@ -128,7 +128,10 @@ class Task(pl.LightningModule):
         self.signals.waits_for_step = True  # from here a signal waits for the end of the step
         self._set_global_step()
         # Lightning counts batches from here to the next validation.
-        trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step
+        loop = trainer.fit_loop.epoch_loop
+        loop.batch_progress.total.ready = self.step
+        # The step that Lightning's callbacks pass to loggers.
+        loop.on_load_checkpoint({"_batches_that_stepped": self.step})
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         """One optimizer step on this rank's examples of it."""

@@ -5,9 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from tasks import Metrics
 from tasks.evaluation import EvaluatedTask as Task
 from xformer_kit.config.metric_names import PREFIX, TRAIN_LOSS
 from xformer_kit.registry import ConfigError, config_error, suggestion
+
+
+def set_callback_metrics(trainer: Any, row: Metrics) -> None:
+    """Adds values to trainer.callback_metrics, which a user's callbacks read."""
+    trainer.callback_metrics.update({name: torch.tensor(value) for name, value in row.items()})
 
 
 @dataclass(eq=False)
@@ -15,7 +23,7 @@ class MonitoredMetrics:
     """Raises ConfigError before the first step if the run has no metric that an option names."""
 
     names: dict[str, str]  # config path of the option -> metric
-    has_own_callbacks: bool  # which may log more metrics with `task.log`
+    more_are_logged: bool  # whether callbacks may log more metrics with `task.log`
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         known = [
@@ -23,7 +31,7 @@ class MonitoredMetrics:
             *(f"{PREFIX}{n}" for n in (*task.likelihood.names(), *task.validation)),
         ]
         for option, metric in self.names.items():
-            if metric in known or self.has_own_callbacks:
+            if metric in known or self.more_are_logged:
                 continue
             # They are computed once only for their names.
             known += [f"{PREFIX}{name}" for name in task.validation_metrics()]

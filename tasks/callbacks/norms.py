@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.monitored import set_callback_metrics
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from xformer_kit.config.callbacks import Norms as Options
@@ -40,7 +41,7 @@ class NormsLog:
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if task.step % self.options.every == 0:
             self.on_train_end(trainer, task)
-            self._write(task.step)
+            self._write(trainer, task.step)
         self._add_hooks(task)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
@@ -81,13 +82,14 @@ class NormsLog:
         self.counts[name] += real.expand_as(square).sum()
         self.squares[name] += (square * real).sum()
 
-    def _write(self, step: int) -> None:
+    def _write(self, trainer: Any, step: int) -> None:
         row = {
             f"activation/{name}": math.sqrt(float(square) / max(1, int(self.counts[name])))
             for name, square in self.squares.items()
         } | {f"gradient/{name}": float(norm) for name, norm in self.gradients.items()}
         for sums in (self.squares, self.counts, self.gradients):
             sums.clear()
+        set_callback_metrics(trainer, row)
         if self.csv is not None and row:
             self.csv.add({"step": step} | row)
             self.logger(row, step)

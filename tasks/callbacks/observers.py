@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.callbacks import EarlyStopping
-
 from tasks import Config
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.built_in import create_built_in
@@ -16,10 +14,11 @@ from tasks.callbacks.progress import ProgressObserver
 from tasks.callbacks.pruning import Pruning
 from tasks.callbacks.samples import Samples
 from tasks.callbacks.stopping import Deadline, NonFiniteGuard, RequestedStop, SignalStop
+from tasks.callbacks.user_callbacks import defines_hooks
 from tasks.logging.summary import versions
 from xformer_kit.config import config_yaml
 from xformer_kit.config.callbacks import monitored_metrics
-from xformer_kit.config.metric_names import mode_of
+from xformer_kit.config.metric_names import PREFIX, mode_of
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import seconds
 
@@ -69,12 +68,10 @@ def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None
     save = lambda: saver.save_unless_saved(run.trainer, run.task)
     guard = NonFiniteGuard(cadence, run.nonfinite_error)
     average_at_end = run.config["checkpoints"]["average"] > 1
-    # These may log more metrics.
-    has_own_callbacks = any(type(one) is not EarlyStopping for one in saver.user_callbacks.values())
     limit, profiled_steps = seconds(trainer.get("max_time")), trainer.get("profile")
     observers = [
         guard,
-        MonitoredMetrics(monitored_metrics(run.config), has_own_callbacks),
+        _monitored_metrics(run.config, saver.user_callbacks),
         saver.user_callbacks and RequestedStop(cadence, saver.user_callbacks, average_at_end),
         None if limit is None else Deadline(cadence, limit, run.signals),
         run.recorder,
@@ -88,3 +85,12 @@ def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None
         SignalStop(cadence, run.signals, guard, save),
     ]
     return list(filter(None, observers))
+
+
+def _monitored_metrics(config: Config, own_callbacks: dict[str, Any]) -> MonitoredMetrics:
+    names = monitored_metrics(config)
+    for name, callback in own_callbacks.items():
+        monitor = getattr(callback, "monitor", None)
+        if isinstance(monitor, str) and monitor.startswith(PREFIX) and name != "early_stopping":
+            names[f"callbacks.{name}"] = monitor
+    return MonitoredMetrics(names, any(map(defines_hooks, own_callbacks.values())))

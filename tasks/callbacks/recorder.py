@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from tasks import Metrics, State
 from tasks.callbacks.cadence import Cadence, TrainingClock
+from tasks.callbacks.monitored import set_callback_metrics
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
@@ -75,8 +74,7 @@ class Recorder:
             "seconds_per_step": seconds_per_step,
             "tokens_per_second": task.tokens_per_step() / seconds_per_step,
         }
-        values = {name: torch.tensor(x) for name, x in (self.row | self.speed_row).items()}
-        trainer.callback_metrics.update(values)
+        set_callback_metrics(trainer, self.row | self.speed_row)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
         self.clock.tick()

@@ -2,51 +2,108 @@
 they save.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
-from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
+from lightning.pytorch import Callback, callbacks
+from lightning.pytorch.callbacks import EarlyStopping
 from torch import Tensor
 
 from tasks import Facts
 from xformer_kit.config.callbacks import CALLBACKS, only_observes
 from xformer_kit.config.callbacks import EarlyStopping as EarlyStoppingOptions
 from xformer_kit.config.metric_names import mode_of
-from xformer_kit.registry import ConfigError, Fault, config_error
+from xformer_kit.registry import ConfigError, Fault
+
+# Lightning's callbacks that a run cannot use -> why, and what replaces them.
+REPLACED: dict[type[Callback], tuple[str, str]] = {
+    callbacks.Checkpoint: (
+        "must not save checkpoints, since a run saves its own",
+        "checkpoints.keep_best, checkpoints.metric and checkpoints.keep_every choose them.",
+    ),
+    callbacks.StochasticWeightAveraging: (
+        "averages once per epoch, and a run is one epoch for Lightning",
+        "Try checkpoints.average=5, or ema.decay=0.999.",
+    ),
+    callbacks.WeightAveraging: (
+        "must not replace the weights, whose average a checkpoint would not contain",
+        "Try ema.decay=0.999.",
+    ),
+    callbacks.GradientAccumulationScheduler: (
+        "must not set the number of micro-batches",
+        "Set trainer.accumulate.",
+    ),
+    callbacks.BatchSizeFinder: (
+        "must not change the batches, whose order a run can repeat",
+        "trainer.accumulate=auto finds how many of their rows fit.",
+    ),
+    callbacks.LearningRateFinder: (
+        "must not train before the run",
+        "Compare values with -m optim.lr=0.001,0.003, or with study=search.",
+    ),
+    callbacks.ProgressBar: (
+        "must not be a progress bar, since a run shows its own",
+        "trainer.enable_progress_bar=false hides it.",
+    ),
+}
 
 
 def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Callback]:
     """Returns {name: callback} in the order of the config, each with its state of the checkpoint if
     there is one. saved: name -> state.
 
-    Raises ConfigError for one that is not a `lightning.pytorch.Callback`, that saves checkpoints
-    itself, or whose state a checkpoint cannot contain.
+    Raises ConfigError for one that is not a `lightning.pytorch.Callback`, whose work an option of
+    the config does, or whose state a checkpoint cannot contain.
     """
-    callbacks: dict[str, Callback] = {}
+    created: dict[str, Callback] = {}
     for name, options in (config.get("callbacks") or {}).items():
         if only_observes(name):
             continue  # created by built_in.py
         callback = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if isinstance(callback, EarlyStoppingOptions):
             callback = early_stopping(callback)
-        rule = fix = ""
-        if not isinstance(callback, Callback):
-            rule, fix = "must be a lightning.pytorch.Callback", "Derive it from that."
-        elif isinstance(callback, Checkpoint):
-            rule = "must not save checkpoints"
-            fix = (
-                "A run saves them by itself, every trainer.checkpoint_every steps and at the lowest"
-                " val/loss."
-            )
-        if rule:
-            raise config_error(f"callbacks.{name}", rule, got=type(callback).__name__, fix=fix)
+        if fault := _unusable(callback):
+            raise ConfigError(replace(fault, path=f"callbacks.{name}", got=type(callback).__name__))
         if state := saved.get(name):
             callback.load_state_dict(state)
         if fault := state_fault(name, callback.state_dict()):
             raise ConfigError(fault)
-        callbacks[name] = callback
-    return callbacks
+        created[name] = callback
+    return created
+
+
+def _unusable(callback: Any) -> Fault | None:
+    """Returns the fault of a callback that a run cannot use, without its path."""
+    if not isinstance(callback, Callback):
+        return Fault("", "must be a lightning.pytorch.Callback", fix="Derive it from that.")
+    for replaced, (rule, fix) in REPLACED.items():
+        if isinstance(callback, replaced):
+            return Fault("", rule, fix=fix)
+    return None
+
+
+def defines_hooks(callback: Callback) -> bool:
+    """Whether a callback has hooks besides those of Lightning's classes, which may log metrics."""
+    own = (one for one in type(callback).__mro__ if not one.__module__.startswith("lightning."))
+    return any(name.startswith("on_") for one in own for name in vars(one))
+
+
+def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault | None:
+    """Returns the fault of a callback if Lightning's own code of it raised the error: it needs
+    something that the run does not have, such as a logger or a metric.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if not frames or not frames[-1].f_globals.get("__name__", "").startswith(callbacks.__name__):
+        return None
+    for name, callback in created.items():
+        if frames[-1].f_locals.get("self") is callback:
+            rule = " ".join(str(error).split()).removesuffix(".")
+            fix = "Set logger=wandb or logger=tensorboard." if "logger" in rule else ""
+            return Fault(f"callbacks.{name}", rule, fix=fix)
+    return None
 
 
 def early_stopping(options: EarlyStoppingOptions) -> EarlyStopping:

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.strategies import DDPStrategy
 
 from tasks import Config
@@ -26,7 +27,6 @@ NOT_PASSED = {
     "gradient_clip_algorithm",
     "limit_train_batches",
     "overfit_batches",
-    "log_every_n_steps",
     "enable_progress_bar",
     "enable_checkpointing",
 }
@@ -79,8 +79,7 @@ def make_trainer(
         "val_check_interval": val_every if val_every and val_every < total_steps else NEVER,
         "check_val_every_n_epoch": None,
         "callbacks": callbacks,
-        "logger": logger or False,
-        "log_every_n_steps": NEVER,  # Recorder writes the logs
+        "logger": logger or _other_ranks_logger(config["logger"]) or False,
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_autolog_hparams": False,
@@ -90,6 +89,14 @@ def make_trainer(
         return pl.Trainer(**arguments)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
         raise config_error("trainer", " ".join(str(error).split())) from error
+
+
+def _other_ranks_logger(node: Any) -> DummyLogger | None:
+    """Returns a logger without effect on the ranks above 0 if rank 0 has one: a callback that needs
+    a logger needs it on all ranks.
+    """
+    names = {node["name"]} if "name" in node else {*node}
+    return DummyLogger() if ranks.rank() and names - {"csv", "none"} else None
 
 
 def compiles_blocks(options: Config) -> bool:

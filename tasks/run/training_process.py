@@ -243,7 +243,13 @@ class TrainingProcess:
             torch.set_float32_matmul_precision("high")
         self.signals.waits_for_step = False
         has_all_steps = self.cadence.is_last(self.task.step)
-        self.trainer.fit(self.task, datamodule=DataModule(self.data))
+        try:
+            self.trainer.fit(self.task, datamodule=DataModule(self.data))
+        except Exception as error:
+            own_callbacks = self.checkpoint_saver.user_callbacks  # type: ignore[union-attr]
+            if fault := user_callbacks.raised_fault(error, own_callbacks):
+                raise ConfigError(fault) from error
+            raise
         if has_all_steps:
             # The run was killed after its last checkpoint: fit takes no step, so the averaged
             # weights of the last step are loaded here.

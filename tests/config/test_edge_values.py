@@ -91,8 +91,8 @@ SENTENCES = {
     "checkpoints.keep_best=0": "checkpoints.keep_best: must be at least 1; got 0.",
     "checkpoints.keep_every=0": "checkpoints.keep_every: must be at least 1 step; got 0.",
     "checkpoints.metric=loss": (
-        "checkpoints.metric: must be a metric of the validation, val/..., or train/loss; got 'loss'."
-        " Try val/loss."
+        "checkpoints.metric: must be a metric of the validation, val/..., or train/loss; got"
+        " 'loss'. Try val/loss."
     ),
     "checkpoints.metric=val/los": (
         "checkpoints.metric: it is not known whether a low or a high 'val/los' is better. Did you"

@@ -108,7 +108,7 @@ def test_activation_norms_are_of_real_tokens_after_each_layer(tmp_path, config):
     model.eval()(torch.arange(12).view(2, 6))  # a validation is not recorded
     task.step = 1
     model.train()(torch.arange(12).view(2, 6), real=real)  # another micro-batch
-    norms_log.on_train_batch_end(None, task)
+    norms_log.on_train_batch_end(SimpleNamespace(callback_metrics={}), task)
     row, step = expected["logged"]
     assert step == 1 and list(row) == [f"activation/decoder.{d}" for d in range(3)]
     for name, value in row.items():

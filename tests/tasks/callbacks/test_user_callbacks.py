@@ -234,8 +234,9 @@ def test_null_leaves_a_callback_out(mine):
         (
             "keep",
             (
-                "callbacks.keep: must not save checkpoints; got Keep. A run saves them by itself,"
-                " every trainer.checkpoint_every steps and at the lowest val/loss.\n"
+                "callbacks.keep: must not save checkpoints, since a run saves its own; got Keep."
+                " checkpoints.keep_best, checkpoints.metric and checkpoints.keep_every choose"
+                " them.\n"
             ),
         ),
         (

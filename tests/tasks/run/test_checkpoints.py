@@ -209,6 +209,7 @@ WRONG = {
     "versions": [None],
     "callbacks": [[], {1: {}}],
     "scaler": [None, {"scale": "x"}],
+    "stop": [None, [3, "a callback"], ["3", "a", "b"], [3, None, ""]],
 }
 
 
