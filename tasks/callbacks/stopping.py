@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.callbacks.cadence import MAX_TIME, Cadence
+from tasks.callbacks.user_callbacks import stopping_detail
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.run.exit_codes import SignalBox, StoppedBySignal, decode_signal, decode_time_is_up
 
@@ -93,9 +94,7 @@ class RequestedStop:
     def _stop_at(self, step: int) -> None:
         """Names the callback that requested the stop, if that is known."""
         for name, callback in self.callbacks.items():
-            if detail := getattr(callback, "stopping_reason_message", None):
-                detail = detail.removeprefix("Monitored metric ")
-                detail = detail.removesuffix(" Signaling Trainer to stop.").removesuffix(".")
+            if detail := stopping_detail(callback):
                 self.cadence.stop_at(step, f"callbacks.{name}", detail)
                 return
         names = [*self.callbacks]

@@ -4,14 +4,19 @@ import csv
 import json
 import shutil
 import signal
+from types import SimpleNamespace
 
 import pytest
 from refusals import refused
 
+from tasks.callbacks.monitored import MonitoredMetrics
 from tasks.callbacks.stopping import SignalStop
 from tasks.run import checkpoints
 from tasks.run.resume import resume_run
 from tests.test_resume import same
+from xformer_kit import compose
+from xformer_kit.config import config_hash
+from xformer_kit.registry import ConfigError
 
 FALLING_THEN_RISING_LOSS = [
     "optim.lr=3",
@@ -56,10 +61,14 @@ def test_a_run_ends_when_the_metric_has_not_improved(begin, capsys, metric, min_
     step = last_step(values, 3, min_delta)
     assert code == 0 and step == max(values) == results(folder)["steps"] < 40
     stopped = results(folder)["stopped"]
-    assert stopped.startswith(
-        f"stopped by callbacks.early_stopping at step {step} of 40 ({metric} did not improve in the"
-        " last 3 records. Best score: "
-    )
+    change = f" by more than {min_delta}" if min_delta else ""
+    best = min(value for at, value in values.items() if at < step)
+    if not min_delta:
+        assert stopped == (
+            f"stopped by callbacks.early_stopping at step {step} of 40 ({metric} did not improve in"
+            f" 3 validations; its best is {best:.4f})"
+        )
+    assert f"({metric} did not improve{change} in 3 validations; its best is " in stopped
     assert stopped[:60] in capsys.readouterr().out
     assert checkpoints.read(folder / "checkpoints" / "last.ckpt")["global_step"] == step
     if metric != "train/loss":
@@ -170,3 +179,34 @@ def test_a_metric_that_the_run_does_not_log_is_refused_before_the_first_step(beg
         f"{option}.metric: the run has no metric 'val/lost'. Did you mean 'val/loss'? Known:"
         " train/loss, val/loss, val/perplexity, val/bits_per_byte.\n"
     )
+
+
+def test_metrics_of_a_task_are_computed_only_if_one_of_them_is_named():
+    computed = []
+    task = SimpleNamespace(
+        likelihood=SimpleNamespace(names=lambda: ["loss", "prose/loss"]),
+        validation={},
+        validation_metrics=lambda: computed.append(1) or {"exact_match": 0.0},
+    )
+    check = lambda metric, more=False: MonitoredMetrics({"x": metric}, more).on_train_start(
+        None, task
+    )
+    for metric in ("val/loss", "val/prose/loss", "train/loss"):
+        check(metric)
+    check("val/mine", more=True)
+    assert not computed
+    check("val/exact_match")
+    assert computed == [1]
+    with pytest.raises(ConfigError, match=r"^x: the run has no metric 'val/exact'\. Did you mean"):
+        check("val/exact")
+    task.validation = {"exact_match": 0.5}  # of the checkpoint of a resumed run
+    check("val/exact_match")
+    assert computed == [1, 1]
+
+
+def test_validations_decide_the_result_only_with_a_callback_that_may_end_the_run():
+    def hashes(*words: str) -> set[str]:
+        return {config_hash(compose([*words, f"trainer.val_every={n}"])) for n in (100, 200)}
+
+    assert len(hashes()) == len(hashes("callbacks.norms={}")) == 1
+    assert len(hashes("callbacks.early_stopping={}")) == 2
