@@ -33,6 +33,10 @@ REPLACED: dict[type[Callback], tuple[str, str]] = {
         "must not replace the weights, whose average a checkpoint would not contain",
         "Try ema.decay=0.999.",
     ),
+    callbacks.ModelPruning: (
+        "prunes at the end of an epoch, when the weights of a run are saved already",
+        "Prune the model that xformer_kit.load(RUN) returns.",
+    ),
     callbacks.GradientAccumulationScheduler: (
         "must not set the number of micro-batches",
         "Set trainer.accumulate.",
