@@ -54,8 +54,8 @@ from tests.tasks.command_lines import fault
         (["evaluate"], "xformer evaluate: the following arguments are required: RUN."),
         (["evaluate", "nowhere"], "nowhere: is no directory."),
         (
-            ["evaluate", "x", "--checkpoint", "worst"],
-            "xformer evaluate: --checkpoint: no choice is called 'worst'.",
+            ["sweep", "optim.lr=1,2", "--method", "worst"],
+            "xformer sweep: --method: no choice is called 'worst'.",
         ),
         (
             ["generate", "x", "--prompt", ""],
