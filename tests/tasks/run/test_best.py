@@ -80,7 +80,9 @@ def kept(folder) -> list[int]:
     return sorted(int(path.stem[5:]) for path in (folder / "checkpoints").glob("step_*.ckpt"))
 
 
-@pytest.mark.parametrize(("mode", "reverse"), [("min", False), ("max", True)])
+@pytest.mark.parametrize(
+    ("mode", "reverse"), [("min", False), pytest.param("max", True, marks=pytest.mark.extended)]
+)
 def test_the_best_values_of_a_metric_are_kept(begin, mode, reverse):
     options = ["checkpoints.keep_best=3", "checkpoints.metric=val/perplexity"]
     _, folder = begin("swing", *FALLING_THEN_RISING_LOSS, *options, f"checkpoints.mode={mode}")
@@ -125,9 +127,8 @@ def test_the_checkpoint_of_every_nth_step_is_kept(begin):
     assert load(folder, checkpoint=12).state_dict().keys() == load(folder).state_dict().keys()
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.extended) for n in range(1, 6))]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("seed", range(4))
 def test_a_run_cut_off_while_it_saves_keeps_the_same_checkpoints(begin, monkeypatch, seed):
     """Cut off before one of the renames of checkpoints, three times, and resumed."""
     options = [*FALLING_THEN_RISING_LOSS, "checkpoints.keep_best=2", "checkpoints.keep_every=4"]
