@@ -9,8 +9,8 @@ import torch
 
 from tasks import Metrics
 from tasks.evaluation import EvaluatedTask as Task
-from xformer_kit.config.metric_names import PREFIX, TRAIN_LOSS
 from xformer_kit.registry import ConfigError, config_error, suggestion
+from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS
 
 
 def set_callback_metrics(trainer: Any, row: Metrics) -> None:

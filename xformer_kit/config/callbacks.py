@@ -10,8 +10,8 @@ registered.
 from dataclasses import dataclass
 from typing import Literal
 
-from xformer_kit.config.metric_names import PREFIX, TRAIN_LOSS, metric_faults
 from xformer_kit.registry import Fault, Faults, Node, Registry, at_least
+from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS, metric_faults
 
 CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
 

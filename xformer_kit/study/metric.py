@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.config.metric_names import HIGHER, LOWER, metric_word
 from xformer_kit.registry import config_error, did_you_mean
+from xformer_kit.registry.metric_names import HIGHER, LOWER, metric_word
 from xformer_kit.study.nodes import Node
 
 SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, written in percent

@@ -1,6 +1,7 @@
 """Words in the names of metrics, their units, and whether a higher value is better."""
 
-from xformer_kit.registry import Fault, Faults, Options, did_you_mean
+from xformer_kit.registry.fault import Fault, Faults
+from xformer_kit.registry.messages import Options, did_you_mean
 
 # Last word of a metric's name -> unit.
 LOWER = {
