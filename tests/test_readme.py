@@ -57,7 +57,13 @@ def commands(program: str) -> list[str]:
 @pytest.mark.parametrize(
     "line", [c for c in commands("python train.py") if not re.search(SKIPPED, c)]
 )
-def test_the_commands_compose(line):
+def test_the_commands_compose(line, tmp_path, monkeypatch):
+    if ".yaml" in line:
+        monkeypatch.chdir(tmp_path)
+        for page in PAGES:
+            files = re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", read(page), re.DOTALL)
+            for name, text in files:
+                (tmp_path / Path(name).name).write_text(text)
     words = [word for word in shlex.split(line) if word not in ("-m", "--help")]
     if any(word.startswith("study=") for word in words):
         command_line = preflight(words)
