@@ -53,6 +53,7 @@ MAY: dict[str, set[str]] = {
     | {"model.compiling", "model.stack"},
     "model": set(),
     "__init__": {"registry"},
+    "__main__": set(),
 }
 # Upward imports, at call time only.
 LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model.api")}
@@ -108,6 +109,7 @@ TASKS_MAY: dict[str, set[str]] = {
         "run",
         "run.processes",
         "run.ranks",
+        "run.hydra_app",
         *OF_RUN,
     },
 }

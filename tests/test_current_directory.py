@@ -1,6 +1,8 @@
 """No process imports modules of the current directory, which may be a run of somebody else."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,7 @@ from train_processes import (
 )
 
 from tasks.cli import reproduction
-from tests.forked_train import train
-from xformer_kit import ConfigError
+from tests.forked_train import ROOT, train
 
 pytestmark = pytest.mark.extended
 
@@ -84,12 +85,19 @@ def test_workers_of_a_launcher_and_their_ranks(tmp_path, untrusted, text):  # no
     assert done.returncode == 0, done.stderr
 
 
-def test_a_train_py_of_the_current_directory_is_not_run(tmp_path, monkeypatch):
-    (tmp_path / "train.py").write_text("open('imported', 'w')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        reproduction, "__file__", str(tmp_path / "packages" / "tasks" / "cli" / "reproduction.py")
-    )
-    with pytest.raises(ConfigError, match=r"needs train\.py of a checkout"):
-        reproduction.train(["model=decoder"], False)
+def test_reproducing_imports_nothing_of_the_current_directory(tmp_path, untrusted, monkeypatch):
+    monkeypatch.chdir(untrusted)
+    assert reproduction.train(["attn.heads=7"], False) == 2
     assert not (tmp_path / "imported").exists()
+
+
+def test_the_package_as_a_program_imports_nothing_of_the_current_directory(tmp_path, untrusted):
+    """`python -m` puts the current directory first on sys.path."""
+    (untrusted / "xformer_kit.py").unlink()  # the module that is named
+    for name in ("sitecustomize", "threading"):  # imported before the package
+        (untrusted / f"{name}.py").unlink()
+    line = [sys.executable, "-m", "xformer_kit", "train", "attn.heads=7"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=untrusted, env=environment, capture_output=True, text=True)
+    assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
+    assert (done.returncode, done.stderr.partition(":")[0]) == (2, "attn.heads")

@@ -149,7 +149,7 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     os.kill(workers_of(run)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert "was killed by SIGKILL, so the run stopped. Go on with: python train.py resume=" in err
+    assert "was killed by SIGKILL, so the run stopped. Go on with: xformer train resume=" in err
     assert "Traceback" not in err, err
     assert not workers_of(run)
 
@@ -172,7 +172,7 @@ def test_a_rank_without_progress_is_named_and_killed(tmp_path, text, stopped):  
     if stopped == 0:
         return
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    assert f"The state after step {step} is saved. Go on with: python train.py resume=" in said[0]
+    assert f"The state after step {step} is saved. Go on with: xformer train resume=" in said[0]
     assert last_step(run) <= step < 250
     again = [ForkedTrain([f"resume={run}"], tmp_path, each) for each in rank_environments(tmp_path)]
     for rank in [*again, *start_ranks(tmp_path, [*words, f"hydra.run.dir={whole}"])]:
@@ -203,7 +203,7 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     *before, last = err.strip().splitlines()
     assert last.startswith(
-        f"Stopped by {number.name} at step {step}. Go on with: python train.py resume="
+        f"Stopped by {number.name} at step {step}. Go on with: xformer train resume="
     )
     assert all(line.startswith(("decoder, ", "step ")) for line in before), err
     assert last_step(run) == step

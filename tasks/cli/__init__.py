@@ -1,4 +1,4 @@
-"""The `xformer` command, which lists components, describes models and reads runs.
+"""The `xformer` command, which trains, lists components, describes models and reads runs.
 
 Each command is a file with its SUMMARY, OPTIONS, EXAMPLES and `run(args)`, which returns the exit
 code. It imports torch and other packages only in functions, so that `--help` is fast. An error is
@@ -24,11 +24,13 @@ from tasks.cli import (
     score,
     status,
     sweep,
+    train,
 )
 from tasks.cli.command import Parser, add_options
 from tasks.run.processes import import_environment
 
 COMMANDS = {
+    "train": train,
     "components": components,
     "describe": describe,
     "diff": diff,
@@ -47,15 +49,13 @@ COMMANDS = {
 COMPONENTS_OPTION = {
     "--components* FILE": "a Python file with components of your own; may be repeated"
 }
-HINT = "Train with python train.py; python train.py --help lists its choices."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = Parser(
         prog="xformer",
-        description="Lists components, describes models, and uses runs.",
-        epilog=HINT,
+        description="Trains transformers, lists components, describes models, and uses runs.",
     )
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True
@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments:
         parser.print_help()
         return 0
+    if arguments[0] == "train":  # its arguments are those of Hydra
+        return train.main(arguments[1:])
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "inputs") or any(word.startswith("-") for word in rest)):
         commands.choices[args.command].reject(rest)

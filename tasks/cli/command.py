@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks import Config, State
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
+from xformer_kit.registry.command_lines import program
 from xformer_kit.registry.printable import printable
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def study_directory(study: str) -> Path:
             fix=f"Name a study's directory such as {studies}/norm_placement.",
         )
     known = sorted(str(path.parent.relative_to(studies)) for path in studies.glob(f"**/{PLAN}"))
-    fix = f"There is none in {studies}; begin one: python train.py study=NAME."
+    fix = f"There is none in {studies}; begin one: {program()} study=NAME."
     raise config_error(
         study, "no study has this name", fix=suggestion(study, known) if known else fix
     )

@@ -14,6 +14,7 @@ from tasks.cli.command import (
     styled,
     table,
 )
+from xformer_kit.registry.command_lines import program
 
 SUMMARY = "list the components that a config can name, with their options"
 EXAMPLES = """examples:
@@ -69,7 +70,7 @@ def _print_all_kinds(registries: list[Any]) -> None:
             output.print(line, no_wrap=True, overflow="ellipsis" if crop else "ignore", crop=crop)
         print()
     print_wrapped(("The options of a kind: xformer components attn", "dim"))
-    print_wrapped(("To choose: python train.py attn=multi_head attn.heads=4", "dim"))
+    print_wrapped((f"To choose: {program()} attn=multi_head attn.heads=4", "dim"))
 
 
 def _print_kind(registry: Any, names: list[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from tasks import State
 from tasks.cli.command import open_run, print_line, print_result
 from xformer_kit.registry import config_error
+from xformer_kit.registry.command_lines import program
 
 SUMMARY = (
     "the command line of a run, what has changed since, and whether its metrics are reproduced"
@@ -44,7 +45,7 @@ def run(args: Any) -> int:
     directory = reproduction.unused_directory(path)
     arguments = reproduction.train_arguments(config, args.components, directory)
     result: State = {
-        "command": shlex.join(["python", "train.py", *arguments]),
+        "command": f"{program()} {shlex.join(arguments)}",
         "differences": list(reproduction.differences(config, facts, args.components)),
     }
     if not args.run:

@@ -14,14 +14,14 @@ from tasks.run.processes import import_environment
 from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import code_hashes
 
 REPRODUCED = Path("outputs", "reproduced")
 
 
 def train_arguments(config: Facts, components: list[str], directory: Path) -> list[str]:
-    """Returns the arguments of `python train.py` that train a config again in a directory. Raises
+    """Returns the arguments of `xformer train` that train a config again in a directory. Raises
     ConfigError if no command line of this version composes it, or if this version rejects it.
     """
     overrides = to_overrides(config)
@@ -102,17 +102,8 @@ def _device_differences(config: Facts, then: str) -> Iterator[str]:
 
 def train(arguments: list[str], output_to_stderr: bool) -> int:
     """Train with these arguments in another process, and return its exit code."""
-    # Never a train.py of the current directory, which may be that of an untrusted run.
-    script = Path(__file__).resolve().parents[2] / "train.py"
-    if not script.is_file():
-        raise config_error(
-            "--run",
-            "needs train.py of a checkout",
-            f"none at {script}",
-            "Type the command yourself.",
-        )
     return subprocess.run(
-        [sys.executable, str(script), *arguments],
+        [sys.executable, "-m", "tasks.cli", "train", *arguments],
         env=os.environ | import_environment(),
         stdout=2 if output_to_stderr else None,
     ).returncode

@@ -1,4 +1,4 @@
-"""The page of `python train.py --help`, with the choices of each group from the registries and the
+"""The page of `xformer train --help`, with the choices of each group from the registries and the
 YAML files.
 """
 
@@ -12,12 +12,13 @@ from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import OPTIONS
 from xformer_kit.inspect.components import as_yaml, summary
+from xformer_kit.registry.command_lines import program
 
 HEAD = """Train a transformer that is composed of components.
 
-  python train.py [GROUP=CHOICE ...] [KEY=VALUE ...]
-  python train.py -m KEY=VALUE,VALUE ...        one run for every combination
-  python train.py resume=RUN                    resume a run
+  xformer train [GROUP=CHOICE ...] [KEY=VALUE ...]
+  xformer train -m KEY=VALUE,VALUE ...        one run for every combination
+  xformer train resume=RUN                    resume a run
 """
 TAIL = """
 Instructions
@@ -29,12 +30,12 @@ Instructions
   --help                this page
 
 Examples
-  python train.py attn.heads=4 attn.kv_heads=2 position=alibi norm=layer placement=post
-  python train.py data=text data.path=book.txt tokenizer=bpe tokenizer.vocab_size=2000
-  python train.py mask=sliding_window mask.window=64 ffn=mlp ffn.width=512
-  python train.py -m attn.heads=2,4,8 trainer.max_steps=500
-  python train.py components=[my_components.py] attn=mine attn.knob=3
-  python train.py debug=overfit logger=none
+  xformer train attn.heads=4 attn.kv_heads=2 position=alibi norm=layer placement=post
+  xformer train data=text data.path=book.txt tokenizer=bpe tokenizer.vocab_size=2000
+  xformer train mask=sliding_window mask.window=64 ffn=mlp ffn.width=512
+  xformer train -m attn.heads=2,4,8 trainer.max_steps=500
+  xformer train components=[my_components.py] attn=mine attn.knob=3
+  xformer train debug=overfit logger=none
 
 Look things up
   xformer components attn                            every option of a kind of component
@@ -53,7 +54,7 @@ GROUP_ORDER = (
 
 
 def train_help(width: int | None = None) -> str:
-    """Returns the page of `python train.py --help`; lists are cut at `width` columns, by default
+    """Returns the page of `xformer train --help`; lists are cut at `width` columns, by default
     those of the terminal.
     """
     width = width or shutil.get_terminal_size((120, 24)).columns
@@ -73,7 +74,8 @@ def train_help(width: int | None = None) -> str:
     values = dict(_values(config))
     value_width = max(map(len, values))
     lines += [_cut(f"  {value:{value_width}}  {text}", width) for value, text in values.items()]
-    return "\n".join(lines) + "\n" + TAIL
+    page = "\n".join(lines) + "\n" + TAIL
+    return page.replace("xformer train", program())
 
 
 def _cut(line: str, width: int) -> str:

@@ -2,7 +2,7 @@
 sweep` and `wandb agent`.
 
 An agent appends the values that W&B proposes to the fixed arguments, as `key=value`: `python
-train.py model.dim=64 attn.heads=4`.
+-m xformer_kit train model.dim=64 attn.heads=4`.
 """
 
 import itertools
@@ -31,6 +31,7 @@ from xformer_kit.study.plan import words_of
 from xformer_kit.study.range import FactorRange
 from xformer_kit.study.settings import seeds
 
+COMMAND = ["${env}", "${interpreter}", "-m", "${program}", "train"]  # in W&B's variables
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
 DISTRIBUTIONS = {  # (logarithmic, integers) -> W&B's name
     (False, False): "uniform",
@@ -350,8 +351,8 @@ def _sweep_config(
         maximize = metric(metric_name, higher_is_better).higher_is_better
     return {
         **{key: text for key, text in texts.items() if text},
-        "program": "train.py",
-        "command": ["${env}", "${interpreter}", "${program}", *fixed, "${args_no_hyphens}"],
+        "program": "xformer_kit",
+        "command": [*COMMAND, *fixed, "${args_no_hyphens}"],
         "method": method,
         "metric": {"name": metric_name, "goal": "maximize" if maximize else "minimize"},
         # A copy without shared lists, which YAML would write as aliases.

@@ -20,6 +20,7 @@ from tasks.run.processes import end_with_launcher
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import program
 
 _exit_codes: list[int] = []  # of the runs of this process
 _sweep_dirs: list[Path] = []  # directories of the multiruns of this process
@@ -69,7 +70,7 @@ def _report_launched_ranks(argument: str) -> int:
     return report_end(
         NoRun(
             f"{argument}: starts the processes of its runs by itself; got {count} that torchrun or"
-            f" SLURM started. Try python train.py with trainer.devices={count}."
+            f" SLURM started. Try {program()} with trainer.devices={count}."
         )
     )
 

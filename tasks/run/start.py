@@ -21,7 +21,7 @@ from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import COMPONENTS, check_components, component_hashes
 from xformer_kit.registry import ConfigError, command_lines, config_error
 
-COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument of train.py for the user's component files
+COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument for the user's component files
 # Left by a run that ended before its first checkpoint; a new run in its directory removes them.
 REMOVED_AT_START = (
     "metrics.csv",
@@ -114,7 +114,7 @@ def train_in_processes(config: Config, job: Job) -> int:
             "trainer.num_nodes",
             "several machines are started by torchrun or SLURM",
             got=f"{machines} in one process",
-            fix="Try torchrun --nnodes N --nproc-per-node M train.py ...",
+            fix="Try torchrun --nnodes N --nproc-per-node M -m xformer_kit train ...",
         )
     if job.in_multirun and process_count == 1 and fork_server.is_supported():
         return fork_server.launch(job)

@@ -8,7 +8,7 @@ from typing import get_args
 from tasks.study import state, stopping
 from tasks.study.collect import state_and_curves
 from tasks.study.saved_plan import read_plan
-from xformer_kit.study.command import command, from_here
+from xformer_kit.study.command import from_here
 from xformer_kit.study.results import Status, title
 
 STATUSES = tuple(status for status in get_args(Status) if status != "left out")
@@ -61,8 +61,8 @@ def progress(folder: Path) -> dict:
             for name, variant_runs in by_variant.items()
         ],
         "runs": runs,
-        "go_on": from_here(command(overrides), folder) if unfinished or not proposed else None,
-        "retry": from_here(command(overrides, "study.retry=true"), folder) if failed else None,
+        "go_on": from_here(folder, overrides) if unfinished or not proposed else None,
+        "retry": from_here(folder, overrides, "study.retry=true") if failed else None,
     }
 
 

@@ -33,17 +33,30 @@ def test_a_line_is_read_as_it_was_meant(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     Path(f"{name}.py").touch()
     words = shlex.split(proposed.resume(name, [tmp_path / f"{name}.py"]))
-    assert words[:2] == ["python", "train.py"]
+    assert words[:2] == ["xformer", "train"]
     line = preflight(words[2:])
     assert (line.resume, line.components) == (name, (f"{name}.py",))
     words = shlex.split(proposed.xformer("evaluate", name, components=[f"{name}.py"]))
     assert words == ["xformer", "evaluate", name, "--components", f"{name}.py"]
 
 
-def test_a_plain_line_has_no_quotes_and_no_components_that_were_not_typed():
+def test_the_program_is_what_can_be_typed_in_a_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(proposed.CHECKOUT)
+    assert proposed.train("a=1") == "python train.py a=1"
+    assert proposed.program(tmp_path) == "xformer train"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()  # of somebody else
+    assert proposed.train("a=1") == "xformer train a=1"
+    assert proposed.program(proposed.CHECKOUT) == "python train.py"
+    monkeypatch.setattr(proposed, "CHECKOUT", Path("site-packages").absolute())
+    assert proposed.program("site-packages") == "xformer train"
+
+
+def test_a_plain_line_has_no_quotes_and_no_components_that_were_not_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert (
         proposed.resume("outputs/decoder/2026-11-20_12-00-00")
-        == "python train.py resume=outputs/decoder/2026-11-20_12-00-00"
+        == "xformer train resume=outputs/decoder/2026-11-20_12-00-00"
     )
     assert (
         proposed.xformer("generate", "run", "--prompt", '"The "')
@@ -51,7 +64,7 @@ def test_a_plain_line_has_no_quotes_and_no_components_that_were_not_typed():
     )
     assert (
         proposed.resume("my run", ["a.py", "/b c.py"])
-        == """python train.py "components=[a.py,'/b c.py']" "resume='my run'\""""
+        == """xformer train "components=[a.py,'/b c.py']" "resume='my run'\""""
     )
 
 

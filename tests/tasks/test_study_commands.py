@@ -121,25 +121,26 @@ def test_status_of_unfinished_runs(capsys, home, pool):
 def test_the_proposed_command_continues_the_same_study(capsys, home, pool):
     (pool["baseline", 0] / "summary.json").unlink()
     typed = shlex.split(data(capsys, "status", "norm_placement")["go_on"])
-    assert typed[:2] == ["python", "train.py"]
+    assert typed[:2] == ["xformer", "train"]
     assert "model.dim=32" in typed
     again = preflight(typed[2:])
     given = json.loads((home / "outputs/studies/norm_placement/plan.json").read_text())["command"]
     assert again.argv == [word for word in given if not word.startswith("hydra.sweep.dir=")]
     os.chdir("outputs")
     assert data(capsys, "status", "studies/norm_placement")["go_on"].startswith(
-        "cd .. && python train.py study="
+        "cd .. && xformer train study="
     )
 
 
-def test_the_command_of_overrides():
+def test_the_command_of_overrides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert (
         command(["study=a", "++b.c=1", "++d={e: [1, 2]}", "~f"])
-        == "python train.py study=a b.c=1 'd={e: [1, 2]}' '~f'"
+        == "xformer train study=a b.c=1 'd={e: [1, 2]}' '~f'"
     )
     assert (
         command(["++study.retry=false", "x=1", "hydra.sweep.dir=outputs/runs"], "study.retry=true")
-        == "python train.py x=1 study.retry=true"
+        == "xformer train x=1 study.retry=true"
     )
 
 
@@ -186,7 +187,7 @@ def test_unknown_studies_are_refused(capsys, home, word):
     assert "plan.json: cannot be read as JSON: " in fault(capsys, word, "norm_placement")
     shutil.rmtree("outputs/studies")
     assert fault(capsys, word, "x").endswith(
-        "There is none in outputs/studies; begin one: python train.py study=NAME."
+        "There is none in outputs/studies; begin one: xformer train study=NAME."
     )
 
 

@@ -38,6 +38,7 @@ from xformer_kit.config.overrides import (
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, Fault, complete_mapping, config_error
+from xformer_kit.registry.command_lines import program
 
 
 def compose(
@@ -63,7 +64,7 @@ def compose(
     faults += sweep_faults(parsed, "Compose one after the other")
     faults += repeated(parsed) if once else ()
     if "resume" in (values := instructions(parsed)):
-        rule = "is an instruction only of python train.py"
+        rule = f"is an instruction only of {program()}"
         faults.append(Fault("resume", rule, got=values["resume"], fix="Leave it out."))
     config, config_faults = compose_checked(
         session, single_values(parsed), data=data, line_faults=faults

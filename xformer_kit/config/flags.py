@@ -6,6 +6,7 @@ from typing import Any
 import hydra
 
 from xformer_kit.registry import config_error
+from xformer_kit.registry.command_lines import program
 
 
 def parse_flags(argv: list[str]) -> argparse.Namespace:
@@ -13,7 +14,7 @@ def parse_flags(argv: list[str]) -> argparse.Namespace:
     parser = _flag_parser()
 
     def refuse(message: str) -> Any:
-        raise config_error(" ".join(argv), message, fix="See python train.py --help.")
+        raise config_error(" ".join(argv), message, fix=f"See {program()} --help.")
 
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_intermixed_args(argv)

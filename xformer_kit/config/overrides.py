@@ -1,5 +1,6 @@
 """Expands, parses and checks the overrides of a command line one by one."""
 
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from xformer_kit.config.check import GROUPS, registry_at
 from xformer_kit.config.components import import_components
 from xformer_kit.config.config_files import config_files, store_files
 from xformer_kit.config.difference import as_literal
-from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
+from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.config.task_defaults import task_defaults
 from xformer_kit.registry import (
@@ -214,8 +215,8 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     if group == SWEEPS:
         return Fault(
             group,
-            "its files are for W&B, not for train.py",
-            fix=f"Try wandb sweep conf/{group}/bayes.yaml.",
+            "its files are for W&B, not for a run",
+            fix=f"Try wandb sweep {os.path.relpath(conf_dir())}/{group}/bayes.yaml.",
         )
     if group.startswith("hydra") or not session.is_group(group):
         return None

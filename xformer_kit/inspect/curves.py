@@ -21,6 +21,7 @@ from xformer_kit.inspect.style import (
     marker_places,
 )
 from xformer_kit.registry import Node, config_error, suggestion
+from xformer_kit.registry.command_lines import train
 from xformer_kit.registry.saved_files import read_columns
 
 MAX_POINTS = 60  # of a training metric; more are averaged, since each is of one batch
@@ -92,7 +93,7 @@ def plot_norms(run: str | Path) -> Picture:
         raise config_error(
             run,
             "has no norms.csv",
-            fix="Norms are noted on request: python train.py callbacks.norms.every=50.",
+            fix=f"Norms are noted on request: {train('callbacks.norms.every=50')}.",
         )
     panels: dict[str, list[StepCurve]] = {}
     for column, curve in curves.items():

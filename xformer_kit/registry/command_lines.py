@@ -10,15 +10,27 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # needs no quotes in Hydra's grammar
 
 
+def program(directory: str | Path = "") -> str:
+    """Returns the command that trains: `python train.py` in the root directory of a checkout, where
+    that file is, and `xformer train` in any other `directory`.
+    """
+    script = CHECKOUT / "train.py"
+    in_root = script.is_file() and os.path.realpath(directory) == str(CHECKOUT)
+    return "python train.py" if in_root else "xformer train"
+
+
 def train(*words: str, components: Iterable[str | Path] = ()) -> str:
-    """Returns `python train.py components=[FILE] WORD ...`; the words are in Hydra's grammar."""
+    """Returns `xformer train components=[FILE] WORD ...`, or as `program`; the words are in Hydra's
+    grammar.
+    """
     files = ",".join(map(value, map(_short_path, components)))
     return " ".join(
         [
-            "python train.py",
+            program(),
             *map(_for_shell, [f"components=[{files}]"] if files else []),
             *map(_for_shell, words),
         ]

@@ -5,22 +5,27 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from xformer_kit.registry.command_lines import program
+
 INTERNAL = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # set by the study itself
 
 
-def command(words: Iterable[str], *more: str) -> str:
-    """The shell command with these overrides. Hydra's `++key=value` becomes `key=value`; an
-    override in `more` replaces the one of the same key.
+def command(words: Iterable[str], *more: str, directory: str | Path = "") -> str:
+    """The shell command with these overrides, in a directory. Hydra's `++key=value` becomes
+    `key=value`; an override in `more` replaces the one of the same key.
     """
     keys = {*INTERNAL, *(word.partition("=")[0] for word in more)}
     plain = [word.removeprefix("++") for word in words]
     kept = [word for word in plain if word.partition("=")[0] not in keys]
-    return shlex.join(["python", "train.py", *kept, *more])
+    return f"{program(directory)} {shlex.join([*kept, *more])}"
 
 
-def from_here(line: str, folder: Path) -> str:
-    """The command, preceded by `cd` if the study was started in another directory."""
+def from_here(folder: Path, words: Iterable[str], *more: str) -> str:
+    """The command of the study in a folder, preceded by `cd` if the study was started in another
+    directory.
+    """
     root = folder.resolve().parents[2]
+    line = command(words, *more, directory=root)
     return (
         line
         if root == Path.cwd().resolve()

@@ -69,7 +69,7 @@ def test_an_unchanged_run_has_no_differences_and_its_command_line_composes_it(ca
     assert code == 0
     assert "Config, data, code of the components, versions and device are unchanged." in out
     typed = shlex.split(out.splitlines()[0].strip(" $"))
-    assert typed[:2] == ["python", "train.py"]
+    assert typed[:2] == ["xformer", "train"]
     assert typed[-1] == "hydra.run.dir=outputs/reproduced/run"
     assert preflight(typed[2:]).argv
     assert not os.path.exists("outputs")
@@ -180,7 +180,7 @@ def test_runs_that_cannot_be_reproduced(capfd, run):
     code, out, err = output(capfd, "reproduce", run)
     assert (code, out) == (2, "")
     assert err.endswith(
-        f"has no summary.json to compare with. Go on with it: python train.py resume={run}\n"
+        f"has no summary.json to compare with. Go on with it: xformer train resume={run}\n"
     )
 
 

@@ -22,11 +22,11 @@ LOG = "optim.lr=tag(log,interval(1e-4,1e-2))"
 
 
 def agent_arguments(config, values):
-    """Returns the arguments of `python train.py` for proposed values, as W&B writes them."""
+    """Returns the arguments of `xformer train` for proposed values, as W&B writes them."""
     args = create_sweep_command_args(
         {"args": {key: {"value": value} for key, value in values.items()}}
     )
-    start = config["command"].index("${program}") + 1
+    start = config["command"].index("train") + 1
     assert config["command"][-1] == "${args_no_hyphens}"
     return [*config["command"][start:-1], *args["args_no_hyphens"]]
 
@@ -50,8 +50,11 @@ def test_overrides_with_several_values_become_parameters(capsys):
     words = ["attn.heads=range(2,5,2)", "model.dim=64", LOG, "schedule.warmup=int(interval(0,9))"]
     assert main(["sweep", "export", *words, "--metric", "val/bits_per_byte"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == {
-        "program": "train.py",
-        "command": ["${env}", "${interpreter}", "${program}", "model.dim=64", "${args_no_hyphens}"],
+        "program": "xformer_kit",
+        "command": [
+            *("${env}", "${interpreter}", "-m", "${program}", "train"),
+            *("model.dim=64", "${args_no_hyphens}"),
+        ],
         "method": "bayes",
         "metric": {"name": "val/bits_per_byte", "goal": "minimize"},
         "parameters": {

@@ -36,11 +36,12 @@ def test_a_stage_is_a_line_without_a_terminal(capsys):
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_the_check_before_torch_is_imported():
+@pytest.mark.parametrize("program", ["train", "tasks.cli"])
+def test_a_terminal_shows_the_check_before_torch_is_imported(program):
     """torch cannot be imported here, and the first stage is shown nevertheless."""
     code = (
-        "import sys; sys.modules['torch'] = None; sys.argv = ['train.py'];"
-        f" sys.path.insert(0, {str(ROOT)!r}); import train; train.main()"
+        f"import sys; sys.modules['torch'] = None; sys.path.insert(0, {str(ROOT)!r});"
+        f" import {program} as program; program.main({['train'] * (program != 'train')})"
     )
     terminal, child = pty.openpty()
     done = subprocess.run([sys.executable, "-c", code], stdout=child, stderr=child, timeout=120)

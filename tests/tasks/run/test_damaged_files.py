@@ -277,7 +277,7 @@ def test_a_damaged_summary_has_the_command_that_rewrites_it(capsys, pool, conten
     for words in (["compare", other, damaged], ["reproduce", damaged]):
         answer = fault(capsys, *words)
         assert answer.startswith(f"{damaged}/summary.json: ")
-        assert answer.endswith(f"Write it again: python train.py resume={damaged}")
+        assert answer.endswith(f"Write it again: xformer train resume={damaged}")
     if content == NO_OBJECT["cut"]:
         assert resume_run(damaged) == 0
         now = json.loads((damaged / "summary.json").read_text())
@@ -285,7 +285,7 @@ def test_a_damaged_summary_has_the_command_that_rewrites_it(capsys, pool, conten
     (damaged / "summary.json").unlink()
     (damaged / "summary.json").mkdir()
     assert fault(capsys, "compare", other, damaged).endswith(
-        f"Move it away, then write it again: python train.py resume={damaged}"
+        f"Move it away, then write it again: xformer train resume={damaged}"
     )
     (damaged / "summary.json").rmdir()
     assert "is not finished; it has no summary.json" in fault(capsys, "compare", other, damaged)

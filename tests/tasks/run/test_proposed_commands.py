@@ -76,7 +76,7 @@ def test_the_command_proposed_for_a_stopped_run_resumes_it(
         patch.setattr(Recorder, "on_train_batch_end", send)
         own = config(f"components=['{NAME}']", "ffn=mine", "trainer.max_steps=4")
         assert start_run(own, tmp_path / "run", component_files) == 143
-    [words] = proposed_commands(capsys.readouterr().err, "python train.py")
+    [words] = proposed_commands(capsys.readouterr().err, "xformer train")
     line = preflight(words[2:])
     assert line.components == (NAME,)
     assert "components" not in json.loads((tmp_path / "run" / "ended.json").read_text())["text"]
@@ -140,7 +140,7 @@ def test_commands_on_a_run_without_a_checkpoint_propose_only_the_given_component
         file.unlink()
     for command, more in (("generate", ["--prompt", "a"]), ("evaluate", [])):
         assert cli.main([command, str(folder), *more, "--components", NAME]) == 2
-        [words] = proposed_commands(capsys.readouterr().err, "python train.py")
+        [words] = proposed_commands(capsys.readouterr().err, "xformer train")
         assert words[2:] == [f"components=['{NAME}']", f"resume={folder}"]
     with pytest.raises(ConfigError, match=re.escape(f"components=['{NAME}']")):
         load(folder, [NAME])

@@ -72,7 +72,7 @@ def test_a_search_that_was_killed_ends_with_a_report(tmp_path):
         "| optuna |" in report
         and "## Search" in report
         and "Best at the other seeds: " in report
-        and "python train.py " in report
+        and "xformer train " in report
         and "trials at seed" in out
     )
     ended = {

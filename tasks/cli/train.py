@@ -1,0 +1,49 @@
+"""Train a transformer that is composed of components: checks a command line, composes its config
+with Hydra, and trains.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from tasks.logging import startup
+from tasks.run.exit_codes import end_at_signals
+from tasks.run.processes import import_environment
+from xformer_kit.registry import ConfigError
+
+SUMMARY = "train a transformer; xformer train --help lists its choices"
+EXAMPLES = """examples:
+  xformer train model=decoder attn.heads=8
+  xformer train -m position=rotary,alibi
+  xformer train resume=outputs/decoder/2026-11-20_12-00-00"""
+OPTIONS: dict[str, str] = {"inputs* OVERRIDE": "a choice of a group, or a value: GROUP=CHOICE"}
+
+
+def main(words: list[str]) -> int:
+    """Trains from the words of a command line, those of Hydra; returns the exit code."""
+    end_at_signals()
+    os.environ.update(import_environment())  # for the processes that this one starts
+    startup.show("Checking the config", plain=False)
+    from xformer_kit.config import preflight
+
+    try:
+        line = preflight(words)
+    except ConfigError as error:
+        startup.clear()
+        print(*error.faults, sep="\n", file=sys.stderr)
+        return 2
+    if line.help or line.resume is not None:
+        startup.clear()
+    if line.help:
+        from tasks.cli.train_help import train_help
+
+        print(train_help(), end="")
+        return 0
+    if line.resume is not None:
+        from tasks.run.resume import resume_run
+
+        return resume_run(Path(line.resume), line.components)
+    from tasks.run.hydra_app import compose_and_run
+
+    startup.clear()
+    return compose_and_run(line)
