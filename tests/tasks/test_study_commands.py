@@ -306,8 +306,8 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     (other / "config.yaml").write_text(config_yaml(config))
     (other / "summary.json").unlink()
     assert (
-        f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: python"
-        f" train.py resume={other}" in fault(capsys, "compare", one, other)
+        f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: xformer"
+        f" train resume={other}" in fault(capsys, "compare", one, other)
     )
 
 
