@@ -7,7 +7,7 @@ python train.py resume=outputs/decoder/2026-11-20_12-00-00
 
 import sys
 
-from tasks.cli.train import main
+from tasks.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(["train", *sys.argv[1:]]))

@@ -7,11 +7,12 @@ one sentence on stderr, with exit code 2.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tasks.cli import (
     check,
     compare,
+    completion,
     components,
     describe,
     diff,
@@ -72,20 +73,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     if arguments[0] == "train":  # its arguments are those of Hydra
+        if completion.is_completion(arguments):
+            return _with_faults(lambda: completion.main(arguments[1:], COMMANDS))
         return train.main(arguments[1:])
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "inputs") or any(word.startswith("-") for word in rest)):
         commands.choices[args.command].reject(rest)
     if rest:  # overrides after --components, since argparse takes only one contiguous list
         args.inputs += rest
-    return _run(args)
+    return _with_faults(lambda: COMMANDS[args.command].run(args))
 
 
-def _run(args) -> int:
+def _with_faults(run: Callable[[], int]) -> int:
+    """Returns the exit code of a command; faults are printed."""
     from xformer_kit.registry import ConfigError
 
     try:
-        return COMMANDS[args.command].run(args)
+        return run()
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2

@@ -41,7 +41,7 @@ def test_a_terminal_shows_the_check_before_torch_is_imported(program):
     """torch cannot be imported here, and the first stage is shown nevertheless."""
     code = (
         f"import sys; sys.modules['torch'] = None; sys.path.insert(0, {str(ROOT)!r});"
-        f" import {program} as program; program.main({['train'] * (program != 'train')})"
+        f" import {program} as program; program.main(['train'])"
     )
     terminal, child = pty.openpty()
     done = subprocess.run([sys.executable, "-c", code], stdout=child, stderr=child, timeout=120)
