@@ -23,17 +23,17 @@ def main(words: list[str]) -> int:
     """Trains from the words of a command line, those of Hydra; returns the exit code."""
     end_at_signals()
     os.environ.update(import_environment())  # for the processes that this one starts
-    startup.show("Checking the config", plain=False)
+    startup.show("Importing PyTorch", plain=False)
     from xformer_kit.config import preflight
 
+    startup.show("Checking the config", plain=False)
     try:
         line = preflight(words)
     except ConfigError as error:
         startup.clear()
         print(*error.faults, sep="\n", file=sys.stderr)
         return 2
-    if line.help or line.resume is not None:
-        startup.clear()
+    startup.clear()
     if line.help:
         from tasks.cli.train_help import train_help
 
@@ -43,7 +43,8 @@ def main(words: list[str]) -> int:
         from tasks.run.resume import resume_run
 
         return resume_run(Path(line.resume), line.components)
+    if line.study is None and not any(word.startswith("-") for word in line.argv):
+        startup.show("Composing the config", plain=False)  # a flag may print something else
     from tasks.run.hydra_app import compose_and_run
 
-    startup.clear()
     return compose_and_run(line)

@@ -17,10 +17,12 @@ class Bar:
     """Shows step/total, loss, tokens/s and the remaining time on stderr.
 
     Call `due` after each step, and `show` if it returns True. live: whether to draw a bar, by
-    default on a terminal.
+    default on a terminal. first: what is shown until the first call of `show`.
     """
 
-    def __init__(self, total: int, done: int = 0, live: bool | None = None):
+    def __init__(
+        self, total: int, done: int = 0, live: bool | None = None, first: str = "first step"
+    ):
         self.console = create_console(stderr=True)
         self.total = total
         self.next_time = 0.0  # of an update
@@ -37,7 +39,7 @@ class Bar:
                 transient=True,
             )
             self.task = self.progress.add_task(
-                "", total=total, completed=done, loss="...", speed="...", left="first step"
+                "", total=total, completed=done, loss="...", speed="...", left=first
             )
             self.progress.start()
 

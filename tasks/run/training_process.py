@@ -194,9 +194,7 @@ class TrainingProcess:
         average = create_averages(config, cadence, self.checkpoint_dir, checkpoint.get("average"))
         self.checkpoint_saver = create_checkpoint_saver(self, own_callbacks, average)
         if self.is_rank_zero:
-            live = config["trainer"].get("enable_progress_bar", True) and not self.job.quiet
-            startup.clear()
-            self.bar = Bar(self.total_steps, self.task.step, None if live else False)
+            self.bar = self._create_bar()
         if logger_message:
             self._print_line(logger_message)
         same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
@@ -211,12 +209,21 @@ class TrainingProcess:
             config, callbacks, self.logger.logger, self.total_steps
         )
 
+    def _create_bar(self) -> Bar:
+        options = self.config["trainer"]
+        live = options.get("enable_progress_bar", True) and not self.job.quiet
+        stage = f"first step{', with compilation' * trainers.compiles_blocks(options)}"
+        startup.clear()
+        return Bar(self.total_steps, self.task.step, None if live else False, stage)
+
     def _open_logs(self) -> tuple[CsvLog | None, CsvLog | None, str | None]:
         """Returns metrics.csv, speed.csv and the logger's message to the user; None except on rank
         0.
         """
         if not self.is_rank_zero:
             return None, None, None
+        if self.job.shows_stages and (name := self.config["logger"]["name"]) != "none":
+            startup.show(f"Starting the logger {name}", plain=False)
         logger, message = loggers.create_logger(self.config, self.run_dir)
         self.logger = loggers.SafeLogger(logger)
         text_column = ("val/bits_per_byte",) * (self.data.bytes_per_token is not None)

@@ -49,3 +49,11 @@ def test_a_validation_is_a_line_above_the_bar():
         None, SimpleNamespace(step=1200, validation={"loss": 1.5, "perplexity": 4.5})
     )
     assert lines == ["step 1,200: validation loss 1.5000"]
+
+
+def test_a_live_bar_states_what_runs_before_the_first_step():
+    bar = Bar(10, live=True, first="first step, with compilation")
+    assert bar.progress.tasks[0].fields["left"] == "first step, with compilation"
+    bar.show(1, 2.0, 100.0, 9.0)
+    assert bar.progress.tasks[0].fields["left"] == "0:09 left"
+    bar.close()

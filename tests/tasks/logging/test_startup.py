@@ -37,7 +37,7 @@ def test_a_stage_is_a_line_without_a_terminal(capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["train", "tasks.cli"])
-def test_a_terminal_shows_the_check_before_torch_is_imported(program):
+def test_a_terminal_shows_a_stage_before_torch_is_imported(program):
     """torch cannot be imported here, and the first stage is shown nevertheless."""
     code = (
         f"import sys; sys.modules['torch'] = None; sys.path.insert(0, {str(ROOT)!r});"
@@ -47,4 +47,4 @@ def test_a_terminal_shows_the_check_before_torch_is_imported(program):
     done = subprocess.run([sys.executable, "-c", code], stdout=child, stderr=child, timeout=120)
     os.close(child)
     assert done.returncode != 0
-    assert os.read(terminal, 65536).decode().startswith(f"{startup.CLEAR}Checking the config ...")
+    assert os.read(terminal, 65536).decode().startswith(f"{startup.CLEAR}Importing PyTorch ...")
