@@ -19,6 +19,7 @@ from tasks.cli import (
     evaluate,
     explain,
     generate,
+    new,
     plot,
     report,
     reproduce,
@@ -32,6 +33,7 @@ from tasks.run.processes import import_environment
 
 COMMANDS = {
     "train": train,
+    "new": new,
     "components": components,
     "describe": describe,
     "diff": diff,
@@ -65,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(
             name, help=module.SUMMARY, description=module.__doc__, epilog=module.EXAMPLES
         )
-        add_options(command, {**module.OPTIONS, **COMPONENTS_OPTION})
+        own = {} if module in (train, new) else COMPONENTS_OPTION
+        add_options(command, {**module.OPTIONS, **own})
         command.set_defaults(components=[])
     os.environ.update(import_environment())  # for the processes that this one starts
     arguments = list(sys.argv[1:] if argv is None else argv)

@@ -1,0 +1,46 @@
+"""Write a small project that uses xformer_kit as a library: an experiment and a study of its own, a
+component, a script that trains with them, and a test.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.registry import config_error
+
+SUMMARY = "write a small project of your own: conf/, a component, a test"
+EXAMPLES = """examples:
+  xformer new my_project
+  cd my_project && ./train.sh"""
+OPTIONS = {"project PROJECT": "name of the new directory: letters, digits, _ and -"}
+NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
+TEMPLATE = Path(__file__).with_name("project")
+PLACEHOLDER = "PROJECT"  # in the files, for the name
+
+
+def run(args: Any) -> int:
+    """Writes the project. Raises ConfigError for a name that is no name or exists."""
+    name = args.project
+    if not NAME.fullmatch(name):
+        rule = "must be a name of letters, digits, _ and - that begins with a letter"
+        raise config_error("project", rule, got=repr(name), fix="Try my_project.")
+    directory = Path(name)
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        raise config_error(
+            "project", "exists already", got=name, fix="Take another name."
+        ) from None
+    except OSError as error:
+        rule = f"cannot be made ({error.strerror})"
+        raise config_error("project", rule, got=name, fix="Go to another directory.") from None
+    files = sorted(path for path in TEMPLATE.rglob("*.*") if path.suffix != ".pyc")
+    for source in files:
+        target = directory / source.relative_to(TEMPLATE)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        text = source.read_text(encoding="utf-8").replace(PLACEHOLDER, name)
+        target.write_text(text, encoding="utf-8")
+        print(target)
+    (directory / "train.sh").chmod(0o755)
+    print(f"\n  $ cd {name} && ./train.sh")
+    return 0

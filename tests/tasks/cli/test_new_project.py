@@ -1,0 +1,97 @@
+"""`xformer new`: the project that it writes, and names that it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.cli.new import TEMPLATE
+from tests.tasks.command_lines import fault, output
+from tests.user_components import forget_user_components
+from xformer_kit.config import preflight
+from xformer_kit.laws import LAWS, tiny_config
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, capsys):
+    """A new project, which is the current directory."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = output(capsys, "new", "my-project_2")
+    assert (code, err) == (0, "")
+    assert out.endswith("\n  $ cd my-project_2 && ./train.sh\n")
+    monkeypatch.chdir(tmp_path / "my-project_2")
+    yield tmp_path / "my-project_2"
+    forget_user_components()
+
+
+def words_of_script(*words):
+    """The words that train.sh passes to xformer."""
+    script = Path("train.sh").read_text().replace("exec xformer", "printf '%s\\n'")
+    done = subprocess.run(
+        ["sh", "-c", script, "./train.sh", *words], capture_output=True, text=True
+    )
+    assert done.stdout.startswith("train\n"), done.stderr
+    return done.stdout.splitlines()[1:]
+
+
+def test_the_files_have_the_name_of_the_project(project):
+    files = [path for path in project.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(project)) for path in files} == {
+        "README.md",
+        "components.py",
+        "conf/experiment/first.yaml",
+        "conf/study/positions.yaml",
+        "test_components.py",
+        "train.sh",
+    }
+    assert not any("PROJECT" in path.read_text() for path in files)
+    assert yaml.safe_load(Path("conf/experiment/first.yaml").read_text())["name"] == "my-project_2"
+    assert (project / "train.sh").stat().st_mode & 0o111
+
+
+def test_its_runs_and_its_study_are_valid_and_its_component_keeps_a_law(project):
+    line = preflight(words_of_script())
+    assert (line.jobs, line.components) == (1, ("components.py",))
+    assert preflight(words_of_script("experiment=first", "attn.heads=8")).argv[-1] == (
+        "++attn.heads=8"
+    )
+    study = preflight(words_of_script("experiment=first", "study=positions"))
+    assert study.study["factors"] == {"position": ["slopes", "rotary"]}
+    LAWS["causality"](tiny_config(position="slopes"))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", "1e5", "-a", ".a", "ü", "a\n"])
+def test_a_bad_name_is_refused(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    message = fault(capsys, "new", "--", name)
+    assert "must be a name of letters, digits, _ and -" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_directory_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "file").touch()
+    for name in ("here", "file"):
+        assert fault(capsys, "new", name) == (
+            f"project: exists already; got {name}. Take another name."
+        )
+    monkeypatch.setattr(Path, "mkdir", lambda path: (_ for _ in ()).throw(OSError(28, "No space")))
+    assert fault(capsys, "new", "other").startswith(
+        "project: cannot be made (No space); got other."
+    )
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_options_of_other_commands_are_refused(capsys):
+    assert "no option is called --components" in fault(capsys, "new", "a", "--components", "b.py")
+
+
+@pytest.mark.extended
+def test_the_test_of_the_project_passes(project, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(TEMPLATE.parents[2]))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project)]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert "1 passed" in done.stdout, done.stdout
