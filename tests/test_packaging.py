@@ -36,12 +36,19 @@ def test_the_checkout_composes_from_any_directory(tmp_path):
     assert conf_and_heads(tmp_path, ROOT) == [str(ROOT / "conf"), "4"]
 
 
-def test_the_wheel_contains_conf_and_composes_from_it(tmp_path):
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A directory with the content of the wheel."""
+    tmp_path = tmp_path_factory.mktemp("wheel")
     builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder
     (wheel,) = builder(str(ROOT)).build(directory=str(tmp_path / "dist"), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
         archive.extractall(tmp_path / "installed")
+    return tmp_path / "installed"
+
+
+def test_the_wheel_contains_conf_and_composes_from_it(tmp_path, installed):
+    names = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
     yaml = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
     assert {f"xformer_kit/{name}" for name in yaml} <= names
     assert {
@@ -49,9 +56,43 @@ def test_the_wheel_contains_conf_and_composes_from_it(tmp_path):
         "xformer_kit/study/report/page.html.j2",
         "xformer_kit/study/report/page.md.j2",
     } <= names
-    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
-    installed = tmp_path / "installed"
+    templates = (ROOT / "tasks" / "cli" / "project").rglob("*.*")
+    assert {str(path.relative_to(ROOT)) for path in templates if path.suffix != ".pyc"} <= names
+    assert {"tasks/cli/completion.bash", "hydra_plugins/xformer_kit/study_sweeper.py"} <= names
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {
+        "xformer_kit",
+        "tasks",
+        "hydra_plugins",
+    }
     assert conf_and_heads(tmp_path, installed) == [str(installed / "xformer_kit" / "conf"), "4"]
+
+
+@pytest.mark.extended
+def test_a_project_trains_with_the_wheel(tmp_path, installed):
+    """`xformer new`, then its train.sh, with the package of the wheel."""
+    program = tmp_path / "xformer"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m xformer_kit "$@"\n')
+    program.chmod(0o755)
+    environment = os.environ | {
+        "PYTHONPATH": str(installed),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    subprocess.run([program, "new", "mine"], cwd=tmp_path, env=environment, check=True)
+    tiny = ["model.dim=32", "trainer.max_steps=4", "schedule.warmup=1", "tokenizer=byte"]
+    done = subprocess.run(
+        [tmp_path / "mine" / "train.sh", "experiment=first", *tiny, "hydra.run.dir=run"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "mine" / "run"
+    assert "name: slopes" in (run / "config.yaml").read_text()
+    assert (run / "summary.json").is_file()
+    assert "xformer train" in done.stdout and "python train.py" not in done.stdout
 
 
 def test_every_target_that_uses_the_environment_waits_for_it():
