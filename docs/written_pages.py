@@ -4,7 +4,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
-GUIDES = ("architectures", "components", "data", "tasks", "studies", "devices", "runs")
+GUIDES = ("first_run", "architectures", "components", "data", "tasks", "studies", "devices", "runs")
 # File in the repository -> page.
 FILES = {
     "docs/index.md": "index",

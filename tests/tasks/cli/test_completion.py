@@ -48,6 +48,7 @@ def test_options_are_those_of_the_chosen_component(words):
     of = {name: {f"attn.{option}=" for option in ATTENTIONS.options(name)} for name in ATTENTIONS}
     assert set(words("xformer train attn.")) == of["multi_head"]
     assert set(words("xformer train attn=linear attn.")) == of["linear"]
+    assert set(words("xformer train attn=gqa attn.")) == of["multi_head"]
     assert words("xformer train mask=sliding_window mask.w") == ["mask.window="]
     assert words("xformer train ffn.bias=") == ["ffn.bias=false ", "ffn.bias=true "]
     assert "attn.qk_norm=none " in words("xformer train attn.qk_norm=")
