@@ -5,11 +5,14 @@ from pathlib import PurePosixPath
 
 from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config.metrics import METRICS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.registry import Registry
 from xformer_kit.study.design import DESIGNS
 
-KINDS: dict[str, Registry] = GROUPS | NESTED_GROUPS | {"extra": EXTRAS, "study.design": DESIGNS}
+KINDS: dict[str, Registry] = (
+    GROUPS | NESTED_GROUPS | {"extra": EXTRAS, "metrics": METRICS, "study.design": DESIGNS}
+)
 # Only if the package itself has callbacks, not only a user.
 if any(component.__module__.startswith("xformer_kit.") for component in CALLBACKS.values()):
     KINDS["callbacks"] = CALLBACKS
@@ -17,6 +20,7 @@ if any(component.__module__.startswith("xformer_kit.") for component in CALLBACK
 DESCRIPTIONS = {
     "data": "Data to train on: corpora, pairs of texts, and generated probes.",
     "tokenizer": "Maps text to token ids.",
+    "metrics": "Metrics of predictions, in addition to those that every run of a task has.",
     "logger": "Loggers that receive the metrics in addition to the CSV files of a run.",
     "ffn.expert": "Experts of a mixture: feed-forward networks.",
 }

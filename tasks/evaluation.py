@@ -10,12 +10,16 @@ import torch
 from torch import nn
 
 from tasks import Config, Metrics, State
-from tasks.metrics import SplitLikelihood
+from tasks.configured_metrics import create_metrics
+from tasks.metrics import SplitMetrics
 from tasks.module import Task
 from tasks.run.exit_codes import SignalBox
+from tasks.run.generation.decoding import batch_to_device
 from tasks.run.seeds import derive_seed, temporary_seed
 from xformer_kit.data import Batch
 from xformer_kit.data.training_data import TrainingData
+
+BATCH_SIZE = 64  # examples in a batch of the test split
 
 
 class Sample(NamedTuple):
@@ -34,8 +38,9 @@ class Sample(NamedTuple):
 class EvaluatedTask(Task):
     """A task that computes the likelihood of the validation split, over all tokens and all ranks.
 
-    `validation` holds the metrics of the last validation: loss (nats per token), perplexity, and
-    bits_per_byte if the split is a text; for a mixture also those of each part, such as prose/loss.
+    `validation` holds the metrics of the last validation: loss (nats per token), perplexity,
+    bits_per_byte if the split is a text, and those that the config names; for a mixture also the
+    likelihood of each part, such as prose/loss.
     Subclasses override `validation_metrics`, `test_metrics` and `sample`.
     """
 
@@ -59,20 +64,27 @@ class EvaluatedTask(Task):
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
-        self.likelihood = SplitLikelihood(
-            self.data.bytes_per_token, self.data.part_bytes_per_token(), device
+        self.split_metrics = SplitMetrics(
+            self.data.bytes_per_token,
+            self.data.part_bytes_per_token(),
+            device,
+            self._metrics_of_predictions(device),
         )
 
+    def _metrics_of_predictions(self, device: Any, synced: bool = True) -> dict[str, Any]:
+        """The configured metrics of logits and targets."""
+        classes: Any = self.model.vocab_size
+        return create_metrics(self.config, classes, device, "logits", synced)
+
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Adds a batch to the likelihood of the split and of the batch's part of a mixture."""
-        nats, count, _ = self.objective.loss(self.model, batch)
+        """Adds a batch to the metrics of the split and of the batch's part of a mixture."""
         part = self.trainer.datamodule.valid_parts[batch_idx]  # type: ignore[attr-defined]
-        self.likelihood.update(part, nats, count)
+        self.split_metrics.evaluate(self.objective, self.model, batch, part)
 
     def on_validation_epoch_end(self) -> None:
         """Sets `validation` and trainer.callback_metrics."""
-        self.validation = self.likelihood.compute() | self.validation_metrics()
-        self.likelihood.reset()
+        self.validation = self.split_metrics.compute() | self.validation_metrics()
+        self.split_metrics.reset()
         # trainer.callback_metrics, for users' callbacks; Recorder passes metrics to the loggers
         metrics = {f"val/{name}": float(value) for name, value in self.validation.items()}
         self.log_dict(metrics, logger=False, sync_dist=self.trainer.world_size > 1)
@@ -82,8 +94,20 @@ class EvaluatedTask(Task):
         return {}
 
     def test_metrics(self) -> Metrics:
-        """Metrics of the test split, computed once at the end of a run, on the first rank."""
-        return {}
+        """Metrics of the test split, computed once at the end of a run, on the first rank: those
+        that the config names; {} without a test split.
+        """
+        metrics = self._metrics_of_predictions(self.device, synced=False)
+        if not metrics or self.data.prepared.test is None:
+            return {}
+        split = SplitMetrics(None, {}, self.device, metrics)
+        examples = self.data.examples("test")
+        with self.sampling():
+            for start in range(0, len(examples), BATCH_SIZE):
+                rows = range(start, min(start + BATCH_SIZE, len(examples)))
+                batch = batch_to_device(self.device, [examples[i] for i in rows])
+                split.evaluate(self.objective, self.model, batch, None)
+        return {name: value for name, value in split.compute().items() if name in metrics}
 
     def sample(self) -> Sample | None:
         """A text that the model generates, None if the task has none; a function of the weights,

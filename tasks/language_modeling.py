@@ -29,7 +29,9 @@ class LanguageModelingTask(EvaluatedTask):
         return self._accuracy("valid", self.trainer.global_rank, self.trainer.world_size)
 
     def test_metrics(self) -> Metrics:
-        return self._accuracy("test", 0, 1) if self.data.prepared.test is not None else {}
+        if self.data.prepared.test is None:
+            return {}
+        return super().test_metrics() | self._accuracy("test", 0, 1)
 
     def _accuracy(self, split: str, rank: int, world: int) -> Metrics:
         """Returns accuracy and sequence_accuracy of a split, each rank computing its share of the

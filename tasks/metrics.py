@@ -4,6 +4,8 @@ import importlib.util
 import math
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +13,8 @@ from torchmetrics import Metric
 
 from tasks import Metrics
 from xformer_kit.registry import config_error
+from xformer_kit.registry.metric_names import metric_word
+from xformer_kit.study.metric import SHARES
 
 TITLES = {
     "bleu": "BLEU",
@@ -20,7 +24,6 @@ TITLES = {
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
 }
-PERCENTAGES = ("exact_match", "accuracy", "sequence_accuracy")  # fractions, shown in percent
 
 
 class Likelihood(Metric):
@@ -61,18 +64,33 @@ def likelihood_metrics(loss: float, bytes_per_token: float | None) -> Metrics:
     return metrics
 
 
-class SplitLikelihood:
-    """The likelihood of a split and, for a mixture, of each of its parts."""
+class SplitMetrics:
+    """The likelihood of a split and, for a mixture, of each of its parts, and the metrics of
+    predictions that the config names.
+    """
 
     def __init__(
         self,
         bytes_per_token: float | None,
         parts: Mapping[str, float | None],
         device: torch.device,
+        of_predictions: Mapping[str, Metric] = MappingProxyType({}),
     ):
         dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no fp64
         self.total = Likelihood(bytes_per_token, dtype).to(device)
         self.parts = {name: Likelihood(size, dtype).to(device) for name, size in parts.items()}
+        self.of_predictions = of_predictions
+
+    def evaluate(self, objective: Any, model: Any, batch: Any, part: str | None) -> None:
+        """Adds a batch, which is of this part of a mixture."""
+        if not self.of_predictions:
+            nats, count, _ = objective.loss(model, batch)
+        else:
+            (nats, count, _), predictions = objective.loss_and_predictions(model, batch)
+            for inputs in predictions:
+                for metric in self.of_predictions.values():
+                    metric.update(*inputs)
+        self.update(part, nats, count)
 
     def update(self, part: str | None, nats: Tensor, tokens: Tensor | int) -> None:
         self.total.update(nats, tokens)
@@ -80,8 +98,11 @@ class SplitLikelihood:
             self.parts[part].update(nats, tokens)
 
     def compute(self) -> Metrics:
-        """Returns loss, ..., and prose/loss, ... for each part with a batch on any rank."""
+        """Returns loss, ..., accuracy, ..., and prose/loss, ... for each part with a batch on any
+        rank.
+        """
         metrics = self.total.compute()
+        metrics |= {name: one_number(name, m.compute()) for name, m in self.of_predictions.items()}
         for part, likelihood in self.parts.items():
             # Marks it as updated: another rank may have batches.
             likelihood.update(likelihood.nats.new_zeros(()), 0)
@@ -100,8 +121,18 @@ class SplitLikelihood:
         ]
 
     def reset(self) -> None:
-        for likelihood in (self.total, *self.parts.values()):
-            likelihood.reset()
+        for metric in (self.total, *self.parts.values(), *self.of_predictions.values()):
+            metric.reset()
+
+
+def one_number(name: str, value: Any) -> float:
+    """Returns the value of a configured metric. Raises ConfigError if it is not one number."""
+    if isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1):
+        return float(value)
+    got = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    raise config_error(
+        f"metrics.{name}", "its compute must return one number", got, "Register one per number."
+    )
 
 
 def format_validation(metrics: Metrics) -> str:
@@ -127,10 +158,13 @@ def format_metric(name: str, value: float | str) -> str:
     """Returns a metric with its digits and its unit: exact_match 0.995 -> 99.50 %."""
     if isinstance(value, str):
         return value
-    if name in PERCENTAGES:
+    word = metric_word(name)
+    if word in SHARES:
         return f"{100 * value:.2f} %"
     if name == "tokens":
         return f"{value:,}"
+    if not word:  # a configured metric
+        return f"{value:.4g}"
     digits = 4 if name in ("loss", "bits_per_byte") else 2
     return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tasks import Metrics
+from tasks.configured_metrics import text_measures
 from tasks.evaluation import EvaluatedTask, Sample
 from tasks.metrics import text_metrics
 from tasks.run.generation.decoding import first_answers
@@ -31,13 +32,13 @@ class Seq2SeqTask(EvaluatedTask):
         return self._metrics([pair for pairs in per_rank for pair in pairs])
 
     def test_metrics(self) -> Metrics:
-        """Metrics of all examples of the test split and of other splits, such as other_bleu; {} if
-        `task.test` is false.
+        """Metrics of all examples of the test split and of other splits, such as other_bleu; no
+        answers if `task.test` is false.
         """
         if not self.config["task"]["test"]:
-            return {}
+            return super().test_metrics()
         prepared = self.data.prepared
-        metrics: Metrics = {}
+        metrics = super().test_metrics()
         for name, split in {"test": prepared.test, **prepared.other_splits}.items():
             prefix = "" if name == "test" else f"{name}_"
             if split is not None:
@@ -53,7 +54,11 @@ class Seq2SeqTask(EvaluatedTask):
 
     def _metrics(self, pairs: list[tuple[str, str]]) -> Metrics:
         """Metrics of (answer, target) pairs; {} without pairs."""
-        return text_metrics(*map(list, zip(*pairs, strict=True))) if pairs else {}
+        if not pairs:
+            return {}
+        return text_metrics(*map(list, zip(*pairs, strict=True))) | text_measures(
+            self.config, pairs
+        )
 
     def _pairs(self, split: Any, indices: Sequence[int]) -> list[tuple[str, str]]:
         """Returns (answer, target) of each example, as text."""

@@ -78,14 +78,16 @@ def _print(run: Any, metrics: State, suffix: str, note: str | None = None) -> No
 
 
 def evaluate(run: Any, batch_size: int | None = None) -> State:
-    """Returns val/loss, val/perplexity and val/bits_per_byte, and the number of tokens.
+    """Returns val/loss, val/perplexity, val/bits_per_byte and the metrics of predictions that the
+    config names, and the number of tokens.
 
     Raises ConfigError if the data are not those of the run.
     """
     import torch
 
+    from tasks.configured_metrics import create_metrics
     from tasks.logging import summary
-    from tasks.metrics import SplitLikelihood
+    from tasks.metrics import SplitMetrics
     from tasks.run.generation.decoding import device_of
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import map_tensors
@@ -99,14 +101,18 @@ def evaluate(run: Any, batch_size: int | None = None) -> State:
     data = TrainingData(run.config, prepared, objective)
     model = run.model.to(weights_dtype(run.config))
     rows = batch_size or micro_batch(run.config)[0]
-    likelihood = SplitLikelihood(data.bytes_per_token, data.part_bytes_per_token(), device)
+    split = SplitMetrics(
+        data.bytes_per_token,
+        data.part_bytes_per_token(),
+        device,
+        create_metrics(run.config, model.vocab_size, device, "logits"),
+    )
     batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)
     with torch.inference_mode(), _autocast(run.config, device):
         for (part, _), batch in batches:
-            loss, count, _ = objective.loss(model, map_tensors(batch, lambda x: x.to(device)))
-            likelihood.update(part, loss, count)
-    metrics = {f"val/{name}": value for name, value in likelihood.compute().items()}
-    return metrics | {"tokens": int(likelihood.total.tokens)}
+            split.evaluate(objective, model, map_tensors(batch, lambda x: x.to(device)), part)
+    metrics = {f"val/{name}": value for name, value in split.compute().items()}
+    return metrics | {"tokens": int(split.total.tokens)}
 
 
 def _autocast(config: Config, device: Any) -> Any:

@@ -22,6 +22,7 @@ from tasks.callbacks.observers import (
     create_observers,
 )
 from tasks.callbacks.recorder import EarlyMeasurement, Recorder
+from tasks.configured_metrics import check_metrics
 from tasks.data import DataModule
 from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
@@ -151,6 +152,7 @@ class TrainingProcess:
         source_size = None if source is objective.tokenizer else source.size
         model = build(config, self.vocab_size, source_size)
         check_decodable(config, model)
+        check_metrics(config, self.vocab_size)
         self.task = task_class(config)(
             config,
             model,

@@ -19,6 +19,7 @@ from xformer_kit.study.design import Rung
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.plan import Compose, StudyRun, Variant, full_name, runs, variants
 from xformer_kit.study.run_key import run_key
+from xformer_kit.study.study_node import result_faults
 
 PLAN = "plan.json"
 
@@ -168,7 +169,7 @@ def resolve(
     by_seconds, dry_run = node["budget"]["match"] == "seconds", node["dry_run"]
     folder = Path("outputs", "studies", node["name"])
     clock = StepClock(folder, MIN_SECONDS if by_seconds else 0.0) if by_seconds or dry_run else None
-    costs, unsized = Costs(clock, dry_run), variants(node, compose)
+    costs, unsized = Costs(clock, dry_run), variants(node, _with_result_faults(node, compose))
     if faults := ladder_steps.faults(unsized, command):
         raise ConfigError(faults)
     if by_seconds:
@@ -188,6 +189,16 @@ def resolve(
     if faults := _duplicate_faults(planned_runs):
         raise ConfigError(faults)
     return StudyPlan(node, command, components, sized, planned_runs, costs, compose, size)
+
+
+def _with_result_faults(node: Node, compose: Compose) -> Compose:
+    """Returns `compose` with the faults of metrics of the study that a run does not have."""
+
+    def composed(words: list[str]) -> tuple[Config, list[Fault]]:
+        config, faults = compose(words)
+        return config, faults or list(result_faults(node, config))
+
+    return composed
 
 
 def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:

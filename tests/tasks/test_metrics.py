@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from tasks.metrics import SplitLikelihood, format_metric, rouge, text_metrics, translation_metrics
+from tasks.metrics import SplitMetrics, format_metric, rouge, text_metrics, translation_metrics
 
 KINDS = ["rouge1", "rouge2", "rougeL"]
 
@@ -127,7 +127,7 @@ def test_fractions_are_formatted_in_percent():
 def test_the_likelihood_of_a_mixture_is_over_all_tokens_and_over_those_of_each_part():
     """A part without a batch has no metrics."""
     parts = {"prose": 4.0, "code": None, "unseen": None}
-    measured = SplitLikelihood(2.0, parts, torch.device("cpu"))
+    measured = SplitMetrics(2.0, parts, torch.device("cpu"))
     for part, nats, tokens in (("prose", 6.0, 2), ("code", 2.0, 4), ("prose", 4.0, 2)):
         measured.update(part, torch.tensor(nats), tokens)
     found = measured.compute()

@@ -6,6 +6,7 @@ from typing import Any
 
 from xformer_kit.config.callbacks import CALLBACKS, monitored_faults
 from xformer_kit.config.data_faults import data_faults, faults_with_settings
+from xformer_kit.config.metrics import METRICS
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
 from xformer_kit.config.sharing_faults import unique_layers_faults, unused_sharing_faults
@@ -13,6 +14,7 @@ from xformer_kit.config.stack_faults import component_option_paths, stack_faults
 from xformer_kit.config.task_faults import (
     extra_prediction_faults,
     least_vocabulary_size,
+    metric_faults,
     task_faults,
 )
 from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
@@ -57,7 +59,12 @@ NESTED_GROUPS: dict[str, Registry] = {
     if inner.group not in GROUPS
 }
 # Kinds of which a config has any number: {name: options}.
-MAPPING_GROUPS: dict[str, Registry] = {"extra": EXTRAS, "callbacks": CALLBACKS}
+MAPPING_GROUPS: dict[str, Registry] = {
+    "extra": EXTRAS,
+    "callbacks": CALLBACKS,
+    "metrics": METRICS,
+}
+OWN_FILE = "One of your own needs its file: components=[my_{}.py]."
 TOP_KEYS = (
     "name",
     *SETTINGS.options("run"),
@@ -66,8 +73,7 @@ TOP_KEYS = (
     "trainer",
     "ema",
     "checkpoints",
-    "callbacks",
-    "extra",
+    *MAPPING_GROUPS,
 )
 
 
@@ -168,9 +174,9 @@ def _node_faults(config: Node, data: bool) -> Faults:
     for key in ("ema", "checkpoints"):
         yield from _settings_faults(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer", {}))
-    hint = "One of your own needs its file: components=[my_callbacks.py]."
-    yield from mapping_faults(CALLBACKS, config.get("callbacks", {}), "callbacks", context, hint)
-    yield from mapping_faults(EXTRAS, config.get("extra", {}), "extra", context)
+    for group, registry in MAPPING_GROUPS.items():
+        hint = OWN_FILE.format(group) if group != "extra" else ""
+        yield from mapping_faults(registry, config.get(group, {}), group, context, hint)
     if isinstance(model, Mapping):
         yield from _stacks_faults(config, context)
 
@@ -297,6 +303,7 @@ def _model_settings_faults(config: Node, task: bool) -> Faults:
     yield from unused_sharing_faults(model)
     if task:
         yield from extra_prediction_faults(config)
+        yield from metric_faults(config)
         yield from data_faults(config)
     size, (needed, bound) = model.get("vocab_size"), least_vocabulary_size(config)
     if size is not None and size < needed:

@@ -52,6 +52,8 @@ def hashed_config(config: Node) -> dict[str, Any]:
     for group, options in NOT_HASHED.items():
         if isinstance(kept.get(group), Mapping):
             kept[group] = {key: value for key, value in kept[group].items() if key not in options}
+    if not kept.get("metrics"):  # as in configs without the key
+        kept.pop("metrics", None)
     if isinstance(kept.get("callbacks"), Mapping):
         kept["callbacks"] = {
             name: node for name, node in kept["callbacks"].items() if not only_observes(name)

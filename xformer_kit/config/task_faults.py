@@ -6,6 +6,8 @@ from xformer_kit.config.data_faults import (
     form_of,
     labelled_corpus,
 )
+from xformer_kit.config.metrics import METRICS, inputs_of
+from xformer_kit.config.result_names import RESERVED
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.objective import OBJECTIVES
@@ -72,4 +74,23 @@ def extra_prediction_faults(config: Node) -> Faults:
                 f"extra.{name}",
                 f"task '{task}' does not train its predictions",
                 fix=f"Leave it out, or choose {alternatives(able)}.",
+            )
+
+
+def metric_faults(config: Node) -> Faults:
+    """Yields the faults of metrics that cannot be computed from what the task predicts, or that
+    have the name of another.
+    """
+    task = as_node(config["task"])["name"]
+    given = OBJECTIVES[task].outputs
+    for name in config.get("metrics") or {}:
+        if name in RESERVED:
+            fix = "Register it under another name."
+            yield Fault(f"metrics.{name}", "is the name of a metric that runs have anyway", fix=fix)
+        elif inputs_of(name) not in given:
+            able = [other for other in METRICS if inputs_of(other) in given]
+            yield Fault(
+                f"metrics.{name}",
+                f"is of {inputs_of(name)}, and task={task} gives {alternatives(given) or 'none'}",
+                fix=f"Known for it: {', '.join(able)}." if able else "Leave it out.",
             )

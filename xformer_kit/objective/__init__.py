@@ -10,6 +10,8 @@
     example          transforms one example of the corpus, in the loader
     add_step_totals  adds values of the whole step to its micro-batches
     loss             the summed loss of a batch, its number of tokens, and the model's report
+    outputs          what metrics can be computed from: logits, texts
+    loss_and_predictions  the loss, and the logits and targets for metrics
     blank            a batch of the largest size, to measure memory
     text_use         what a trained model does with a text: continue, answer, or fill it
 
@@ -30,6 +32,7 @@ from xformer_kit.registry import Context, Fault, Options, Registry, alternatives
 Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
 Example = Mapping[str, np.ndarray]  # the same
 Loss = tuple[Tensor, Tensor, dict[str, Tensor]]  # of a batch, see `Objective.loss`
+Predictions = Iterator[tuple[Tensor, Tensor]]  # see `Objective.loss_and_predictions`
 
 
 def join_pieces(pieces: Sequence[np.ndarray], holes: Sequence[int]) -> np.ndarray:
@@ -61,6 +64,8 @@ class Objective:
     text_use: str = ""
     # whether every token is predicted once, so that bits per byte are defined
     predicts_every_token: bool = False
+    # what metrics can be computed from: "logits" of predicted tokens, "texts" that are generated
+    outputs: tuple[str, ...] = ()
     # average share of the tokens for which the head is computed in training
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # options may add more to an instance
@@ -94,6 +99,13 @@ class Objective:
 
         The report's `loss`, per token, is trained in addition to the sum; its other scalars are
         logged, summed over the step's micro-batches and ranks.
+        """
+        raise NotImplementedError
+
+    def loss_and_predictions(self, model: Any, batch: Batch) -> tuple[Loss, Predictions]:
+        """Returns `loss`, and what metrics are computed from, in parts: logits (n, classes) in fp32
+        and targets (n,) of the n predictions of a part, without padding. Called in evaluation if
+        the run has metrics; an objective with `outputs` defines it.
         """
         raise NotImplementedError
 

@@ -5,8 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-from xformer_kit.objective import Objective
+from xformer_kit.objective import Batch, Loss, Objective, Predictions
 from xformer_kit.registry import at_least, in_range
+
+States = tuple[Tensor, Tensor, dict[str, Tensor]]  # see `CrossEntropy.states`
+MAX_LOGITS = 2**24  # numbers in memory at once for metrics, 64 MiB
 
 
 @dataclass(kw_only=True, eq=False)
@@ -16,8 +19,10 @@ class CrossEntropy(Objective):
     label_smoothing e: the target is (1 - e) onehot + e / vocabulary (Szegedy et al., 2016,
     arXiv:1512.00567, section 7). z_loss c: c log^2 Z is added, Z the sum of exp(logits), so that
     log Z stays near 0 (Chowdhery et al., 2022, arXiv:2204.02311, section 5). In evaluation the loss
-    is the plain cross-entropy, whose exponential is the perplexity.
+    is the plain cross-entropy, whose exponential is the perplexity. Subclasses define `states`.
     """
+
+    outputs: tuple[str, ...] = ("logits",)
 
     # share of the target distribution that is uniform over the vocabulary, in training
     label_smoothing: float = 0.0
@@ -36,9 +41,35 @@ class CrossEntropy(Objective):
             more |= {"label_smoothing": self.label_smoothing, "z_loss": self.z_loss}
         return model.head(hidden, target, **more)
 
-    def labelled_nats(self, model: Any, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns `nats` of hidden (b, t, dim) where labels (b, t) are not negative, and their
-        number. The head, a large part of a small model, is computed only for these tokens.
+    def states(self, model: Any, batch: Batch) -> States:
+        """Returns (hidden states (..., dim) that the head reads, targets (...), -1 where nothing is
+        predicted, and the model's report).
         """
-        labelled = labels >= 0
-        return self.nats(model, hidden[labelled], labels[labelled]), labelled.sum()
+        raise NotImplementedError
+
+    def loss(self, model: Any, batch: Batch) -> Loss:
+        return self._loss(model, self.states(model, batch))
+
+    def _loss(self, model: Any, states: States) -> Loss:
+        hidden, target, report = states
+        return self.nats(model, hidden, target), (target >= 0).sum(), report
+
+    def loss_and_predictions(self, model: Any, batch: Batch) -> tuple[Loss, Predictions]:
+        states = self.states(model, batch)
+        return self._loss(model, states), _predictions(model, *states[:2])
+
+
+def labelled(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns hidden (b, t, dim) and labels (b, t) where these are not negative, (n, dim) and (n,).
+    The head, a large part of a small model, is computed only for these tokens.
+    """
+    chosen = labels >= 0
+    return hidden[chosen], labels[chosen]
+
+
+def _predictions(model: Any, hidden: Tensor, target: Tensor) -> Predictions:
+    """Yields logits and targets in parts of at most MAX_LOGITS numbers."""
+    hidden, target = labelled(hidden, target)
+    size = max(1, MAX_LOGITS // model.vocab_size)
+    for part, right in zip(hidden.split(size), target.split(size), strict=True):
+        yield model.head(part[None])[0].float(), right

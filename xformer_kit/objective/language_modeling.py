@@ -18,7 +18,7 @@ from xformer_kit.objective import (
     future_fault,
     prefix_fault,
 )
-from xformer_kit.objective.cross_entropy import CrossEntropy
+from xformer_kit.objective.cross_entropy import CrossEntropy, States, labelled
 
 
 class NextToken(CrossEntropy):
@@ -32,12 +32,12 @@ class NextToken(CrossEntropy):
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         return {"tokens": Tokens(ids=blank_ids(rows, length + 1, device))}
 
-    def loss(self, model: Any, batch: Batch) -> Loss:
+    def states(self, model: Any, batch: Batch) -> States:
         hidden, report = model.hidden(batch["tokens"].shifted()[0])
         target = _target(batch, 1)
         if "labels" in batch:  # of a corpus that labels only some tokens
-            return *self.labelled_nats(model, hidden, target), report
-        return self.nats(model, hidden, target), (target >= 0).sum(), report
+            hidden, target = labelled(hidden, target)
+        return hidden, target, report
 
 
 @OBJECTIVES.register(

@@ -14,12 +14,11 @@ from xformer_kit.objective import (
     OBJECTIVES,
     Batch,
     Example,
-    Loss,
     blank_ids,
     join_pieces,
     prefix_fault,
 )
-from xformer_kit.objective.cross_entropy import CrossEntropy
+from xformer_kit.objective.cross_entropy import CrossEntropy, States, labelled
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.registry.messages import in_open_range
 
@@ -116,6 +115,6 @@ class MaskedLanguageModeling(CrossEntropy):
         labels = torch.where(torch.arange(length, device=device) < labelled, ids, -1)
         return {"tokens": Tokens(ids=ids), "labels": labels}
 
-    def loss(self, model: Any, batch: Batch) -> Loss:
+    def states(self, model: Any, batch: Batch) -> States:
         hidden, report = model.hidden(batch["tokens"])
-        return *self.labelled_nats(model, hidden, batch["labels"]), report
+        return *labelled(hidden, batch["labels"]), report

@@ -11,13 +11,12 @@ from xformer_kit.objective import (
     OBJECTIVES,
     Batch,
     Example,
-    Loss,
     blank_ids,
     causal_mask_fixes,
     future_fault,
     prefix_fault,
 )
-from xformer_kit.objective.cross_entropy import CrossEntropy
+from xformer_kit.objective.cross_entropy import CrossEntropy, States, labelled
 from xformer_kit.registry import Fault, at_least
 
 START, END = "<s>", "</s>"
@@ -63,13 +62,13 @@ class SourceTarget(CrossEntropy):
             return {"source": Tokens(ids=source), "target": Tokens(ids=ids)}
         return {"tokens": Tokens(ids=ids, prefix=ids.bool()), "labels": ids}
 
-    def loss(self, model: Any, batch: Batch) -> Loss:
+    def states(self, model: Any, batch: Batch) -> States:
         if "source" in batch:
             tokens, target = batch["target"].shifted()
             hidden, report = model.hidden(tokens, source=batch["source"])
-            return self.nats(model, hidden, target), (target >= 0).sum(), report
+            return hidden, target, report
         hidden, report = model.hidden(batch["tokens"].shifted()[0])
-        return *self.labelled_nats(model, hidden, batch["labels"][:, 1:]), report
+        return *labelled(hidden, batch["labels"][:, 1:]), report
 
 
 @OBJECTIVES.register(
@@ -87,6 +86,7 @@ class Seq2Seq(SourceTarget):
     """
 
     reads = ("pairs",)
+    outputs = ("logits", "texts")
     text_use = "answers"
     masks = {"decoder": "prefix"}
 

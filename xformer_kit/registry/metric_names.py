@@ -15,6 +15,7 @@ LOWER = {
     "flops": "",
     "flops_per_token": "FLOPs",
     "peak_memory_bytes": "bytes",
+    **dict.fromkeys(("calibration_error", "word_error_rate", "character_error_rate"), "points"),
 }
 HIGHER = dict.fromkeys(
     ("accuracy", "exact_match", "sequence_accuracy", "bleu", "chrf", "rouge1", "rouge2", "rougeL"),

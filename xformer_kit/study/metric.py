@@ -8,7 +8,11 @@ from xformer_kit.registry import config_error, did_you_mean
 from xformer_kit.registry.metric_names import HIGHER, LOWER, metric_word
 from xformer_kit.study.nodes import Node
 
-SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, written in percent
+# From 0 to 1, written in percent.
+SHARES = (
+    *("accuracy", "exact_match", "sequence_accuracy", "calibration_error"),
+    *("word_error_rate", "character_error_rate"),
+)
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,9 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     Its last part ends in a known word (exact_match), which determines the unit and, unless
     `higher_is_better` is set, whether higher is better. Raises ConfigError if neither does.
     """
-    last = name.rpartition("/")[2]
-    word = metric_word(name)
+    last, word = name.rpartition("/")[2], metric_word(name)
+    if higher_is_better is None:
+        higher_is_better = registered_direction(name)
     if word is None and higher_is_better is None:
         hint = did_you_mean(last, (*LOWER, *HIGHER))
         raise config_error(
@@ -103,6 +108,15 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
         "" if word is None else (LOWER | HIGHER)[word],
         100.0 if word in SHARES else 1.0,
     )
+
+
+def registered_direction(name: str) -> bool | None:
+    """Returns whether higher is better for a registered metric such as val/mine; None if that is
+    unknown, or known from its name.
+    """
+    from xformer_kit.config.metrics import higher_is_better
+
+    return None if metric_word(name) else higher_is_better(name.rpartition("/")[2])
 
 
 def decimals(error: float) -> int:

@@ -19,14 +19,23 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Context, Fault, config_error, format_value, to_plain
+from xformer_kit.config.result_names import result_names
+from xformer_kit.registry import (
+    ConfigError,
+    Context,
+    Fault,
+    config_error,
+    format_value,
+    suggestion,
+    to_plain,
+)
 from xformer_kit.study import space
 from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read_factors
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
-from xformer_kit.study.metric import HIGHER, LOWER, metric
-from xformer_kit.study.nodes import Node
+from xformer_kit.study.metric import HIGHER, LOWER, metric, registered_direction
+from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 
 EXAMPLES = {  # of the mappings of a study
@@ -49,6 +58,8 @@ def complete(node: Node, name: str) -> dict:
     budget = _with_defaults("budget", found["budget"] or {})
     if budget["by"] is None and budget["match"] != "none":
         budget["by"] = KNOBS[budget["match"]][0]
+    if found["higher_is_better"] is None:  # of a user's metric, whose file a report does not read
+        found["higher_is_better"] = registered_direction(found["metric"])
     return found | {
         "name": found["name"] or name,
         "design": DESIGNS.complete(found["design"] or DEFAULT_DESIGN),
@@ -149,6 +160,16 @@ def _metric_faults(node: Node) -> Iterator[Fault]:
             got=format_value(higher),
             fix="Set it to null, for the known direction of the metric.",
         )
+
+
+def result_faults(node: Node, config: Config) -> Iterator[Fault]:
+    """Metrics of a complete node that a run of this config does not have."""
+    known = result_names(config)
+    for option, names in (("metric", [node["metric"]]), ("also", node["also"] or [])):
+        for name in names:
+            if name not in known:
+                fix = suggestion(name, known, "It has")
+                yield Fault(f"study.{option}", f"a run has no metric called '{name}'", fix=fix)
 
 
 def _secondary_metric_faults(node: Node) -> Iterator[Fault]:

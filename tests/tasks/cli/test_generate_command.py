@@ -16,7 +16,7 @@ def test_evaluate_gives_the_metrics_of_the_run(capsys, finished):
     code, out, _ = output(capsys, "evaluate", str(finished), "--json")
     found, summary = json.loads(out), json.loads((finished / "summary.json").read_text())
     assert code == 0
-    for name in ("val/loss", "val/perplexity", "val/bits_per_byte"):
+    for name in ("val/loss", "val/perplexity", "val/bits_per_byte", "val/accuracy"):
         assert found[name] == pytest.approx(summary[name], rel=1e-6)
     other = json.loads(output(capsys, "evaluate", str(finished), "--batch-size", "1", "--json")[1])
     assert other["val/loss"] == pytest.approx(found["val/loss"], rel=1e-5)

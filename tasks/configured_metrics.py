@@ -1,0 +1,104 @@
+"""Metrics that a config names, built-in ones and a user's own, over a split and all ranks."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
+from torchmetrics.text import CharErrorRate, WordErrorRate
+
+from tasks import Config, Metrics
+from tasks.metrics import one_number
+from xformer_kit.config import metrics as settings
+from xformer_kit.config.metrics import METRICS, BuiltInMetric, inputs_of
+from xformer_kit.registry import config_error
+
+Inputs = tuple[Any, Any]  # the arguments of `update`
+
+
+class CalibrationError(MulticlassCalibrationError):
+    """The same for logits: torchmetrics takes numbers from 0 to 1 as probabilities."""
+
+    def update(self, logits: Tensor, target: Tensor) -> None:
+        super().update(logits.softmax(-1), target)
+
+
+def _top_k_accuracy(options: settings.TopKAccuracy, classes: int) -> Metric:
+    if options.k >= classes:
+        raise config_error(
+            "metrics.top_k_accuracy.k",
+            "must be below the number of classes",
+            got=f"{options.k} of {classes}",
+        )
+    return MulticlassAccuracy(classes, top_k=options.k, average="micro")
+
+
+CREATE: dict[type, Callable[[Any, int], Metric]] = {
+    settings.Accuracy: lambda _, classes: MulticlassAccuracy(classes, average="micro"),
+    settings.TopKAccuracy: _top_k_accuracy,
+    settings.CalibrationError: lambda options, classes: CalibrationError(
+        classes, n_bins=options.bins, norm=options.norm
+    ),
+    settings.WordErrorRate: lambda *_: WordErrorRate(),
+    settings.CharacterErrorRate: lambda *_: CharErrorRate(),
+}
+
+
+def create_metrics(
+    config: Config, classes: int, device: torch.device, inputs: str, synced: bool = True
+) -> dict[str, Metric]:
+    """Returns the metrics of a config that are computed from `inputs`, by name. classes: number of
+    logits; synced: whether `compute` is over all ranks, each of which must call it.
+
+    Raises ConfigError for a user's metric that is not a `torchmetrics.Metric`.
+    """
+    found: dict[str, Metric] = {}
+    for name, node in (config.get("metrics") or {}).items():
+        if inputs_of(name) != inputs:
+            continue
+        metric = METRICS.create({"name": name} | dict(node), classes=classes)
+        if isinstance(metric, BuiltInMetric):
+            metric = CREATE[type(metric)](metric, classes)
+        if not isinstance(metric, Metric):
+            raise config_error(
+                f"metrics.{name}",
+                "must be a torchmetrics.Metric",
+                got=type(metric).__name__,
+                fix="Derive it from that.",
+            )
+        for one in metric.modules() if not synced else ():
+            if isinstance(one, Metric):
+                one.distributed_available_fn = lambda: False
+        found[name] = metric.to(device)
+    return found
+
+
+def check_metrics(config: Config, classes: int) -> None:
+    """Raises ConfigError for a metric that cannot be created, or whose value for random inputs is
+    not one number; for the start of a run, before it trains.
+    """
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(8, classes, generator=draw)
+    examples: dict[str, Inputs] = {
+        "logits": (logits, torch.randint(classes, (8,), generator=draw)),
+        "texts": (["a b", "c d"], ["a b", "c e"]),
+    }
+    for inputs, example in examples.items():
+        for name, metric in create_metrics(
+            config, classes, torch.device("cpu"), inputs, False
+        ).items():
+            metric.update(*example)
+            one_number(name, metric.compute())
+
+
+def text_measures(config: Config, pairs: Sequence[tuple[str, str]]) -> Metrics:
+    """Returns the metrics of (answer, target) pairs; {} without pairs."""
+    if not pairs:
+        return {}
+    answers, targets = map(list, zip(*pairs, strict=True))
+    metrics = create_metrics(config, 0, torch.device("cpu"), "texts", synced=False)
+    for metric in metrics.values():
+        metric.update(answers, targets)
+    return {name: one_number(name, metric.compute()) for name, metric in metrics.items()}

@@ -1,0 +1,50 @@
+"""The names of the numbers in the summary.json of a run, known before it trains."""
+
+from collections.abc import Iterator
+
+from xformer_kit.config.data_faults import form_of
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.plan import as_node
+from xformer_kit.registry import Node
+
+COSTS = (
+    *("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes", "seconds", "steps"),
+    "steps_left_out",
+)
+ANSWERS = ("exact_match", "bleu", "chrf", "rougeL")  # the last three if targets have several words
+LABELLED = ("accuracy", "sequence_accuracy")
+# Names that a metric of one's own cannot have.
+RESERVED = ("loss", "perplexity", "bits_per_byte", *ANSWERS, "sequence_accuracy")
+
+
+def result_names(config: Node) -> list[str]:
+    """Returns the names of all numbers that a run of a valid config can end with: val/loss, ...,
+    test/..., and costs.
+    """
+    data, task = config["data"], as_node(config["task"])["name"]
+    form, objective = form_of(data), OBJECTIVES[task]
+    own = {"name", *CORPORA.options(data["name"])}
+    corpus = CORPORA.create({key: value for key, value in data.items() if key in own})
+    likelihood = ["loss", "perplexity"]
+    if form == "text" and objective.predicts_every_token:
+        likelihood.append("bits_per_byte")
+    parts = ["", *(f"{part}/" for part in getattr(corpus, "of", ()))]
+    predicted = [*(config.get("metrics") or {})]
+    if form == "labelled" and task == "language_modeling":
+        predicted += LABELLED
+    if "texts" in objective.outputs:
+        predicted += ANSWERS
+    names = [f"val/{part}{name}" for part in parts for name in likelihood]
+    names += [f"val/{name}" for name in predicted]
+    names += [f"test/{name}" for name in _of_test_sets(corpus.splits, predicted)]
+    decoding = ["decoding_tokens_per_second"] if config["trainer"].get("decode_tokens") else []
+    return list(dict.fromkeys([*names, *COSTS, *decoding]))
+
+
+def _of_test_sets(splits: tuple[str, ...], metrics: list[str]) -> Iterator[str]:
+    """Yields the names of metrics of the test set, and of other splits such as hard_exact_match."""
+    for split in splits:
+        if split not in ("train", "valid"):
+            prefix = "" if split == "test" else f"{split}_"
+            yield from (f"{prefix}{name}" for name in metrics)
