@@ -1,12 +1,19 @@
 """Metrics that a config names, built-in ones and a user's own, over a split and all ranks."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
+from torchmetrics.classification import (
+    MulticlassAccuracy,
+    MulticlassCalibrationError,
+    MulticlassF1Score,
+    MulticlassMatthewsCorrCoef,
+)
+from torchmetrics.regression import PearsonCorrCoef, SpearmanCorrCoef
 from torchmetrics.text import CharErrorRate, WordErrorRate
 
 from tasks import Config, Metrics
@@ -35,32 +42,55 @@ def _top_k_accuracy(options: settings.TopKAccuracy, classes: int) -> Metric:
     return MulticlassAccuracy(classes, top_k=options.k, average="micro")
 
 
+class F1(MulticlassF1Score):
+    """That of the second of two classes, or the mean over more."""
+
+    def __init__(self, classes: int):
+        super().__init__(classes, average="none" if classes == 2 else "macro")
+
+    def compute(self) -> Tensor:
+        found = super().compute()
+        return found[1] if found.numel() == 2 else found
+
+
 CREATE: dict[type, Callable[[Any, int], Metric]] = {
     settings.Accuracy: lambda _, classes: MulticlassAccuracy(classes, average="micro"),
     settings.TopKAccuracy: _top_k_accuracy,
     settings.CalibrationError: lambda options, classes: CalibrationError(
         classes, n_bins=options.bins, norm=options.norm
     ),
+    settings.F1: lambda _, classes: F1(classes),
+    settings.Matthews: lambda _, classes: MulticlassMatthewsCorrCoef(classes),
+    settings.Pearson: lambda *_: PearsonCorrCoef(),
+    settings.Spearman: lambda *_: SpearmanCorrCoef(),
     settings.WordErrorRate: lambda *_: WordErrorRate(),
     settings.CharacterErrorRate: lambda *_: CharErrorRate(),
 }
 
 
 def create_metrics(
-    config: Config, classes: int, device: torch.device, inputs: str, synced: bool = True
+    config: Config,
+    classes: int,
+    device: torch.device,
+    inputs: Sequence[str] = ("logits", "classes", "values"),
+    synced: bool = True,
 ) -> dict[str, Metric]:
-    """Returns the metrics of a config that are computed from `inputs`, by name. classes: number of
-    logits; synced: whether `compute` is over all ranks, each of which must call it.
+    """Returns the metrics of a config that are computed from one of `inputs`, by name.
+
+    classes: number of logits; synced: whether `compute` is over all ranks, each of which must call
+    it.
 
     Raises ConfigError for a user's metric that is not a `torchmetrics.Metric`.
     """
     found: dict[str, Metric] = {}
     for name, node in (config.get("metrics") or {}).items():
-        if inputs_of(name) != inputs:
+        if inputs_of(name) not in inputs:
             continue
         metric = METRICS.create({"name": name} | dict(node), classes=classes)
         if isinstance(metric, BuiltInMetric):
-            metric = CREATE[type(metric)](metric, classes)
+            with warnings.catch_warnings():  # on memory, which the docstrings of ours state
+                warnings.simplefilter("ignore", UserWarning)
+                metric = CREATE[type(metric)](metric, classes)
         if not isinstance(metric, Metric):
             raise config_error(
                 f"metrics.{name}",
@@ -81,13 +111,16 @@ def check_metrics(config: Config, classes: int) -> None:
     """
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(8, classes, generator=draw)
+    target = torch.randint(classes, (8,), generator=draw)
     examples: dict[str, Inputs] = {
-        "logits": (logits, torch.randint(classes, (8,), generator=draw)),
+        "logits": (logits, target),
+        "classes": (logits, target),
+        "values": (logits[:, 0], logits[:, -1]),
         "texts": (["a b", "c d"], ["a b", "c e"]),
     }
     for inputs, example in examples.items():
         for name, metric in create_metrics(
-            config, classes, torch.device("cpu"), inputs, False
+            config, classes, torch.device("cpu"), [inputs], False
         ).items():
             metric.update(*example)
             one_number(name, metric.compute())
@@ -98,7 +131,7 @@ def text_measures(config: Config, pairs: Sequence[tuple[str, str]]) -> Metrics:
     if not pairs:
         return {}
     answers, targets = map(list, zip(*pairs, strict=True))
-    metrics = create_metrics(config, 0, torch.device("cpu"), "texts", synced=False)
+    metrics = create_metrics(config, 0, torch.device("cpu"), ["texts"], synced=False)
     for metric in metrics.values():
         metric.update(answers, targets)
     return {name: one_number(name, metric.compute()) for name, metric in metrics.items()}

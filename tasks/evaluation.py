@@ -72,9 +72,9 @@ class EvaluatedTask(Task):
         )
 
     def _metrics_of_predictions(self, device: Any, synced: bool = True) -> dict[str, Any]:
-        """The configured metrics of logits and targets."""
-        classes: Any = self.model.vocab_size
-        return create_metrics(self.config, classes, device, "logits", synced)
+        """The configured metrics of predictions and targets."""
+        classes = self.objective.num_classes(self.model)
+        return create_metrics(self.config, classes, device, synced=synced)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Adds a batch to the metrics of the split and of the batch's part of a mixture."""

@@ -80,9 +80,11 @@ class SplitMetrics:
         self.total = Likelihood(bytes_per_token, dtype).to(device)
         self.parts = {name: Likelihood(size, dtype).to(device) for name, size in parts.items()}
         self.of_predictions = of_predictions
+        self.has_perplexity = True
 
     def evaluate(self, objective: Any, model: Any, batch: Any, part: str | None) -> None:
         """Adds a batch, which is of this part of a mixture."""
+        self.has_perplexity = objective.loss_unit.startswith("nats")
         if not self.of_predictions:
             nats, count, _ = objective.loss(model, batch)
         else:
@@ -102,6 +104,8 @@ class SplitMetrics:
         rank.
         """
         metrics = self.total.compute()
+        if not self.has_perplexity:
+            del metrics["perplexity"]
         metrics |= {name: one_number(name, m.compute()) for name, m in self.of_predictions.items()}
         for part, likelihood in self.parts.items():
             # Marks it as updated: another rank may have batches.
@@ -154,7 +158,7 @@ def metric_title(name: str) -> str:
     return TITLES.get(name) or name.replace("_", " ")
 
 
-def format_metric(name: str, value: float | str) -> str:
+def format_metric(name: str, value: float | str, loss_unit: str = "nats per token") -> str:
     """Returns a metric with its digits and its unit: exact_match 0.995 -> 99.50 %."""
     if isinstance(value, str):
         return value
@@ -166,7 +170,7 @@ def format_metric(name: str, value: float | str) -> str:
     if not word:  # a configured metric
         return f"{value:.4g}"
     digits = 4 if name in ("loss", "bits_per_byte") else 2
-    return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
+    return f"{value:.{digits}f}" + (f" {loss_unit}" if name == "loss" else "")
 
 
 def text_metrics(predictions: list[str], references: list[str]) -> Metrics:

@@ -72,7 +72,9 @@ def _print(run: Any, metrics: State, suffix: str, note: str | None = None) -> No
     from tasks.logging import summary
 
     print_line((str(run.path), "bold"), (f" {run.checkpoint}{suffix}", "dim"))
-    console().print(table(summary.metric_rows(metrics), styles=("", "bold")))
+    console().print(
+        table(summary.metric_rows(metrics, run.objective.loss_unit), styles=("", "bold"))
+    )
     if note:
         print_wrapped((note, "dim"))
 
@@ -105,7 +107,7 @@ def evaluate(run: Any, batch_size: int | None = None) -> State:
         data.bytes_per_token,
         data.part_bytes_per_token(),
         device,
-        create_metrics(run.config, model.vocab_size, device, "logits"),
+        create_metrics(run.config, objective.num_classes(model), device),
     )
     batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)
     with torch.inference_mode(), _autocast(run.config, device):

@@ -276,7 +276,7 @@ def summary_rows(summary: State) -> list[tuple[str, str]]:
     run_dir = Path(summary["run"])
     rows = [("Ended", summary["stopped"])] if summary.get("stopped") else []
     rows += [
-        *metric_rows(final_metrics(summary)),
+        *metric_rows(final_metrics(summary), OBJECTIVES[summary["task"]].loss_unit),
         ("Parameters", compact(summary["params"])),
         ("Speed", f"{compact(speed)} tokens/s" if speed else "not measured"),
         ("Run", str(_relative_path(run_dir))),
@@ -289,7 +289,7 @@ def summary_rows(summary: State) -> list[tuple[str, str]]:
     return rows
 
 
-def metric_rows(values: Facts) -> list[tuple[str, str]]:
+def metric_rows(values: Facts, loss_unit: str = "nats per token") -> list[tuple[str, str]]:
     """Returns (title, text) of metrics such as val/loss or exact_match; of a part of a mixture,
     such as val/prose/loss, only for its loss.
     """
@@ -302,7 +302,7 @@ def metric_rows(values: Facts) -> list[tuple[str, str]]:
             continue
         of = {"test": "Test ", "val": "Validation "}.get(split, "")
         title = TITLES.get(key, f"{of}{metric_title(name)}")
-        text = format_metric(name, value)
+        text = format_metric(name, value, loss_unit)
         rows.append((f"Validation loss of {part[0]}" if part else title, text))
     return rows
 

@@ -128,6 +128,8 @@ class TrainingProcess:
         self.prepared = prepared = prepare(config)
         self.objective = set_tokenizers(objective_of(config), prepared)
         checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
+        for split in filter(None, (prepared.train, prepared.valid, prepared.test)):
+            self.objective.check_examples(split)
         check_fingerprint(self.checkpoint.get("data_fingerprint"), prepared.fingerprint)
         checks.check_planned(self.job.key, config, prepared.fingerprint)
         self.data = TrainingData(config, prepared, self.objective)
@@ -152,7 +154,7 @@ class TrainingProcess:
         source_size = None if source is objective.tokenizer else source.size
         model = build(config, self.vocab_size, source_size)
         check_decodable(config, model)
-        check_metrics(config, self.vocab_size)
+        check_metrics(config, objective.num_classes(model))
         self.task = task_class(config)(
             config,
             model,

@@ -128,9 +128,9 @@ UNKNOWN = {
         " norm, optim, placement, position, schedule, seed, task, tokenizer, trainer."
     ),
     "model=encoder task=mlmm": (
-        "task: no objective is called 'mlmm'. Known: denoising, language_modeling,"
-        " masked_language_modeling, mixture_of_denoisers, prefix_language_modeling, seq2seq,"
-        " text_infilling."
+        "task: no objective is called 'mlmm'. Known: classification, denoising, "
+        "language_modeling, masked_language_modeling, mixture_of_denoisers, "
+        "prefix_language_modeling, regression, seq2seq, text_infilling."
     ),
 }
 SWEEP = "several values are a sweep; got {}. Compose one after the other, or quote a text."

@@ -20,7 +20,8 @@ class BuiltInMetric:
     """Base of the options of built-in metrics. tasks/configured_metrics.py creates the metrics.
 
     inputs: what `update` gets. "logits": logits (n, classes) and targets (n,) of tokens or of
-    classes; "texts": lists of generated answers and of targets.
+    classes; "classes": the same, only of classes; "values": predicted and true numbers (n,);
+    "texts": lists of generated answers and of targets.
     """
 
     inputs = "logits"
@@ -61,6 +62,40 @@ class CalibrationError(BuiltInMetric):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, bins=1)
+
+
+@METRICS.register("f1", also_called=("f_score", "f1_score"))
+@dataclass(frozen=True)
+class F1(BuiltInMetric):
+    """2 precision recall / (precision + recall): of the second class if there are two, as GLUE has
+    it, else the mean over classes.
+    """
+
+    inputs = "classes"
+
+
+@METRICS.register("matthews", also_called=("mcc", "matthews_correlation"))
+@dataclass(frozen=True)
+class Matthews(BuiltInMetric):
+    """Correlation of predicted and true classes (Matthews, 1975; CoLA in GLUE)."""
+
+    inputs = "classes"
+
+
+@METRICS.register("pearson", also_called=("pearson_correlation",))
+@dataclass(frozen=True)
+class Pearson(BuiltInMetric):
+    """Correlation of predicted and true numbers (STS-B in GLUE)."""
+
+    inputs = "values"
+
+
+@METRICS.register("spearman", also_called=("spearman_correlation",))
+@dataclass(frozen=True)
+class Spearman(BuiltInMetric):
+    """Correlation of the ranks of predicted and true numbers. Keeps two numbers per target."""
+
+    inputs = "values"
 
 
 @METRICS.register("word_error_rate", also_called=("wer",))

@@ -43,7 +43,9 @@ def task_faults(config: Node) -> Faults:
     if stacks not in objective.needs:
         fixes = [f"model={'_'.join(needed)}" for needed in objective.needs]
         fixes += [
-            _task_choice(name, data) for name, other in OBJECTIVES.items() if stacks in other.needs
+            _task_choice(name, data)
+            for name, other in OBJECTIVES.items()
+            if stacks in other.needs and not other.own_data
         ]
         yield Fault(
             "task",

@@ -10,7 +10,7 @@
     example          transforms one example of the corpus, in the loader
     add_step_totals  adds values of the whole step to its micro-batches
     loss             the summed loss of a batch, its number of tokens, and the model's report
-    outputs          what metrics can be computed from: logits, texts
+    outputs          what metrics can be computed from: logits, classes, values, texts
     loss_and_predictions  the loss, and the logits and targets for metrics
     blank            a batch of the largest size, to measure memory
     text_use         what a trained model does with a text: continue, answer, or fill it
@@ -18,7 +18,7 @@
 Sums, not means: micro-batches and ranks add up, and the trainer divides by the step's tokens.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -55,6 +55,7 @@ class Objective:
 
     needs: tuple[tuple[str, ...], ...] = (("decoder",),)
     reads: tuple[str, ...] = ("text",)
+    own_data: bool = False  # whether it needs data of one's own, so that no fix proposes it
     documents: bool = False
     further: bool = False
     laws: tuple[str, ...] = ()  # names of `xformer_kit.laws`
@@ -64,8 +65,10 @@ class Objective:
     text_use: str = ""
     # whether every token is predicted once, so that bits per byte are defined
     predicts_every_token: bool = False
-    # what metrics can be computed from: "logits" of predicted tokens, "texts" that are generated
+    # what metrics can be computed from: "logits" of tokens or classes, "classes", "values", "texts"
+    # that are generated
     outputs: tuple[str, ...] = ()
+    loss_unit: str = "nats per token"  # with "nats" the loss has a perplexity
     # average share of the tokens for which the head is computed in training
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # options may add more to an instance
@@ -108,6 +111,13 @@ class Objective:
         the run has metrics; an objective with `outputs` defines it.
         """
         raise NotImplementedError
+
+    def num_classes(self, model: Any) -> int:
+        """Returns the number of logits of a prediction."""
+        return int(model.vocab_size)
+
+    def check_examples(self, examples: Iterable[Example]) -> None:
+        """Raises ConfigError for examples of the corpus that the objective cannot transform."""
 
     def size(self, batch: Batch) -> int | Tensor:
         """Returns the number of tokens of a batch that the model reads, without padding."""
@@ -168,4 +178,5 @@ from xformer_kit.objective import (  # noqa: E402  (its entries; the registry co
     masked_language_modeling,
     prefix_language_modeling,
     seq2seq,
+    text_head,
 )

@@ -20,7 +20,7 @@ LOWER = {
 HIGHER = dict.fromkeys(
     ("accuracy", "exact_match", "sequence_accuracy", "bleu", "chrf", "rouge1", "rouge2", "rougeL"),
     "points",
-) | {"tokens_per_second": "tokens/s"}
+) | {"f1": "points", "tokens_per_second": "tokens/s"}
 PREFIX = "val/"  # of the metrics of the validation split
 TRAIN_LOSS = "train/loss"
 

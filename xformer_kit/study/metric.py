@@ -10,7 +10,7 @@ from xformer_kit.study.nodes import Node
 
 # From 0 to 1, written in percent.
 SHARES = (
-    *("accuracy", "exact_match", "sequence_accuracy", "calibration_error"),
+    *("accuracy", "exact_match", "sequence_accuracy", "f1", "calibration_error"),
     *("word_error_rate", "character_error_rate"),
 )
 
