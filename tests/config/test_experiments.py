@@ -22,11 +22,7 @@ SMALL = [
     "trainer.accelerator=cpu",
     "logger=none",
 ]
-OWN = {  # what their comments say that one adds
-    "seq2seq_pairs": ["data=tsv"],
-    "classification": ["data=tsv", "task.classes=[0,1]"],
-    "regression": ["data=tsv"],
-}
+OWN = {"seq2seq_pairs": ["data=tsv"]}  # what its comment says that one adds
 PROBES = [
     name for name in choices()["experiment"] if name in CORPORA and CORPORA[name].form == "labelled"
 ]
@@ -41,8 +37,6 @@ def files(tmp_path):
         (tmp_path / f"{split}.tsv").write_text("A cat ran .\tcat ( x _ 1 )\tin_distribution\n")
     pairs = tmp_path / "pairs.tsv"
     return {
-        "classification": pairs,
-        "regression": pairs,
         "cogs": tmp_path,
         "nanogpt_cpu": tmp_path / "input.txt",
         "seq2seq_pairs": pairs,

@@ -177,6 +177,23 @@ def _args(run):
     return SimpleNamespace(run=str(run), checkpoint="last", components=[], json=False)
 
 
+@pytest.mark.parametrize("model", ["", "model=decoder"])
+@pytest.mark.parametrize(
+    ("task", "metrics"),
+    [
+        ("task=classification task.classes=[0,1]", ["accuracy", "f1", "matthews"]),
+        ("task=regression", ["pearson", "spearman"]),
+    ],
+)
+def test_a_task_brings_its_metrics_and_an_encoder(task, metrics, model, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a\t1\n" * 8)
+    path = f"data=tsv data.path={tmp_path / 'pairs.tsv'}"
+    config = compose(f"{task} {model} {path}".split())
+    assert [*config["metrics"]] == metrics
+    stack = "decoder" if model else "encoder"
+    assert stack in config["model"] and config["tokenizer"]["name"] == "bpe"
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [

@@ -82,7 +82,7 @@ def mine(tmp_path):
 
 
 def named(classes, **metrics):
-    return create_metrics({"metrics": metrics}, classes, CPU, "logits")
+    return create_metrics({"metrics": metrics}, classes, CPU, ["logits"])
 
 
 def test_values_by_hand():
@@ -188,7 +188,13 @@ def test_metrics_of_answers_and_of_the_test_set(begin, tmp_path):
     lines = [f"{a} {b}\t{b} {a}\n" for a in "abcdefgh" for b in "abcdefgh"]
     file.write_text("".join(lines))
     words = [
-        *("experiment=null", "task=seq2seq", "model=encoder_decoder", "data=tsv", "data.test=0.2"),
+        *(
+            "task_defaults=null",
+            "task=seq2seq",
+            "model=encoder_decoder",
+            "data=tsv",
+            "data.test=0.2",
+        ),
         *(f"data.path={file}", "model.layers=1", "trainer.max_steps=2", "trainer.val_every=2"),
         *("metrics.word_error_rate={}", "metrics.accuracy={}"),
     ]
