@@ -2,7 +2,7 @@
 source.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,14 @@ from xformer_kit.registry import Context, Fault, Options
 
 MAX_SOURCES = 1000  # largest number of different sources that explains an empty split
 DEFAULT_VALID = 0.05  # share of the sources for validation, by default
+SEPARATOR = " ||| "  # between several sources of a pair
+
+
+def join_sources(sources: Sequence[str]) -> str:
+    """Returns one source; "" if one of several is empty, so that the pair is left out."""
+    if len(sources) > 1 and not all(map(str.strip, sources)):
+        return ""
+    return SEPARATOR.join(sources)
 
 
 class HashSplitCorpus(PairCorpus):

@@ -27,6 +27,8 @@ class Hub(Records):
     dataset: str  # a name on the hub such as roneneldan/TinyStories, or a directory
     subset: str | None = None  # configuration of the data set, such as de-en
     source: str = "source"  # field of the source of a pair
+    # field of a second source, which ` ||| ` joins to the first; null: none
+    second: str | None = None
     target: str = "target"  # field of its target
     text: str | None = None  # field of a text, in place of a pair
     train_split: str = "train"  # its split for training

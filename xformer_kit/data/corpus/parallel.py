@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, TextPairs
-from xformer_kit.data.corpus.hash_split import HashSplitFiles
+from xformer_kit.data.corpus.hash_split import HashSplitFiles, join_sources
 from xformer_kit.registry import ConfigError, Fault, suggestion
 
 
@@ -89,8 +89,8 @@ class TabSeparated(HashSplitFiles):
 
     # a file such as train.tsv, a directory (its *.tsv, *.tsv.gz, *.tsv.zst), or a glob
     path: str
-    # of source and target: numbers from 1, or names
-    columns: tuple[int | str, int | str] = (1, 2)
+    # of source and target: numbers from 1, or names; several sources are joined by ` ||| `
+    columns: tuple[int | str, ...] = (1, 2)
     # share of the sources for validation; null is 0.05, or valid_path
     valid: float | None = None
     test: float = 0.0  # share of the sources for the test
@@ -99,15 +99,18 @@ class TabSeparated(HashSplitFiles):
 
     @classmethod
     def check(cls, options, context):
-        first, second = options.columns
-        names = isinstance(first, str) + isinstance(second, str)
-        rule, got = "", f"{list(options.columns)}"
-        if names == 1:
-            rule = "must be two numbers or two names"
-        elif not names and min(options.columns) < 1:
+        columns = options.columns
+        names = sum(isinstance(column, str) for column in columns)
+        rule, got = "", f"{list(columns)}"
+        repeated = [column for i, column in enumerate(columns) if column in columns[:i]]
+        if len(columns) < 2:
+            rule = "must be a source and a target"
+        elif names not in (0, len(columns)):
+            rule = "must all be numbers, or all names"
+        elif not names and min(columns) < 1:
             rule = "are counted from 1"
-        elif first == second:
-            rule, got = "must be two", f"{first} twice"
+        elif repeated:
+            rule, got = "must be different", f"{repeated[0]} twice"
         if rule:
             yield Fault("columns", rule, got, "Try [1,2].")
         yield from super().check(options, context)
@@ -117,14 +120,15 @@ class TabSeparated(HashSplitFiles):
         for file in self.files[split]:
             lines = enumerate(files.lines(file, self.option_path(option)), 1)
             if isinstance(self.columns[0], str):
-                source, target = self._column_indices(file, next(lines)[1].split("\t"))
+                indices = [*self._column_indices(file, next(lines)[1].split("\t"))]
             else:
-                source, target = (int(column) - 1 for column in self.columns)
-            needed = max(source, target) + 1
+                indices = [int(column) - 1 for column in self.columns]
+            *sources, target = indices
+            needed = max(indices) + 1
             for number, line in lines:
                 cells = line.split("\t")
                 if len(cells) >= needed:
-                    yield cells[source], cells[target]
+                    yield join_sources([cells[source] for source in sources]), cells[target]
                 elif not line.strip():
                     yield "", ""  # counted as empty
                 else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, TextPairs, missing_package
-from xformer_kit.data.corpus.hash_split import HashSplitCorpus, HashSplitFiles
+from xformer_kit.data.corpus.hash_split import HashSplitCorpus, HashSplitFiles, join_sources
 from xformer_kit.data.plain import Plain
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.registry.messages import one_line
@@ -31,6 +31,7 @@ class Records(HashSplitCorpus):
 
     documents = True
     source: str
+    second: str | None
     target: str
     text: str | None
 
@@ -39,7 +40,8 @@ class Records(HashSplitCorpus):
         """(option, name of the field) of each field."""
         if self.text is not None:
             return (("text", self.text),)
-        return ("source", self.source), ("target", self.target)
+        second = [] if self.second is None else [("second", self.second)]
+        return ("source", self.source), *second, ("target", self.target)
 
     @classmethod
     def forms(cls) -> dict[str, str]:
@@ -52,6 +54,12 @@ class Records(HashSplitCorpus):
     @classmethod
     def check(cls, options, context):
         """Yields the faults of `source`, `target` and `text`."""
+        if options.second is not None and options.text is not None:
+            fix = "Leave it null."
+            yield Fault("second", f"is of a pair, and {context.path}.text is set", fix=fix)
+        elif options.second in (options.source, options.target):
+            fix = "Name another field."
+            yield Fault("second", "is the field of the source or the target", options.second, fix)
         if options.text is not None and (options.source, options.target) != ("source", "target"):
             path = context.path
             yield Fault(
@@ -79,7 +87,7 @@ class Records(HashSplitCorpus):
         for entry, where in self.entries(split):
             # one text, or a source and a target
             row: Any = tuple(self._field(entry, *field, where) for field in self.fields)
-            yield row
+            yield (join_sources(row[:-1]), row[-1]) if len(row) > 1 else row
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
         if self.form == "pairs":
@@ -104,9 +112,12 @@ class Records(HashSplitCorpus):
             value = fields[key]
         if value is None:
             return ""  # counted as empty
+        if option == "target" and type(value) in (int, float):  # a class, or a number to predict
+            return str(value)
         if not isinstance(value, str):
             got = f"{str(value)[:40]} as '{name}' in {where}"
-            raise self.config_error(option, "must be a text", got, "Name another field.")
+            rule = "must be a text" + " or a number" * (option == "target")
+            raise self.config_error(option, rule, got, "Name another field.")
         try:
             value.encode()
         except UnicodeEncodeError as error:
@@ -121,6 +132,8 @@ class RecordFiles(Records, HashSplitFiles):
 
     path: str  # a file, a directory (its files of this kind), or a glob
     source: str = "source"  # field (a table's column) of the source of a pair
+    # field of a second source, which ` ||| ` joins to the first; null: none
+    second: str | None = None
     target: str = "target"  # field of its target
     text: str | None = None  # field of a text, instead of a pair
     valid: float | None = None  # share for validation; null is 0.05, or valid_path
