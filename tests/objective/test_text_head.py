@@ -21,11 +21,20 @@ from xformer_kit.objective.text_head import pool
 CLASSES = ["no", "yes", "maybe"]
 
 
+LABELS = ["no", "yes", "maybe", "2.5", "- 1e3", "<unk>"]
+
+
 class Labels(Tokenizer):
-    """Decodes id i to the i-th label."""
+    """Token i is the i-th label; the fourth is decoded with a space, as by WordPiece."""
+
+    def encode(self, text):
+        return ids(LABELS.index(text.lower()) if text.lower() in LABELS else 5)
 
     def decode(self, ids):
-        return ["no", "yes", "maybe", "2.5", "-1e3"][int(ids[0])]
+        return LABELS[int(ids[0])]
+
+    def count_unknown(self, ids):
+        return int((ids == 5).sum())
 
 
 def made(task, model="encoder", **options):
@@ -117,6 +126,12 @@ def test_labels_that_the_data_should_not_have():
     numbers.check_examples([{"target": ids(3)}, {"target": ids(4)}])
     with pytest.raises(ConfigError, match=r"^task: regression learns from numbers, .* got 'yes'\."):
         numbers.check_examples([{"target": ids(1)}])
+    for one in (classes, numbers):
+        with pytest.raises(ConfigError, match=r"^tokenizer: has no token .*; got '<unk>'\. Use"):
+            one.check_examples([{"target": ids(5)}])
+    same, _ = made("classification", classes=["no", "NO"])
+    with pytest.raises(ConfigError, match=r"^tokenizer: must tell .*; got 'no' and 'NO'\. Use"):
+        same.check_examples([{"target": ids(0)}])
 
 
 def test_metrics_of_glue():

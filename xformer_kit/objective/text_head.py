@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -67,19 +68,27 @@ class TextHead(Objective):
         summary = [self.tokenizer.special(SUMMARY)]
         sides = (example["source"], summary)
         tokens = np.concatenate(sides if self.pooling == "last" else sides[::-1])
-        label = self.label(self.tokenizer.decode(example["target"]).strip())
+        label = self.label(example["target"])
         return {"tokens": tokens.astype(np.int64), "labels": np.array([label], dtype=np.int64)}
 
-    def label(self, text: str) -> int:
+    def label(self, ids: np.ndarray) -> int:
         """Returns the whole number that stands for a label in a batch. Raises ConfigError for a
         text that is no label.
         """
         raise NotImplementedError
 
+    def label_text(self, ids: np.ndarray) -> str:
+        """Returns the text of a label. Raises ConfigError for one with an unknown token."""
+        text = str(self.tokenizer.decode(ids)).strip()
+        if self.tokenizer.count_unknown(ids):
+            rule = "has no token for a label of the data, or for a part of it"
+            raise config_error("tokenizer", rule, f"'{text}'", "Use tokenizer=bpe.")
+        return text
+
     def check_examples(self, examples: Iterable[Example]) -> None:
         targets = (example["target"] for example in examples)
         for ids in {target.tobytes(): target for target in targets}.values():
-            self.label(self.tokenizer.decode(ids).strip())
+            self.label(ids)
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         ids = blank_ids(rows, length, device)
@@ -138,14 +147,29 @@ class Classification(TextHead):
             rule = "must name two classes or more, each once"
             yield Fault("classes", rule, options.classes, "Try [0,1].")
 
-    def label(self, text: str) -> int:
-        if text not in self.names:
+    @cached_property
+    def _of_tokens(self) -> dict[tuple[int, ...], int]:
+        """Tokens of a name -> index of its class. Tokens and not decoded texts are compared, since
+        a tokenizer may change case and white space.
+        """
+        found: dict[tuple[int, ...], int] = {}
+        for index, name in enumerate(self.names):
+            ids = tuple(self.tokenizer.encode(name).tolist())
+            if index != found.setdefault(ids, index):
+                both = f"'{self.names[found[ids]]}' and '{name}'"
+                rule = "must tell the names of the classes apart"
+                raise config_error("tokenizer", rule, both, "Use tokenizer=bpe.")
+        return found
+
+    def label(self, ids: np.ndarray) -> int:
+        if (index := self._of_tokens.get(tuple(ids.tolist()))) is None:
+            text = self.label_text(ids)
             raise config_error(
                 "task.classes",
                 f"no class is called '{text}', which is a label of the data",
                 fix=suggestion(text, self.names, "It has"),
             )
-        return self.names.index(text)
+        return index
 
     def num_classes(self, model: Any) -> int:
         return len(self.names)
@@ -170,8 +194,9 @@ class Regression(TextHead):
     loss_unit = "squared error per text"
     specials = (SUMMARY, "<value>")
 
-    def label(self, text: str) -> int:
+    def label(self, ids: np.ndarray) -> int:
         """The bits of the number as fp32, since labels of a batch are whole numbers."""
+        text = "".join(self.label_text(ids).split())  # WordPiece decodes 2.5 as 2. 5
         try:
             number = float(text)
         except ValueError:
