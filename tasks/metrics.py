@@ -165,7 +165,7 @@ def format_metric(name: str, value: float | str, loss_unit: str = "nats per toke
     word = metric_word(name)
     if word in SHARES:
         return f"{100 * value:.2f} %"
-    if name == "tokens":
+    if name in ("tokens", "texts"):
         return f"{value:,}"
     if not word:  # a configured metric
         return f"{value:.4g}"

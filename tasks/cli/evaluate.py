@@ -81,7 +81,7 @@ def _print(run: Any, metrics: State, suffix: str, note: str | None = None) -> No
 
 def evaluate(run: Any, batch_size: int | None = None) -> State:
     """Returns val/loss, val/perplexity, val/bits_per_byte and the metrics of predictions that the
-    config names, and the number of tokens.
+    config names, and the number of tokens, or of texts if the loss is that of a text.
 
     Raises ConfigError if the data are not those of the run.
     """
@@ -114,7 +114,8 @@ def evaluate(run: Any, batch_size: int | None = None) -> State:
         for (part, _), batch in batches:
             split.evaluate(objective, model, map_tensors(batch, lambda x: x.to(device)), part)
     metrics = {f"val/{name}": value for name, value in split.compute().items()}
-    return metrics | {"tokens": int(split.total.tokens)}
+    unit = objective.loss_unit.split()[-1]  # nats per token
+    return metrics | {f"{unit}s": int(split.total.tokens)}
 
 
 def _autocast(config: Config, device: Any) -> Any:

@@ -1,9 +1,11 @@
-"""Generate text with a run's model: continue a text, answer sources, or fill the masks of a text.
+"""Generate text with a run's model: continue a text, answer sources, fill the masks of a text, or
+label texts.
 
 The run's task determines which. A language model continues --prompt, which is written first, and
 tokens appear as they are generated. task=seq2seq answers --prompt or the lines of --input. Masked
 language models and denoisers replace each <mask> of --prompt or --input: by one token, or by a
-span.
+span. task=classification and task=regression write the label of --prompt, with the probability of
+each class, or of each line of --input.
 """
 
 import sys
@@ -18,7 +20,7 @@ from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.printable import printable
 
-SUMMARY = "continue a text with a run's model, answer sources, or fill masks"
+SUMMARY = "continue a text with a run's model, answer sources, fill masks, or label texts"
 EXAMPLES = """examples:
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt "The "
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt - --temperature 0 < prompt.txt
@@ -30,10 +32,10 @@ EXAMPLES = """examples:
 OPTIONS = {
     "run RUN": "a run's directory",
     "--prompt! TEXT": (
-        "the text to continue, the source, or a text with <mask> in it; - reads it from stdin"
+        "the text to continue or to label, the source, or a text with <mask>; - reads it from stdin"
     ),
     "--input! FILE": (
-        "sources, or texts with <mask>, one per line, as are the answers; - reads stdin"
+        "sources or texts, one per line, as are the answers or labels; - reads stdin"
     ),
     "--output FILE": "output file (stdout)",
     "--beam N": "beams of a search, 1: greedy (as in the run)",
@@ -240,6 +242,19 @@ def _fill_masks(args: Any, run: Any, lines: list[str]) -> None:
     _write_texts(args, texts)
 
 
+def _label_texts(args: Any, run: Any, lines: list[str]) -> None:
+    """Write the label of each text; with --prompt, all classes and their probabilities."""
+    from tasks.run.generation.labels import label_texts
+
+    labels = label_texts(run, lines, _input_option(args), args.batch_size)
+    if args.input is None:
+        rows = labels[0]
+        texts = [text if p is None else f"{100 * p:7.2f} %  {text}" for text, p in rows]
+    else:
+        texts = [rows[0][0] for rows in labels]
+    _write_texts(args, texts)
+
+
 def _write_texts(args: Any, texts: list[str]) -> None:
     """Write texts to --output or stdout. With --input each is one line: its line breaks become
     spaces.
@@ -322,4 +337,5 @@ TEXT_USES = {
     "fills": TextUse(
         ("input", "output", "top_k"), "shows the likeliest tokens of each <mask>", _fill_masks
     ),
+    "labels": TextUse(("input", "output", "batch_size"), "labels texts", _label_texts),
 }

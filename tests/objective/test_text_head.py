@@ -1,21 +1,25 @@
 """Classification and regression: the pooled state, padding, labels, losses and refusals."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
+from tasks.cli import main
 from tasks.cli.evaluate import evaluate
 from tasks.configured_metrics import create_metrics
+from tasks.run.generation.labels import label_texts
 from tasks.run.start import start_run
 from tests.objective.objective_models import Tokenizer, generator, ids, stacks_of
 from tests.tasks.conftest import TINY
 from xformer_kit import ConfigError, compose
 from xformer_kit.data.batch import collate
+from xformer_kit.data.corpus import CORPORA
 from xformer_kit.model.build import build_model
-from xformer_kit.objective import OBJECTIVES, objective_of
+from xformer_kit.objective import objective_of
 from xformer_kit.objective.text_head import pool
 
 CLASSES = ["no", "yes", "maybe"]
@@ -159,8 +163,10 @@ def test_metrics_of_glue():
     )
 
 
-def test_a_run_learns_and_is_evaluated(tmp_path, monkeypatch):
-    """Whether a text has an x; the accuracy of the test set is above that of the larger class."""
+def test_a_run_learns_and_is_evaluated_and_labels_texts(tmp_path, monkeypatch, capfdbinary):
+    """Whether a text has an x; the accuracy of the test set is above that of the larger class, and
+    that of the labels that the command writes for its texts.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file, draw = tmp_path / "labels.tsv", np.random.default_rng(0)
     texts = ["".join(draw.choice(list("abcdx"), 5, p=[0.22] * 4 + [0.12])) for _ in range(400)]
@@ -184,11 +190,63 @@ def test_a_run_learns_and_is_evaluated(tmp_path, monkeypatch):
     found = evaluate(run)
     for name in ("val/loss", "val/accuracy", "val/f1", "val/matthews"):
         assert found[name] == pytest.approx(summary[name], rel=1e-5)
+    assert found["texts"] > 20 and "tokens" not in found
+    node = {"name": "tsv", "path": str(file), "columns": ["sentence", "label"], "test": 0.2}
+    pairs = [*CORPORA.create(node).pairs("test")]
+    assert summary["test/accuracy"] == pytest.approx(_accuracy(tmp_path, pairs), abs=1e-6)
+    capfdbinary.readouterr()
+    assert main(["generate", str(tmp_path / "run"), "--prompt", "axa"]) == 0
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    assert [line.split()[2] for line in lines] == ["1", "0"]  # the likeliest first
+    assert sum(float(line.split()[0]) for line in lines) == pytest.approx(100, abs=0.02)
+
+
+def _accuracy(folder, pairs):
+    """The share of right labels of `xformer generate`."""
+    (folder / "in.txt").write_text("".join(f"{text}\n" for text, _ in pairs))
+    files = ("--input", str(folder / "in.txt"), "--output", str(folder / "out.txt"))
+    assert main(["generate", str(folder / "run"), *files, "--checkpoint", "last"]) == 0
+    labels = (folder / "out.txt").read_text().split()
+    return np.mean([a == b for a, (_, b) in zip(labels, pairs, strict=True)])
+
+
+def test_labels_that_are_predicted_by_hand():
+    classes, _ = made("classification")
+    found = classes.predicted_labels(torch.tensor([0.0, 3.0, 1.0]).log())
+    assert [name for name, _ in found] == ["yes", "maybe", "no"]
+    assert [p for _, p in found] == pytest.approx([0.75, 0.25, 0])
+    numbers, _ = made("regression")
+    assert numbers.predicted_labels(torch.tensor([-2.5])) == [("-2.5", None)]
+
+
+def test_a_long_text_is_cut_off_only_if_the_corpus_was():
+    objective, built = made("classification")
+    objective.source_tokenizer = Texts(objective.specials)
+    run = SimpleNamespace(model=built, objective=objective)
+    run.config = {"data": {"seq_len": 4, "too_long": "truncate"}}
+    assert label_texts(run, ["abcde"], "--prompt") == label_texts(run, ["abc"], "--prompt")
+    several = label_texts(run, ["ab", "c", "bca"], "--input", batch_size=2)
+    for labels, text in zip(several, ["ab", "c", "bca"], strict=True):
+        ((name, p), *_), ((one, q), *_) = labels, label_texts(run, [text], "--prompt")[0]
+        assert name == one and p == pytest.approx(q, rel=1e-5)
+    run.config["data"]["too_long"] = "drop"
+    with pytest.raises(ConfigError, match=r"^--input, line 2: must have at most 3 tokens"):
+        label_texts(run, ["a", "abcd"], "--input")
+    with pytest.raises(ConfigError, match=r"^--prompt: must hold at least one token; got an empty"):
+        label_texts(run, [""], "--prompt")
+
+
+class Texts(Tokenizer):
+    """Token i is the i-th letter."""
+
+    def encode(self, text):
+        return ids(*(ord(letter) - ord("a") for letter in text))
+
+    def count_unknown(self, ids):
+        return 0
 
 
 def _args(run):
-    from types import SimpleNamespace
-
     return SimpleNamespace(run=str(run), checkpoint="last", components=[], json=False)
 
 
@@ -229,4 +287,3 @@ def test_refused_configs(words, fault):
     with pytest.raises(ConfigError) as error:
         compose(["task=classification", "data=scan", "tokenizer=word", *words.split()])
     assert fault in "\n".join(error.value.messages)
-    assert OBJECTIVES["classification"].text_use == OBJECTIVES["regression"].text_use == ""

@@ -13,7 +13,7 @@
     outputs          what metrics can be computed from: logits, classes, values, texts
     loss_and_predictions  the loss, and the logits and targets for metrics
     blank            a batch of the largest size, to measure memory
-    text_use         what a trained model does with a text: continue, answer, or fill it
+    text_use         what a trained model does with a text: continue, answer, fill or label it
 
 Sums, not means: micro-batches and ranks add up, and the trainer divides by the step's tokens.
 """
@@ -61,7 +61,7 @@ class Objective:
     laws: tuple[str, ...] = ()  # names of `xformer_kit.laws`
     # model -> its mask, if the command line sets none
     masks: Mapping[str, str] = {}
-    # "goes on", "answers", "fills" one token per hole, "restores" spans; "": nothing
+    # "goes on", "answers", "fills" one token per hole, "restores" spans, "labels"; "": nothing
     text_use: str = ""
     # whether every token is predicted once, so that bits per byte are defined
     predicts_every_token: bool = False

@@ -39,6 +39,7 @@ class TextHead(Objective):
     needs = (("encoder",), ("decoder",))
     reads = ("pairs",)
     own_data = True
+    text_use = "labels"
     laws = ("padding",)
     given_logits = 0.0  # one token of a text
     loss_unit = "per text"
@@ -65,11 +66,20 @@ class TextHead(Objective):
 
     def example(self, example: Example, draw: torch.Generator) -> Example:
         """{source, target} -> {tokens (n + 1,), labels (1,)}."""
-        summary = [self.tokenizer.special(SUMMARY)]
-        sides = (example["source"], summary)
+        label = np.array([self.label(example["target"])], dtype=np.int64)
+        return self.text_example(example["source"]) | {"labels": label}
+
+    def text_example(self, source: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns {tokens (n + 1,)} of a text (n,) whose label is not known."""
+        sides = (source, [self.tokenizer.special(SUMMARY)])
         tokens = np.concatenate(sides if self.pooling == "last" else sides[::-1])
-        label = self.label(example["target"])
-        return {"tokens": tokens.astype(np.int64), "labels": np.array([label], dtype=np.int64)}
+        return {"tokens": tokens.astype(np.int64)}
+
+    def predicted_labels(self, outputs: Tensor) -> list[tuple[str, float | None]]:
+        """Returns the labels for the outputs (n,) of a text, the likeliest first, each with its
+        probability, or None if it has none.
+        """
+        raise NotImplementedError
 
     def label(self, ids: np.ndarray) -> int:
         """Returns the whole number that stands for a label in a batch. Raises ConfigError for a
@@ -171,6 +181,11 @@ class Classification(TextHead):
             )
         return index
 
+    def predicted_labels(self, outputs: Tensor) -> list[tuple[str, float | None]]:
+        probabilities, order = outputs.softmax(-1).sort(descending=True, stable=True)
+        names = (self.names[i] for i in order.tolist())
+        return [*zip(names, probabilities.tolist(), strict=True)]
+
     def num_classes(self, model: Any) -> int:
         return len(self.names)
 
@@ -205,6 +220,9 @@ class Regression(TextHead):
             rule = "regression learns from numbers, and a label of the data is none"
             raise config_error("task", rule, f"'{text}'", "Mend it, or use task=classification.")
         return int(np.float32(number).view(np.int32))
+
+    def predicted_labels(self, outputs: Tensor) -> list[tuple[str, float | None]]:
+        return [(f"{outputs.item():.6g}", None)]
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         return self.loss_and_predictions(model, batch)[0]
