@@ -1,5 +1,7 @@
 """Metrics that a config names, built-in ones and a user's own, over a split and all ranks."""
 
+import inspect
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +23,7 @@ from tasks.metrics import one_number
 from xformer_kit.config import metrics as settings
 from xformer_kit.config.metrics import METRICS, BuiltInMetric, inputs_of
 from xformer_kit.registry import config_error
+from xformer_kit.registry.messages import one_line
 
 Inputs = tuple[Any, Any]  # the arguments of `update`
 
@@ -106,8 +109,8 @@ def create_metrics(
 
 
 def check_metrics(config: Config, classes: int) -> None:
-    """Raises ConfigError for a metric that cannot be created, or whose value for random inputs is
-    not one number; for the start of a run, before it trains.
+    """Raises ConfigError for a metric that cannot be created, that raises for random inputs, or
+    whose value for them is not one number; for the start of a run, before it trains.
     """
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(8, classes, generator=draw)
@@ -122,8 +125,20 @@ def check_metrics(config: Config, classes: int) -> None:
         for name, metric in create_metrics(
             config, classes, torch.device("cpu"), [inputs], False
         ).items():
-            metric.update(*example)
-            one_number(name, metric.compute())
+            try:
+                metric.update(*example)
+                value = metric.compute()
+            except Exception as error:  # of a user's code
+                frames = traceback.extract_tb(error.__traceback__)
+                own = [one for one in frames if one.filename == inspect.getfile(type(metric))]
+                frame = (own or frames)[-1]
+                raise config_error(
+                    f"metrics.{name}",
+                    "must be computable from 8 random predictions",
+                    f"{type(error).__name__}: {one_line(str(error), 120)}",
+                    f"See line {frame.lineno} of '{frame.filename}'.",
+                ) from None
+            one_number(name, value)
 
 
 def text_measures(config: Config, pairs: Sequence[tuple[str, str]]) -> Metrics:

@@ -62,6 +62,12 @@ class TwoNumbers(MeanRank):
         return torch.stack([self.ranks, self.count])
 
 
+@METRICS.register("raises")
+class Raises(MeanRank):
+    def compute(self):
+        return torch.stack([self.ranks, self.count[None]])
+
+
 @METRICS.register("no_metric")
 class NoMetric:
     pass
@@ -176,6 +182,8 @@ def test_a_users_metric_is_in_every_row_and_in_the_summary(config, begin, mine):
     assert "val/accuracy" in summary
     numbers = {k for k, v in summary.items() if isinstance(v, (int, float))}
     assert numbers - {"epoch_examples_dropped"} == {*result_names(made_config)}
+    with pytest.raises(ConfigError, match=r"Did you mean 'mean_rank'\? Lower: loss"):
+        metric("val/mean_rnk")
     found = metric("val/mean_rank")
     assert not found.higher_is_better
     node = study_node.complete({"metric": "val/mean_rank"}, "asked")
@@ -211,12 +219,18 @@ def test_metrics_of_answers_and_of_the_test_set(begin, tmp_path):
     ("name", "fault"),
     [
         ("two_numbers", "its compute must return one number; got a tensor (2,). Register one"),
+        (
+            "raises",
+            "must be computable from 8 random predictions; got RuntimeError: stack expects",
+        ),
         ("no_metric", "must be a torchmetrics.Metric; got NoMetric. Derive it from that."),
     ],
 )
 def test_a_metric_that_is_none_is_refused_before_training(begin, mine, capsys, name, fault):
     code, run = begin("run", f"components=[{mine}]", f"metrics.{name}={{}}")
-    assert code == 2 and f"metrics.{name}: {fault}" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert code == 2 and f"metrics.{name}: {fault}" in message
+    assert name != "raises" or f"of '{mine}'." in message
     assert not (run / "metrics.csv").exists()
 
 

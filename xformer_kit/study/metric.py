@@ -96,7 +96,9 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     if higher_is_better is None:
         higher_is_better = registered_direction(name)
     if word is None and higher_is_better is None:
-        hint = did_you_mean(last, (*LOWER, *HIGHER))
+        from xformer_kit.config.metrics import METRICS
+
+        hint = did_you_mean(last, (*LOWER, *HIGHER, *METRICS))
         raise config_error(
             "study.metric",
             f"it is not known whether '{name}' is better higher or lower",
