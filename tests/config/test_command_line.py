@@ -73,11 +73,11 @@ def test_a_key_that_is_no_group_has_a_plus_prefix_for_hydra():
     )
     assert line.argv == [
         "-m",
+        "--config-dir",
+        ".",
         "++attn.heads=2,4,8",
         "position=rotary,alibi",
         "hydra.run.dir=x",
-        "--config-dir",
-        ".",
     ]
     assert line.multirun
     assert line.jobs == 6
@@ -320,6 +320,8 @@ def test_a_task_comes_with_what_suits_it():
     ]
     two = ["model=encoder_decoder", "task=seq2seq", "data=dates"]
     assert argv(*two) == ["task_defaults=[seq2seq_dates]", *two]
+    for flags in (["--resolve", "task=seq2seq"], ["task=seq2seq", "--resolve"]):
+        assert argv(*flags) == ["--resolve", *decoder]  # Hydra takes no flag between overrides
 
 
 def test_an_interpolation_that_leads_nowhere_is_told_with_its_place():

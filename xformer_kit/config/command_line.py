@@ -71,7 +71,7 @@ def preflight(argv: list[str]) -> CommandLine:
         label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
         faults += [fault.with_fix(label) for fault in job_faults]
     _raise(faults)
-    line.argv = _hydra_argv(argv, session, overrides)
+    line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
     return line
 
 
@@ -80,14 +80,17 @@ def _raise(faults: list[Fault]) -> None:
         raise ConfigError(dict.fromkeys(faults))
 
 
-def _hydra_argv(argv: list[str], session: HydraSession, overrides: list[Override]) -> list[str]:
-    """Returns the words for hydra.main: -m first, as Hydra requires; then the defaults of the task;
-    then the line's own words.
+def _hydra_argv(
+    argv: list[str], own: list[str], session: HydraSession, overrides: list[Override]
+) -> list[str]:
+    """Returns the words for hydra.main: -m first and all overrides after the flags, as Hydra
+    requires; the defaults of the task before the line's own overrides.
     """
     words = {o.input_line: hydra_word(session, o) for o in overrides}
     multirun = [word for word in argv if word in ("-m", "--multirun")]
-    added = [line for line in words if line not in argv]
-    return [*multirun, *(words.get(w, w) for w in [*added, *argv] if w not in multirun)]
+    flags = [word for word in argv if word and word not in (*multirun, *own)]
+    added = [line for line in words if line not in own]
+    return [*multirun, *flags, *(words.get(word, word) for word in (*added, *own))]
 
 
 def _swept_instruction_faults(overrides: list[Override]) -> Faults:
