@@ -22,7 +22,7 @@ class CrossEntropy(Objective):
     is the plain cross-entropy, whose exponential is the perplexity. Subclasses define `states`.
     """
 
-    outputs: tuple[str, ...] = ("logits",)
+    outputs = ("logits",)
 
     # share of the target distribution that is uniform over the vocabulary, in training
     label_smoothing: float = 0.0
