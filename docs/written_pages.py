@@ -4,7 +4,10 @@ import re
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
-GUIDES = ("first_run", "architectures", "components", "data", "tasks", "studies", "devices", "runs")
+GUIDES = (
+    *("first_run", "architectures", "components", "data", "tasks", "classification", "own_metric"),
+    *("own_task", "studies", "devices", "runs"),
+)
 # File in the repository -> page.
 FILES = {
     "docs/index.md": "index",

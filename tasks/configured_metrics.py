@@ -135,7 +135,7 @@ def check_metrics(config: Config, classes: int) -> None:
                 raise config_error(
                     f"metrics.{name}",
                     "must be computable from 8 random predictions",
-                    f"{type(error).__name__}: {one_line(str(error), 120)}",
+                    f"{type(error).__name__}: {one_line(error, 120)}",
                     f"See line {frame.lineno} of '{frame.filename}'.",
                 ) from None
             one_number(name, value)

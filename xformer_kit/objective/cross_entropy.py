@@ -1,7 +1,7 @@
 """Cross-entropy, with label smoothing and z-loss in training."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -22,7 +22,7 @@ class CrossEntropy(Objective):
     is the plain cross-entropy, whose exponential is the perplexity. Subclasses define `states`.
     """
 
-    outputs = ("logits",)
+    outputs: ClassVar[tuple[str, ...]] = ("logits",)
 
     # share of the target distribution that is uniform over the vocabulary, in training
     label_smoothing: float = 0.0

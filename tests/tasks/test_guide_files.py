@@ -1,0 +1,46 @@
+"""The files of components in the guides train, and are evaluated and measured."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.user_components import forget_user_components
+from xformer_kit.config.metrics import METRICS
+from xformer_kit.objective import OBJECTIVES
+
+GUIDES = Path(__file__).parents[2] / "docs" / "guide"
+
+
+def guide_file(page, name, folder):
+    """Writes a file of a guide page and returns its path."""
+    text = (GUIDES / f"{page}.md").read_text(encoding="utf-8")
+    found = re.search(rf"```python\n# {name}\n(.*?)```", text, flags=re.DOTALL)
+    (folder / name).write_text(found.group(1))
+    return folder / name
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    yield
+    forget_user_components([METRICS, OBJECTIVES])
+
+
+@pytest.mark.parametrize("words", [(), ("task.rate=0.5",)])
+def test_the_task_of_the_guide_trains(begin, tmp_path, words):
+    file = guide_file("own_task", "my_task.py", tmp_path)
+    small = ("model=encoder", "trainer.max_steps=2", "trainer.val_every=2", "metrics.f1={}")
+    code, run = begin("run", f"components=[{file}]", "task=replaced_tokens", *small, *words)
+    summary = json.loads((run / "summary.json").read_text())
+    assert code == 0 and 0 < summary["val/loss"] < 5 and 0 <= summary["val/f1"] <= 1
+
+
+def test_the_metrics_of_the_guide_are_measured(begin, tmp_path):
+    file = guide_file("own_metric", "my_metrics.py", tmp_path)
+    small = ("trainer.max_steps=2", "trainer.val_every=2", "metrics.mean_rank.cap=50")
+    code, run = begin("run", f"components=[{file}]", *small)
+    (row,) = [r for r in csv.DictReader((run / "metrics.csv").open(newline="")) if r["val/loss"]]
+    assert code == 0 and 1 <= float(row["val/mean_rank"]) <= 50
+    guide_file("own_metric", "more_metrics.py", tmp_path)
