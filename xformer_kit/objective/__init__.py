@@ -20,7 +20,7 @@ Sums, not means: micro-batches and ranks add up, and the trainer divides by the 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -67,7 +67,7 @@ class Objective:
     predicts_every_token: bool = False
     # what metrics can be computed from: "logits" of tokens or classes, "classes", "values", "texts"
     # that are generated
-    outputs: tuple[str, ...] = ()
+    outputs: ClassVar[tuple[str, ...]] = ()
     loss_unit: str = "nats per token"  # with "nats" the loss has a perplexity
     # average share of the tokens for which the head is computed in training
     given_logits: float = 1.0
