@@ -242,7 +242,6 @@ def test_a_metric_that_is_none_is_refused_before_training(begin, mine, capsys, n
             "metrics.acuracy={}",
             "metrics.acuracy: no metric is called 'acuracy'. Did you mean 'accuracy'? Known:",
         ),
-        ("metrics.top_k={}", "metrics.top_k: 'top_k' is called 'top_k_accuracy' here."),
         ("metrics.accuracy.k=2", "metrics.accuracy.k: metric 'accuracy' has no option 'k'."),
         (
             "metrics.word_error_rate={}",
@@ -260,6 +259,7 @@ def test_refused_metrics(config, mine, word, fault):
         config(f"components=[{mine}]", word)
     assert fault in " ".join(error.value.messages)
     config(f"components=[{mine}]", "metrics.mean_rank={}")
+    assert config("metrics.top_k.k=3")["metrics"] == {"top_k_accuracy": {"k": 3}}
 
 
 def test_a_k_of_all_classes_is_refused(begin, capsys):
