@@ -118,11 +118,12 @@ class SplitMetrics:
     def names(self) -> list[str]:
         """The names of the metrics that `compute` returns if each part has a batch."""
         kinds = {"": self.total} | {f"{part}/": one for part, one in self.parts.items()}
-        return [
+        likelihood = [
             f"{prefix}{name}"
             for prefix, one in kinds.items()
             for name in likelihood_metrics(0.0, one.bytes_per_token)
         ]
+        return [*likelihood, *self.of_predictions]
 
     def reset(self) -> None:
         for metric in (self.total, *self.parts.values(), *self.of_predictions.values()):

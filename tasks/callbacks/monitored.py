@@ -28,7 +28,7 @@ class MonitoredMetrics:
     def on_train_start(self, trainer: Any, task: Task) -> None:
         known = [
             TRAIN_LOSS,
-            *(f"{PREFIX}{n}" for n in (*task.likelihood.names(), *task.validation)),
+            *(f"{PREFIX}{n}" for n in (*task.split_metrics.names(), *task.validation)),
         ]
         for option, metric in self.names.items():
             if metric in known or self.more_are_logged:

@@ -184,7 +184,7 @@ def test_a_metric_that_the_run_does_not_log_is_refused_before_the_first_step(beg
 def test_metrics_of_a_task_are_computed_only_if_one_of_them_is_named():
     computed = []
     task = SimpleNamespace(
-        likelihood=SimpleNamespace(names=lambda: ["loss", "prose/loss"]),
+        split_metrics=SimpleNamespace(names=lambda: ["loss", "prose/loss"]),
         validation={},
         validation_metrics=lambda: computed.append(1) or {"exact_match": 0.0},
     )
