@@ -3,6 +3,7 @@
 python train.py model=decoder attn.heads=8
 python train.py -m position=rotary,alibi
 python train.py resume=outputs/decoder/2026-11-20_12-00-00
+python train.py resume=outputs/decoder/2026-11-20_12-00-00 trainer.max_steps=2000
 """
 
 import sys

@@ -46,7 +46,10 @@ class Averages:
             self.average = self._by_name(self.moving_average)  # shares its tensors
         if trainer.is_global_zero:
             for file in self._files():
-                if _step(file) > task.step:  # this step is repeated
+                step = _step(file)
+                # That step is repeated, or the run ended there before it was prolonged.
+                is_former_end = step < self.cadence.total and not self.cadence.saves_at(step)
+                if step > task.step or is_former_end:
                     file.unlink()
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:

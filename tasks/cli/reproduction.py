@@ -11,6 +11,7 @@ from tasks import Config, Facts, Metrics
 from tasks.logging import summary
 from tasks.logging.files import numbered_paths
 from tasks.run.processes import import_environment
+from tasks.run.prolonged import has_same_rates
 from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
@@ -52,6 +53,13 @@ def differences(config: Config, facts: Facts, components: list[str]) -> Iterator
         if installed.get(name) != then:
             yield f"versions.{name}: was {then}, and is {installed.get(name, 'not installed')}."
     yield from _device_differences(config, facts["devices"]["kind"].partition(":")[0])
+    for change in facts.get("prolonged", ()):
+        if not has_same_rates(config, change["step"], change["before"], change["max_steps"]):
+            yield (
+                f"trainer.max_steps: was changed from {change['before']:,} to"
+                f" {change['max_steps']:,} at step {change['step']:,}; with this schedule, the"
+                " steps before it have other learning rates in a run that is not prolonged."
+            )
     stopped = facts.get("stopped")
     if stopped and "callbacks.early_stopping" not in stopped:  # which stops at the same step again
         yield (

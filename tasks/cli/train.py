@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
     if line.resume is not None:
         from tasks.run.resume import resume_run
 
-        return resume_run(Path(line.resume), line.components)
+        return resume_run(Path(line.resume), line.components, line.max_steps)
     if line.study is None and not any(word.startswith("-") for word in line.argv):
         startup.show("Composing the config", plain=False)  # a flag may print something else
     from tasks.run.hydra_app import compose_and_run

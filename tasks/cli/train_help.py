@@ -22,7 +22,8 @@ HEAD = """Train a transformer that is composed of components.
 """
 TAIL = """
 Instructions
-  resume=RUN            a run's directory (outputs/NAME/TIME); takes no other argument
+  resume=RUN            a run's directory (outputs/NAME/TIME); it keeps its config, except for
+                        trainer.max_steps=N, its new number of steps
   components=[FILE, ...]  Python files with components of your own, which are then choices
   hydra.run.dir=DIR     where the run is written
   -m, --multirun        run every combination of the values that are separated by commas

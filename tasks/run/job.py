@@ -22,6 +22,7 @@ class Job:
     key: str | None = None  # the key by which a study planned the run
     trial: Config | None = None  # of a search, see tasks/callbacks/pruning.py
     digest: str | None = None  # hash of the config to train, see `config_digest` in train.py
+    max_steps: int | None = None  # trainer.max_steps of a run that resumes with another length
     parent: int | None = None  # process id; the training process ends when this process does
 
     @property

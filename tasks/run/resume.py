@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tasks import Config, Files, State
 from tasks.logging import summary
+from tasks.run import prolonged
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
@@ -15,8 +16,11 @@ from xformer_kit.config.saved import check_components, check_unchanged
 from xformer_kit.registry import ConfigError
 
 
-def resume_run(run_dir: Path, components: Files = ()) -> int:
-    """Resumes a run at its last checkpoint and returns its exit code; 0 if it is finished."""
+def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = None) -> int:
+    """Resumes a run at its last checkpoint and returns its exit code; 0 if it is finished.
+
+    max_steps: its new number of steps, see tasks/run/prolonged.py; None: that of its config.
+    """
     try:
         if not (run_dir / "config.yaml").is_file():
             fault = "is no run; it has no config.yaml" if run_dir.is_dir() else "is not a directory"
@@ -24,10 +28,11 @@ def resume_run(run_dir: Path, components: Files = ()) -> int:
                 f"resume: {run_dir} {fault}. Name a run's directory, such as"
                 " outputs/decoder/2026-11-20_12-00-00."
             )
-        config = read_config(run_dir)
+        saved = read_config(run_dir)
         check_components(run_dir, components, COMPONENTS_ARGUMENT)
         results = summary.read(run_dir)
-        if results is not None and not summary.has_steps_left(results):
+        config = prolonged.with_length(saved, max_steps)
+        if _is_finished(run_dir, config, results):
             _check_config(run_dir, config, results)
             stopped = f", {results['stopped']}" if results.get("stopped") else ""
             print(
@@ -38,9 +43,25 @@ def resume_run(run_dir: Path, components: Files = ()) -> int:
         import_components(components, GROUPS.values())
         if faults := check(config) or [*run_faults(config)]:
             raise ConfigError(fault.under(run_dir) for fault in faults)
-        return train_in_processes(config, Job(run_dir, components))
+        if max_steps is not None and config is not saved:
+            prolonged.check_length(run_dir, saved, max_steps)
+        return train_in_processes(config, Job(run_dir, components, max_steps=max_steps))
     except (Ended, ConfigError) as error:
         return report_end(error)
+
+
+def _is_finished(run_dir: Path, config: Config, results: State | None) -> bool:
+    """Whether a run has taken all steps; results: its summary.json. It may have been killed after
+    it was prolonged and before its next step.
+    """
+    if results is None or summary.has_steps_left(results):
+        return False
+    limit = config["trainer"].get("max_steps")
+    return limit == read_config(run_dir)["trainer"].get("max_steps") and not (
+        prolonged.changes(run_dir)
+        and results["steps"] < (limit or 0)
+        and not results.get("stopped")
+    )
 
 
 def _check_config(run_dir: Path, config: Config, results: State) -> None:
@@ -56,4 +77,5 @@ def _check_config(run_dir: Path, config: Config, results: State) -> None:
     except NoRun:
         return
     if checkpoint is not None:
-        check_unchanged(run_dir, config, checkpoint[1])
+        may_differ = prolonged.may_differ(run_dir, config)
+        check_unchanged(run_dir, config, checkpoint[1], may_differ=may_differ)

@@ -16,6 +16,7 @@ from tasks.run.checkpoints import BEST, LAST, PREVIOUS, has_checkpoint
 from tasks.run.exit_codes import CONFIG as CONFIG_EXIT_CODE
 from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
+from tasks.run.prolonged import PROLONGED
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import COMPONENTS, check_components, component_hashes
@@ -29,6 +30,7 @@ REMOVED_AT_START = (
     "samples.csv",
     "norms.csv",
     COMPONENTS,
+    PROLONGED,
     "profile.txt",
     "trace.json",
     summary.ENDED,

@@ -23,6 +23,7 @@ from tasks.run.exit_codes import (
     StoppedBySignal,
 )
 from tasks.run.job import Job
+from tasks.run.prolonged import with_length
 from xformer_kit.config import GROUPS, import_components, read_config
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.registry import ConfigError
@@ -50,7 +51,7 @@ def train_run(job: Job) -> int:
             import_components(job.components, GROUPS.values())
             from tasks.run.training_process import TrainingProcess
 
-            config = read_config(run_dir)
+            config = with_length(read_config(run_dir), job.max_steps)
             if job.digest not in (None, config_digest(config)):
                 raise NoRun(
                     f"hydra.run.dir: another process began a run in {run_dir} meanwhile. Name"

@@ -28,7 +28,7 @@ from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
-from tasks.run import checkpoints, checks, heartbeat, nonfinite, ranks
+from tasks.run import checkpoints, checks, heartbeat, nonfinite, prolonged, ranks
 from tasks.run import trainer as trainers
 from tasks.run.compatibility import resume_fault
 from tasks.run.decoding_speed import check_decodable, decoding_speed
@@ -101,7 +101,7 @@ class TrainingProcess:
         newest = checkpoints.newest(self.checkpoint_dir, CHECKPOINT_KEYS)
         if newest:
             self.checkpoint = newest[1]
-            check_unchanged(self.run_dir, self.config, self.checkpoint)
+            self._check_unchanged(self.checkpoint)
         self._prepare_data()
         self._create_task()
         if newest:
@@ -170,12 +170,17 @@ class TrainingProcess:
             fault = partial(resume_fault, task=self.task)
             older = checkpoints.newest(self.checkpoint_dir, CHECKPOINT_KEYS, fault)
             path, checkpoint = older or (path, checkpoint)
-            check_unchanged(self.run_dir, self.config, checkpoint)
+            self._check_unchanged(checkpoint)
             check_fingerprint(checkpoint.get("data_fingerprint"), self.prepared.fingerprint)
         if self.is_rank_zero and path.name == checkpoints.PREVIOUS:
             checkpoints.set_last_aside(self.checkpoint_dir)
         self.task.restore(checkpoint)
         self.checkpoint, self.resumes_from_last = checkpoint, path.name == checkpoints.LAST
+
+    def _check_unchanged(self, checkpoint: State) -> None:
+        """Raises ConfigError if the config is not that of a checkpoint."""
+        may_differ = prolonged.may_differ(self.run_dir, self.config, self.job.max_steps)
+        check_unchanged(self.run_dir, self.config, checkpoint, may_differ=may_differ)
 
     def _create_trainer(self) -> None:
         """Creates the logs, the observers and the trainer that calls them."""
@@ -242,8 +247,15 @@ class TrainingProcess:
         self._print_line(summary.start_line(self.config, model, self.prepared.train, self.run_dir))
         if self.checkpoint:
             self._print_line(f"Going on at step {step:,} of {self.total_steps:,}.")
+        if self.job.max_steps is not None and (line := self._record_length()):
+            self._print_line(line)
         if not self.cadence.is_last(step):
             (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
+
+    def _record_length(self) -> str:
+        """See `tasks.run.prolonged.record`."""
+        per_epoch = self.data.batches.steps_per_epoch
+        return prolonged.record(self.run_dir, self.config, self.task.step, per_epoch)
 
     def _fit(self) -> None:
         """Trains the remaining steps. If there are none, the task has the averaged weights of the
@@ -326,6 +338,7 @@ class TrainingProcess:
                 "accumulate": task.accumulate,
             },
             "components": component_hashes(self.job.components),
+            "prolonged": prolonged.changes(self.run_dir),
             "code": code_hashes(config),
             "versions": summary.versions(),
             "run": str(self.run_dir),

@@ -223,17 +223,6 @@ def test_one_file_of_components_may_stand_without_brackets(mine):
     assert preflight([f"components={mine}", "attn=mine"]).components == (str(mine),)
 
 
-def test_resume_takes_no_other_argument():
-    assert preflight(["resume=outputs/x"]).resume == "outputs/x"
-    with pytest.raises(ConfigError) as error:
-        preflight(["resume=outputs/x", "attn.heads=2"])
-    assert (
-        str(error.value)
-        == "resume: continues a run with its saved config and takes no other argument; got"
-        " attn.heads=2."
-    )
-
-
 def test_a_component_of_ones_own_is_a_choice_like_any_other(mine):
     mine.write_text(MINE)
     config = compose([f"components=[{mine}]", "attn=mine", "attn.knob=3"])

@@ -15,6 +15,7 @@ class CommandLine:
     multirun: bool = False
     components: tuple[str, ...] = ()
     resume: str | None = None
+    max_steps: int | None = None  # of the run to resume; None: as in its config
     jobs: int = 1
     study: dict[str, Any] | None = None  # the node of a study
     # Composes a variant of the study: (config, faults) of the line followed by these words.

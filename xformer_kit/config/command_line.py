@@ -24,6 +24,7 @@ from xformer_kit.config.overrides import (
     single_values,
     sweep_faults,
 )
+from xformer_kit.config.resume_line import resume_faults, resumed_length
 from xformer_kit.config.study_line import study_line
 from xformer_kit.registry import ConfigError, Fault, Faults
 
@@ -51,8 +52,9 @@ def preflight(argv: list[str]) -> CommandLine:
     if line.help:
         return line
     if line.resume is not None:
-        faults += _resume_faults(line.resume, overrides)
+        faults += resume_faults(line.resume, overrides)
         _raise(faults)
+        line.max_steps = resumed_length(overrides)
         return line
     if any(f"{o.key_or_group}.".startswith("study.") for o in overrides) and (
         study := study_line(line, session, overrides, faults, flags)
@@ -117,19 +119,6 @@ def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faul
 def _sets_multirun(overrides: list[Override]) -> bool:
     modes = (str(o.value()) for o in overrides if o.key_or_group == "hydra.mode")
     return any(mode.endswith("MULTIRUN") for mode in modes)
-
-
-def _resume_faults(resume: object, overrides: list[Override]) -> Faults:
-    """Yields the faults of a line that resumes a run."""
-    extra = [str(o.input_line) for o in overrides if o.key_or_group not in INSTRUCTIONS]
-    if extra:
-        yield Fault(
-            "resume",
-            "continues a run with its saved config and takes no other argument",
-            got=", ".join(extra),
-        )
-    if not isinstance(resume, str) or not resume:
-        yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
 
 
 def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Override]]:

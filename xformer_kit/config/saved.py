@@ -6,7 +6,7 @@ The directory may be untrusted: the files are read as plain data, within limits,
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -112,17 +112,24 @@ def _count_values(node: Any, counts: dict[int, int]) -> int:
     return counts[id(node)]
 
 
-def check_unchanged(run: str | Path, config: Node, state: Node, only: Iterable[str] = ()) -> None:
+def check_unchanged(
+    run: str | Path,
+    config: Node,
+    state: Node,
+    only: Iterable[str] = (),
+    may_differ: Collection[str] = (),
+) -> None:
     """Raises ConfigError if config.yaml is not the config in a checkpoint's state.
 
     Only values that decide a result are compared, not the devices that a run trains on; with
-    `only`, only these nodes.
+    `only`, only these nodes. may_differ: paths that are not compared.
     """
     saved = _result_values(parse_config(state["config"], "its checkpoint's config"), set(only))
     now = _result_values(config, set(only))
     changes = [
         f"{path} was {_format(saved, path)} and is {_format(now, path)}"
         for path in differing([saved, now])
+        if path not in may_differ
     ]
     if not changes:
         return

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from operator import itemgetter
@@ -68,6 +68,15 @@ class StepSampler:
         ]
 
 
+def run_steps(trainer: Mapping[str, Any], steps_per_epoch: int) -> int:
+    """Returns the smaller of trainer.max_steps and trainer.max_epochs in optimizer steps; null is
+    no limit, and at most one of them is null.
+    """
+    epochs = trainer.get("max_epochs")
+    bounds = [trainer.get("max_steps"), epochs and epochs * steps_per_epoch]
+    return min(bound for bound in bounds if bound)
+
+
 class TrainingData:
     """The training and validation splits of a prepared corpus, with their batches and loaders."""
 
@@ -107,13 +116,8 @@ class TrainingData:
 
     @property
     def total_steps(self) -> int:
-        """The smaller of trainer.max_steps and trainer.max_epochs in optimizer steps; null is no
-        limit, and at most one of them is null.
-        """
-        trainer = self.config["trainer"]
-        epochs = trainer.get("max_epochs")
-        bounds = [trainer.get("max_steps"), epochs and epochs * self.batches.steps_per_epoch]
-        return min(bound for bound in bounds if bound)
+        """Optimizer steps of the run."""
+        return run_steps(self.config["trainer"], self.batches.steps_per_epoch)
 
     def step_sampler(self, accumulate: int, rank: int, world: int, start: int = 0) -> StepSampler:
         return StepSampler(

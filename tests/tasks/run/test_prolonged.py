@@ -1,0 +1,149 @@
+"""Runs that resume with another trainer.max_steps."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from tasks.cli.reproduction import differences
+from tasks.logging import summary
+from tasks.run import prolonged
+from tasks.run.checkpoints import newest
+from tasks.run.resume import resume_run
+from tests.tasks.run.test_saved_runs import contents
+from tests.test_resume import same, state
+from xformer_kit.config import preflight
+from xformer_kit.registry import ConfigError
+from xformer_kit.study.run_key import run_key
+
+REGULARISED = ["model.dropout=0.2", "ema.decay=0.9"]
+
+
+def learning_rates(run):
+    return [row["lr"] for row in csv.DictReader((run / "metrics.csv").open())]
+
+
+@pytest.mark.parametrize(
+    "schedule", ["constant", pytest.param("inverse_sqrt", marks=pytest.mark.extended)]
+)
+def test_a_schedule_without_an_end_gives_the_run_that_was_long_from_the_beginning(
+    begin, capsys, schedule
+):
+    words = [f"schedule={schedule}", *REGULARISED]
+    _, long = begin("long", *words, "trainer.max_steps=30")
+    _, run = begin("run", *words)
+    assert resume_run(run, max_steps=30) == 0
+    assert (
+        "From 20 to 30 steps: the learning rates of the 20 steps so far are"
+        in capsys.readouterr().err
+    )
+    a, b = state(long), state(run)
+    for component in ("global_step", "state_dict", "optimizer", "average", "window", "best"):
+        assert same(a[component], b[component]), component
+    assert (run / "metrics.csv").read_bytes() == (long / "metrics.csv").read_bytes()
+    assert (run / "config.yaml").read_text() == (long / "config.yaml").read_text()
+    assert summary.read(run)["prolonged"] == [{"step": 20, "before": 20, "max_steps": 30}]
+    assert resume_run(run) == resume_run(run, max_steps=30) == 0
+    assert capsys.readouterr().out.count("is finished: 30 steps. Nothing is left to do.") == 2
+
+
+@pytest.mark.extended
+def test_the_average_of_checkpoints_is_that_of_the_long_run(begin):
+    """The checkpoint at the former end, step 18, is not one of those that the long run saves."""
+    words = ["schedule=constant", "checkpoints.average=4"]
+    _, long = begin("long", *words, "trainer.max_steps=25")
+    _, run = begin("run", *words, "trainer.max_steps=18")
+    assert resume_run(run, max_steps=25) == 0
+    assert same(state(long)["average"], state(run)["average"])
+
+
+@pytest.mark.extended
+def test_steps_so_far_keep_their_learning_rates_and_later_ones_have_those_of_the_long_run(
+    begin, capsys
+):
+    _, long = begin("long", "trainer.max_steps=30")
+    _, run = begin("run")
+    before = learning_rates(run)
+    assert resume_run(run, max_steps=30) == 0
+    assert "the 20 steps so far keep their learning rates" in capsys.readouterr().err
+    assert learning_rates(run) == before + learning_rates(long)[20:]
+    sentences = list(differences(prolonged.read_config(run), summary.read(run), []))
+    assert [text.partition(":")[0] for text in sentences] == ["trainer.max_steps"]
+
+
+@pytest.mark.extended
+def test_a_prolonged_run_that_is_killed_resumes_with_its_new_length(begin, monkeypatch):
+    """Killed after config.yaml was written and before a checkpoint, then after one."""
+    words = ["schedule=constant"]
+    _, long = begin("long", *words, "trainer.max_steps=30")
+    _, run = begin("run", *words)
+    config = prolonged.with_length(prolonged.read_config(run), 30)
+    prolonged.record(run, config, 20, 100)
+    assert resume_run(run) == 0
+    assert same(state(long)["state_dict"], state(run)["state_dict"])
+    (run / "summary.json").unlink()
+    assert resume_run(run) == 0
+
+
+@pytest.mark.extended
+def test_epochs_are_no_limit_of_a_run_that_is_prolonged(begin):
+    _, run = begin("run", "schedule=constant", "trainer.max_steps=null", "trainer.max_epochs=1")
+    steps = state(run)["global_step"]
+    assert resume_run(run, max_steps=steps + 3) == 0
+    assert state(run)["global_step"] == steps + 3
+
+
+@pytest.mark.extended
+def test_a_length_that_is_no_longer_is_refused_and_nothing_is_written(begin, capsys):
+    _, run = begin("run")
+    before = contents(run)
+    assert resume_run(run, max_steps=15) == 2
+    assert capsys.readouterr().err.endswith(
+        f"trainer.max_steps: must be above the 20 steps that the run in {run} has taken; got 15.\n"
+    )
+    config = prolonged.read_config(run)
+    key = run_key(config, newest(run / "checkpoints")[1]["data_fingerprint"])
+    of_study = run.with_name(key)
+    shutil.copytree(run, of_study)
+    assert resume_run(of_study, max_steps=30) == 2
+    assert "cannot change for a run of a study" in capsys.readouterr().err
+    (run / "prolonged.json").write_text(json.dumps({"changes": [{"step": 20}]}))
+    assert resume_run(run) == 2
+    assert "must have max_steps, a whole number, in each change" in capsys.readouterr().err
+    (run / "prolonged.json").unlink()
+    assert contents(run) == before
+
+
+RUN = "resume=outputs/x"
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (
+            [RUN, "attn.heads=2"],
+            "attn.heads: cannot change: the weights to resume from are of the model in the run's"
+            " config; got attn.heads=2. Leave it out, or start a new run.",
+        ),
+        ([RUN, "data=stdlib_code"], "data: cannot change: the steps so far were taken on the data"),
+        ([RUN, "optim.lr=1e-4"], "optim.lr: cannot change: the steps so far were taken with that"),
+        ([RUN, "logger=csv"], "logger: cannot change: a run is resumed with its own config"),
+        ([RUN, "hydra.run.dir=x"], "hydra.run.dir: cannot change: a run that is resumed stays"),
+        ([RUN, "trainer.max_steps=0"], "trainer.max_steps: must be at least 1; got 0."),
+        ([RUN, "trainer.max_steps=1.5"], "trainer.max_steps: must be a whole number"),
+        ([RUN, "trainer.max_steps=null"], "trainer.max_steps: must be the new number of steps"),
+        ([RUN, "trainer.max_steps=10,20"], "trainer.max_steps: takes one number of a run"),
+    ],
+)  # fmt: skip
+def test_other_arguments_of_a_resumed_run_are_refused_with_their_reason(words, answer):
+    with pytest.raises(ConfigError) as error:
+        preflight(words)
+    assert str(error.value).startswith(answer)
+
+
+def test_every_argument_of_a_resumed_run_has_a_sentence_of_its_own():
+    with pytest.raises(ConfigError) as error:
+        preflight([RUN, "attn.heads=2", "optim.lr=1", "trainer.max_steps=30"])
+    assert [fault.path for fault in error.value.faults] == ["attn.heads", "optim.lr"]
+    assert preflight([RUN, "trainer.max_steps=30"]).max_steps == 30
