@@ -15,6 +15,7 @@ from tasks.run import fork_server, processes, ranks
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS, has_checkpoint
 from tasks.run.exit_codes import CONFIG as CONFIG_EXIT_CODE
 from tasks.run.exit_codes import Ended, NoRun
+from tasks.run.init_from import INIT_FROM
 from tasks.run.job import Job
 from tasks.run.prolonged import PROLONGED
 from tasks.run.train import config_digest, report_end, train_run
@@ -31,6 +32,7 @@ REMOVED_AT_START = (
     "norms.csv",
     COMPONENTS,
     PROLONGED,
+    INIT_FROM,
     "profile.txt",
     "trace.json",
     summary.ENDED,

@@ -28,7 +28,7 @@ from tasks.logging import loggers, startup, summary
 from tasks.logging.bar import Bar
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.run_log import log_into
-from tasks.run import checkpoints, checks, heartbeat, nonfinite, prolonged, ranks
+from tasks.run import checkpoints, checks, heartbeat, init_from, nonfinite, prolonged, ranks
 from tasks.run import trainer as trainers
 from tasks.run.compatibility import resume_fault
 from tasks.run.decoding_speed import check_decodable, decoding_speed
@@ -106,6 +106,15 @@ class TrainingProcess:
         self._create_task()
         if newest:
             self._restore(*newest)
+        elif (self.config.get("init_from") or {}).get("run"):
+            arguments = (
+                self.config,
+                self.task.model,
+                self.objective,
+                self.run_dir,
+                self.is_rank_zero,
+            )
+            self._print_line(init_from.start_from(*arguments))
         if trainers.compiles_blocks(self.config["trainer"]):
             compile_blocks(self.task.model)
         self._create_trainer()
@@ -338,6 +347,7 @@ class TrainingProcess:
                 "accumulate": task.accumulate,
             },
             "components": component_hashes(self.job.components),
+            "init_from": init_from.provenance(self.run_dir),
             "prolonged": prolonged.changes(self.run_dir),
             "code": code_hashes(config),
             "versions": summary.versions(),

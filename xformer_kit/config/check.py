@@ -73,6 +73,7 @@ TOP_KEYS = (
     "trainer",
     "ema",
     "checkpoints",
+    "init_from",
     *MAPPING_GROUPS,
 )
 
@@ -171,7 +172,7 @@ def _node_faults(config: Node, data: bool) -> Faults:
         yield from faults_with_settings("data", CORPORA, config.get("data"), context)
     model = config.get("model")
     yield from _settings_faults("model", model, "model", context, STACKS, elsewhere)
-    for key in ("ema", "checkpoints"):
+    for key in ("ema", "checkpoints", "init_from"):
         yield from _settings_faults(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer", {}))
     for group, registry in MAPPING_GROUPS.items():
@@ -205,7 +206,7 @@ def option_paths(config: Node) -> dict[str, list[str]]:
         if (name := as_node(config.get(group)).get("name")) in registry
     }
     paths: dict[str, list[str]] = {}
-    for node in ("model", "data", "tokenizer", "ema", "checkpoints"):
+    for node in ("model", "data", "tokenizer", "ema", "checkpoints", "init_from"):
         nodes[node] = nodes.get(node, {}) | SETTINGS.options(node)
     for path, options in (nodes | {"trainer": TRAINER}).items():
         for option in options:

@@ -24,6 +24,7 @@ from xformer_kit.config.hydra_session import (
     hydra_word,
     open_session,
 )
+from xformer_kit.config.init_from import source_faults
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
@@ -97,7 +98,11 @@ def compose_checked(
     if unknown:
         return config, []
     faults = list(unused_overrides(config, overridden_keys(overrides)))
-    return config, faults if here is None else [*faults, *run_faults(config, here)]
+    return config, faults if here is None else [
+        *faults,
+        *source_faults(config),
+        *run_faults(config, here),
+    ]
 
 
 def compose_overrides(

@@ -54,6 +54,8 @@ def hashed_config(config: Node) -> dict[str, Any]:
             kept[group] = {key: value for key, value in kept[group].items() if key not in options}
     if not kept.get("metrics"):  # as in configs without the key
         kept.pop("metrics", None)
+    if not (kept.get("init_from") or {}).get("run"):
+        kept.pop("init_from", None)  # configs of runs before this setting have the same hash
     if isinstance(kept.get("callbacks"), Mapping):
         kept["callbacks"] = {
             name: node for name, node in kept["callbacks"].items() if not only_observes(name)

@@ -44,9 +44,11 @@ def expand(words: Iterable[str]) -> list[str]:
     `position=rotary position.theta=1e6`, and `attn.name=linear` becomes `attn=linear`. A component
     of a component, or of a stack, that is given together with its options, `attn.gate=head
     attn.gate.of=both`, becomes `attn.gate.name=head`: Hydra would replace the name by the options.
+    `init_from=RUN` becomes `init_from.run=RUN`.
     """
     parser, expanded = OverridesParser.create(), []
     for word in words:
+        word = re.sub(r"^init_from=(?!\{)", "init_from.run=", word)
         expanded += _expand_mapping(parser, re.sub(NAME_OF_GROUP, r"\1=", word))
     keys = [word.lstrip("+").partition("=")[0] for word in expanded]
     with_options = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}

@@ -9,6 +9,7 @@ from xformer_kit.config.overrides import INSTRUCTIONS
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Fault, Faults, format_value
+from xformer_kit.registry.command_lines import train, value
 
 LENGTH = "trainer.max_steps"
 OF_MODEL = ("model", *KINDS, "extra", "tokenizer", "task", "init")
@@ -36,7 +37,15 @@ def resume_faults(resume: object, overrides: Sequence[Override]) -> Faults:
             yield from _length_faults(override)
         elif key not in INSTRUCTIONS:
             rule = f"cannot change: {REASONS.get(key.partition('.')[0], OTHER_REASON)}"
-            yield Fault(key, rule, got=override.input_line, fix="Leave it out, or start a new run.")
+            yield Fault(key, rule, got=override.input_line, fix=_fix(override, resume))
+
+
+def _fix(override: Override, resume: object) -> str:
+    """Returns the fix of an argument that a resumed run does not take."""
+    if override.key_or_group.startswith(("hydra", "init_from")):
+        return "Leave it out."
+    words = train(f"init_from={value(str(resume))}", str(override.input_line))
+    return f"Leave it out, or start a new run from its weights: {words}."
 
 
 def _length_faults(override: Override) -> Faults:

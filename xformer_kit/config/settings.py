@@ -174,6 +174,29 @@ class CheckpointSettings:
         yield from metric_faults(options, "metric")
 
 
+@SETTINGS.register("init_from")
+@dataclass(frozen=True)
+class InitFromSettings:
+    """The run whose weights a new run starts from; init_from=RUN is init_from.run=RUN."""
+
+    # directory of a run, of which the best checkpoint counts, or one of its checkpoints; null: none
+    run: str | None = None
+    # patterns of names of tensors that may be missing, unused or of another shape: decoder.4.*
+    allow: list[str] | None = None
+
+    @classmethod
+    def check(cls, options, context):
+        if options.run == "":
+            yield Fault("run", "must name a run's directory", got="''", fix="null is none.")
+        if options.allow and options.run is None:
+            yield Fault(
+                "allow",
+                "is about the weights of init_from.run, which is null",
+                got=options.allow,
+                fix="Set init_from.run, or leave it out.",
+            )
+
+
 @SETTINGS.register("stack")
 @dataclass(frozen=True)
 class StackSettings:
@@ -237,7 +260,7 @@ def default_settings() -> dict[str, Any]:
     """Returns the defaults of all settings, in the order of a saved config; stacks have none."""
     nodes = {
         name: {key: option.default for key, option in SETTINGS.options(name).items()}
-        for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints")
+        for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints", "init_from")
     }
     nodes["model"] = {key: v for key, v in nodes["model"].items() if key not in STACKS}
     return nodes.pop("run") | nodes

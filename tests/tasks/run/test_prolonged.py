@@ -124,7 +124,8 @@ RUN = "resume=outputs/x"
         (
             [RUN, "attn.heads=2"],
             "attn.heads: cannot change: the weights to resume from are of the model in the run's"
-            " config; got attn.heads=2. Leave it out, or start a new run.",
+            " config; got attn.heads=2. Leave it out, or start a new run from its weights: python"
+            " train.py init_from=outputs/x attn.heads=2.",
         ),
         ([RUN, "data=stdlib_code"], "data: cannot change: the steps so far were taken on the data"),
         ([RUN, "optim.lr=1e-4"], "optim.lr: cannot change: the steps so far were taken with that"),

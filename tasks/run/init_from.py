@@ -1,0 +1,176 @@
+"""Starts a run from the weights of another run, `init_from=RUN`."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks import Config, State
+from tasks.logging.files import replace_text
+from xformer_kit.config import config_hash, read_config
+from xformer_kit.config.init_from import source_faults, source_of
+from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.model.build import build_model
+from xformer_kit.model.checkpoint import DamagedError, read
+from xformer_kit.model.transfer import Transfer, plan_transfer, rows_of_tokens
+from xformer_kit.objective import objective_of
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
+from xformer_kit.registry.command_lines import value
+from xformer_kit.registry.saved_files import read_object
+
+INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
+
+
+def start_from(config: Config, model: Any, objective: Any, run_dir: Path, writes: bool) -> str:
+    """Loads the weights of init_from.run into a new model and returns a line on it; writes
+    init_from.json if `writes`. Raises ConfigError if they do not fit, or are not those with which
+    the run began.
+    """
+    node = config["init_from"]
+    if faults := list(source_faults(config)):
+        raise ConfigError(faults)
+    run, file = source_of(node["run"])
+    assert file is not None
+    try:
+        state = read(file)
+    except DamagedError as error:
+        fix = "Name another checkpoint of the run."
+        raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
+    weights = {**state["state_dict"], **(state.get("average") or {})}
+    allow = node.get("allow") or ()
+    tokens = _tokens(run, objective)
+    sized = _vocabulary_tensors(config, model, objective)
+    rows = {name: rows_of_tokens(*tokens[_side(name, model)]) for name in sized}
+    transfer = plan_transfer(model, weights, rows, allow)
+    unfit = _vocabulary_faults(node["run"], tokens, rows, weights, allow, model)
+    if faults := [*unfit, *transfer.faults]:
+        raise ConfigError(faults)
+    entry = _provenance(run, file, state, weights, transfer, rows)
+    if writes:
+        _check_or_write(run_dir / INIT_FROM, entry)
+    model.load_state_dict(transfer.copied, strict=False)
+    return _line(entry)
+
+
+def provenance(run_dir: Path) -> State | None:
+    """Returns the content of init_from.json; None without the file."""
+    try:
+        return read_object(run_dir / INIT_FROM, {"sha256": str}, needs=("sha256",))
+    except FileNotFoundError:
+        return None
+
+
+def _tokens(run: Path, objective: Any) -> dict[str, tuple[list[Any], list[Any]]]:
+    """Returns {"tokenizer" or "source_tokenizer": (own tokens, tokens of the run)}."""
+    specials = objective_of(read_config(run)).specials
+    found = {}
+    for side in ("tokenizer", "source_tokenizer"):
+        file = run / f"{side}.json"
+        saved = load_tokenizer(file if file.is_file() else run / "tokenizer.json")
+        own = getattr(objective, side)
+        found[side] = ([*own.pieces(), *own.specials], [*saved.pieces(), *specials])
+    return found
+
+
+def _vocabulary_tensors(config: Config, model: Any, objective: Any) -> list[str]:
+    """Returns the names of the tensors whose number of rows depends on the vocabulary."""
+    more = 2 * config["model"]["vocab_multiple"]
+    sizes = [objective.tokenizer.size + more, objective.source_tokenizer.size + more]
+    with torch.device("meta"):
+        larger = build_model(config, *sizes).state_dict()
+    return [n for n, t in model.state_dict().items() if t.ndim and len(t) != len(larger[n])]
+
+
+def _side(name: str, model: Any) -> str:
+    """Returns the tokenizer of a tensor's vocabulary."""
+    own_source = model.two_stacks and getattr(model, "source_embed", None) is not None
+    of_source = own_source and name.startswith(("source_embed.", "encoder."))
+    return "source_tokenizer" if of_source else "tokenizer"
+
+
+def _vocabulary_faults(
+    run: str,
+    tokens: Mapping[str, tuple[list[Any], list[Any]]],
+    rows: Mapping[str, list[tuple[int, int]]],
+    weights: Mapping[str, Tensor],
+    allow: Any,
+    model: Any,
+) -> Faults:
+    """Yields the fault of each tokenizer that does not begin with the run's tokens, unless the
+    tensors of its vocabulary are allowed by name.
+    """
+    for side, both in tokens.items():
+        names = [n for n in rows if n in weights and _side(n, model) == side and n not in allow]
+        own, others = ([t for t in each if isinstance(t, bytes)] for each in both)
+        count = min(len(own), len(others))
+        if not names or own[:count] == others[:count]:
+            continue
+        at = next(i for i in range(count) if own[i] != others[i])
+        shared = len(rows[names[0]])
+        got = " and ".join(
+            format_value(each[at].decode("utf-8", "replace")) for each in (own, others)
+        )
+        file = value(str(source_of(run)[0] / f"{side}.json"))
+        yield Fault(
+            "tokenizer",
+            f"must begin with the tokens of init_from.run, whose token {at} is another",
+            got=got,
+            fix=(
+                f"Try tokenizer=pretrained tokenizer.path={file}. With"
+                f" 'init_from.allow=[{','.join(names)}]', the {shared:,} tokens that both have keep"
+                " their rows."
+            ),
+        )
+
+
+def _provenance(
+    run: Path,
+    file: Path,
+    state: State,
+    weights: Mapping[str, Tensor],
+    transfer: Transfer,
+    rows: Mapping[str, list[tuple[int, int]]],
+) -> State:
+    """Returns the content of init_from.json."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return {
+        "run": str(run.resolve()),
+        "checkpoint": file.name,
+        "step": state["global_step"],
+        "sha256": digest.hexdigest(),
+        "config_hash": config_hash(read_config(run)),
+        "copied": len(transfer.copied),
+        "rows": {name: len(pairs) for name, pairs in rows.items() if name in transfer.copied},
+        "missing": transfer.missing,
+        "unused": transfer.unused,
+        "reshaped": transfer.reshaped,
+    }
+
+
+def _check_or_write(path: Path, entry: State) -> None:
+    """Writes init_from.json. Raises ConfigError if a run that begins again finds other weights."""
+    before = provenance(path.parent)
+    if before is not None and before["sha256"] != entry["sha256"]:
+        raise config_error(
+            "init_from.run",
+            "must have the weights that this run began with",
+            got=f"{entry['run']}, whose weights have changed since",
+            fix="Start a new run.",
+        )
+    replace_text(path, json.dumps(entry, indent=2) + "\n")
+
+
+def _line(entry: State) -> str:
+    lists = {name: len(entry[name]) for name in ("missing", "unused", "reshaped")}
+    other = "".join(f", {count:,} {name}" for name, count in lists.items() if count)
+    return (
+        f"Starting from {entry['run']} ({entry['checkpoint']}, step {entry['step']:,}):"
+        f" {entry['copied']:,} tensors copied{other}."
+    )

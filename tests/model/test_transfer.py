@@ -1,0 +1,56 @@
+"""Weights of one model that start another."""
+
+import torch
+from torch import nn
+
+from xformer_kit.model.transfer import plan_transfer, rows_of_tokens
+
+
+def model(layers: int, width: int = 2) -> nn.Module:
+    blocks = nn.ModuleList(nn.ModuleDict({"a": nn.Linear(2, width)}) for _ in range(layers))
+    return nn.ModuleDict({"embed": nn.Embedding(3, 2), "decoder": blocks})
+
+
+def test_rows_are_those_of_the_same_token():
+    assert rows_of_tokens([b"a", b"b", "mask"], [b"a", b"c", b"b", "mask"]) == [
+        (0, 0),
+        (1, 2),
+        (2, 3),
+    ]
+    assert rows_of_tokens([b"a", b"", b""], [b"", b"", b""]) == [(1, 1), (2, 2)]
+
+
+def test_a_model_equal_to_the_state_is_copied_completely():
+    own, other = model(2), model(2).state_dict()
+    transfer = plan_transfer(own, other, {})
+    assert not transfer.faults and transfer.copied.keys() == other.keys()
+    own.load_state_dict(transfer.copied)
+    assert all(
+        torch.equal(a, b) for a, b in zip(own.state_dict().values(), other.values(), strict=True)
+    )
+
+
+def test_rows_of_shared_tokens_are_copied_and_the_others_kept():
+    own, other = model(1), {**model(1).state_dict(), "embed.weight": torch.arange(8.0).view(4, 2)}
+    start = own["embed"].weight.detach().clone()
+    embed = plan_transfer(own, other, {"embed.weight": [(0, 3), (2, 1)]}).copied["embed.weight"]
+    assert embed.tolist() == [[6, 7], start[1].tolist(), [2, 3]]
+
+
+def test_all_that_does_not_fit_is_in_one_message_whose_fix_allows_it():
+    own, other = model(4), {**model(2, width=3).state_dict(), "head.weight": torch.ones(1)}
+    (fault,) = plan_transfer(own, other, {}).faults
+    text = str(fault)
+    assert (
+        "missing there: decoder.2.* (2), decoder.3.* (2); not used here: head.*; of another" in text
+    )
+    assert "decoder.*.a.weight (2) (2, 2) here, (3, 2) there, decoder.*.a.bias (2)" in text
+    allow = text.rpartition("allow=[")[2].partition("]")[0].split(",")
+    transfer = plan_transfer(own, other, {}, allow)
+    assert not transfer.faults and transfer.copied.keys() == {"embed.weight"}
+    assert transfer.unused == ["head.weight"] and len(transfer.missing) == 4
+
+
+def test_a_pattern_that_matches_nothing_is_refused_with_the_nearest_names():
+    (fault,) = plan_transfer(model(1), model(1).state_dict(), {}, ["decoder.0.a.wieght"]).faults
+    assert fault.path == "init_from.allow" and "decoder.0.a.weight" in fault.fix

@@ -1,0 +1,109 @@
+"""Runs that start from the weights of another run."""
+
+import json
+
+import pytest
+import torch
+
+from tasks.logging import summary
+from tasks.run.exit_codes import Ended
+from tasks.run.resume import resume_run
+from tests.tasks.run.test_saved_runs import contents
+from tests.test_resume import same, state
+from xformer_kit import ConfigError, compose, load
+from xformer_kit.config import config_hash, preflight
+
+SHORT = ["trainer.max_steps=2", "trainer.val_every=null", "trainer.checkpoint_every=null"]
+
+
+@pytest.mark.extended
+def test_a_run_starts_from_the_weights_of_another_and_records_it(begin, monkeypatch):
+    _, run = begin("run", "ema.decay=0.9")
+    taken = {}
+
+    def keep(self, *_):
+        taken.update({name: tensor.clone() for name, tensor in self.state_dict().items()})
+        raise Ended("stopped")
+
+    with monkeypatch.context() as context:
+        context.setattr("tasks.module.Task.on_fit_start", keep)
+        code, stopped = begin("new", f"init_from={run}", *SHORT)
+    assert code == 1
+    assert same(taken, load(run).state_dict())  # the averaged weights, as every command loads them
+    record = json.loads((stopped / "init_from.json").read_text())
+    assert record["run"] == str(run) and record["step"] == 20 and not record["missing"]
+    assert resume_run(stopped) == 0
+    assert summary.read(stopped)["init_from"] == record
+    best = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    best["average"]["embed.weight"] += 1
+    torch.save(best, run / "checkpoints" / "best.ckpt")
+    assert resume_run(stopped) == 0  # it has a checkpoint of its own
+
+
+@pytest.mark.extended
+def test_a_run_that_begins_again_from_other_weights_is_refused(begin, monkeypatch, capsys):
+    _, run = begin("run")
+
+    def stop(*_):
+        raise Ended("stopped")
+
+    with monkeypatch.context() as context:
+        context.setattr("tasks.module.Task.on_fit_start", stop)
+        _, stopped = begin("new", f"init_from={run}", *SHORT)
+    best = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    best["state_dict"]["embed.weight"] += 1
+    torch.save(best, run / "checkpoints" / "best.ckpt")
+    assert resume_run(stopped) == 2
+    assert "must have the weights that this run began with" in capsys.readouterr().err
+
+
+@pytest.mark.extended
+def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
+    begin, capsys, tmp_path
+):
+    words = ["tokenizer=bpe", "tokenizer.vocab_size=262"]
+    _, run = begin("run", *words)
+    before = contents(run)
+    code, new = begin("new", *words, f"init_from={run}", "model.layers=3")
+    assert code == 2 and not new.exists()
+    assert "init_from.run: has not the tensors of this model; missing there: decoder.2.*" in (
+        capsys.readouterr().err
+    )
+    other = tmp_path / "other.txt"
+    other.write_text("zebra zoo zinc " * 200)
+    code, new = begin("new", *words, f"init_from={run}", f"data.path={other}")
+    assert code == 2 and not new.exists()
+    assert "tokenizer: must begin with the tokens of init_from.run, whose token 256" in (
+        capsys.readouterr().err
+    )
+    tokenizer = ["tokenizer=pretrained", f"tokenizer.path={run / 'tokenizer.json'}"]
+    code, new = begin("new", *tokenizer, f"init_from={run}", f"data.path={other}", *SHORT)
+    assert code == 0
+    allowed = [*words, "init_from.allow=[embed.weight]"]
+    code, new = begin("allowed", *allowed, f"init_from={run}", f"data.path={other}", *SHORT)
+    assert code == 0
+    assert json.loads((new / "init_from.json").read_text())["rows"]["embed.weight"] >= 256
+    assert contents(run) == before
+    assert state(new)["global_step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("init_from=/nowhere", "init_from.run: must be a run's directory, or a file in its"),
+        ("init_from=''", "init_from.run: must name a run's directory; got ''."),
+        ("init_from.allow=[a]", "init_from.allow: is about the weights of init_from.run, which is"),
+    ],
+)
+def test_a_wrong_value_is_refused(word, answer):
+    with pytest.raises(ConfigError) as error:
+        preflight([word])
+    assert str(error.value).startswith(answer)
+
+
+def test_a_config_without_it_has_the_hash_of_one_from_before_the_setting():
+    config = compose()
+    without = {key: value for key, value in config.items() if key != "init_from"}
+    assert config_hash(config) == config_hash(without)
+    other = compose(["init_from=/nowhere"])
+    assert config_hash(other) != config_hash(config)

@@ -1,0 +1,31 @@
+"""The run whose weights another run starts from, `init_from=RUN`: its place on the disk."""
+
+from pathlib import Path
+
+from xformer_kit.registry import Fault, Faults, Node
+
+CHECKPOINTS = ("best", "last", "previous")
+
+
+def source_of(path: str) -> tuple[Path, Path | None]:
+    """Returns (run directory, checkpoint file) of init_from.run: a run's directory, of which the
+    first existing file of CHECKPOINTS counts, or one of its checkpoints; None for no checkpoint.
+    """
+    place = Path(path).expanduser()
+    if place.suffix == ".ckpt":
+        return place.parent.parent, place if place.is_file() else None
+    files = (place / "checkpoints" / f"{name}.ckpt" for name in CHECKPOINTS)
+    return place, next(filter(Path.is_file, files), None)
+
+
+def source_faults(config: Node) -> Faults:
+    """Yields the fault of a run that a new run cannot start from."""
+    path = (config.get("init_from") or {}).get("run")
+    if path is None:
+        return
+    run, checkpoint = source_of(path)
+    if not all((run / name).is_file() for name in ("config.yaml", "tokenizer.json")):
+        rule = "must be a run's directory, or a file in its checkpoints/"
+        yield Fault("init_from.run", rule, path, "Try outputs/decoder/2026-11-20_12-00-00.")
+    elif checkpoint is None:
+        yield Fault("init_from.run", "has no checkpoint", path, "Train it first.")

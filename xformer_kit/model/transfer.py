@@ -1,0 +1,152 @@
+"""Copies the weights of one model into another, which may have other layers or another vocabulary.
+
+Tensors are matched by name. A tensor fits if its shape is the same. The rows of a vocabulary's
+tensor, such as the embedding, are matched by token.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from xformer_kit.registry import Fault, Faults
+
+PATH = "init_from.run"
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How the tensors of a model are taken from a saved state."""
+
+    copied: dict[str, Tensor]  # name -> value, of the shape in the model
+    missing: list[str]  # in the model only: they keep their initial values
+    unused: list[str]  # in the state only
+    reshaped: list[str]  # in both, with other shapes: they keep their initial values
+    faults: list[Fault]
+
+
+def rows_of_tokens(own: Sequence[Any], others: Sequence[Any]) -> list[tuple[int, int]]:
+    """Returns (own id, id in `others`) of each token that both vocabularies have. A token is its
+    bytes, or the name of a special token.
+    """
+    ids = {token: at for at, token in reversed(list(enumerate(others)))}
+    return [
+        (at, at if at < len(others) and others[at] == token else ids[token])
+        for at, token in enumerate(own)
+        if token in ids
+    ]
+
+
+def plan_transfer(
+    model: Any,
+    state: Mapping[str, Tensor],
+    rows: Mapping[str, list[tuple[int, int]]],
+    allow: Collection[str] = (),
+) -> Transfer:
+    """Returns how `model` starts from a saved state, with the fault of each tensor that does not
+    fit and whose name matches no pattern of `allow`.
+
+    rows: name of each tensor of a vocabulary -> its rows, see `rows_of_tokens`; its other rows keep
+    their initial values.
+    """
+    own = dict(model.state_dict())
+    copied, reshaped = dict[str, Tensor](), list[str]()
+    for name in own.keys() & state.keys():
+        value = _fitting(own[name], state[name], rows.get(name))
+        if value is None:
+            reshaped.append(name)
+        else:
+            copied[name] = value
+    lists = {
+        "missing": [n for n in own if n not in state],
+        "unused": [n for n in state if n not in own],
+        "reshaped": [n for n in own if n in reshaped],
+    }
+    faults = [*_unfit(lists, own, state, allow), *_unmatched(allow, [*own, *state])]
+    return Transfer(copied, **lists, faults=faults)
+
+
+def _fitting(own: Tensor, value: Tensor, rows: list[tuple[int, int]] | None) -> Tensor | None:
+    """Returns the value of a model's tensor from that of a state; None if its shape is another."""
+    if rows is None or own.ndim == 0:
+        return value if value.shape == own.shape else None
+    if own.shape[1:] != value.shape[1:]:
+        return None
+    result = own.clone()
+    if rows:
+        to, from_ = torch.tensor(rows).unbind(1)
+        if int(to.max()) >= len(own) or int(from_.max()) >= len(value):
+            return None
+        result[to] = value[from_].to(result)
+    return result
+
+
+def _unfit(
+    lists: Mapping[str, list[str]],
+    own: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    allow: Collection[str],
+) -> Faults:
+    """Yields one fault with the names of all tensors that do not fit and are not allowed."""
+    shapes = {n: f" {tuple(own[n].shape)} here, {tuple(state[n].shape)} there"
+              for n in lists["reshaped"]}  # fmt: skip
+    titles = {
+        "missing": "missing there",
+        "unused": "not used here",
+        "reshaped": "of another shape",
+    }
+    texts, patterns = [], list[str]()
+    for key, title in titles.items():
+        names = [name for name in lists[key] if not _matches(name, allow)]
+        every = () if key == "reshaped" else {**own, **state}
+        groups = list(_grouped(names, every))
+        patterns += [pattern for pattern, _ in groups]
+        shown = ", ".join(
+            f"{pattern}{f' ({len(group)})' * (len(group) > 1)}{shapes.get(group[0], '')}"
+            for pattern, group in groups
+        )
+        texts += [f"{title}: {shown}"] if names else []
+    if texts:
+        rule = f"has not the tensors of this model; {'; '.join(texts)}"
+        allowed = ",".join(dict.fromkeys([*allow, *patterns]))
+        fix = f"To leave them out, set 'init_from.allow=[{allowed}]'."
+        yield Fault(PATH, rule, fix=fix)
+
+
+def _grouped(names: Collection[str], every: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields (pattern, names): tensors that differ in a layer's number have one pattern, and so
+    have all tensors of a module, in a model whose names are `every`, if that is not empty.
+    """
+    others = {prefix for name in every if name not in names for prefix in _prefixes(name)}
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        modules = _prefixes(name) if every else ()
+        whole = next((module for module in modules if module not in others), name)
+        pattern = name if whole == name else f"{whole}.*"
+        groups.setdefault(re.sub(r"\.\d+\.(?!\*$)", ".*.", pattern), []).append(pattern)
+    for pattern, group in groups.items():
+        yield (pattern if len(set(group)) > 1 else group[0]), group
+
+
+def _prefixes(name: str) -> list[str]:
+    """Returns the names of the modules that contain a tensor, the outermost first."""
+    words = name.split(".")
+    return [".".join(words[:count]) for count in range(1, len(words))]
+
+
+def _unmatched(allow: Iterable[str], names: Collection[str]) -> Faults:
+    """Yields the fault of each pattern that matches no tensor."""
+    for pattern in allow:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, set(names), n=3, cutoff=0.3)
+            fix = f"The nearest are: {', '.join(near)}." if near else "Leave it out."
+            yield Fault("init_from.allow", "matches no tensor of the two models", pattern, fix)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
