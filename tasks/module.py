@@ -26,6 +26,7 @@ from tasks.run.exit_codes import SignalBox, encode_signal
 from tasks.run.seeds import derive_seed, seed_generators
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
 from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim.freezing import Freezing
 from xformer_kit.optim.schedules import SCHEDULES
 
 
@@ -69,6 +70,9 @@ class Task(pl.LightningModule):
         self.save_hyperparameters(config)
         self.config = config
         self.model = model
+        frozen = config["model"].get("freeze") or ()
+        self.freezing = Freezing(model, frozen, config["model"].get("unfreeze_at"))
+        self.freezing.set_step(0)
         self.objective = objective
         self.total_steps = total_steps
         self.signals = signals or SignalBox()
@@ -93,11 +97,13 @@ class Task(pl.LightningModule):
         """
         # A fused step would unscale the gradients of fp16, which Lightning does before clipping.
         scaled = self.config["trainer"].get("precision") == "16-mixed"
+        self.freezing.prepare()
         optimizer = OPTIMIZERS.create(
             self.config["optim"], model=self.model, fused=False if scaled else None
         )
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
+        self.freezing.set_step(self.step)
         return optimizer
 
     def on_fit_start(self) -> None:
@@ -263,6 +269,9 @@ class Task(pl.LightningModule):
     def _start_step(self) -> None:
         """Resets the report and sets the learning rates of the step."""
         self.step_state.report = {}
+        if self.freezing.changes_at(self.step):
+            self.freezing.set_step(self.step)
+            self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         lr_factor = self.schedule(self.step)
         for group in self._optimizer.param_groups:
             group["lr"] = group["initial_lr"] * lr_factor

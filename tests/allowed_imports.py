@@ -10,6 +10,7 @@ MAY: dict[str, set[str]] = {
     "model.init": {"registry"},
     "model.initialise": {"model.init"},
     "model.report": set(),
+    "model.transfer": {"registry"},
     "model.cache": {"registry"},
     "model.loss": set(),
     "model.fused_projections": set(),

@@ -108,6 +108,7 @@ def _plain(description: Any) -> State:
     return {
         "parameters": description.tree.parameters,
         "active_parameters": description.active_parameters,
+        "frozen_parameters": description.frozen_parameters,
         "vocab_size": description.vocab_size,
         "seq_len": description.seq_len,
         "precision": description.precision,

@@ -112,6 +112,9 @@ def _flops(description: Description) -> Any:
     if description.active_parameters < total:
         note = f"parameters that a token uses, of {format_count(total)}"
         rows.append(("active", format_count(description.active_parameters), note))
+    if frozen := description.frozen_parameters:
+        note = f"parameters that are trained; {format_count(frozen)} are frozen"
+        rows.append(("trained", format_count(total - frozen), note))
     return table(rows, styles=("", "bold", "dim"), right=[1], no_wrap=[1])
 
 

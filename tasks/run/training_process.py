@@ -325,6 +325,7 @@ class TrainingProcess:
             "stopped": self.cadence.stop_message(),
             "steps_left_out": int(task.skipped_steps),
             "params": sum(p.numel() for p in task.model.parameters()),
+            "params_trained": sum(p.numel() for p in task.model.parameters() if p.requires_grad),
             "flops_per_token": flops_per_token(
                 task.model, config["data"]["seq_len"], self.objective.given_logits
             ),

@@ -124,8 +124,8 @@ UNKNOWN = {
     ),
     "attn=fourier positon=none": (
         "positon: the config has no such key. Did you mean 'position'? It has: attn, callbacks,"
-        " checkpoints, data, ema, extra, ffn, init, kernel, logger, mask, metrics, model, name,"
-        " norm, optim, placement, position, schedule, seed, task, tokenizer, trainer."
+        " checkpoints, data, ema, extra, ffn, init, init_from, kernel, logger, mask, metrics, model,"
+        " name, norm, optim, placement, position, schedule, seed, task, tokenizer, trainer."
     ),
     "model=encoder task=mlmm": (
         "task: no objective is called 'mlmm'. Known: classification, denoising, "

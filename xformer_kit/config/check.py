@@ -7,6 +7,7 @@ from typing import Any
 from xformer_kit.config.callbacks import CALLBACKS, monitored_faults
 from xformer_kit.config.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.metrics import METRICS
+from xformer_kit.config.freezing_faults import freezing_faults
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
 from xformer_kit.config.sharing_faults import unique_layers_faults, unused_sharing_faults
@@ -122,6 +123,7 @@ def plan_and_faults(
         return None, [*faults, *preventing]
     plan = model_plan(config)
     faults += [*_model_settings_faults(config, task), *plan_faults(config, plan, task)]
+    faults += [] if faults else freezing_faults(config)
     return plan, list(dict.fromkeys(faults))
 
 

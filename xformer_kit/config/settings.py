@@ -76,6 +76,9 @@ class ModelSettings:
     max_len: int | None = None  # tokens; null is data.seq_len
     final_norm: bool | None = None  # norm after the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
+    # parameters that are not trained: patterns of their names or modules, decoder.0, *.norm.*
+    freeze: list[str] | None = None
+    unfreeze_at: int | None = None  # optimizer step from which they are trained; null is never
     encoder: dict | None = (
         None  # stack that reads a whole text: differences from the shared components
     )
@@ -88,6 +91,10 @@ class ModelSettings:
         yield from at_least(
             options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0
         )
+        yield from at_least(options, "step", unfreeze_at=1)
+        if options.unfreeze_at is not None and not options.freeze:
+            rule = "is about the parameters of model.freeze, which has none"
+            yield Fault("unfreeze_at", rule, options.unfreeze_at, "Set model.freeze.")
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
         yield from in_range(options, dropout=(0, 1))

@@ -19,6 +19,7 @@ from xformer_kit.inspect.tree import ModuleNode, tree
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
+from xformer_kit.optim.freezing import Freezing
 from xformer_kit.plan import StackPlan, max_len, stacks
 from xformer_kit.registry import config_error
 
@@ -48,6 +49,7 @@ class Description(NamedTuple):
     values: list[ConfigValue]
     unknown: list[str]  # messages: which of these are None, and why
     given_logits: float  # share of the tokens whose logits are computed in training
+    frozen_parameters: int = 0  # of model.freeze; with model.unfreeze_at, trained from there on
 
 
 def describe(
@@ -82,6 +84,7 @@ def describe(
         list((provenance or Provenance(config)).values(plans)),
         unknown,
         given_logits,
+        sum(p.numel() for p in Freezing(model, config["model"].get("freeze") or ()).parameters),
     )
 
 

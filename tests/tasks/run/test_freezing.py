@@ -1,0 +1,99 @@
+"""Parameters that are not trained, model.freeze, or only from a step on, model.unfreeze_at."""
+
+import shutil
+from unittest import mock
+
+import pytest
+import torch
+
+from tasks.module import Task
+from tasks.run.exit_codes import Ended
+from tasks.run.resume import resume_run
+from tests.test_resume import same, state
+from xformer_kit import ConfigError, build, compose
+from xformer_kit.config import config_hash
+
+FREEZE = "model.freeze=[embed,decoder.0.attn]"
+
+
+def frozen(name):
+    return name.startswith(("embed.", "decoder.0.attn."))
+
+
+def test_frozen_parameters_do_not_change_and_have_no_optimizer_state(begin, config):
+    code, run = begin("run", FREEZE, "trainer.max_steps=2", "trainer.val_every=null")
+    assert code == 0
+    saved = state(run)
+    size = saved["state_dict"]["embed.weight"].shape[0]
+    start = build(config(FREEZE), vocab_size=256).state_dict()
+    assert size == start["embed.weight"].shape[0]
+    for name, value in saved["state_dict"].items():
+        assert torch.equal(value, start[name]) == frozen(name), name
+    names = [name for group in saved["optimizer"]["param_groups"] for name in group["param_names"]]
+    assert names and not any(map(frozen, names))
+    assert len(saved["optimizer"]["state"]) == len(names)
+
+
+@pytest.mark.extended
+def test_a_run_resumed_before_and_after_its_parameters_are_trained_ends_the_same(begin):
+    words = [FREEZE, "model.unfreeze_at=12", "model.dropout=0.1", "ema.decay=0.9"]
+    _, whole = begin("whole", *words, "checkpoints.average=1")
+    saved = state(whole)
+    assert saved["optimizer"]["state"][0]["step"] in (8, 20)
+    steps = {float(each["step"]) for each in saved["optimizer"]["state"].values()}
+    assert steps == {8.0, 20.0}  # of parameters trained from step 12 on, and of the others
+    for at in (10, 15):
+        run = whole.with_name(f"resumed_{at}")
+        cut = begin(run.name, *words, "callbacks={}")[1]
+        for name in ("summary.json", "checkpoints/best.ckpt", "checkpoints/previous.ckpt"):
+            (cut / name).unlink()
+        shutil.copy(_checkpoint_at(begin, words, at), cut / "checkpoints" / "last.ckpt")
+        assert resume_run(cut) == 0
+        for key in ("state_dict", "optimizer", "average"):
+            assert same(state(cut)[key], saved[key]), (at, key)
+
+
+def _checkpoint_at(begin, words, at):
+    """The checkpoint of step `at` of a run of 20 steps: the run is killed at step `at` + 1."""
+    start = Task._start_step
+
+    def stop(task):
+        if task.step == at + 1:
+            raise Ended("stopped")
+        start(task)
+
+    with mock.patch.object(Task, "_start_step", stop):
+        code, run = begin(f"killed_{at}", *words)
+    assert code == 1
+    assert state(run)["global_step"] == at
+    return run / "checkpoints" / "last.ckpt"
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (
+            ["model.freeze=[decoder.0.atn]"],
+            "model.freeze: matches no parameter of the model; got decoder.0.atn. The nearest are:"
+            " decoder.0.attn.",
+        ),
+        (["model.freeze=['*']"], "model.freeze: leaves no parameter to train; got ['*']."),
+        (["model.unfreeze_at=5"], "model.unfreeze_at: is about the parameters of model.freeze"),
+        ([FREEZE, "model.unfreeze_at=0"], "model.unfreeze_at: must be at least 1 step; got 0."),
+        ([FREEZE, "model.unfreeze_at=900"], "model.unfreeze_at: must be below the steps of the"),
+        (
+            [FREEZE, "model.unfreeze_at=9", "trainer=ddp", "trainer.devices=2"],
+            "model.unfreeze_at: needs one device",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused(words, answer):
+    with pytest.raises(ConfigError) as error:
+        compose(words)
+    assert str(error.value).startswith(answer)
+
+
+def test_a_config_without_it_has_the_hash_of_one_from_before_the_setting():
+    config = compose()
+    without = {k: v for k, v in config["model"].items() if k not in ("freeze", "unfreeze_at")}
+    assert config_hash({**config, "model": without}) == config_hash(config)
