@@ -11,6 +11,7 @@ MAY: dict[str, set[str]] = {
     "model.initialise": {"model.init"},
     "model.report": set(),
     "model.transfer": {"registry"},
+    "model.lora": {"model.initialise"},
     "model.cache": {"registry"},
     "model.loss": set(),
     "model.fused_projections": set(),
@@ -33,17 +34,18 @@ MAY: dict[str, set[str]] = {
     | {"model.generation_cache", "model.head", "model.report", "model.stack", "model.stack_cache"},
     "model.build": GROUND
     | {*KINDS, "extra", "kernel", "plan"}
-    | {"model.block", "model.head", "model.init", "model.initialise", "model.model", "model.stack"},
+    | {"model.block", "model.head", "model.init", "model.initialise", "model.lora"}
+    | {"model.model", "model.stack"},
     "model.sharding": {"model.model", "model.stack"},
     "objective": GROUND | {"model.model"},
     "generate": GROUND | {"model.model", "model.generation_cache", "model.fused_projections"},
     "data": GROUND,
     "optim": {"registry"},
-    "config": {*KINDS, "extra", "kernel", "plan", "model.init", "model.build"}
+    "config": {*KINDS, "extra", "kernel", "plan", "model.init", "model.build", "model.lora"}
     | {"objective", "data", "optim", "registry"},
     "model.checkpoint": {"config", "registry"},
     "model.api": {"config", "data", "objective", "registry"}
-    | {"model.build", "model.checkpoint", "model.model"},
+    | {"model.build", "model.checkpoint", "model.lora", "model.model"},
     "inspect": GROUND
     | {*KINDS, "extra", "kernel", "plan", "objective", "data", "optim", "config"}
     | {"model.block", "model.build", "model.head", "model.loss", "model.model", "model.stack"},

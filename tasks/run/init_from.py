@@ -16,6 +16,7 @@ from xformer_kit.config.init_from import source_faults, source_of
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
 from xformer_kit.model.checkpoint import DamagedError, read
+from xformer_kit.model.lora import ADAPTERS, merged_state
 from xformer_kit.model.transfer import Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
@@ -41,7 +42,11 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path, writes
         fix = "Name another checkpoint of the run."
         raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
     weights = {**state["state_dict"], **(state.get("average") or {})}
-    allow = node.get("allow") or ()
+    allow = list(node.get("allow") or ())
+    if rank := (saved := read_config(run).get("lora") or {}).get("rank"):
+        weights = merged_state(weights, (saved["alpha"] or rank) / rank)
+    if (config.get("lora") or {}).get("rank"):
+        allow += [f"*.{name}" for name in ADAPTERS]  # they keep their initial values
     tokens = _tokens(run, objective)
     sized = _vocabulary_tensors(config, model, objective)
     rows = {name: rows_of_tokens(*tokens[_side(name, model)]) for name in sized}

@@ -124,7 +124,8 @@ UNKNOWN = {
     ),
     "attn=fourier positon=none": (
         "positon: the config has no such key. Did you mean 'position'? It has: attn, callbacks,"
-        " checkpoints, data, ema, extra, ffn, init, init_from, kernel, logger, mask, metrics, model,"
+        " checkpoints, data, ema, extra, ffn, init, init_from, kernel, logger, lora, mask, metrics,"
+        " model,"
         " name, norm, optim, placement, position, schedule, seed, task, tokenizer, trainer."
     ),
     "model=encoder task=mlmm": (

@@ -8,6 +8,7 @@ from xformer_kit.config.callbacks import CALLBACKS, monitored_faults
 from xformer_kit.config.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.metrics import METRICS
 from xformer_kit.config.freezing_faults import freezing_faults
+from xformer_kit.config.lora_faults import lora_faults
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
 from xformer_kit.config.sharing_faults import unique_layers_faults, unused_sharing_faults
@@ -75,6 +76,7 @@ TOP_KEYS = (
     "ema",
     "checkpoints",
     "init_from",
+    "lora",
     *MAPPING_GROUPS,
 )
 
@@ -123,7 +125,7 @@ def plan_and_faults(
         return None, [*faults, *preventing]
     plan = model_plan(config)
     faults += [*_model_settings_faults(config, task), *plan_faults(config, plan, task)]
-    faults += [] if faults else freezing_faults(config)
+    faults += [] if faults else [*lora_faults(config), *freezing_faults(config)]
     return plan, list(dict.fromkeys(faults))
 
 
@@ -174,7 +176,7 @@ def _node_faults(config: Node, data: bool) -> Faults:
         yield from faults_with_settings("data", CORPORA, config.get("data"), context)
     model = config.get("model")
     yield from _settings_faults("model", model, "model", context, STACKS, elsewhere)
-    for key in ("ema", "checkpoints", "init_from"):
+    for key in ("ema", "checkpoints", "init_from", "lora"):
         yield from _settings_faults(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer", {}))
     for group, registry in MAPPING_GROUPS.items():
@@ -208,7 +210,7 @@ def option_paths(config: Node) -> dict[str, list[str]]:
         if (name := as_node(config.get(group)).get("name")) in registry
     }
     paths: dict[str, list[str]] = {}
-    for node in ("model", "data", "tokenizer", "ema", "checkpoints", "init_from"):
+    for node in ("model", "data", "tokenizer", "ema", "checkpoints", "init_from", "lora"):
         nodes[node] = nodes.get(node, {}) | SETTINGS.options(node)
     for path, options in (nodes | {"trainer": TRAINER}).items():
         for option in options:

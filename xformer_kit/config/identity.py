@@ -56,6 +56,8 @@ def hashed_config(config: Node) -> dict[str, Any]:
         kept.pop("metrics", None)
     if not (kept.get("init_from") or {}).get("run"):
         kept.pop("init_from", None)  # configs of runs before this setting have the same hash
+    if not (kept.get("lora") or {}).get("rank"):
+        kept.pop("lora", None)
     if isinstance(model := kept.get("model"), Mapping):
         unset = [key for key in ("freeze", "unfreeze_at") if model.get(key) is None]
         kept["model"] = {key: value for key, value in model.items() if key not in unset}

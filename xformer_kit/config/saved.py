@@ -24,7 +24,13 @@ MAX_VALUES = 100_000  # values of a config with its YAML aliases expanded
 COMPONENTS = "components.json"  # file name -> sha256 of the user's own components
 # Options of the trainer that set where a run trains, which may change when it resumes.
 DEVICE_OPTIONS = ("devices", "num_nodes", "accelerator", "strategy")
-MODEL_NODES = ("model", *KINDS, "task", "tokenizer")  # nodes that the weights of a model depend on
+MODEL_NODES = (
+    "model",
+    *KINDS,
+    "task",
+    "tokenizer",
+    "lora",
+)  # nodes that the weights of a model depend on
 MAX_CHANGES = 8  # in a message
 
 

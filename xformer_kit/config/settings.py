@@ -204,6 +204,31 @@ class InitFromSettings:
             )
 
 
+@SETTINGS.register("lora")
+@dataclass(frozen=True)
+class LoRASettings:
+    """Low-rank adapters, which are then the only trained parameters (Hu et al., 2021,
+    arXiv:2106.09685).
+    """
+
+    rank: int | None = None  # rows of A and columns of B; null: no adapters
+    alpha: float | None = None  # B A is multiplied by alpha / rank; null is rank
+    dropout: float = 0.0  # probability, on the input of A
+    of: list[str] | None = None  # names of linear maps; null is [q, v]
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, rank=1)
+        yield from above(options, "null is lora.rank.", alpha=0)
+        yield from in_range(options, dropout=(0, 1))
+        if options.of == []:
+            yield Fault("of", "must name linear maps", got="[]", fix="Try [q, v].")
+        for name in ("alpha", "dropout", "of") if options.rank is None else ():
+            if value := getattr(options, name):
+                rule = "is about adapters, and lora.rank is null"
+                yield Fault(name, rule, value, "Set lora.rank.")
+
+
 @SETTINGS.register("stack")
 @dataclass(frozen=True)
 class StackSettings:
@@ -267,7 +292,7 @@ def default_settings() -> dict[str, Any]:
     """Returns the defaults of all settings, in the order of a saved config; stacks have none."""
     nodes = {
         name: {key: option.default for key, option in SETTINGS.options(name).items()}
-        for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints", "init_from")
+        for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints", "init_from", "lora")
     }
     nodes["model"] = {key: v for key, v in nodes["model"].items() if key not in STACKS}
     return nodes.pop("run") | nodes

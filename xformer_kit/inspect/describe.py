@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import nn
 
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
@@ -49,7 +50,7 @@ class Description(NamedTuple):
     values: list[ConfigValue]
     unknown: list[str]  # messages: which of these are None, and why
     given_logits: float  # share of the tokens whose logits are computed in training
-    frozen_parameters: int = 0  # of model.freeze; with model.unfreeze_at, trained from there on
+    frozen_parameters: int = 0  # not trained: of model.freeze, or all but the adapters of lora
 
 
 def describe(
@@ -84,8 +85,14 @@ def describe(
         list((provenance or Provenance(config)).values(plans)),
         unknown,
         given_logits,
-        sum(p.numel() for p in Freezing(model, config["model"].get("freeze") or ()).parameters),
+        _frozen(model, config),
     )
+
+
+def _frozen(model: nn.Module, config: Mapping[str, Any]) -> int:
+    """The number of parameters that are not trained in the first step."""
+    Freezing(model, config["model"].get("freeze") or ()).set_step(0)
+    return sum(p.numel() for p in model.parameters() if not p.requires_grad)
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ from xformer_kit.config.saved import MODEL_NODES, check_components, check_unchan
 from xformer_kit.config.size import memory_faults
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
+from xformer_kit.model.lora import merge
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, config_error
@@ -117,6 +118,7 @@ def restore_model(
             run,
             f"the weights of its checkpoint must be those of config.yaml's model; {reason}",
         ) from None
+    merge(model)
     model.tokenizer, model.source_tokenizer = tokenizer, source  # type: ignore[assignment]
     return model.eval()
 

@@ -15,6 +15,7 @@ from xformer_kit.model.block import Block
 from xformer_kit.model.head import Head, LogitScaling, TiedHead, Transform
 from xformer_kit.model.init import INITS
 from xformer_kit.model.initialise import initialise
+from xformer_kit.model.lora import add_adapters
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.norm import NORMS
@@ -26,7 +27,11 @@ from xformer_kit.registry import config_error
 
 def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = None) -> Model:
     """Returns the model of a valid config, with initial weights."""
-    return from_plan(model_plan(config), vocab_size, source_vocab_size)
+    plan = model_plan(config)
+    model = from_plan(plan, vocab_size, source_vocab_size)
+    if (lora := config.get("lora") or {}).get("rank"):
+        add_adapters(model, lora, plan.seed)
+    return model
 
 
 def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = None) -> Model:

@@ -75,7 +75,7 @@ def _checkpoint_at(begin, words, at):
         (
             ["model.freeze=[decoder.0.atn]"],
             "model.freeze: matches no parameter of the model; got decoder.0.atn. The nearest are:"
-            " decoder.0.attn.",
+            " decoder.0.attn,",
         ),
         (["model.freeze=['*']"], "model.freeze: leaves no parameter to train; got ['*']."),
         (["model.unfreeze_at=5"], "model.unfreeze_at: is about the parameters of model.freeze"),
