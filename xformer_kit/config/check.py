@@ -210,7 +210,7 @@ def option_paths(config: Node) -> dict[str, list[str]]:
         if (name := as_node(config.get(group)).get("name")) in registry
     }
     paths: dict[str, list[str]] = {}
-    for node in ("model", "data", "tokenizer", "ema", "checkpoints", "init_from", "lora"):
+    for node in ("model", "data", "tokenizer", "ema", "checkpoints", "init_from"):
         nodes[node] = nodes.get(node, {}) | SETTINGS.options(node)
     for path, options in (nodes | {"trainer": TRAINER}).items():
         for option in options:

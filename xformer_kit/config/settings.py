@@ -92,7 +92,7 @@ class ModelSettings:
             options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0
         )
         yield from at_least(options, "step", unfreeze_at=1)
-        if options.unfreeze_at is not None and not options.freeze:
+        if (options.unfreeze_at or 0) >= 1 and not options.freeze:
             rule = "is about the parameters of model.freeze, which has none"
             yield Fault("unfreeze_at", rule, options.unfreeze_at, "Set model.freeze.")
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
