@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "docs/getting_started.md", "docs/index.md", "docs/python.md"]
 PAGES += [f"docs/guide/{path.name}" for path in sorted((ROOT / "docs" / "guide").glob("*.md"))]
 # commands that need files of the reader, or that are refused on purpose
-SKIPPED = "resume=|components=|heads=7|data=text|data=tsv|data=jsonl|data=hub|data.path="
+SKIPPED = "resume=|init_from=|tokenizer.path=|components=|heads=7|"
+SKIPPED += "data=text|data=tsv|data=jsonl|data=hub|data.path="
 
 
 def read(name: str) -> str:
@@ -49,7 +50,11 @@ def commands(program: str) -> list[str]:
     found = [
         line.split("  #")[0].strip()
         for page in PAGES
-        for line in re.findall(rf"^    (?:\$ )?{program} (.*)$", read(page), flags=re.MULTILINE)
+        for line in re.findall(
+            rf"^    (?:\$ )?{program} (.*)$",
+            re.sub(r" \\\n +", " ", read(page)),  # a line that goes on
+            flags=re.MULTILINE,
+        )
     ]
     return list(dict.fromkeys(found))
 

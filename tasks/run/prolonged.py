@@ -27,8 +27,10 @@ def with_length(config: Config, max_steps: int | None) -> Config:
     """Returns the config with this trainer.max_steps, and without a limit of epochs; the config
     itself for None or its own length.
     """
+    if max_steps is None:
+        return config
     trainer = config["trainer"]
-    if max_steps is None or (max_steps == trainer["max_steps"] and not trainer.get("max_epochs")):
+    if max_steps == trainer["max_steps"] and not trainer.get("max_epochs"):
         return config
     epochs = {"max_epochs": None} if "max_epochs" in trainer else {}
     return {**config, "trainer": {**trainer, "max_steps": max_steps, **epochs}}

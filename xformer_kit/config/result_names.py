@@ -10,7 +10,7 @@ from xformer_kit.registry import Node
 
 COSTS = (
     *("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes", "seconds", "steps"),
-    "steps_left_out",
+    *("steps_left_out", "params_trained"),
 )
 ANSWERS = ("exact_match", "bleu", "chrf", "rougeL")  # the last three if targets have several words
 LABELLED = ("accuracy", "sequence_accuracy")
