@@ -22,6 +22,7 @@ from tasks.run.faults import faults_at, refuse
 from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
+from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.overrides import expand
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study import study_node
@@ -240,11 +241,11 @@ def _compose(fixed: list[str], combination: list[str]) -> Config:
     except ConfigError as error:
         note = f"[{' '.join(combination)}]"
         raise ConfigError([fault.with_fix(note) for fault in error.faults]) from None
-    if (logger := config["logger"]["name"]) != "wandb":
+    if "wandb" not in (names := as_loggers(config["logger"])):
         raise config_error(
             "logger",
             "a W&B sweep needs the values that runs log to W&B",
-            logger,
+            " and ".join(names),
             "Take logger=wandb.",
         )
     return config

@@ -104,6 +104,8 @@ def _choices(config: Facts) -> dict[str, str]:
         for group in GROUPS
         if isinstance(config.get(group), Mapping)
     }
+    if (logger := config.get("logger")) and "name" not in logger:
+        components["logger"] = override_value([*logger])
     return {"model": model, **components}
 
 

@@ -33,11 +33,13 @@ from tasks.run import trainer as trainers
 from tasks.run.compatibility import resume_fault
 from tasks.run.decoding_speed import check_decodable, decoding_speed
 from tasks.run.exit_codes import NonFinite, SignalBox
+from tasks.run.faults import refuse
 from tasks.run.job import Job
 from tasks.run.task_class import task_class
 from xformer_kit import build
 from xformer_kit.config import config_hash
-from xformer_kit.config.machine import missing_logger
+from xformer_kit.config.loggers import as_loggers
+from xformer_kit.config.machine import missing_loggers
 from xformer_kit.config.saved import check_unchanged, component_hashes
 from xformer_kit.config.unused_options import warmup_faults
 from xformer_kit.data import prepare
@@ -45,7 +47,6 @@ from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
-from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 from xformer_kit.study.run_key import code_hashes
 
@@ -83,7 +84,7 @@ class TrainingProcess:
         self.checkpoint: State = {}  # the content of the checkpoint to resume from
         self.resumes_from_last = False  # whether it is last.ckpt
         self.bar: Bar | None = None
-        self.logger = loggers.SafeLogger(None)
+        self.logger = loggers.Loggers()
         self.trainer: Any = None
         self.checkpoint_saver: CheckpointSaver | None = None
         self.results: State = {}  # the content of summary.json, once it is written
@@ -91,8 +92,7 @@ class TrainingProcess:
         trainers.silence_lightning()
         if self.is_rank_zero:
             log_into(run_dir / "train.log")
-        if fault := missing_logger(config["logger"]["name"]):
-            raise ConfigError(fault)
+        refuse(missing_loggers(config["logger"]))
 
     def run(self) -> int:
         """Trains the run from its last checkpoint or from step 0 to its end."""
@@ -197,7 +197,7 @@ class TrainingProcess:
         self.cadence = cadence = Cadence(config, self.total_steps)
         if stop := checkpoint.get("stop"):
             cadence.stop_at(*stop)
-        metrics_log, speed_log, logger_message = self._open_logs()
+        metrics_log, speed_log, messages = self._open_logs()
         self.recorder = Recorder(
             cadence,
             metrics_log,
@@ -213,8 +213,8 @@ class TrainingProcess:
         self.checkpoint_saver = create_checkpoint_saver(self, own_callbacks, average)
         if self.is_rank_zero:
             self.bar = self._create_bar()
-        if logger_message:
-            self._print_line(logger_message)
+        for message in messages:
+            self._print_line(message)
         same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
         own_observers = Observers(
             [same_config, *create_observers(self, self.checkpoint_saver, average)]
@@ -224,7 +224,7 @@ class TrainingProcess:
         if own_callbacks:
             callbacks.insert(0, Observers([EarlyMeasurement(self.recorder)]))
         self.trainer = trainers.make_trainer(
-            config, callbacks, self.logger.logger, self.total_steps
+            config, callbacks, self.logger.lightning, self.total_steps
         )
 
     def _create_bar(self) -> Bar:
@@ -234,21 +234,21 @@ class TrainingProcess:
         startup.clear()
         return Bar(self.total_steps, self.task.step, None if live else False, stage)
 
-    def _open_logs(self) -> tuple[CsvLog | None, CsvLog | None, str | None]:
-        """Returns metrics.csv, speed.csv and the logger's message to the user; None except on rank
+    def _open_logs(self) -> tuple[CsvLog | None, CsvLog | None, list[str]]:
+        """Returns metrics.csv, speed.csv and the loggers' messages to the user; none except on rank
         0.
         """
         if not self.is_rank_zero:
-            return None, None, None
-        if self.job.shows_stages and (name := self.config["logger"]["name"]) != "none":
-            startup.show(f"Starting the logger {name}", plain=False)
-        logger, message = loggers.create_logger(self.config, self.run_dir)
-        self.logger = loggers.SafeLogger(logger)
+            return None, None, []
+        names = " and ".join(name for name in as_loggers(self.config["logger"]) if name != "none")
+        if self.job.shows_stages and names:
+            startup.show(f"Starting the logger {names}", plain=False)
+        self.logger, messages = loggers.create_loggers(self.config, self.run_dir)
         text_column = ("val/bits_per_byte",) * (self.data.bytes_per_token is not None)
         columns = (*METRICS_COLUMNS, *text_column, "lr", "grad_norm")
         step, mark = self.task.step, self.checkpoint.get("metrics")
         metrics_log = CsvLog(self.run_dir / "metrics.csv", columns).open(step, mark)
-        return metrics_log, CsvLog(self.run_dir / "speed.csv", SPEED_COLUMNS).open(step), message
+        return metrics_log, CsvLog(self.run_dir / "speed.csv", SPEED_COLUMNS).open(step), messages
 
     def _announce(self) -> None:
         """Prints what is trained, and removes the summary of a run that is continued."""

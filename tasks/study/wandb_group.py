@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
+from xformer_kit.config.loggers import as_loggers
 from xformer_kit.study.factor import override_text
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
@@ -28,8 +29,8 @@ Table = tuple[list[str], list[list[Any]]]  # columns, rows
 
 def logger_overrides(node: Node, run: StudyRun) -> list[str]:
     """Returns overrides of a run's logger for group, job type and tags that are not set."""
-    logger = run.config["logger"]
-    if logger["name"] != "wandb":
+    logger = as_loggers(run.config["logger"]).get("wandb")
+    if logger is None:
         return []
     defaults = {
         "group": node["name"][:MAX_GROUP],
@@ -37,7 +38,7 @@ def logger_overrides(node: Node, run: StudyRun) -> list[str]:
         "tags": [*tags(node), f"seed={run.seed}"],
     }
     return [
-        f"logger.{key}={override_text(value)}"
+        f"++logger.wandb.{key}={override_text(value)}"
         for key, value in defaults.items()
         if logger.get(key) is None
     ]
@@ -50,14 +51,15 @@ def tags(node: Node) -> list[str]:
     return [tag[:MAX_TAG] for tag in (*names, *ARXIV.findall(str(claim.get("paper") or "")))]
 
 
-def publish(node: Node, logger: Node, results: Results, content: Any) -> None:
+def publish(node: Node, loggers: Node, results: Results, content: Any) -> None:
     """Logs the report as a W&B run, once for each content: tables of variants, runs and effects,
     the figures, and the page.
 
-    Does nothing with another logger or log_report=false. A failure is printed, because the report
-    is written already.
+    loggers: the node `logger`. Does nothing without W&B or with log_report=false. A failure is
+    printed, because the report is written already.
     """
-    if logger["name"] != "wandb" or not node["log_report"]:
+    logger = as_loggers(loggers).get("wandb")
+    if logger is None or not node["log_report"]:
         return
     folder, tables = Path(results.folder), dict(_tables(results, content))
     facts = {

@@ -115,10 +115,10 @@ def test_a_choice_and_its_options_are_not_given_twice():
 
 
 def test_a_group_takes_one_name():
-    assert faults_of("logger=[csv,tensorboard]") == (
+    assert faults_of("norm=[rms,layer]") == (
         (
-            "logger: takes one name; got ['csv', 'tensorboard']. Choose one, or run each of them:"
-            " -m logger=csv,tensorboard."
+            "norm: takes one name; got ['rms', 'layer']. Choose one, or run each of them:"
+            " -m norm=rms,layer."
         ),
     )
     assert faults_of("model=[decoder,encoder]")[0].startswith(

@@ -77,12 +77,12 @@ def test_default_group_job_type_and_tags():
         )
     }
     assert overrides == {
-        "logger.group": "placement",
-        "logger.job_type": "placement=post, norm=layer",
-        "logger.tags": ["factorial", "claim", "arXiv:2002.04745", "seed=3"],
+        "logger.wandb.group": "placement",
+        "logger.wandb.job_type": "placement=post, norm=layer",
+        "logger.wandb.tags": ["factorial", "claim", "arXiv:2002.04745", "seed=3"],
     }
     own = wandb_group.logger_overrides(NODE, a_run(group="mine", tags=["x"]))
-    assert [word.partition("=")[0] for word in own] == ["logger.job_type"]
+    assert [word.partition("=")[0] for word in own] == ["++logger.wandb.job_type"]
     assert wandb_group.logger_overrides(NODE, a_run(name="none")) == []
     assert run_key(a_run().config, "data") == run_key(
         a_run(group="mine", job_type="b", name="none").config, "data"

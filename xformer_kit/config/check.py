@@ -8,9 +8,10 @@ from xformer_kit.config.callbacks import CALLBACKS, monitored_faults
 from xformer_kit.config.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.freezing_faults import freezing_faults
 from xformer_kit.config.lora_faults import lora_faults
+from xformer_kit.config.loggers import LOGGERS, logger_faults
 from xformer_kit.config.metrics import METRICS
 from xformer_kit.config.plan_faults import plan_faults
-from xformer_kit.config.settings import LOGGERS, SETTINGS, missing_settings
+from xformer_kit.config.settings import SETTINGS, missing_settings
 from xformer_kit.config.sharing_faults import unique_layers_faults, unused_sharing_faults
 from xformer_kit.config.stack_faults import component_option_paths, stack_faults
 from xformer_kit.config.task_faults import (
@@ -168,8 +169,10 @@ def _node_faults(config: Node, data: bool) -> Faults:
     yield from missing_settings(config)
     context = _component_context(config)
     for group, registry in GROUPS.items():
-        if group in config and group not in ("data", "tokenizer"):
+        if group in config and group not in ("data", "tokenizer", "logger"):
             yield from registry.faults(config[group], group, context, elsewhere=elsewhere)
+    if "logger" in config:
+        yield from logger_faults(config["logger"], context, elsewhere)
     if "tokenizer" in config:
         yield from faults_with_settings("tokenizer", TOKENIZERS, config["tokenizer"], context)
     if data:

@@ -25,6 +25,7 @@ from xformer_kit.config.hydra_session import (
     open_session,
 )
 from xformer_kit.config.init_from import source_faults
+from xformer_kit.config.loggers import resolve_loggers
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
@@ -240,6 +241,8 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
         null = [stack for stack in STACKS if plain["model"].get(stack, ...) is None]
         plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}
     keys = {word.lstrip("+~").partition("=")[0] for word in words}
+    if "logger" in plain:
+        plain["logger"] = resolve_loggers(plain["logger"], keys)
     for group, option in _replaced_options(plain, keys):
         del plain[group][option]
     if faults := [*faults, *named_over(plain, keys)]:

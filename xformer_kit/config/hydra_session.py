@@ -30,6 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
+from xformer_kit.config.loggers import LOGGERS, composed_choice
 from xformer_kit.config.settings import default_settings
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import config_error
@@ -214,7 +215,8 @@ def open_session(config_dir: str | None = None) -> HydraSession:
             (group, other): {**registry.defaults(alias.name), **alias.implied}
             for other, alias in registry.aliases.items()
         }
-        configs |= {(group, name): registry.defaults(name) for name in names}
+        node_of = composed_choice if registry is LOGGERS else registry.defaults
+        configs |= {(group, name): node_of(name) for name in names}
     for mask in {mask for objective in OBJECTIVES.values() for mask in objective.masks.values()}:
         configs[TASK_DEFAULTS, f"{mask}_mask"] = {"defaults": [{"override /mask": mask}]}
     if _previous is None or _previous[0] != _state(configs):

@@ -5,10 +5,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.size import memory_faults
 from xformer_kit.kernel import cannot_train_on
-from xformer_kit.plan import as_node, provenance_of, stacks
+from xformer_kit.plan import provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
+
+LOGGER_PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX")}  # any one of them is enough
 
 
 def run_faults(config: Node, here: bool = True) -> Faults:
@@ -40,8 +43,7 @@ def run_faults(config: Node, here: bool = True) -> Faults:
         )
     yield from kernel_device_faults(_available(trainer.get("accelerator", "auto"))[0], config)
     yield from memory_faults(config)
-    if fault := missing_logger(as_node(config["logger"])["name"]):
-        yield fault
+    yield from missing_loggers(config["logger"])
 
 
 def kernel_device_faults(device: str, config: Node) -> Faults:
@@ -59,16 +61,17 @@ def kernel_device_faults(device: str, config: Node) -> Faults:
     yield from faults.values()
 
 
-def missing_logger(name: Any) -> Fault | None:
-    """Returns the fault of a logger whose package is not installed; None if it is."""
-    if name != "tensorboard" or any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
-        return None
-    return Fault(
-        "logger",
-        "tensorboard is not installed",
-        got="logger=tensorboard",
-        fix="Try pip install tensorboard, or logger=csv.",
-    )
+def missing_loggers(node: Any) -> Faults:
+    """Yields the fault of each logger of a valid node `logger` whose package is not installed."""
+    for name in as_loggers(node):
+        packages = LOGGER_PACKAGES.get(name)
+        if packages and not any(map(importlib.util.find_spec, packages)):
+            yield Fault(
+                "logger",
+                f"{name} is not installed",
+                got=f"logger={name}",
+                fix=f"Try pip install {name}, or logger=csv.",
+            )
 
 
 def _available(accelerator: Any) -> tuple[str, int]:

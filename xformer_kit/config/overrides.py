@@ -16,6 +16,7 @@ from xformer_kit.config.components import import_components
 from xformer_kit.config.config_files import config_files, store_files
 from xformer_kit.config.difference import as_literal
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
+from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.config.task_defaults import task_defaults
 from xformer_kit.registry import (
@@ -77,6 +78,8 @@ def _expand_mapping(parser: OverridesParser, word: str) -> list[str]:
     if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
         return [word]
     name = [f"{group}={value_text(node.pop('name'))}"] if "name" in node else []
+    if group == "logger" and node and node.keys() <= set(LOGGERS):  # several: {NAME: options}
+        name = [f"{group}={value_text([*node])}"]
     return [*name, *(f"{group}.{key}={value_text(item)}" for key, item in node.items())]
 
 
@@ -239,19 +242,26 @@ def _values(override: Override) -> list[Any]:
     """Returns the values of an override: one, or each of a sweep."""
     if not override.is_sweep_override():
         return [override.value()]
-    return [text.strip("'\"") for text in override.sweep_string_iterator()]
+    texts = (text.strip("'\"") for text in override.sweep_string_iterator())
+    values = zip(override.sweep_iterator(), texts, strict=True)
+    return [value if isinstance(value, list) else text for value, text in values]
 
 
 def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | None:
     """Returns the fault of null, or of a list, as the choice of a group that every run needs; None
-    for a single name.
+    for a single name, and for a list of loggers.
     """
     if values == [None]:
         known = ", ".join(sorted(GROUPS.get(group, names)))
         return Fault(group, f"must name one of {known}", got="null")
     for value in values:
-        if isinstance(value, list):
+        if group == "logger" and isinstance(value, list) and value:
+            if repeats := sorted({str(name) for name in value if value.count(name) > 1}):
+                return Fault(group, f"names {' and '.join(repeats)} more than once", got=value)
+        elif isinstance(value, list):
             sweep = ",".join(map(str, value)) or "NAME"
+            if group == "logger":
+                return Fault(group, "must name at least one", got=value, fix="Try none.")
             return Fault(
                 group,
                 "takes one name",

@@ -1,5 +1,5 @@
 """The settings of a config next to its components, with their defaults: of the whole model, of the
-data's batches, of the logger. Hydra composes the defaults as the config `settings`.
+data's batches. Hydra composes the defaults as the config `settings`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,6 @@ MAX_BLOCKS = (
     10_000  # blocks of a stack: each is an object in memory before anything has been counted
 )
 SETTINGS = Registry("settings")
-LOGGERS = Registry("logger")
 
 
 @SETTINGS.register("run")
@@ -255,37 +254,6 @@ class StackSettings:
                 got="[]",
                 fix="null is [base].",
             )
-
-
-@LOGGERS.register("wandb")
-@dataclass(frozen=True)
-class WandB:
-    """Weights & Biases, offline if there is no login."""
-
-    project: str = "xformer_kit"  # project of the run
-    entity: str | None = None  # user or team; null is the login's own
-    group: str | None = None  # runs that belong together; of a study null is its name
-    job_type: str | None = None  # kind of run within its group; of a study null is the variant
-    # words to filter by; of a study null is design, seed and the claim's paper
-    tags: list[str] | None = None
-
-
-@LOGGERS.register("csv")
-@dataclass(frozen=True)
-class CSV:
-    """Only metrics.csv and speed.csv, which every run writes."""
-
-
-@LOGGERS.register("tensorboard")
-@dataclass(frozen=True)
-class TensorBoard:
-    """TensorBoard event files in the run's directory (needs `pip install tensorboard`)."""
-
-
-@LOGGERS.register("none")
-@dataclass(frozen=True)
-class NoLogger:
-    """Only the csv files, which every run writes."""
 
 
 def default_settings() -> dict[str, Any]:

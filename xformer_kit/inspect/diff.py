@@ -81,7 +81,7 @@ def diff(
 def _values(one: Config, other: Config) -> Iterator[Pair]:
     flat_configs = [dict(_values_by_path(config)) for config in (one, other)]
     for path in differing(flat_configs):
-        if path in ("name", "logger.name"):  # of the run, not of the model
+        if path == "name" or path.startswith("logger."):  # of the run, not of the model
             continue
         options = _changed_options(path, flat_configs) if path.endswith(".name") else []
         for key in (path, *options):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.config import GROUPS, NESTED_GROUPS, config_hash
+from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.registry import Registry
 from xformer_kit.study.nodes import Node
 
@@ -42,7 +43,7 @@ def run_key(config: Node, fingerprint: str) -> str:
 
 
 def component_modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
-    """The modules of all components that a config names, at any depth."""
+    """The modules of all components that a config names, at any depth, without the loggers."""
     if registry is not None and isinstance(node, (str, bool)):
         node = registry.as_node(node)
     if not isinstance(node, Mapping):
@@ -56,6 +57,8 @@ def component_modules(node: Any, registry: Registry | None = None) -> Iterator[s
     else:
         inner = {}
     for key, value in node.items():
+        if GROUPS.get(key) is LOGGERS:
+            continue
         yield from component_modules(
             value,
             inner.get(key)

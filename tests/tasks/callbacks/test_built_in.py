@@ -11,7 +11,8 @@ from refusals import refused
 
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.profile import Profile
-from tasks.logging.loggers import SafeLogger
+from tasks.logging.loggers import Loggers
+from tasks.logging.wandb_logger import WandbRunLogger
 from tasks.module import Task
 from tasks.run.start import start_run
 from tests.tasks.command_lines import output
@@ -139,12 +140,10 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(wandb, "Image", lambda path: ("image", path))
 
     class Logger:
-        log_table = True
-
         class experiment:  # noqa: N801
             log = found.append
 
-    SafeLogger(Logger()).picture("pictures/mask", tmp_path / "mask.png", 7)
+    Loggers({"wandb": WandbRunLogger(Logger())}).picture("pictures/mask", tmp_path / "mask.png", 7)
     assert found == [{"pictures/mask": ("image", str(tmp_path / "mask.png")), "step": 7}]
 
 

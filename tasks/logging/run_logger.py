@@ -1,0 +1,33 @@
+"""What a logger of a run receives."""
+
+from pathlib import Path
+from typing import Any
+
+from tasks import Metrics, State
+
+
+class RunLogger:
+    """Base of the loggers of a run. A method may raise any error: the logger is then not used any
+    more.
+
+    lightning: the logger of Lightning's Trainer, which a user's callbacks may use.
+    """
+
+    def __init__(self, lightning: Any):
+        self.lightning = lightning
+
+    def log(self, row: Metrics, step: int) -> None:
+        """Log the values of a step. A step may be repeated after a resume."""
+        self.lightning.log_metrics(row, step)
+
+    def table(self, name: str, columns: list[Any], rows: list[list[Any]], step: int) -> None:
+        """Log a table."""
+
+    def picture(self, name: str, path: Path, step: int) -> None:
+        """Log a PNG file as an image."""
+
+    def finish(self, summary: State, code: int) -> None:
+        """End the run; summary: the content of summary.json, empty if the run has not finished;
+        code: its exit code.
+        """
+        self.lightning.finalize("success" if code == 0 else "failed")

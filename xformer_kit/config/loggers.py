@@ -1,0 +1,153 @@
+"""Loggers: their options, and the node `logger` of a config, which names one or several.
+
+One logger is {name: wandb, project: x}. Several are {wandb: {project: x}, tensorboard: {}}, as in
+`callbacks`. On a command line and in a list of defaults, `logger=[wandb,tensorboard]` chooses them;
+`logger.wandb.project=x` sets an option of one, and `logger.project=x` that of each logger that has
+it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Faults,
+    Node,
+    Registry,
+    complete_mapping,
+    mapping_faults,
+    suggestion,
+)
+
+LOGGERS = Registry("logger")
+# Key of the node while Hydra composes it: {name: null} of the loggers that were chosen. Hydra
+# merges the nodes of several choices, so that `name` is the last of them.
+CHOSEN = "chosen"
+
+
+@LOGGERS.register("wandb")
+@dataclass(frozen=True)
+class WandB:
+    """Weights & Biases, offline if there is no login."""
+
+    project: str = "xformer_kit"  # project of the run
+    entity: str | None = None  # user or team; null is the login's own
+    group: str | None = None  # runs that belong together; of a study null is its name
+    job_type: str | None = None  # kind of run within its group; of a study null is the variant
+    # words to filter by; of a study null is design, seed and the claim's paper
+    tags: list[str] | None = None
+
+
+@LOGGERS.register("csv")
+@dataclass(frozen=True)
+class CSV:
+    """Only metrics.csv and speed.csv, which every run writes."""
+
+
+@LOGGERS.register("tensorboard")
+@dataclass(frozen=True)
+class TensorBoard:
+    """TensorBoard event files in the run's directory (needs `pip install tensorboard`)."""
+
+
+@LOGGERS.register("none")
+@dataclass(frozen=True)
+class NoLogger:
+    """Only the csv files, which every run writes."""
+
+
+def as_loggers(node: Any) -> dict[str, dict[str, Any]]:
+    """Returns {name: options} of the loggers of a valid node."""
+    node = LOGGERS.as_node(node)
+    if "name" not in node:
+        return {name: dict(options) for name, options in node.items()}
+    return {node["name"]: {key: value for key, value in node.items() if key != "name"}}
+
+
+def composed_choice(name: str) -> dict[str, Any]:
+    """Returns the node that Hydra composes for `logger=NAME`."""
+    return LOGGERS.defaults(name) | {CHOSEN: {name: None}}
+
+
+def resolve_loggers(node: Any, set_keys: Collection[str]) -> Any:
+    """Returns the composed node `logger` in the form of a saved config.
+
+    set_keys: keys that the command line sets. If it chooses loggers, those that only a file adds
+    (`logger: {tensorboard: {}}`) are left out, with the options that no chosen logger has.
+    """
+    if isinstance(node, str):
+        return LOGGERS.defaults(node) if node in LOGGERS else {"name": node}
+    if not isinstance(node, Mapping):
+        return node
+    chosen = list(node.get(CHOSEN) or ())
+    if "name" in node and node["name"] not in chosen:
+        chosen = [node["name"]]  # set as a value
+    replaces = "logger" in set_keys
+    own = {
+        key: options
+        for key, options in node.items()
+        if key in LOGGERS and (key in chosen or not replaces or _is_set(key, set_keys))
+    }
+    names = [
+        name for name in dict.fromkeys([*chosen, *own]) if name not in own or own[name] is not None
+    ]
+    shared = {k: v for k, v in node.items() if k not in LOGGERS and k not in (CHOSEN, "name")}
+    if len(names) == 1:
+        (name,) = names
+        if len(chosen) > 1 and name in LOGGERS:  # the others are null
+            shared = {key: v for key, v in shared.items() if key in LOGGERS.options(name)}
+        return _one(name, shared, own)
+    nodes = {name: _options(name, shared, own) for name in names}
+    used = {option for name in names if name in LOGGERS for option in LOGGERS.options(name)}
+    every = {option for name in LOGGERS for option in LOGGERS.options(name)}
+    left_out = every - _set_options(set_keys) if replaces else set()
+    return nodes | {key: v for key, v in shared.items() if key not in used | left_out}
+
+
+def _is_set(name: str, set_keys: Collection[str]) -> bool:
+    """Whether the command line sets a logger or one of its options."""
+    return any(f"{key}.".startswith(f"logger.{name}.") for key in set_keys)
+
+
+def _set_options(set_keys: Collection[str]) -> set[str]:
+    return {key.split(".")[1] for key in set_keys if key.startswith("logger.")}
+
+
+def _one(name: Any, shared: Node, own: Node) -> Any:
+    """Returns the node of one logger."""
+    options = own.get(name, {})
+    if not isinstance(options, Mapping):
+        return {"name": name, **shared, name: options}
+    defaults = LOGGERS.defaults(name) if name in LOGGERS else {"name": name}
+    return {**defaults, **shared, **options}
+
+
+def _options(name: str, shared: Node, own: Node) -> Any:
+    """Returns the options of one of several loggers."""
+    options = own.get(name, {})
+    if not isinstance(options, Mapping) or name not in LOGGERS:
+        return options
+    of_all = {key: value for key, value in shared.items() if key in LOGGERS.options(name)}
+    return complete_mapping(LOGGERS, {name: {**of_all, **options}})[name]
+
+
+def logger_faults(node: Any, context: Context, elsewhere: Any = None) -> Faults:
+    """Yields the faults of the node `logger`."""
+    if not isinstance(node, Mapping) or "name" in node or not node:
+        yield from LOGGERS.faults(node, "logger", context, elsewhere=elsewhere)
+        return
+    names = [key for key, options in node.items() if isinstance(options, Mapping) or key in LOGGERS]
+    yield from mapping_faults(LOGGERS, {name: node[name] for name in names}, "logger", context)
+    options = {option for name in names if name in LOGGERS for option in LOGGERS.options(name)}
+    for key in node.keys() - set(names):
+        rule = f"none of the loggers {', '.join(names)} has such an option"
+        yield Fault(f"logger.{key}", rule, fix=suggestion(key, sorted(options)))
+    if "none" in node:
+        yield Fault(
+            "logger",
+            "none is for a run without another logger",
+            got=names,
+            fix="Leave none out, or the others.",
+        )
