@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Metrics, State
+from tasks.logging.mlflow_logger import create_mlflow
 from tasks.logging.run_logger import RunLogger
 from tasks.logging.tensorboard_logger import create_tensorboard
 from tasks.logging.wandb_logger import create_wandb
@@ -18,6 +19,7 @@ log = logging.getLogger("xformer")
 CREATE: dict[str, Callable[..., tuple[RunLogger, str | None]]] = {
     "wandb": create_wandb,
     "tensorboard": create_tensorboard,
+    "mlflow": create_mlflow,
 }
 
 

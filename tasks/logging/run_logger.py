@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tasks import Metrics, State
+from tasks import Config, Metrics, State
+from xformer_kit.config.difference import as_literal, flat
 
 
 class RunLogger:
@@ -31,3 +32,14 @@ class RunLogger:
         code: its exit code.
         """
         self.lightning.finalize("success" if code == 0 else "failed")
+
+
+def flat_config(config: Config) -> dict[str, Any]:
+    """Returns {config path: value}, for loggers that take numbers, booleans and texts: null and
+    lists are texts.
+    """
+    plain = (bool, int, float, str)
+    return {
+        path: value if isinstance(value, plain) else str(as_literal(value))
+        for path, value in flat(config)
+    }

@@ -1,6 +1,7 @@
 """Starts a run on W&B, which is offline without a login or a connection."""
 
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,14 @@ def wandb_id(run_dir: Path) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Returns the type and the first line of an error."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    """Returns the type and the first line of an error, without passwords of URLs."""
+    line = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {without_password(line)}"
+
+
+def without_password(text: str) -> str:
+    """Returns a text with `scheme://host` in place of each `scheme://user:password@host`."""
+    return re.sub(r"://[^/\s]*@", "://", text)
 
 
 def _has_login() -> bool:

@@ -105,6 +105,15 @@ def test_they_are_saved_checked_and_written_as_overrides_but_not_hashed():
             "logger=[csv,tensorboard] logger.project=x",
             "logger.project: none of the loggers csv, tensorboard has such an option.",
         ),
+        (
+            "logger=mlflow logger.tracking_uri=mlruns",
+            "logger.tracking_uri: must be a server or a database; got mlruns. Try http:",
+        ),
+        (
+            "logger=[mlflow,csv] logger.mlflow.tracking_uri=http://a:b@c",
+            "logger.mlflow.tracking_uri: must have no password, because it is saved with",
+        ),
+        ("logger=mlflow logger.experiment=", "logger.experiment: must be a name; got ''."),
         ("logger=[wandb,csv] logger.wandb=3", "logger.wandb: must be a mapping of options"),
     ],
 )

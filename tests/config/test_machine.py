@@ -42,6 +42,10 @@ def whole(**nodes):
         ),
         ({"data": {"num_workers": 10**6}}, "data.num_workers: must be at most 4 per core, "),
         ({"logger": {"name": "tensorboard"}}, "logger: tensorboard is not installed"),
+        (
+            {"logger": {"name": "mlflow"}},
+            "logger: mlflow is not installed; got logger=mlflow. Try pip install mlflow, or",
+        ),
     ],
 )
 def test_what_this_machine_cannot_do_is_a_sentence(nodes, fault, monkeypatch):

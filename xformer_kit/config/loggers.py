@@ -6,6 +6,7 @@ One logger is {name: wandb, project: x}. Several are {wandb: {project: x}, tenso
 it.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from xformer_kit.registry import (
     Fault,
     Faults,
     Node,
+    Options,
     Registry,
     complete_mapping,
     mapping_faults,
@@ -22,6 +24,9 @@ from xformer_kit.registry import (
 )
 
 LOGGERS = Registry("logger")
+MLFLOW_URI = re.compile(
+    r"(https?|(sqlite|mysql|postgresql|mssql)(\+\w+)?)://\S+|databricks(://\S+)?"
+)
 # Key of the node while Hydra composes it: {name: null} of the loggers that were chosen. Hydra
 # merges the nodes of several choices, so that `name` is the last of them.
 CHOSEN = "chosen"
@@ -50,6 +55,32 @@ class CSV:
 @dataclass(frozen=True)
 class TensorBoard:
     """TensorBoard event files in the run's directory (needs `pip install tensorboard`)."""
+
+
+@LOGGERS.register("mlflow")
+@dataclass(frozen=True)
+class MLflow:
+    """An MLflow server, or the file mlflow.db in the current directory (needs `pip install
+    mlflow`).
+    """
+
+    # server or database; null is $MLFLOW_TRACKING_URI, or else sqlite:///mlflow.db
+    tracking_uri: str | None = None
+    experiment: str = "xformer_kit"  # experiment of the run
+    run_name: str | None = None  # null is NAME/TIME, the run's directory
+
+    @classmethod
+    def check(cls, options: Options, context: Context) -> Faults:
+        uri = options.tracking_uri
+        if uri is not None and not MLFLOW_URI.fullmatch(uri):
+            rule = "must be a server or a database"
+            fix = "Try http://localhost:5000, or null for sqlite:///mlflow.db."
+            yield Fault("tracking_uri", rule, got=uri, fix=fix)
+        elif uri is not None and re.search(r"//[^/]*:[^/]*@", uri):
+            rule = "must have no password, because it is saved with the config"
+            yield Fault("tracking_uri", rule, fix="Set it as MLFLOW_TRACKING_URI instead.")
+        if options.experiment is not None and not options.experiment.strip():
+            yield Fault("experiment", "must be a name", got="''", fix="Try xformer_kit.")
 
 
 @LOGGERS.register("none")

@@ -11,7 +11,10 @@ from xformer_kit.kernel import cannot_train_on
 from xformer_kit.plan import provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 
-LOGGER_PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX")}  # any one of them is enough
+LOGGER_PACKAGES = {  # any one of them is enough
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "mlflow": ("mlflow",),
+}
 
 
 def run_faults(config: Node, here: bool = True) -> Faults:
