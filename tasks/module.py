@@ -242,8 +242,13 @@ class Task(pl.LightningModule):
         """Mean number of tokens of a step, over all ranks, since this process began; 0 before its
         first step.
         """
-        steps = self.step - self.start_step
-        return float(self.tokens_read) * self.trainer.world_size / max(1, steps)
+        return self.total_tokens() / max(1, self.step - self.start_step)
+
+    def total_tokens(self) -> float:
+        """Number of tokens that all ranks have read since this process began, without padding; an
+        estimate from this rank's.
+        """
+        return float(self.tokens_read) * self.trainer.world_size
 
     def loss_sum(self, batch: Batch) -> Tensor:
         """Returns a batch's loss as a sum over its tokens, with auxiliary losses, in

@@ -90,6 +90,7 @@ class CheckpointSaver:
         if trainer.is_global_zero:
             checkpoints.write(state, self.folder)
             self.keep(task.step)
+            self.recorder.logger.checkpoint(task.step)
         self.saved_step = task.step
         strategy.barrier()
         clock.resume()

@@ -57,7 +57,7 @@ class Recorder:
             times = {"time": time.time(), "step": task.step}
             self.speed.add(times | self.speed_row)  # type: ignore[union-attr]
             if not self.cadence.validates_at(task.step):
-                self._write(task.step)
+                self._write(task)
 
     def measure(self, trainer: Any, task: Task) -> None:
         """Computes the metrics of the steps since the last row, once per step, and adds them to
@@ -82,12 +82,13 @@ class Recorder:
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if self.metrics is not None:
             self.row |= {f"val/{name}": value for name, value in task.validation.items()}
-            self._write(task.step)
+            self._write(task)
         self.clock.resume()
 
-    def _write(self, step: int) -> None:
-        self.metrics.add({"step": step} | self.row)  # type: ignore[union-attr]
-        self.logger(self.row | self.speed_row, step)
+    def _write(self, task: Task) -> None:
+        self.metrics.add({"step": task.step} | self.row)  # type: ignore[union-attr]
+        tokens = {"tokens": self.spent_before.get("tokens_read", 0) + task.total_tokens()}
+        self.logger(self.row | self.speed_row | tokens, task.step)
         self.row, self.speed_row = {}, {}
 
     def fingerprint(self) -> State:
@@ -98,13 +99,14 @@ class Recorder:
 
     def spent(self, task: Task, device: Any) -> Metrics:
         """Returns what the run has used in all its processes: seconds, seconds and tokens of the
-        measured steps, and the peak memory of a process in bytes.
+        measured steps, tokens of all steps, and the peak memory of a process in bytes.
         """
         before = self.spent_before
         here = {
             "seconds": time.perf_counter() - self.began,
             "measured_seconds": self.measured_seconds,
             "tokens": task.tokens_per_step() * self.measured_steps,
+            "tokens_read": task.total_tokens(),
         }
         peak = max(before.get("peak_memory_bytes", 0), peak_memory(device))
         total = {name: before.get(name, 0) + value for name, value in here.items()}

@@ -45,6 +45,9 @@ class Loggers:
     def picture(self, name: str, path: Path, step: int) -> None:
         self._call("picture", name, path, step)
 
+    def checkpoint(self, step: int) -> None:
+        self._call("checkpoint", step)
+
     def finish(self, summary: State, code: int) -> None:
         self._call("finish", summary, code)
 

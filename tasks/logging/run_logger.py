@@ -27,6 +27,9 @@ class RunLogger:
     def picture(self, name: str, path: Path, step: int) -> None:
         """Log a PNG file as an image."""
 
+    def checkpoint(self, step: int) -> None:
+        """Called after a checkpoint has been saved."""
+
     def finish(self, summary: State, code: int) -> None:
         """End the run; summary: the content of summary.json, empty if the run has not finished;
         code: its exit code.

@@ -7,11 +7,29 @@ from tasks import Config, Facts, Metrics, State
 from tasks.logging.run_logger import RunLogger
 from tasks.logging.wandb_run import start_wandb_run, wandb_id
 
+# A directory with these files works as RUN in `xformer generate RUN` and the like.
+ARTIFACT_FILES = (
+    "config.yaml",
+    "components.json",
+    "tokenizer.json",
+    "source_tokenizer.json",
+    "summary.json",
+    "checkpoints/last.ckpt",
+    "checkpoints/best.ckpt",
+)
+
 
 class WandbRunLogger(RunLogger):
     """Logs to a run on W&B. The step is one of the values, so that steps repeated after a resume
     are accepted.
+
+    log_model: see the option of the logger.
     """
+
+    def __init__(self, lightning: Any, run_dir: Path, log_model: bool | str = False):
+        super().__init__(lightning)
+        self.run_dir = run_dir
+        self.log_model = log_model
 
     def log(self, row: Metrics, step: int) -> None:
         self.lightning.experiment.log(row | {"step": step})
@@ -26,10 +44,27 @@ class WandbRunLogger(RunLogger):
 
         self.lightning.experiment.log({name: wandb.Image(str(path)), "step": step})
 
+    def checkpoint(self, step: int) -> None:
+        if self.log_model == "all":
+            self._upload(step)
+
     def finish(self, summary: State, code: int) -> None:
         run = self.lightning.experiment
+        if summary and self.log_model:
+            self._upload(summary["steps"])
         run.summary.update({k: v for k, v in summary.items() if isinstance(v, (int, float, str))})
         run.finish(exit_code=code)
+
+    def _upload(self, step: int) -> None:
+        """Logs an artifact whose files are a directory of the run, for `xformer generate`."""
+        import wandb
+
+        run = self.lightning.experiment
+        artifact = wandb.Artifact(f"checkpoints-{run.id}", type="model", metadata={"step": step})
+        for name in ARTIFACT_FILES:
+            if (path := self.run_dir / name).exists():
+                artifact.add_file(str(path), name=name)
+        run.log_artifact(artifact, aliases=["latest", f"step-{step}"])
 
 
 def create_wandb(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger, str | None]:
@@ -39,11 +74,13 @@ def create_wandb(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger,
     run, message = start_wandb_run(
         node,
         run_dir,
-        name=f"{config['name']}/{run_dir.name}",
+        name=node["run_name"] or f"{config['name']}/{run_dir.name}",
         id=wandb_id(run_dir),
         resume="allow",
         config=config,
     )
-    run.define_metric("step")
-    run.define_metric("*", step_metric="step")
-    return WandbRunLogger(WandbLogger(experiment=run)), message
+    for name in ("step", "tokens"):
+        run.define_metric(name)
+    run.define_metric("*", step_metric=node["x_axis"])
+    logger = WandbLogger(experiment=run)
+    return WandbRunLogger(logger, run_dir, node["log_model"]), message

@@ -30,6 +30,7 @@ REMOVED_AT_START = (
     "speed.csv",
     "samples.csv",
     "norms.csv",
+    "mlflow_id.txt",
     COMPONENTS,
     PROLONGED,
     INIT_FROM,

@@ -47,6 +47,7 @@ from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 from xformer_kit.study.run_key import code_hashes
 

@@ -114,6 +114,9 @@ def test_they_are_saved_checked_and_written_as_overrides_but_not_hashed():
             "logger.mlflow.tracking_uri: must have no password, because it is saved with",
         ),
         ("logger=mlflow logger.experiment=", "logger.experiment: must be a name; got ''."),
+        ("logger.run_name=", "logger.run_name: must be a name; got ''. Try null."),
+        ("logger.x_axis=epoch", "logger.x_axis: no choice is called 'epoch'. Known: step, tokens."),
+        ("logger.log_model=best", "logger.log_model: "),
         ("logger=[wandb,csv] logger.wandb=3", "logger.wandb: must be a mapping of options"),
     ],
 )

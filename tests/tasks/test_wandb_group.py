@@ -4,10 +4,7 @@ the page.
 
 import csv
 import json
-import struct
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,6 +15,7 @@ from tasks.run.job import Job
 from tasks.run.start import start_or_resume_study_run
 from tasks.study import wandb_group
 from tasks.study.report import write_report
+from tests.tasks.wandb_records import finished_records
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.study.plan import StudyRun, Variant
 from xformer_kit.study.report.sections import document
@@ -47,26 +45,6 @@ def a_run(**logger) -> StudyRun:
         "a", "placement=post, norm=layer", {}, (), {"logger": LOGGER | logger, "seed": 0}
     )
     return StudyRun(variant, 3, "")
-
-
-def records(folder: Path):
-    """Yields the records of an offline run: LevelDB's log format after a header of 7 bytes."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    (file,) = folder.glob("*.wandb")
-    data, at, component = file.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        if (left := 32768 - at % 32768) < 7:
-            at += left
-            continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        component += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):
-            record = Record()
-            record.ParseFromString(component)
-            component = b""
-            yield record
 
 
 def test_default_group_job_type_and_tags():
@@ -123,13 +101,7 @@ def logged(tmp_path_factory):
 def test_the_report_is_a_run_of_the_group(logged):
     folder, _, report = logged
     (place,) = (folder / "wandb").glob("offline-run-*")
-    every, until = list(records(place)), time.monotonic() + 120
-    while (
-        not every or every[-1].WhichOneof("record_type") != "exit"
-    ):  # a process of W&B's own writes it, a little late
-        assert time.monotonic() < until
-        time.sleep(0.05)
-        every = list(records(place))
+    every = finished_records(folder)
     about = next(r.run for r in every if r.WhichOneof("record_type") == "run")
     assert (about.run_group, about.job_type) == ("placement", "report")
     assert sorted(about.tags) == ["arXiv:2002.04745", "claim", "factorial"]

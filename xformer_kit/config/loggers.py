@@ -9,7 +9,7 @@ it.
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from xformer_kit.registry import (
     Context,
@@ -32,6 +32,13 @@ MLFLOW_URI = re.compile(
 CHOSEN = "chosen"
 
 
+def _no_name(options: Options, option: str, fix: str) -> Faults:
+    """Yields the fault of an option that is a name without a character."""
+    name = getattr(options, option)
+    if name is not None and not name.strip():
+        yield Fault(option, "must be a name", got=repr(name), fix=f"Try {fix}.")
+
+
 @LOGGERS.register("wandb")
 @dataclass(frozen=True)
 class WandB:
@@ -43,6 +50,14 @@ class WandB:
     job_type: str | None = None  # kind of run within its group; of a study null is the variant
     # words to filter by; of a study null is design, seed and the claim's paper
     tags: list[str] | None = None
+    run_name: str | None = None  # null is NAME/TIME, the run's directory
+    x_axis: Literal["step", "tokens"] = "step"  # x axis of the charts
+    # upload checkpoints, config and tokenizer as an artifact: true at the end, all at each save
+    log_model: bool | Literal["all"] = False
+
+    @classmethod
+    def check(cls, options: Options, context: Context) -> Faults:
+        yield from _no_name(options, "run_name", "null")
 
 
 @LOGGERS.register("csv")
@@ -79,8 +94,8 @@ class MLflow:
         elif uri is not None and re.search(r"//[^/]*:[^/]*@", uri):
             rule = "must have no password, because it is saved with the config"
             yield Fault("tracking_uri", rule, fix="Set it as MLFLOW_TRACKING_URI instead.")
-        if options.experiment is not None and not options.experiment.strip():
-            yield Fault("experiment", "must be a name", got="''", fix="Try xformer_kit.")
+        yield from _no_name(options, "experiment", "xformer_kit")
+        yield from _no_name(options, "run_name", "null")
 
 
 @LOGGERS.register("none")
@@ -90,11 +105,13 @@ class NoLogger:
 
 
 def as_loggers(node: Any) -> dict[str, dict[str, Any]]:
-    """Returns {name: options} of the loggers of a valid node."""
+    """Returns {name: options} of the loggers of a valid node, with the defaults of options that it
+    lacks.
+    """
     node = LOGGERS.as_node(node)
-    if "name" not in node:
-        return {name: dict(options) for name, options in node.items()}
-    return {node["name"]: {key: value for key, value in node.items() if key != "name"}}
+    if "name" in node:
+        node = {node["name"]: {key: value for key, value in node.items() if key != "name"}}
+    return complete_mapping(LOGGERS, node)
 
 
 def composed_choice(name: str) -> dict[str, Any]:

@@ -143,7 +143,9 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
         class experiment:  # noqa: N801
             log = found.append
 
-    Loggers({"wandb": WandbRunLogger(Logger())}).picture("pictures/mask", tmp_path / "mask.png", 7)
+    Loggers({"wandb": WandbRunLogger(Logger(), tmp_path)}).picture(
+        "pictures/mask", tmp_path / "mask.png", 7
+    )
     assert found == [{"pictures/mask": ("image", str(tmp_path / "mask.png")), "step": 7}]
 
 
