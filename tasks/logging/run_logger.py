@@ -38,11 +38,10 @@ class RunLogger:
 
 
 def flat_config(config: Config) -> dict[str, Any]:
-    """Returns {config path: value}, for loggers that take numbers, booleans and texts: null and
+    """Returns {config path: value}, for loggers that take numbers and texts: null, true, false and
     lists are texts.
     """
-    plain = (bool, int, float, str)
     return {
-        path: value if isinstance(value, plain) else str(as_literal(value))
+        path: value if type(value) in (int, float, str) else str(as_literal(value))
         for path, value in flat(config)
     }
