@@ -18,6 +18,8 @@ from tasks.cli import (
     diff,
     evaluate,
     explain,
+    find_batch,
+    find_lr,
     generate,
     new,
     plot,
@@ -48,6 +50,8 @@ COMMANDS = {
     "compare": compare,
     "reproduce": reproduce,
     "sweep": sweep,
+    "find-lr": find_lr,
+    "find-batch": find_batch,
 }
 COMPONENTS_OPTION = {
     "--components* FILE": "a Python file with components of your own; may be repeated"

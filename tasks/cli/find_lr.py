@@ -1,0 +1,178 @@
+"""Find the learning rate by a range test: train for a few steps while the rate increases, and plot
+the loss against it (Smith, 2015, arXiv:1506.01186, section 3.3; the rate increases geometrically
+here, and linearly there). The proposal is the rate at which the loss falls most steeply.
+
+Takes overrides as on train.py's command line. Writes only the picture.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.cli.command import import_files, print_result
+from tasks.run.faults import refuse, too_small
+from xformer_kit.registry import Fault, Faults, command_lines, config_error
+
+SUMMARY = "the learning rate at which the loss falls most steeply, with a picture"
+EXAMPLES = """examples:
+  xformer find-lr
+  xformer find-lr model.dim=256 optim=adamw --min 1e-5 --max 1 --steps 200
+  xformer find-lr data=text data.path=input.txt --save lr.svg"""
+LOW, HIGH, STEPS, MIN_STEPS = 1e-5, 1.0, 100, 20
+OPTIONS = {
+    "inputs* OVERRIDE": "overrides such as model.dim=256, as for python train.py",
+    "--min A": f"the first learning rate ({LOW:g})",
+    "--max A": f"the last learning rate ({HIGH:g})",
+    "--steps N": f"optimizer steps ({STEPS})",
+    "--save FILE": "output file: .png, .svg or .pdf (find_lr.png)",
+    "--json": "print plain data",
+}
+DIVERGED = 4.0  # the test ends at a loss of this many times the lowest one
+
+
+class RangeTest(NamedTuple):
+    rates: list[float]  # one per step
+    losses: list[float]  # of each step's batch, nats per token
+    smoothed: list[float]
+    proposal: float | None  # None if the loss never fell
+
+
+def run(args: Any) -> int:
+    from tasks.run.generation.translation import check_writable
+    from xformer_kit.inspect.picture import picture_format
+    from xformer_kit.inspect.style import require_matplotlib
+
+    low, high = args.min or LOW, args.max or HIGH
+    steps = args.steps or STEPS
+    refuse([*_range_faults(args, low, high), *too_small(vars(args), steps=MIN_STEPS)])
+    require_matplotlib()
+    file = Path(args.save or "find_lr.png")
+    picture_format(check_writable(str(file), "--save"))
+    import_files(args.components)
+    result = range_test(args.inputs, low, high, steps)
+    plot(result).save(file)
+    words = [word for word in args.inputs if word.lstrip("+").partition("=")[0] != "optim.lr"]
+    command = None
+    if result.proposal is not None:
+        proposed = f"optim.lr={result.proposal:g}"
+        command = command_lines.train(*words, proposed, components=args.components)
+    data = {**result._asdict(), "picture": str(file), "command": command}
+    print_result(args, data, _print_page, result, file, command)
+    return 0 if command else 1
+
+
+def _range_faults(args: Any, low: float, high: float) -> Faults:
+    """Yields the fault of bounds that are no range of rates."""
+    for name, value in (("--min", args.min), ("--max", args.max)):
+        if value is not None and not 0 < value < math.inf:
+            yield Fault(name, "must be above 0 and finite", got=f"{value:g}")
+            return
+    if low >= high:
+        yield Fault("--min", "must be below --max", got=f"{low:g} and {high:g}")
+
+
+def range_test(words: list[str], low: float, high: float, steps: int) -> RangeTest:
+    """Trains the config of overrides for `steps` steps, in which the learning rate optim.lr
+    increases geometrically from `low` to `high`. Ends earlier if the loss diverges. Raises
+    ConfigError.
+    """
+    from lightning.pytorch import Callback
+
+    from tasks.run.short_fit import fit, single_device_config
+
+    config = single_device_config(words, "find-lr")
+    if not config["optim"].get("lr"):
+        raise config_error("optim.lr", "must be above 0", got=config["optim"].get("lr"))
+    rates = [low * (high / low) ** (step / (steps - 1)) for step in range(steps)]
+    losses: list[float] = []
+
+    class Recorder(Callback):
+        def on_train_start(self, trainer: Any, task: Any) -> None:
+            task.schedule = lambda step: rates[step] / config["optim"]["lr"]
+
+        def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
+            nats, tokens, *_ = task.step_state.sums.tolist()
+            loss = nats / tokens
+            if not math.isfinite(loss) or loss > DIVERGED * min([*losses, math.inf]):
+                trainer.should_stop = True
+            else:
+                losses.append(loss)
+
+    fit(config, steps, Recorder())
+    smoothed = smooth(losses, width=2 * (steps // 20) + 1)
+    rates = rates[: len(losses)]
+    return RangeTest(rates, losses, smoothed, steepest(rates, smoothed))
+
+
+def smooth(values: Sequence[float], width: int) -> list[float]:
+    """Returns the mean of each value and its neighbours, `width` values in all, fewer at the
+    ends; this moves no point along the axis, as an average over earlier values does.
+    """
+    half = width // 2
+    windows = (values[max(0, i - half) : i + half + 1] for i in range(len(values)))
+    return [sum(window) / len(window) for window in windows]
+
+
+def steepest(rates: Sequence[float], losses: Sequence[float]) -> float | None:
+    """Returns the rate, with two digits, at which the loss falls most over the logarithm of the
+    rate, before its minimum; None if it never falls.
+    """
+    lowest = min(range(len(losses)), key=losses.__getitem__, default=0)
+    slopes = {
+        i: (losses[i + 1] - losses[i - 1]) / math.log(rates[i + 1] / rates[i - 1])
+        for i in range(1, lowest)
+    }
+    i = min(slopes, key=slopes.__getitem__, default=None)
+    return float(f"{rates[i]:.1e}") if i is not None and slopes[i] < 0 else None
+
+
+def plot(result: RangeTest) -> Any:
+    """Returns the picture of the losses over the learning rate, which is logarithmic."""
+    from matplotlib.ticker import LogFormatter, NullFormatter
+
+    from xformer_kit.inspect.picture import Picture
+    from xformer_kit.inspect.style import COLOURS, FAINT
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        axes.plot(result.rates, result.losses, color=FAINT, linewidth=0.8, label="batch")
+        axes.plot(result.rates, result.smoothed, color=COLOURS[2], label="smoothed")
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(LogFormatter())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        if result.proposal is not None:
+            label = f"steepest: optim.lr={result.proposal:g}"
+            axes.axvline(result.proposal, color=COLOURS[1], linestyle="--", label=label)
+        axes.set_ylim(*_shown(result))
+        axes.set_xlabel("learning rate, optim.lr")
+        axes.set_ylabel("training loss, nats per token")
+        axes.legend()
+
+    return Picture(6.4, 3.8, draw)
+
+
+def _shown(result: RangeTest) -> tuple[float, float]:
+    """Returns the losses at the ends of the axis; a loss far above the first ones is cut off."""
+    lowest = min(result.losses, default=0.0)
+    highest = max(result.smoothed[: len(result.smoothed) // 2], default=lowest + 1)
+    margin = 0.2 * (highest - lowest) or 1.0
+    return lowest - margin / 2, highest + 2 * margin
+
+
+def _print_page(result: RangeTest, file: Path, command: str | None) -> None:
+    count, last = len(result.losses), result.rates[-1] if result.rates else 0.0
+    print(
+        f"{count} steps, learning rates {result.rates[0] if count else 0:g} to {last:.2g}: {file}"
+    )
+    if command is None:
+        print("The loss never fell. Try a lower --min, a higher --max, or more --steps.")
+        return
+    print(f"The loss falls most steeply at {result.proposal:g}; it is lowest at {_lowest(result)}.")
+    print(f"  {command}")
+
+
+def _lowest(result: RangeTest) -> str:
+    """Returns the rate with the lowest smoothed loss."""
+    i = min(range(len(result.smoothed)), key=result.smoothed.__getitem__)
+    return f"{result.rates[i]:.2g}"

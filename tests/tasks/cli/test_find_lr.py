@@ -1,0 +1,71 @@
+"""xformer find-lr: the proposal, the picture, the command line, and its faults."""
+
+import json
+import math
+import shlex
+from itertools import pairwise
+
+import pytest
+
+from tasks.cli.find_lr import smooth, steepest
+from tests.tasks.command_lines import TINY, fault, output
+from xformer_kit.config import compose
+
+RATES = [10.0**exponent for exponent in range(-6, 1)]
+
+
+def test_the_proposal_is_where_the_loss_falls_most_over_the_logarithm_of_the_rate():
+    assert steepest(RATES, [9, 9, 8.9, 7, 5.1, 5, 8]) == 1e-3
+    # The fall after the minimum of a loss that grows again is not proposed.
+    assert steepest(RATES, [9, 8.5, 8, 9, 20, 15, 9]) == 1e-5
+
+
+@pytest.mark.parametrize("losses", [[], [3.0], [3.0, 4.0], [1, 2, 3, 4, 5, 6, 7], [3] * 7])
+def test_a_loss_that_never_falls_has_no_proposal(losses):
+    assert steepest(RATES[: len(losses)], losses) is None
+
+
+def test_smoothing_leaves_a_line_and_moves_no_peak():
+    assert smooth([1, 2, 3, 4, 5], 3)[1:-1] == [2, 3, 4]
+    assert smooth([0, 0, 3, 0, 0], 3) == [0, 1, 1, 1, 0]
+
+
+def test_the_rates_increase_geometrically_and_the_printed_command_composes(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    words = [*TINY, "optim.lr=0.1", "--min", "1e-4", "--max", "1e4", "--steps", "33", "--json"]
+    code, out, err = output(capsys, "find-lr", *words)
+    found = json.loads(out)
+    rates, losses = found["rates"], found["losses"]
+    assert (code, err) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["find_lr.png"]
+    assert rates[0] == pytest.approx(1e-4)
+    assert {round(math.log10(b / a), 6) for a, b in pairwise(rates)} == {0.25}
+    assert len(rates) == len(losses) < 33  # the test ends when the loss diverges
+    assert min(losses) < losses[0] - 0.1
+    assert rates[0] < found["proposal"] < rates[-1]
+    python, train, *overrides = shlex.split(found["command"])
+    assert (python, train) == ("python", "train.py")
+    assert compose(overrides)["optim"]["lr"] == found["proposal"]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--min", "1", "--max", "0.1"], "--min: must be below --max; got 1 and 0.1."),
+        (["--max", "inf"], "--max: must be above 0 and finite; got inf."),
+        (["--steps", "5"], "--steps: must be at least 20; got 5."),
+        (["--save", "x.jpg"], "x.jpg: must end in one of .png, .svg, .pdf; got '.jpg'."),
+        (["hydra.run.dir=x"], "hydra.run.dir: is of a run or a study, which xformer find-lr"),
+        (["outputs/x"], "find-lr: takes overrides, as python train.py does; got outputs/x."),
+        (["trainer.devices=2"], "trainer.devices: must be 1 for xformer find-lr, which finds"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_invalid_arguments_have_one_message_and_write_nothing(
+    capsys, tmp_path, monkeypatch, words, answer
+):
+    monkeypatch.chdir(tmp_path)
+    assert fault(capsys, "find-lr", *words).startswith(answer)
+    assert list(tmp_path.iterdir()) == []
