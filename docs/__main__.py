@@ -22,9 +22,6 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     faults = build(arguments.work, arguments.out)
     print(*faults, sep="\n", file=sys.stderr)
-    print(
-        f"{arguments.out / 'index.html'}: {len(faults)} faults"
-        if faults
-        else arguments.out / "index.html"
-    )
+    count = f": {len(faults)} fault{'s' * (len(faults) > 1)}" if faults else ""
+    print(f"{arguments.out / 'index.html'}{count}")
     sys.exit(bool(faults))

@@ -155,12 +155,16 @@ type <this>  # 1 & 2
 
 - a point
     % of another
+
+## The title again
+
+A paragraph with 95
 """
 
 
 def test_every_line_is_on_its_page(tmp_path):
-    """Also a line that starts with %, which MyST reads as a comment by default. A missing line is
-    a fault.
+    """Also a line that starts with %, which MyST reads as a comment by default. A line that is
+    missing where it belongs is a fault, also if the same text is elsewhere on the page.
     """
     pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
     pages, static, site = tmp_path / "pages", tmp_path / "static", tmp_path / "site"
@@ -172,11 +176,23 @@ def test_every_line_is_on_its_page(tmp_path):
     (site / "index.html").write_text(built.replace("% intervals", ""))
     (fault,) = lost_lines(pages, site)
     assert (
-        fault == "index.md:4: is missing on the page: % intervals, a [link](https://arxiv.org), a"
-        " `<mask>` and"
+        fault == "docs/index.md:4: is missing on the page: % intervals, a"
+        " [link](https://arxiv.org), a `<mask>` and"
     )
-    (site / "index.html").write_text(built.replace("x_y", "").replace("a point", ""))
-    assert [fault.split(":")[1] for fault in lost_lines(pages, site)] == ["13", "17"]
+
+    def lost(*texts: str) -> list[int]:
+        """The lines that are missing after the first occurrence of each text is removed."""
+        damaged = built
+        for text in texts:
+            damaged = damaged.replace(text, "", 1)
+        (site / "index.html").write_text(damaged)
+        return [int(fault.split(":")[1]) for fault in lost_lines(pages, site)]
+
+    assert lost("x_y", "a point") == [13, 17]
+    assert lost("A paragraph with 95") == [3]  # line 22 has the same text
+    assert lost("<h2>The title again") == [20]  # the navigation has the same text
+    (site / "index.html").unlink()
+    assert lost_lines(pages, site) == ["docs/index.md: has no page"]
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path):
