@@ -24,6 +24,7 @@ TITLES = {
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
 }
+COUNTS = ("tokens", "texts", "bytes", "unknown")
 
 
 class Likelihood(Metric):
@@ -166,7 +167,7 @@ def format_metric(name: str, value: float | str, loss_unit: str = "nats per toke
     word = metric_word(name)
     if word in SHARES:
         return f"{100 * value:.2f} %"
-    if name in ("tokens", "texts"):
+    if name in COUNTS:
         return f"{value:,}"
     if not word:  # a configured metric
         return f"{value:.4g}"

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from tasks.cli import main
-from tasks.cli.evaluate import evaluate
+from tasks.cli.likelihood import validation_likelihood
 from tasks.configured_metrics import create_metrics
 from tasks.run.generation.labels import label_texts
 from tasks.run.start import start_run
@@ -187,7 +187,7 @@ def test_a_run_learns_and_is_evaluated_and_labels_texts(tmp_path, monkeypatch, c
     from tasks.cli.command import load_run
 
     run = load_run(_args(tmp_path / "run"), default="last")
-    found = evaluate(run)
+    found = validation_likelihood(run)
     for name in ("val/loss", "val/accuracy", "val/f1", "val/matthews"):
         assert found[name] == pytest.approx(summary[name], rel=1e-5)
     assert found["texts"] > 20 and "tokens" not in found

@@ -190,6 +190,19 @@ def lines(
         yield partial.removesuffix("\r")
 
 
+def joined(files: Iterable[Path], config_path: str = "data.path") -> Iterator[str]:
+    """Yields files as one text, in pieces as `read` does. A line end is added between two files if
+    the first does not end with one.
+    """
+    last = "\n"
+    for file in files:
+        if last != "\n":
+            yield "\n"
+        for text in read(file, config_path):
+            last = text[-1]
+            yield text
+
+
 def read(file: Path, config_path: str = "data.path", max_bytes: int | None = None) -> Iterator[str]:
     """Yields the text of a file in pieces of about 1 MiB; with `max_bytes`, that of its first
     bytes.

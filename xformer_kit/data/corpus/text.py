@@ -84,12 +84,8 @@ class Text(Corpus):
 
     def _full_text(self) -> Iterator[str]:
         """Yields all files as one text, and counts its characters."""
-        count, last = 0, "\n"
-        for file in self.files:
-            if last != "\n":
-                count += 1
-                yield "\n"
-            for text in files.read(file, self.option_path("path")):
-                count, last = count + len(text), text[-1]
-                yield text
+        count = 0
+        for text in files.joined(self.files, self.option_path("path")):
+            count += len(text)
+            yield text
         self._characters = count

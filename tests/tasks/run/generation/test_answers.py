@@ -182,7 +182,14 @@ def test_a_prompt_has_the_answer_of_a_file_with_the_same_line(trained, capsys):
             "--output: must be a file that can be written; got",
         ),
         (["generate", "RUN", "--input", "IN", "--beam", "0"], "--beam: must be at least 1; got 0."),
-        (["evaluate", "RUN", "--input", "IN"], "--input, --reference: both are needed"),
+        (
+            ["evaluate", "RUN", "--input", "IN"],
+            "--input: holds the sources of a run of task=seq2seq; the answers are compared",
+        ),
+        (
+            ["evaluate", "RUN", "--input", "IN", "--reference", "IN", "--field", "body"],
+            "--field: is for a text in a .jsonl file. Leave it out.",
+        ),
         (
             ["evaluate", "RUN", "--input", "IN", "--reference", "SHORT"],
             "--reference: must have a line for every source; got 1",
@@ -278,7 +285,7 @@ def test_a_tokenizer_without_an_unknown_token_refuses_the_line(of_words, capsys)
         ("evaluate RUN --input IN --reference IN --beam 0", "--beam: must be at least 1; got 0."),
         (
             "evaluate RUN --beam 4",
-            "--beam: is for answers to --input, with --reference; got no --input.",
+            "--beam: is for answers to --input; got no --input. Add --input FILE.",
         ),
         (
             "generate RUN --input IN --length-penalty 2",

@@ -1,0 +1,86 @@
+"""The likelihood of a text under a run's model: of its validation split, or of another text."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from tasks import Config, State
+from tasks.cli.given_text import given_windows
+from tasks.configured_metrics import create_metrics
+from tasks.logging import summary
+from tasks.metrics import Likelihood, SplitMetrics
+from tasks.run.generation.decoding import batch_to_device, device_of
+from xformer_kit.data import Examples, prepare
+from xformer_kit.data.batch import map_tensors
+from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_tokenizers
+from xformer_kit.inspect.memory import DTYPES, micro_batch, precision, weights_dtype
+
+COUNTED_AT_ONCE = 2**20  # tokens
+
+
+def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
+    """Returns val/loss, val/perplexity, val/bits_per_byte and the metrics of predictions that the
+    config names, and the number of tokens, or of texts if the loss is that of a text.
+
+    Raises ConfigError if the data are not those of the run.
+    """
+    prepared, device = prepare(run.config), device_of(run)
+    saved_fingerprint = (summary.read(run.path) or {}).get("data_fingerprint")
+    check_fingerprint(saved_fingerprint, prepared.fingerprint)
+    objective = set_tokenizers(run.objective, prepared)
+    data = TrainingData(run.config, prepared, objective)
+    rows = batch_size or micro_batch(run.config)[0]
+    batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)
+    with _evaluated(run) as model:
+        metrics = create_metrics(run.config, objective.num_classes(model), device)
+        split = SplitMetrics(data.bytes_per_token, data.part_bytes_per_token(), device, metrics)
+        for (part, _), batch in batches:
+            split.evaluate(objective, model, map_tensors(batch, lambda x: x.to(device)), part)
+    unit = objective.loss_unit.split()[-1]  # nats per token
+    return {f"val/{name}": value for name, value in split.compute().items()} | {
+        f"{unit}s": int(split.total.tokens)
+    }
+
+
+def text_likelihood(run: Any, path: str, field: str, batch_size: int | None = None) -> State:
+    """Returns loss, perplexity and, if every token is predicted, bits_per_byte of a text; the
+    numbers of its predicted `tokens` and of their `bytes`; and, if there are any, that of its
+    `unknown` tokens.
+
+    path, field: see `given_windows`, which raises ConfigError.
+    """
+    data, objective, device = run.config["data"], run.objective, device_of(run)
+    seed = run.config["seed"] if data.get("seed") is None else data["seed"]
+    with given_windows(path, field, run.config, objective.tokenizer) as text:
+        examples = Examples(text, objective.example, seed)
+        rows = batch_size or micro_batch(run.config)[0] * data["seq_len"] // text.seq_len or 1
+        every_token = objective.predicts_every_token
+        likelihood = Likelihood(text.bytes_per_token if every_token else None)
+        with _evaluated(run) as model:
+            for start in range(0, len(text), rows):
+                keys = range(start, min(start + rows, len(text)))
+                batch = batch_to_device(device, [examples[key] for key in keys])
+                loss, count, _ = objective.loss(model, batch)
+                likelihood.update(loss.cpu(), count.cpu())
+        starts = range(0, text.tokens, COUNTED_AT_ONCE)
+        pieces = (text.ids[start : start + COUNTED_AT_ONCE] for start in starts)
+        unknown = sum(map(objective.tokenizer.count_unknown, pieces))
+    counts = {"tokens": int(likelihood.tokens)}
+    counts |= {"bytes": text.bytes} if every_token else {}
+    return likelihood.compute() | counts | ({"unknown": unknown} if unknown else {})
+
+
+@contextmanager
+def _evaluated(run: Any) -> Iterator[Any]:
+    """A context with the run's model in its precision, without gradients."""
+    model = run.model.to(weights_dtype(run.config))
+    with torch.inference_mode(), _autocast(run.config, device_of(run)):
+        yield model
+
+
+def _autocast(config: Config, device: torch.device) -> Any:
+    """Returns the context of the run's precision."""
+    dtype, _, mode = precision(config).partition("-")
+    return torch.autocast(device.type, dtype=DTYPES[dtype]) if mode == "mixed" else nullcontext()

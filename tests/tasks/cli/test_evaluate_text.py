@@ -1,0 +1,99 @@
+"""xformer evaluate RUN --input: the likelihood of a text that is not of the run's corpus."""
+
+import gzip
+import io
+import json
+import sys
+
+import pytest
+import torch
+
+from tests.tasks.command_lines import fault, output
+from xformer_kit import load
+
+
+def evaluated(capsys, *words):
+    """Returns the plain data of `xformer evaluate ... --json`."""
+    code, out, err = output(capsys, "evaluate", *words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_a_text_of_one_window_has_the_loss_of_its_logits(capsys, finished, tmp_path):
+    text = tmp_path / "own.txt"
+    text.write_text("the cat sat")  # 11 bytes, of which the first is not predicted
+    found = evaluated(capsys, finished, "--input", text)
+    ids = torch.tensor([list(b"the cat sat")])
+    logits = load(finished)(ids[:, :-1])
+    loss = torch.nn.functional.cross_entropy(logits[0], ids[0, 1:]).item()
+    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+    assert found["perplexity"] == pytest.approx(torch.tensor(loss).exp().item(), rel=1e-5)
+    assert found["bits_per_byte"] == pytest.approx(loss / torch.tensor(2.0).log().item(), rel=1e-5)
+    assert (found["tokens"], found["bytes"]) == (10, 10)
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_the_validation_text_has_the_validation_loss(capsys, begin, tmp_path, documents):
+    train, valid = tmp_path / "train.jsonl", tmp_path / "valid.jsonl"
+    for file, count in ((train, 60), (valid, 7)):
+        lines = [json.dumps({"body": f"the cat sat on {i} mats"}) for i in range(count)]
+        file.write_text("\n".join(lines))
+    words = [f"data.path={train}", f"data.valid_path={valid}", "data.text=body"]
+    words += [f"data.documents={documents}", "trainer.max_steps=2"]
+    code, run = begin("own", "data=jsonl", *words)
+    assert code == 0
+    found = evaluated(capsys, run, "--input", valid)
+    validation = evaluated(capsys, run)
+    for name in ("loss", "perplexity", "bits_per_byte"):
+        assert found[name] == pytest.approx(validation[f"val/{name}"], rel=1e-6)
+    assert found["tokens"] == validation["tokens"]
+    one = evaluated(capsys, run, "--input", valid, "--batch-size", "1")
+    assert one["loss"] == pytest.approx(found["loss"], rel=1e-5)
+
+
+def test_files_are_read_as_one_text(capsys, finished, tmp_path):
+    """Also compressed ones."""
+    first, second = "the cat sat on the mat\n" * 5, "and the dog did not\n" * 6
+    whole, packed, parts = tmp_path / "own.txt", tmp_path / "own.txt.gz", tmp_path / "parts"
+    whole.write_text(first + second)
+    packed.write_bytes(gzip.compress(whole.read_bytes()))
+    parts.mkdir()
+    (parts / "1.txt").write_text(first.removesuffix("\n"))  # a line end is added
+    (parts / "2.txt").write_text(second)
+    losses = [evaluated(capsys, finished, "--input", path)["loss"] for path in (whole, packed)]
+    assert losses == [evaluated(capsys, finished, "--input", parts / "*.txt")["loss"]] * 2
+
+
+def test_a_text_is_read_from_stdin(capsys, finished, tmp_path, monkeypatch):
+    text = tmp_path / "own.txt"
+    text.write_text("the cat sat")
+    with text.open() as file:
+        monkeypatch.setattr("tasks.cli.given_text.STDIN", f"/dev/fd/{file.fileno()}")
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        code, out, _ = output(capsys, "evaluate", finished, "--input", "-")
+    assert code == 0
+    assert out.splitlines()[0].endswith("last, stdin")
+    assert "bytes          10" in out
+
+
+def test_faults_of_a_text_are_one_sentence(capsys, finished, tmp_path):
+    names = {"empty": b"", "one": b"x", "bad": b"a\xff", "rows.jsonl": b'{"body": "x"}\n'}
+    for name, content in names.items():
+        (tmp_path / name).write_bytes(content)
+
+    def refused(*words):
+        return fault(capsys, "evaluate", finished, *words).replace(f"{tmp_path}/", "")
+
+    for name, expected in {
+        "missing": "--input: no file or directory has this name; got 'missing'.",
+        "empty": "--input: must lead to text; got 'empty', but the file is empty.",
+        "bad": "--input: must be utf-8 text; got 'bad' with byte 0xFF at position 1.",
+        "one": "--input: must have at least 2 tokens, since the first is not predicted; got 1.",
+        "rows.jsonl": "--field: no field is called 'text' in line 1 of 'rows.jsonl'. It has: body.",
+    }.items():
+        assert refused("--input", tmp_path / name).startswith(expected)
+    reference = refused("--input", tmp_path / "one", "--reference", "x")
+    assert reference.startswith("--reference: is for answers of a run of task=seq2seq; this one")
+    field = refused("--input", tmp_path / "one", "--field", "body")
+    assert field.startswith("--field: is the field of a text in a .jsonl file; got --input one.")
+    assert refused("--field", "body").startswith("--field: is the field of --input; got no --input")
