@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = (
     *("first_run", "architectures", "components", "data", "tasks", "classification", "own_metric"),
-    *("own_task", "fine_tuning", "studies", "devices", "runs"),
+    *("own_task", "fine_tuning", "studies", "devices", "runs", "loggers"),
 )
 # File in the repository -> page.
 FILES = {
