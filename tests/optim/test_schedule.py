@@ -145,7 +145,11 @@ def test_a_schedule_travels_to_a_worker(name):
                 "Try 0.2, or schedule=constant."
             ),
         ),
-        ({"name": "noam"}, "schedule: 'noam' is called 'inverse_sqrt' here."),
+        (
+            {"name": "noam"},
+            "schedule: no schedule is called 'noam'. Did you mean 'inverse_sqrt'? Known: "
+            "constant, cosine, inverse_sqrt, linear, wsd.",
+        ),
         (
             {"name": "cosin"},
             (

@@ -279,7 +279,7 @@ def test_a_scaling_by_length_has_no_place_between_two_texts():
 
 def test_a_choice_without_options_is_completed_like_one_with_its_defaults():
     assert tiny_node("position", "rotary")["scaling"] == {"name": "none"}
-    with pytest.raises(ConfigError, match=r"position\.scaling: 'ntk' is called 'dynamic' here"):
+    with pytest.raises(ConfigError, match=r"'ntk'\. Did you mean 'dynamic'"):
         POSITIONS.create({"name": "rotary", "scaling": "ntk"}, head_dim=8, max_len=16)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from xformer_kit.config.callbacks import CALLBACKS, monitored_faults
 from xformer_kit.config.data_faults import data_faults, faults_with_settings
 from xformer_kit.config.freezing_faults import freezing_faults
-from xformer_kit.config.lora_faults import lora_faults
 from xformer_kit.config.loggers import LOGGERS, logger_faults
+from xformer_kit.config.lora_faults import lora_faults
 from xformer_kit.config.metrics import METRICS
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import SETTINGS, missing_settings

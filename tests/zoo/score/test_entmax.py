@@ -60,7 +60,6 @@ REFUSED = {
     "attn.score.name=entmx": (
         f"attn.score: no score is called 'entmx'. Did you mean 'entmax'? {KNOWN}"
     ),
-    "attn.score.name=sparsemax": "attn.score: 'sparsemax' is called 'entmax' here.",
     "attn.score.alpha=1.5": (
         "attn.score.alpha: score 'softmax' has no option 'alpha'. It has: softcap, sinks, plus_one."
         " Try attn.score=entmax."

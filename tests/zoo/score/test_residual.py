@@ -75,7 +75,6 @@ REFUSED = {
     "attn.score.name=residual kernel=sdpa": (
         "kernel: 'sdpa' cannot: attn.score is residual, and sdpa computes only softmax."
     ),
-    "attn.score.name=realformer": "attn.score: 'realformer' is called 'residual' here.",
 }
 
 

@@ -45,7 +45,6 @@ REFUSED = {
         " queries and keys would have no gradient; attn.score.name=hard has the gradient of"
         " softmax."
     ),
-    "attn.score.name=topk": "attn.score: 'topk' is called 'top_k' here.",
 }
 
 
