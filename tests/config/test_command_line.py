@@ -134,6 +134,11 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
             "hydra/sweeper: a study is run by the sweeper of that name",
         ),
         (
+            "-m experiment=glob(zz*)",
+            "experiment: no choice matches the pattern; got experiment=glob(zz*). Known: cogs,",
+        ),
+        ("-m model.dim=glob(*)", "model.dim: is no group, and glob lists the choices of a group"),
+        (
             "attn.heads=2,4",
             (
                 "attn.heads: several values are a sweep; got attn.heads=2,4. Put -m before the"
@@ -319,3 +324,12 @@ def test_an_interpolation_that_leads_nowhere_is_told_with_its_place():
         "name: cannot be composed: Interpolation key 'nobody' not found; got ${nobody}. Name"
         " another"
     )
+
+
+def test_glob_is_the_sweep_over_the_choices_that_match():
+    line = preflight(["-m", "logger=none", "norm=glob(*,exclude=[l*,rms])"])
+    others = [name for name in sorted(GROUPS["norm"]) if name != "rms" and name[0] != "l"]
+    assert "layer" in GROUPS["norm"] and "l2" in GROUPS["norm"]
+    assert line.jobs == len(others)
+    assert f"norm=choice({','.join(others)})" in line.argv
+    assert preflight(["-m", "logger=none", "experiment=glob(*n,exclude=c*)"]).jobs == 1  # induction

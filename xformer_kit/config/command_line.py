@@ -86,13 +86,14 @@ def _hydra_argv(
     argv: list[str], own: list[str], session: HydraSession, overrides: list[Override]
 ) -> list[str]:
     """Returns the words for hydra.main: -m first and all overrides after the flags, as Hydra
-    requires; the defaults of the task before the line's own overrides.
+    requires; the defaults of the task, and lists in place of patterns, before the line's own
+    overrides.
     """
     words = {o.input_line: hydra_word(session, o) for o in overrides}
     multirun = [word for word in argv if word in ("-m", "--multirun")]
     flags = [word for word in argv if word and word not in (*multirun, *own)]
     added = [line for line in words if line not in own]
-    return [*multirun, *flags, *(words.get(word, word) for word in (*added, *own))]
+    return [*multirun, *flags, *(words[word] for word in (*added, *own) if word in words)]
 
 
 def _swept_instruction_faults(overrides: list[Override]) -> Faults:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from omegaconf import OmegaConf
 
 from xformer_kit.registry import Fault
@@ -48,7 +48,8 @@ def store_files(overrides: Iterable[Override]) -> dict[str, Fault]:
 
 def config_files(override: Override) -> list[str]:
     """Returns the files that an override names as its choices."""
-    if override.key_or_group not in FILE_GROUPS or override.is_delete():
+    is_pattern = isinstance(override.value(), Glob)
+    if override.key_or_group not in FILE_GROUPS or override.is_delete() or is_pattern:
         return []
     if override.is_sweep_override():
         values: list[Any] = [text.strip("'\"") for text in override.sweep_string_iterator()]

@@ -15,6 +15,7 @@ from xformer_kit.config.check import GROUPS, registry_at
 from xformer_kit.config.components import import_components
 from xformer_kit.config.config_files import config_files, store_files
 from xformer_kit.config.difference import as_literal
+from xformer_kit.config.glob_choices import listed
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
 from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.config.repeated_keys import repeated_keys
@@ -146,8 +147,12 @@ def parse(
     session = open_session(config_dir)
     known = list[Override]()
     left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
-    for override in overrides:
-        if fault := file_faults.get(override.key_or_group) or choice_fault(session, override):
+    for given in overrides:
+        override = listed(session, given)
+        if isinstance(override, Fault):
+            faults.append(override)
+            left_out += (f"{given.key_or_group}.",)
+        elif fault := file_faults.get(override.key_or_group) or choice_fault(session, override):
             faults.append(fault)
             if renamed := _with_own_names(parser, override):
                 known.append(renamed)
