@@ -4,7 +4,7 @@ import pytest
 
 from xformer_kit import compose
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.other_options import OTHER_OPTIONS, RECOMPUTATION_OPTIONS
+from xformer_kit.registry.other_options import OTHER_CHOICES, OTHER_OPTIONS, WITHOUT_OPTION
 
 
 def fault_of(word):
@@ -33,6 +33,12 @@ def fault_of(word):
         ("gradient_checkpointing=true", "set trainer.accumulate=4, or lower data.batch_size."),
         ("lr_scheduler_type=linear", "Try schedule=linear."),
         ("fp16=true", "Try trainer.precision=16-mixed."),
+        ("neftune_noise_alpha=5", "Try extra.embedding_noise.alpha=5."),
+        ("lora_r=8", "Try lora.rank=8."),
+        ("lora.r=8", "Did you mean 'rank'? It has: rank, alpha, dropout, of."),
+        ("eval_strategy=epoch", "Try trainer.val_every=200."),
+        ("max_tokens=10000", "data.batch_size * data.seq_len and set trainer.max_steps."),
+        ("load_best_model_at_end=true", "--checkpoint best evaluates the best one."),
         ("optim.learning_rate=1e-3", "Did you mean 'lr'? It has: lr, weight_decay, betas, eps."),
         ("trainer.learning_rate=1e-3", "Try optim.lr=0.001."),
         ("model.decoder.variants.a.n_head=2", "Try model.decoder.variants.a.attn.heads=2."),
@@ -59,12 +65,20 @@ def test_a_component_of_another_group_is_answered_with_that_group(word, message)
 @pytest.mark.parametrize("group", ["attn", "ffn", "mask", "position", "norm"])
 def test_no_option_of_ours_is_one_of_another_library(group):
     config = compose(["mask=sliding_window", "mask.window=8"])
-    assert not config[group].keys() & (OTHER_OPTIONS.keys() | set(RECOMPUTATION_OPTIONS))
+    assert not config[group].keys() & (OTHER_OPTIONS.keys() | WITHOUT_OPTION.keys())
+
+
+@pytest.mark.parametrize("choice", OTHER_CHOICES)
+def test_a_choice_of_another_library_is_answered_with_what_composes(choice):
+    ours = OTHER_CHOICES[choice]
+    assert fault_of(choice).endswith(f" Try {ours}.")
+    compose([*ours.split(), "logger=none"])
 
 
 def test_options_that_are_named_exist():
-    config = compose(["mask=sliding_window", "mask.window=8"])
-    of_others = {"ffn.experts", "init.std", "resume"}  # of ffn=moe, of init=normal, of the line
+    config = compose(["mask=sliding_window", "mask.window=8", "extra.embedding_noise={}"])
+    # of ffn=moe, of init=normal, of the line
+    of_others = {"ffn.experts", "init.std", "resume", "debug", "study", "name"}
     of_callbacks = ("callbacks.", "hydra.", "logger")
     for other, override in OTHER_OPTIONS.items():
         path = override.partition("=")[0]

@@ -29,6 +29,7 @@ from xformer_kit.registry import (
     did_you_mean,
     suggestion,
 )
+from xformer_kit.registry.other_options import OTHER_CHOICES
 
 # Keys that only the command line has; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
@@ -301,7 +302,9 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
         return Fault(group, f"no {what} is called '{name}'", fix=f"Try {alternatives(others)}.")
     if group in GROUPS:
         return GROUPS[group].unknown(name).at(group)
-    return Fault(group, f"no choice is called '{name}'", fix=suggestion(name, names))
+    ours = OTHER_CHOICES.get(f"{group}={name}")
+    fix = f"Try {ours}." if ours else suggestion(name, names)
+    return Fault(group, f"no choice is called '{name}'", fix=fix)
 
 
 def component_files(components: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from xformer_kit.extra.base import (
     to_memory,
 )
 from xformer_kit.extra.deep_embed import DeepEmbed
+from xformer_kit.extra.embedding_noise import EmbeddingNoise
 from xformer_kit.extra.future_tokens import FutureTokens
 from xformer_kit.extra.previous import PreviousPlaces, previous, previous_places
 from xformer_kit.extra.reinject import Reinject
@@ -22,6 +23,7 @@ from xformer_kit.extra.value_residual import ValueResidual
 __all__ = [
     "EXTRAS",
     "DeepEmbed",
+    "EmbeddingNoise",
     "Extra",
     "ExtraInput",
     "FutureTokens",

@@ -13,20 +13,25 @@ from xformer_kit.registry.messages import alternatives, did_you_mean
 OTHER_OPTIONS = {
     "accumulate_grad_batches": "trainer.accumulate",
     "activation_function": "ffn.activation",
+    "adam_beta1": "optim.betas=[0.9,0.95]",
+    "adam_beta2": "optim.betas=[0.9,0.95]",
     "adam_epsilon": "optim.eps",
     "attention_dropout": "attn.dropout",
     "attn_pdrop": "attn.dropout",
+    "auto_find_batch_size": "trainer.accumulate=auto",
     "base": "position.theta",
-    "beta1": "optim.betas=[0.9, 0.95]",
-    "beta2": "optim.betas=[0.9, 0.95]",
+    "beta1": "optim.betas=[0.9,0.95]",
+    "beta2": "optim.betas=[0.9,0.95]",
     "bf16": "trainer.precision=bf16-mixed",
     "block_size": "data.seq_len",
     "checkpoint_interval": "trainer.checkpoint_every",
-    "clip_grad_norm": "trainer.gradient_clip_val",
+    "ckpt": "resume",
     "ckpt_path": "resume",
+    "clip_grad_norm": "trainer.gradient_clip_val",
     "context_length": "data.seq_len",
     "d_ff": "ffn.width",
     "d_model": "model.dim",
+    "dataloader_num_workers": "data.num_workers",
     "dataset": "data",
     "device": "trainer.accelerator",
     "early_stopping": "callbacks.early_stopping.patience=5",
@@ -34,8 +39,14 @@ OTHER_OPTIONS = {
     "eval_every": "trainer.val_every",
     "eval_interval": "trainer.val_every",
     "eval_steps": "trainer.val_every",
+    "eval_strategy": "trainer.val_every=200",
+    "evaluation_strategy": "trainer.val_every=200",
+    "experiment_name": "name",
+    "fast_dev_run": "debug=fast",
     "ffn_dim": "ffn.width",
     "fp16": "trainer.precision=16-mixed",
+    "full_determinism": "trainer.deterministic",
+    "global_batch_size": "data.batch_size",
     "grad_accum_steps": "trainer.accumulate",
     "grad_clip": "trainer.gradient_clip_val",
     "gradient_accumulation_steps": "trainer.accumulate",
@@ -44,14 +55,20 @@ OTHER_OPTIONS = {
     "hidden_dim": "model.dim",
     "hidden_dropout_prob": "model.dropout",
     "hidden_size": "model.dim",
+    "hparams_search": "study=search",
     "init_std": "init.std",
     "initializer_range": "init.std",
     "intermediate_size": "ffn.width",
+    "label_smoothing_factor": "task.label_smoothing",
     "layer_norm_eps": "norm.eps",
     "layer_norm_epsilon": "norm.eps",
     "learning_rate": "optim.lr",
     "log_interval": "trainer.log_every_n_steps",
     "logging_steps": "trainer.log_every_n_steps",
+    "lora_alpha": "lora.alpha",
+    "lora_dropout": "lora.dropout",
+    "lora_r": "lora.rank",
+    "lora_target_modules": "lora.of",
     "lr_scheduler": "schedule",
     "lr_scheduler_type": "schedule",
     "max_grad_norm": "trainer.gradient_clip_val",
@@ -61,6 +78,7 @@ OTHER_OPTIONS = {
     "max_seq_len": "data.seq_len",
     "max_seq_length": "data.seq_len",
     "max_train_steps": "trainer.max_steps",
+    "metric_for_best_model": "checkpoints.metric=val/loss",
     "micro_batch_size": "data.batch_size",
     "mlp_ratio": "ffn.expand",
     "n_ctx": "data.seq_len",
@@ -73,7 +91,10 @@ OTHER_OPTIONS = {
     "n_layers": "model.layers",
     "n_positions": "data.seq_len",
     "n_query_groups": "attn.kv_heads",
+    "neftune_noise_alpha": "extra.embedding_noise.alpha",
+    "no_cuda": "trainer.accelerator=cpu",
     "num_attention_heads": "attn.heads",
+    "num_dataloader_workers": "data.num_workers",
     "num_experts": "ffn.experts",
     "num_heads": "attn.heads",
     "num_hidden_layers": "model.layers",
@@ -86,6 +107,7 @@ OTHER_OPTIONS = {
     "output_dir": "hydra.run.dir",
     "per_device_eval_batch_size": "data.batch_size",
     "per_device_train_batch_size": "data.batch_size",
+    "r": "lora.rank",
     "report_to": "logger",
     "resid_pdrop": "model.dropout",
     "resume_from_checkpoint": "resume",
@@ -95,12 +117,18 @@ OTHER_OPTIONS = {
     "save_every": "trainer.checkpoint_every",
     "save_interval": "trainer.checkpoint_every",
     "save_steps": "trainer.checkpoint_every",
+    "save_strategy": "trainer.checkpoint_every=200",
+    "save_top_k": "checkpoints.keep_best",
+    "save_total_limit": "checkpoints.keep_best",
     "scheduler": "schedule",
     "sequence_length": "data.seq_len",
     "steps": "trainer.max_steps",
+    "target_modules": "lora.of",
+    "task_name": "name",
     "tie_word_embeddings": "model.tie_embeddings",
     "torch_compile": "trainer.compile",
     "train_batch_size": "data.batch_size",
+    "use_cpu": "trainer.accelerator=cpu",
     "val_check_interval": "trainer.val_every",
     "wandb_project": "logger.project",
     "warmup_iters": "schedule.warmup",
@@ -111,12 +139,51 @@ OTHER_OPTIONS = {
 }
 
 
-RECOMPUTATION_OPTIONS = (
-    "gradient_checkpointing",
-    "activation_checkpointing",
-    "activation_checkpoint",
-    "checkpoint_activations",
+# Choice of another library or of Lightning -> what sets the same here.
+OTHER_CHOICES = {
+    "debug=default": "debug=fast",
+    "debug=fdr": "debug=fast",
+    "debug=limit": "trainer.limit_train_batches=0.2",
+    "debug=profiler": "debug=profile",
+    "trainer=cpu": "trainer.accelerator=cpu",
+    "trainer=ddp_sim": "trainer=ddp trainer.devices=2 trainer.accelerator=cpu",
+    "trainer=gpu": "trainer.accelerator=cuda",
+    "trainer=many_gpus": "trainer=ddp trainer.devices=4",
+    "trainer=mps": "trainer.accelerator=mps",
+}
+# Options of other libraries without one of ours: (rule, fix).
+_RECOMPUTED = (
+    "activations are kept, not computed again",
+    "For less memory leave it out and set trainer.accumulate=4, or lower data.batch_size.",
 )
+_EVALUATED = ("a run trains and validates", "Leave it out; xformer evaluate RUN evaluates a run.")
+_TOKENS = (
+    "the length of a run is a number of steps",
+    "Divide by data.batch_size * data.seq_len and set trainer.max_steps.",
+)
+WITHOUT_OPTION = {
+    "activation_checkpoint": _RECOMPUTED,
+    "activation_checkpointing": _RECOMPUTED,
+    "checkpoint_activations": _RECOMPUTED,
+    "gradient_checkpointing": _RECOMPUTED,
+    "do_eval": _EVALUATED,
+    "do_predict": _EVALUATED,
+    "do_train": _EVALUATED,
+    "test": _EVALUATED,
+    "greater_is_better": ("is called checkpoints.mode here", "Set it to max or min."),
+    "load_best_model_at_end": (
+        "the best checkpoint and the last one are both kept",
+        "Leave it out; xformer evaluate RUN --checkpoint best evaluates the best one.",
+    ),
+    "max_tokens": _TOKENS,
+    "train_tokens": _TOKENS,
+    "overwrite_output_dir": ("each run has a directory of its own", "Leave it out."),
+    "push_to_hub": ("a run stays in its directory, nothing is uploaded", "Leave it out."),
+    "quantize": (
+        "weights are not quantized",
+        "For less memory leave it out and set trainer.precision=bf16-true.",
+    ),
+}
 
 
 def unknown_option(
@@ -158,9 +225,9 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
     """Returns the fault of an option of another library, with our option and the value; None for a
     key that is none. ours: the config path of our option; "" is that of OTHER_OPTIONS.
     """
-    if key in RECOMPUTATION_OPTIONS:
-        fix = "For less memory leave it out and set trainer.accumulate=4, or lower data.batch_size."
-        return Fault(key, "activations are kept, not computed again", format_value(value), fix)
+    if key in WITHOUT_OPTION:
+        rule, fix = WITHOUT_OPTION[key]
+        return Fault(key, rule, format_value(value), fix)
     if not (other := OTHER_OPTIONS.get(key)):
         return None
     usual, _, needed = other.partition("=")
