@@ -9,7 +9,7 @@ each class, or of each line of --input.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt - --temperature 0 < prompt.txt
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt "The " --top-k 4 --penalty-alpha 0.6
   xformer generate outputs/scan/2026-11-20_12-00-00 --prompt "jump twice"
+  xformer generate RUN --interactive --temperature 0.8
   xformer generate RUN --input test.en --output test.hyp --beam 5
   xformer generate RUN --prompt "Good morning" --beam 5 --num-samples 3 --scores
   xformer generate RUN --prompt "The <mask> of a function" --top-k 5"""
@@ -37,6 +38,7 @@ OPTIONS = {
     "--input! FILE": (
         "sources or texts, one per line, as are the answers or labels; - reads stdin"
     ),
+    "--interactive!": "one prompt after another from the keyboard, each by itself; Ctrl-D ends",
     "--output FILE": "output file (stdout)",
     "--beam N": "beams of a search, 1: greedy (as in the run)",
     "--length-penalty A": "a beam's score is divided by length^A (1.0)",
@@ -88,10 +90,26 @@ def run(args: Any) -> int:
     task = config["task"]["name"]
     text_use = OBJECTIVES[task].text_use
     _check_options(args, text_use, task)
-    lines = lines or read_lines(args.input, "--input")
+    if not args.interactive:
+        lines = lines or read_lines(args.input, "--input")
     if args.output is not None:
         check_writable(args.output, "--output")
     loaded = load_run(args)
+    if not args.interactive:
+        _generate(args, text_use, loaded, lines)
+        return 0
+    for line in _typed_lines():
+        try:
+            _generate(args, text_use, loaded, [line])
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+    return 0
+
+
+def _generate(args: Any, text_use: str, loaded: Any, lines: list[str]) -> None:
+    """Generate from one prompt, or from the lines of a file. Raises ConfigError with the options'
+    names on the command line.
+    """
     try:
         TEXT_USES[text_use].generate(args, loaded, lines)
     except ConfigError as error:
@@ -100,7 +118,22 @@ def run(args: Any) -> int:
         raise ConfigError(
             replace(fault, path=options.get(fault.path, fault.path)) for fault in error.faults
         ) from None
-    return 0
+
+
+def _typed_lines() -> Iterator[str]:
+    """Yields the lines of stdin that are not blank, as they are typed, until its end or Ctrl-C."""
+    from contextlib import suppress
+
+    with suppress(ImportError):
+        import readline  # noqa: F401  # arrow keys and earlier lines in input()
+
+    terminal = sys.stdin.isatty()
+    with suppress(EOFError, KeyboardInterrupt):
+        while True:
+            if (line := input("> " if terminal else "")).strip():
+                yield line
+    if terminal:
+        print()
 
 
 def _check_numbers(args: Any) -> None:
@@ -118,6 +151,12 @@ def _check_options(args: Any, text_use: str, task: str) -> None:
             args.run, f"a run of task={task} generates no text", fix="Try xformer evaluate."
         )
     use = TEXT_USES[text_use]
+    if args.interactive and args.output is not None:
+        raise config_error(
+            "--output",
+            "is for --prompt and --input; --interactive writes to the terminal",
+            fix="Leave it out.",
+        )
     for name in ALL_OPTIONS:
         if getattr(args, name) is not None and name not in use.options:
             fix = "Use --prompt." if name == "input" else "Leave it out."

@@ -23,11 +23,7 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
     """
     try:
         if not (run_dir / "config.yaml").is_file():
-            fault = "is no run; it has no config.yaml" if run_dir.is_dir() else "is not a directory"
-            raise NoRun(
-                f"resume: {run_dir} {fault}. Name a run's directory, such as"
-                " outputs/decoder/2026-11-20_12-00-00."
-            )
+            raise NoRun(_no_run(run_dir))
         saved = read_config(run_dir)
         check_components(run_dir, components, COMPONENTS_ARGUMENT)
         results = summary.read(run_dir)
@@ -48,6 +44,19 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
         return train_in_processes(config, Job(run_dir, components, max_steps=max_steps))
     except (Ended, ConfigError) as error:
         return report_end(error)
+
+
+def _no_run(path: Path) -> str:
+    """Returns the sentence for a path that is no run's directory."""
+    run_dir = next((p for p in path.parents if (p / "config.yaml").is_file()), None)
+    if path.is_file() and run_dir:
+        return (
+            f"resume: {path} is a checkpoint, and a run resumes at its last one. Try"
+            f" resume={run_dir}, or init_from={path} for a new run from these weights."
+        )
+    fault = "is no run; it has no config.yaml" if path.is_dir() else "is not a directory"
+    named = run_dir or "outputs/decoder/2026-11-20_12-00-00"
+    return f"resume: {path} {fault}. Name a run's directory, such as {named}."
 
 
 def _is_finished(run_dir: Path, config: Config, results: State | None) -> bool:

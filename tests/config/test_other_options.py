@@ -76,7 +76,14 @@ def test_a_choice_of_another_library_is_answered_with_what_composes(choice):
 
 
 def test_options_that_are_named_exist():
-    config = compose(["mask=sliding_window", "mask.window=8", "extra.embedding_noise={}"])
+    config = compose(
+        [
+            "mask=sliding_window",
+            "mask.window=8",
+            "extra.embedding_noise={}",
+            "trainer.deterministic=true",
+        ]
+    )
     # of ffn=moe, of init=normal, of the line
     of_others = {"ffn.experts", "init.std", "resume", "debug", "study", "name"}
     of_callbacks = ("callbacks.", "hydra.", "logger")

@@ -151,3 +151,23 @@ def test_a_damaged_checkpoint_is_replaced_and_missing_components_are_refused(cap
     assert "has no checkpoint 'last'. It has: best, previous" in fault(
         capsys, "evaluate", str(finished), "--checkpoint", "last"
     )
+
+
+def test_each_line_that_is_typed_is_a_prompt_by_itself(capfdbinary, finished, monkeypatch):
+    words = ("generate", str(finished), "--max-new-tokens", "5", "--seed", "3")
+    one_by_one = [generated(capfdbinary, *words, "--prompt", text) for text in ("ab", " cd")]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("ab\n\n cd\n"))
+    assert generated(capfdbinary, *words, "--interactive") == b"".join(one_by_one)
+
+
+def test_a_prompt_that_is_refused_does_not_end_the_conversation(capfd, finished, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("x" * 60 + "\nab\n"))
+    capfd.readouterr()
+    assert main(("generate", str(finished), "--interactive", "--max-new-tokens", "5")) == 0
+    out, err = capfd.readouterr()
+    assert out.startswith("ab") and "the prompt has 60" in err
+
+
+def test_an_output_file_is_not_for_prompts_that_are_typed(capsys, finished, tmp_path):
+    words = ("--interactive", "--output", str(tmp_path / "x"))
+    assert fault(capsys, "generate", str(finished), *words).startswith("--output: is for --prompt")
