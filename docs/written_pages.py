@@ -5,7 +5,16 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = (
-    *("first_run", "architectures", "components", "data", "tasks", "classification", "own_metric"),
+    *(
+        "first_run",
+        "from_other_libraries",
+        "architectures",
+        "components",
+        "data",
+        "tasks",
+        "classification",
+        "own_metric",
+    ),
     *("own_task", "fine_tuning", "studies", "devices", "runs", "loggers"),
 )
 # File in the repository -> page.

@@ -21,9 +21,10 @@ from xformer_kit.study.plan import variants
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "docs/getting_started.md", "docs/index.md", "docs/python.md"]
 PAGES += [f"docs/guide/{path.name}" for path in sorted((ROOT / "docs" / "guide").glob("*.md"))]
+TABLES_OF_LINES = "docs/guide/from_other_libraries.md"
 # commands that need files of the reader, or that are refused on purpose
 SKIPPED = "resume=|init_from=|tokenizer.path=|components=|heads=7|"
-SKIPPED += "data=text|data=tsv|data=jsonl|data=hub|data.path="
+SKIPPED += "data=text|data=tsv|data=jsonl|data=hub|data.path=|glob|recipe.yaml"
 
 
 def read(name: str) -> str:
@@ -56,6 +57,8 @@ def commands(program: str) -> list[str]:
             flags=re.MULTILINE,
         )
     ]
+    in_tables = "\n".join(re.findall(r"^\|.*\|$", read(TABLES_OF_LINES), re.MULTILINE))
+    found += re.findall(rf"`{program} ([^`]+)`", in_tables)
     return list(dict.fromkeys(found))
 
 
@@ -80,6 +83,17 @@ def test_the_commands_compose(line, tmp_path, monkeypatch):
         return
     words = [word for word in words if not word.startswith("hydra")]
     compose([word.split(",")[0] if "-m" in line else word for word in words])
+
+
+def test_the_first_table_counts_the_lines_of_the_others():
+    first, *others = read(TABLES_OF_LINES).split("\n## ")
+    counts = re.findall(r"^\| [^|]+ \| (\d+) \| (\d+) \| (\d+) \|$", first, re.MULTILINE)
+    assert len(counts) == len(others) == 3
+    for (shown, here, missing), part in zip(counts, others, strict=True):
+        answers = re.findall(r"^\| .* \| (.*) \|$", part, re.MULTILINE)[2:]
+        refused = [answer for answer in answers if re.match(r"no\b", answer)]
+        assert (int(shown), int(missing)) == (len(answers), len(refused))
+        assert int(here) == int(shown) - int(missing)
 
 
 @pytest.mark.parametrize("line", commands("xformer"))
