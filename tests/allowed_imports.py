@@ -11,7 +11,7 @@ MAY: dict[str, set[str]] = {
     "model.initialise": {"model.init"},
     "model.report": set(),
     "model.transfer": {"registry"},
-    "model.lora": {"model.initialise"},
+    "model.lora": {"ffn", "model.initialise"},
     "model.cache": {"registry"},
     "model.loss": set(),
     "model.fused_projections": set(),

@@ -45,12 +45,13 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path, writes
     allow = list(node.get("allow") or ())
     if rank := (saved := read_config(run).get("lora") or {}).get("rank"):
         weights = merged_state(weights, (saved["alpha"] or rank) / rank)
-    if (config.get("lora") or {}).get("rank"):
-        allow += [f"*.{name}" for name in ADAPTERS]  # they keep their initial values
     tokens = _tokens(run, objective)
-    sized = _vocabulary_tensors(config, model, objective)
-    rows = {name: rows_of_tokens(*tokens[_side(name, model)]) for name in sized}
-    transfer = plan_transfer(model, weights, rows, allow)
+    rows = {
+        name: _rows(tokens[_side(name, model)], min(size, len(weights.get(name, ()))))
+        for name, size in _vocabulary_tensors(config, model).items()
+    }
+    added = [name for name in model.state_dict() if name.rpartition(".")[2] in ADAPTERS]
+    transfer = plan_transfer(model, weights, rows, allow, added)
     unfit = _vocabulary_faults(node["run"], tokens, rows, weights, allow, model)
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(faults)
@@ -81,13 +82,23 @@ def _tokens(run: Path, objective: Any) -> dict[str, tuple[list[Any], list[Any]]]
     return found
 
 
-def _vocabulary_tensors(config: Config, model: Any, objective: Any) -> list[str]:
-    """Returns the names of the tensors whose number of rows depends on the vocabulary."""
+def _rows(tokens: tuple[list[Any], list[Any]], size: int) -> list[tuple[int, int]]:
+    """Returns the rows that are copied, see `rows_of_tokens`. For one vocabulary these are all
+    `size` rows that both tensors have, also those that no token has: their logits are in the
+    softmax if model.vocab_size is above the tokenizer's.
+    """
+    own, others = tokens
+    return [(at, at) for at in range(size)] if own == others else rows_of_tokens(own, others)
+
+
+def _vocabulary_tensors(config: Config, model: Any) -> dict[str, int]:
+    """Returns the number of rows of each tensor in which it depends on the vocabulary."""
     more = 2 * config["model"]["vocab_multiple"]
-    sizes = [objective.tokenizer.size + more, objective.source_tokenizer.size + more]
+    larger_sizes = [model.vocab_size + more, model.source_vocab_size + more]
     with torch.device("meta"):
-        larger = build_model(config, *sizes).state_dict()
-    return [n for n, t in model.state_dict().items() if t.ndim and len(t) != len(larger[n])]
+        larger = build_model(config, *larger_sizes).state_dict()
+    sizes = {name: len(tensor) for name, tensor in model.state_dict().items() if tensor.ndim}
+    return {name: size for name, size in sizes.items() if size != len(larger[name])}
 
 
 def _side(name: str, model: Any) -> str:

@@ -1,11 +1,16 @@
 """Adapters of linear maps, lora.rank."""
 
+from functools import partial
+
 import pytest
 import torch
 
+from tests.laws.rows import each_choice
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.generate import generate
-from xformer_kit.model.lora import LoRALinear, merge
+from xformer_kit.laws.composition import Composition, tiny_config
+from xformer_kit.laws.variants import config_of, row_label
+from xformer_kit.model.lora import Adapter, LoRALinear, add_adapters, linear_maps, merge
 
 SIZE = ["model.dim=32", "model.layers=2", "attn.heads=4", "data.seq_len=16"]
 EVERY = ["lora.rank=3", "lora.alpha=6", "lora.of=[q,v,o]"]
@@ -31,7 +36,7 @@ def logits(model):
 
 def train_adapters(model):
     for module in model.modules():
-        if isinstance(module, LoRALinear):
+        if isinstance(module, Adapter):
             torch.nn.init.normal_(module.lora_b, generator=torch.Generator().manual_seed(0))
 
 
@@ -56,6 +61,81 @@ def test_outputs_are_those_of_the_base_at_the_start_and_of_the_merged_model_late
         assert torch.equal(generate(merged, IDS, **options), cached)
 
 
+def adapt_all(model):
+    """Adds an adapter to each linear map, without a merge."""
+    add_adapters(model, {"rank": 2, "alpha": 4, "dropout": 0.0, "of": ["*"]}, seed=0)
+    return model.double().eval()
+
+
+def check_adapters(config):
+    """Adapters of all linear maps do not change the outputs at the start, all of them affect the
+    outputs, and the merged model has the same ones, also with a cache.
+    """
+    composition = Composition(config, "lora")
+    base, model = composition.trainable_model(), composition.trainable_model()
+    count = len({id(getattr(parent, name)) for parent, name, _ in linear_maps(base)})
+    adapt_all(model)
+    assert sum(isinstance(module, Adapter) for module in model.modules()) == count
+    before = composition.all_logits(base).detach()
+    torch.testing.assert_close(composition.all_logits(model), before, rtol=1e-12, atol=1e-12)
+    train_adapters(model)
+    outputs = composition.all_logits(model)
+    if not count:
+        return
+    outputs.square().sum().backward()
+    without = [n for n, p in model.named_parameters() if p.requires_grad and not p.grad.any()]
+    assert not without
+    close = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
+    steps = cached(composition, model)
+    merged = merge(model)
+    assert merged.state_dict().keys() == base.state_dict().keys()
+    close(composition.all_logits(merged), outputs)
+    close(cached(composition, merged), steps)
+
+
+@torch.no_grad()
+def cached(composition, model):
+    """Logits of a text that is read token by token; none where generation has no cache."""
+    if composition.sees_future or "cache" in composition.broken_laws:
+        return []
+    cache = composition.empty_cache(model)
+    ids = composition.ids[:, :4].split(1, -1)
+    return [composition.logits(model, each, cache=cache) for each in ids]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ffn": "moe"},
+        {"position": "fire"},
+        {"position": "transformer_xl"},
+        {"attn": {"name": "latent", "kv_rank": 4}},
+        {"model": "encoder_decoder", "share_embeddings": True},
+        {"layers": 3, "unique_layers": 2},
+        {"extra": {"future_tokens": {}}},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_all_linear_maps_have_adapters_that_take_effect(changes):
+    check_adapters(tiny_config(**changes))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("row", sorted(each_choice()), ids=row_label)
+def test_all_linear_maps_of_all_components_have_adapters_that_take_effect(row):
+    check_adapters(config_of(row))
+
+
+def test_a_linear_map_that_is_read_without_a_call_has_its_adapter():
+    """As position fire reads its up and down."""
+    map_ = LoRALinear(torch.nn.Linear(5, 7), 3, 6.0, 0.0)
+    torch.nn.init.normal_(map_.lora_b)
+    torch.nn.init.normal_(map_.lora_a)
+    x = torch.randn(4, 5)
+    torch.testing.assert_close(torch.nn.functional.linear(x, map_.weight, map_.bias), map_(x))
+    assert not torch.equal(map_.weight, map_.state_dict()["weight"])
+
+
 def test_a_map_is_that_of_peft():
     peft = pytest.importorskip("peft")
     base = torch.nn.Sequential(torch.nn.Linear(5, 7))
@@ -70,12 +150,39 @@ def test_a_map_is_that_of_peft():
     torch.testing.assert_close(own(x), other(x))
 
 
+BARE = ["model.decoder.last=[bare]", "model.decoder.variants.bare.layout=[ffn]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["lora.of=[decoder.*.attn.q]", *BARE], ["decoder.0.attn.q"]),
+        (["lora.of=[q,down]", *BARE], ["decoder.0.attn.q", "decoder.0.ffn.down"]),
+        (["lora.of=[decoder.1.attn.*]"], [f"decoder.1.attn.{name}" for name in "qkvo"]),
+    ],
+)
+def test_words_select_maps_by_name_or_by_path(words, expected):
+    model = build(compose([*SIZE, "lora.rank=2", *words]), vocab_size=20)
+    maps = [name for name, module in model.named_modules() if isinstance(module, Adapter)]
+    assert [name for name in maps if not name.startswith("decoder.1.ffn")] == expected
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
         (
             ["lora.rank=4", "lora.of=[q,w]"],
             "lora.of: no linear map has this name; got w. Known: q,",
+        ),
+        (
+            ["lora.rank=4", "lora.of=[decoder.*.atn.q]"],
+            "lora.of: no linear map has this path; got decoder.*.atn.q. Did you mean"
+            " 'decoder.*.attn.q'?",
+        ),
+        (
+            ["lora.rank=4", "model.layers=3", *BARE],
+            "lora.of: reaches no linear map of decoder.2; got [q, v]. Add one of gate, up, down;"
+            " or, for adapters only in other layers, name paths, as in 'decoder.*.attn.q'.",
         ),
         (["lora.rank=0"], "lora.rank: must be at least 1; got 0."),
         (["lora.alpha=3"], "lora.alpha: is about adapters, and lora.rank is null; got 3"),

@@ -1,5 +1,7 @@
 """Checks of lora against the linear maps of the model."""
 
+from collections.abc import Collection
+
 from xformer_kit.registry import Fault, Faults, Node, suggestion
 
 
@@ -18,7 +20,38 @@ def lora_faults(config: Node) -> Faults:
         yield Fault("model.freeze", rule, config["model"]["freeze"], "Leave it out.")
     with torch.device("meta"):
         model = build_model({**config, "lora": {}}, config["model"].get("vocab_size") or 1)
-    names = list(dict.fromkeys(name for _, name, _ in linear_maps(model)))
-    for name in lora.get("of") or DEFAULT_MAPS:
-        if name not in names:
-            yield Fault("lora.of", "no linear map has this name", name, suggestion(name, names))
+    paths = [path for _, _, path in linear_maps(model)]
+    yield from _unselected(lora.get("of") or DEFAULT_MAPS, paths)
+
+
+def _unselected(words: Collection[str], paths: Collection[str]) -> Faults:
+    """Yields the fault of each word that selects no map, or of the layers none of whose maps are
+    selected by plain names.
+    """
+    from xformer_kit.model.lora import selects, unreached_layers
+
+    names = list(dict.fromkeys(path.rpartition(".")[2] for path in paths))
+    patterns = list(dict.fromkeys(map(_pattern, paths)))
+    unknown = [word for word in words if not any(selects(word, path) for path in paths)]
+    for word in unknown:
+        known = patterns if "." in word else names
+        rule = "no linear map has this path" if "." in word else "no linear map has this name"
+        yield Fault("lora.of", rule, word, suggestion(word, known))
+    unreached = dict(unreached_layers(paths, words))
+    if unknown or not unreached or any("." in word for word in words):
+        return
+    layers, (first, *_) = list(unreached), unreached.values()
+    example = next(path for path in paths if any(selects(word, path) for word in words))
+    yield Fault(
+        "lora.of",
+        f"reaches no linear map of {', '.join(layers[:3])}"
+        f"{f' and {len(layers) - 3} other layers' * (len(layers) > 3)}",
+        f"[{', '.join(words)}]",
+        f"Add one of {', '.join(first)}; or, for adapters only in other layers, name paths, as in"
+        f" '{_pattern(example)}'.",
+    )
+
+
+def _pattern(path: str) -> str:
+    """Returns the path of a map with * for numbers, such as decoder.*.attn.q."""
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))

@@ -213,7 +213,8 @@ class LoRASettings:
     rank: int | None = None  # rows of A and columns of B; null: no adapters
     alpha: float | None = None  # B A is multiplied by alpha / rank; null is rank
     dropout: float = 0.0  # probability, on the input of A
-    of: list[str] | None = None  # names of linear maps; null is [q, v]
+    # names of linear maps, or patterns of their paths: decoder.*.attn.q; null is [q, v]
+    of: list[str] | None = None
 
     @classmethod
     def check(cls, options, context):

@@ -25,13 +25,13 @@ class UnitWeights(Extra):
 def unit_weights(model: nn.Module) -> None:
     """Scales matrices to length 1 along the channels of the residual stream (Loshchilov et al.,
     2024, arXiv:2410.01131, sections 2.1, 2.3.2 and 2.4.2): each row of an embedding and of a matrix
-    that reads the stream, each column of a matrix that writes to it. Other parameters do not
-    change.
+    that reads the stream, each column of a matrix that writes to it. Other parameters, and those
+    that are frozen, do not change.
     """
     modules = dict(model.named_modules())
     dim, writes = model.dim, set(residual_names(modules.items()))
     for name, parameter, owner in owned_parameters(modules):
-        if parameter.ndim < 2 or not name.endswith("weight"):
+        if parameter.ndim < 2 or not parameter.requires_grad or not name.endswith("weight"):
             continue
         reads = parameter.shape[-1] == dim or isinstance(owner, nn.Embedding)
         axis = -2 if name in writes else -1 if reads else None

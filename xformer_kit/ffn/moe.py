@@ -53,20 +53,24 @@ class ExpertLinear(nn.Module):
 
     def forward(self, rows: Tensor, routes: Routes) -> Tensor:
         """(rows, in) -> (rows, out), sorted by expert."""
-        weight: Tensor = self.weight
-        bias: Tensor | None = self.bias
-        device = rows.device.type
-        # Autocast does not cover grouped products.
-        if device != "meta" and torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-            rows, weight = rows.to(dtype), weight.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-        rows = grouped_linear(rows, weight, routes.groups)
-        return rows if bias is None else rows + bias[routes.expert]
+        return self._add_bias(expert_products(rows, self.weight, routes), routes)
+
+    def _add_bias(self, rows: Tensor, routes: Routes) -> Tensor:
+        return rows if self.bias is None else rows + self.bias.to(rows.dtype)[routes.expert]
 
     def extra_repr(self) -> str:
         experts, out, into = self.weight.shape
         return f"{experts} of {into} -> {out}" + (" + bias" if self.bias is not None else "")
+
+
+def expert_products(rows: Tensor, weight: Tensor, routes: Routes) -> Tensor:
+    """x W_e^T for rows (rows, in), sorted by expert, and weight (experts, out, in): (rows, out)."""
+    device = rows.device.type
+    # Autocast does not cover grouped products.
+    if device != "meta" and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        rows, weight = rows.to(dtype), weight.to(dtype)
+    return grouped_linear(rows, weight, routes.groups)
 
 
 @FFNS.register(

@@ -298,7 +298,8 @@ class TokenChoice(LearnedRouter):
 
     @torch.no_grad()
     def after_step(self, load):
-        if self.correction_bias is not None and self.correction:
+        # A router that is not trained keeps its correction, too.
+        if self.correction_bias is not None and self.correction and self.weight.requires_grad:
             load = load.to(torch.promote_types(self.correction_bias.dtype, torch.float32))
             self.correction_bias += self.correction * (load.mean() - load).sign()
 

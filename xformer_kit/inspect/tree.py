@@ -192,7 +192,9 @@ def _logit_shape(shape: LogitScaling) -> Iterator[str]:
 def _describe(module: nn.Module) -> str:
     if isinstance(module, nn.Linear):
         bias = "" if module.bias is None else " + bias"
-        return f"{module.in_features} -> {module.out_features}{bias}"
+        lora_a: Any = getattr(module, "lora_a", None)
+        adapter = "" if lora_a is None else f", rank {len(lora_a)}"
+        return f"{module.in_features} -> {module.out_features}{bias}{adapter}"
     if isinstance(module, nn.Embedding):
         return f"{module.num_embeddings} x {module.embedding_dim}"
     options = module.extra_repr()

@@ -2,67 +2,163 @@
 
 y = W x + b + (alpha / rank) B A dropout(x), with W and b frozen, A (rank, in) and B (out, rank).
 B is 0 at the start, so that the model's outputs are those of its base. A linear map keeps the names
-of its own parameters and gets lora_a and lora_b next to them.
+of its own parameters and gets lora_a and lora_b next to them. The maps of experts, with W (experts,
+out, in), have one A and one B per expert.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.ffn.moe import ExpertLinear, expert_products
+from xformer_kit.ffn.routes import Routes
 from xformer_kit.model.initialise import generator
 
 ADAPTERS = ("lora_a", "lora_b")
 DEFAULT_MAPS = ("q", "v")  # as in section 4.2
 
 
-class LoRALinear(nn.Linear):
-    """A linear map with an adapter; it shares the parameters of `base`."""
+class Adapter(nn.Module):
+    """Base of linear maps with an adapter. The saved parameter `weight` is W; the attribute
+    `weight` is W + (alpha / rank) B A, for modules that read it and do not call the map.
+    """
 
-    def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float):
+    lora_a: nn.Parameter
+    lora_b: nn.Parameter
+
+    def _adapt(self, base: Any, rank: int, alpha: float, dropout: float) -> None:
+        """Shares the parameters of `base` and adds an adapter."""
         nn.Module.__init__(self)
-        self.in_features, self.out_features = base.in_features, base.out_features
-        self.weight, self.bias = base.weight, base.bias
+        self.register_parameter("weight", base.weight)
+        self.register_parameter("bias", base.bias)
+        *groups, out, into = base.weight.shape
         like: Any = {"device": base.weight.device, "dtype": base.weight.dtype}
-        self.lora_a = nn.Parameter(torch.empty(rank, base.in_features, **like))
-        self.lora_b = nn.Parameter(torch.zeros(base.out_features, rank, **like))
+        self.lora_a = nn.Parameter(torch.empty(*groups, rank, into, **like))
+        self.lora_b = nn.Parameter(torch.zeros(*groups, out, rank, **like))
         self.scale = alpha / rank
         self.dropout = dropout
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """W + (alpha / rank) B A, of the shape of W."""
+        return self._base_weight + self.scale * self.lora_b @ self.lora_a
+
+    @property
+    def _base_weight(self) -> Tensor:
+        if (weight := self._parameters.get("weight")) is None:
+            raise AttributeError("weight")
+        return weight
+
+
+class LoRALinear(Adapter, nn.Linear):
+    """A linear map with an adapter."""
+
+    def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float):
+        self._adapt(base, rank, alpha, dropout)
+        self.in_features = base.in_features
+        self.out_features = base.out_features
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
         dropped = F.dropout(x, self.dropout, self.training)
         low = F.linear(F.linear(dropped, self.lora_a), self.lora_b)
-        return F.linear(x, self.weight, self.bias) + self.scale * low
+        return F.linear(x, self._base_weight, self.bias) + self.scale * low
+
+    def merged(self) -> nn.Linear:
+        """Returns a plain linear map with the sum of the weights."""
+        plain = nn.Linear(1, 1, bias=self.bias is not None, device="meta")
+        plain.in_features = self.in_features
+        plain.out_features = self.out_features
+        plain.weight = nn.Parameter(self.weight.detach())
+        plain.bias = self.bias
+        return plain.train(self.training)
+
+
+class LoRAExperts(Adapter, ExpertLinear):  # type: ignore[misc]
+    """The linear maps of experts, with an adapter for each of them."""
+
+    def __init__(self, base: ExpertLinear, rank: int, alpha: float, dropout: float):
+        self._adapt(base, rank, alpha, dropout)
+        self.no_decay = base.no_decay
+
+    def forward(self, rows: Tensor, routes: Routes) -> Tensor:
+        """(rows, in) -> (rows, out), sorted by expert."""
+        dropped = F.dropout(rows, self.dropout, self.training)
+        low = expert_products(dropped, self.lora_a, routes)
+        low = self.scale * expert_products(low, self.lora_b, routes)
+        return self._add_bias(expert_products(rows, self._base_weight, routes) + low, routes)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, rank {self.lora_a.shape[1]}"
+
+    def merged(self) -> ExpertLinear:
+        """Returns plain maps with the sums of the weights."""
+        with torch.device("meta"):
+            plain = ExpertLinear(1, 1, 1, bias=self.bias is not None)
+        plain.weight = nn.Parameter(self.weight.detach())
+        plain.bias = self.bias
+        return plain.train(self.training)
+
+
+KINDS: dict[type[nn.Module], Any] = {nn.Linear: LoRALinear, ExpertLinear: LoRAExperts}
 
 
 def linear_maps(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
-    """Yields (parent, name, path) of each plain linear map of the stacks."""
+    """Yields (parent, name, path) of each plain linear map of the stacks and the head, also those
+    of experts.
+    """
     for path, parent in model.named_modules():
         for name, module in parent.named_children():
-            if path and type(module) is nn.Linear:
+            if path and type(module) in KINDS:
                 yield parent, name, f"{path}.{name}"
+
+
+def selects(word: str, path: str) -> bool:
+    """Whether a word of lora.of selects the map at a path. A word is a pattern of the map's name,
+    such as q or *, or, if it has a full stop, of the path, such as decoder.*.attn.q.
+    """
+    return fnmatchcase(path if "." in word else path.rpartition(".")[2], word)
+
+
+def unreached_layers(
+    paths: Collection[str], words: Collection[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields (path, names of its maps) of each layer with linear maps none of which is selected,
+    such as decoder.3.
+    """
+    layers: dict[str, list[str]] = {}
+    for path in paths:
+        stack, number, *_ = path.split(".")
+        if number.isdigit():
+            layers.setdefault(f"{stack}.{number}", []).append(path)
+    for layer, maps in layers.items():
+        if not any(selects(word, path) for word in words for path in maps):
+            yield layer, list(dict.fromkeys(path.rpartition(".")[2] for path in maps))
 
 
 @torch.no_grad()
 def add_adapters(model: nn.Module, lora: Mapping[str, Any], seed: int) -> None:
-    """Replaces the linear maps whose names are in lora.of by ones with adapters, which are then the
-    only trained parameters. A is drawn from U(-1 / sqrt(in), 1 / sqrt(in)).
+    """Replaces the linear maps that lora.of selects by ones with adapters, which are then the only
+    trained parameters. A is drawn from U(-1 / sqrt(in), 1 / sqrt(in)).
     """
     model.requires_grad_(False)
-    replaced: dict[int, LoRALinear] = {}
+    words = lora["of"] or DEFAULT_MAPS
+    replaced: dict[int, Adapter] = {}
     for parent, name, path in list(linear_maps(model)):
-        if name not in (lora["of"] or DEFAULT_MAPS):
+        if not any(selects(word, path) for word in words):
             continue
         base: Any = getattr(parent, name)
         if id(base) not in replaced:
             rank, alpha = lora["rank"], lora["alpha"]
-            new = LoRALinear(base, rank, rank if alpha is None else alpha, lora["dropout"])
+            kind = KINDS[type(base)]
+            new = kind(base, rank, rank if alpha is None else alpha, lora["dropout"])
             if not new.lora_a.is_meta:
-                bound = 1 / math.sqrt(new.in_features)
+                bound = 1 / math.sqrt(new.lora_a.shape[-1])
                 draw = torch.rand(new.lora_a.shape, generator=generator(seed, f"{path}.lora_a"))
                 new.lora_a.copy_((2 * draw - 1) * bound)
             replaced[id(base)] = new
@@ -76,14 +172,8 @@ def merge(model: nn.Module) -> nn.Module:
     """
     for parent in list(model.modules()):
         for name, module in list(parent.named_children()):
-            if isinstance(module, LoRALinear):
-                plain = nn.Linear(1, 1, bias=module.bias is not None, device="meta")
-                plain.in_features, plain.out_features = module.in_features, module.out_features
-                plain.weight = nn.Parameter(
-                    module.weight + module.scale * module.lora_b @ module.lora_a
-                )
-                plain.bias = module.bias
-                setattr(parent, name, plain.train(module.training))
+            if isinstance(module, LoRALinear | LoRAExperts):
+                setattr(parent, name, module.merged())
     return model
 
 

@@ -47,12 +47,14 @@ def plan_transfer(
     state: Mapping[str, Tensor],
     rows: Mapping[str, list[tuple[int, int]]],
     allow: Collection[str] = (),
+    added: Collection[str] = (),
 ) -> Transfer:
     """Returns how `model` starts from a saved state, with the fault of each tensor that does not
     fit and whose name matches no pattern of `allow`.
 
     rows: name of each tensor of a vocabulary -> its rows, see `rows_of_tokens`; its other rows keep
-    their initial values.
+    their initial values. added: tensors of the model that no state has, such as adapters: they keep
+    their initial values and are not missing.
     """
     own = dict(model.state_dict())
     copied, reshaped = dict[str, Tensor](), list[str]()
@@ -63,7 +65,7 @@ def plan_transfer(
         else:
             copied[name] = value
     lists = {
-        "missing": [n for n in own if n not in state],
+        "missing": [n for n in own if n not in state and n not in added],
         "unused": [n for n in state if n not in own],
         "reshaped": [n for n in own if n in reshaped],
     }

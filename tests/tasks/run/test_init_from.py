@@ -18,7 +18,8 @@ SHORT = ["trainer.max_steps=2", "trainer.val_every=null", "trainer.checkpoint_ev
 
 @pytest.mark.extended
 def test_a_run_starts_from_the_weights_of_another_and_records_it(begin, monkeypatch):
-    _, run = begin("run", "ema.decay=0.9")
+    vocabulary = "model.vocab_size=300"  # has tokens that the tokenizer has not
+    _, run = begin("run", "ema.decay=0.9", vocabulary)
     taken = {}
 
     def keep(self, *_):
@@ -27,7 +28,7 @@ def test_a_run_starts_from_the_weights_of_another_and_records_it(begin, monkeypa
 
     with monkeypatch.context() as context:
         context.setattr("tasks.module.Task.on_fit_start", keep)
-        code, stopped = begin("new", f"init_from={run}", *SHORT)
+        code, stopped = begin("new", f"init_from={run}", vocabulary, *SHORT)
     assert code == 1
     assert same(taken, load(run).state_dict())  # the averaged weights, as every command loads them
     record = json.loads((stopped / "init_from.json").read_text())

@@ -1,5 +1,7 @@
 """Runs that train adapters, lora.rank."""
 
+import json
+
 import pytest
 import torch
 
@@ -31,3 +33,27 @@ def test_a_run_of_adapters_keeps_its_base_resumes_exactly_and_is_a_base_itself(b
     assert code == 0
     for name, value in state(again)["state_dict"].items():
         torch.testing.assert_close(value, merged[name])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ffn=moe", "ffn.experts=4", "ffn.router=sigmoid", "ffn.router.correction=0.1"],
+        ["experiment=ngpt", "optim.weight_decay=0.1"],
+        ["model=encoder_decoder", "task=denoising"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_only_adapters_change_in_a_run_of_any_composition(begin, words):
+    """Also not the corrections of a router, nor matrices of length 1."""
+    short = [*words, "trainer.max_steps=2", "trainer.val_every=null"]
+    _, base = begin("base", *short)
+    weights = load(base).state_dict()
+    adapters = ["lora.rank=2", "lora.of=['*']", "optim.lr=0.1", "optim.weight_decay=0.1"]
+    code, run = begin("run", *short, *adapters, f"init_from={base}")
+    assert code == 0
+    saved = state(run)["state_dict"]
+    for name, value in weights.items():
+        assert torch.equal(saved[name], value), name
+    assert all(saved[name].any() for name in saved if name.endswith("lora_b"))
+    assert json.loads((run / "init_from.json").read_text())["missing"] == []
