@@ -63,6 +63,7 @@ class EvaluatedTask(Task):
         self.validation = state["validation"]
 
     def setup(self, stage: str) -> None:
+        super().setup(stage)
         device = self.trainer.strategy.root_device
         self.split_metrics = SplitMetrics(
             self.data.bytes_per_token,

@@ -91,6 +91,11 @@ class Task(pl.LightningModule):
         self.checkpoint: State = {}  # checkpoint to resume from, until the optimizer has loaded it
         self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
 
+    def setup(self, stage: str) -> None:
+        """Called before DDP wraps the model."""
+        self.freezing.in_graph = self.trainer.world_size > 1
+        self.freezing.set_step(self.step)
+
     def configure_optimizers(self) -> Optimizer:
         """Creates the config's optimizer; initial_lr of a group is its learning rate before the
         schedule.
@@ -149,6 +154,7 @@ class Task(pl.LightningModule):
             if micro == self.accumulate - 1:
                 self.trainer.strategy.pre_backward(loss)  # ranks average gradients in this one
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        self.freezing.after_backward(self.step)
         self._reduce_sums()
         self.step_state.complete = False
         if self._scaler is None:

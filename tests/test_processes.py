@@ -68,6 +68,26 @@ def wait_until(condition, process: ForkedTrain | subprocess.Popen | None = None)
         time.sleep(0.05)
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model.freeze=[embed,decoder.0]", "optim.weight_decay=0.5"],
+        ["model.freeze=[embed,decoder.0]", "model.unfreeze_at=15", "extra={unit_weights: {}}"],
+        ["lora.rank=2", "lora.of=['*']"],
+    ],
+    ids=lambda words: "-".join(words[:2]),
+)
+def test_frozen_parameters_and_adapters_of_two_processes_are_those_of_one(words, tmp_path, text):  # noqa: F811
+    one, two = tmp_path / "one", tmp_path / "two"
+    words = [*PLAIN, *EXPERTS, *words]
+    finish(start(tmp_path, one, text, *words, "trainer.accumulate=1"))
+    for rank in start_ranks(tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={two}", *words]):
+        finish(rank)
+    for (name, a), b in zip(weights(one).items(), weights(two).values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=5e-6, msg=name)
+
+
 def test_two_processes_make_the_update_of_one(tmp_path, text):  # noqa: F811
     one, two = tmp_path / "one", tmp_path / "two"
     words = [*PLAIN, *EXPERTS, "metrics.top_k_accuracy={}", "metrics.calibration_error={}"]

@@ -119,11 +119,18 @@ def start_line(config: Config, model: torch.nn.Module, train: Any, run_dir: Path
     stacks = " and ".join(name for name in STACKS if name in config["model"])
     size = compact(sum(p.numel() for p in model.parameters()))
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    trained = f" ({compact(frozen)} frozen)" if frozen else ""
+    trained = f" ({compact(frozen)} frozen{_shared_by_head(config, model)})" if frozen else ""
     data, count = config["data"], "fresh" if len(train) >= TRAIN_EXAMPLES else f"{len(train):,}"
     length = f"{'up to ' * hasattr(train, 'lengths')}{data['seq_len']:,}"
     examples = f"{data['name']}: {count} examples of {length} tokens"
     return f"{stacks}, {size} parameters{trained}, {examples}; {_relative_path(run_dir)}"
+
+
+def _shared_by_head(config: Config, model: Any) -> str:
+    """Returns a note if model.freeze names an embedding or a head that have one weight."""
+    shared = config["model"].get("freeze") and model.head.weight is model.embed.weight
+    frozen = shared and not model.embed.weight.requires_grad
+    return ", the embedding and the head, which share a weight" if frozen else ""
 
 
 def write(summary: State, path: Path) -> None:

@@ -16,25 +16,20 @@ def freezing_faults(config: Node) -> Faults:
     import torch
 
     from xformer_kit.model.build import build_model
-    from xformer_kit.optim.freezing import matches, unmatched
+    from xformer_kit.optim.freezing import Freezing, named_parameters, unmatched
 
     with torch.device("meta"):
         built = build_model(config, model.get("vocab_size") or 1)
-    names = [name for name, _ in built.named_parameters()]
+    names = list(dict.fromkeys(name for name, _ in named_parameters(built)))
     modules = [name for name, _ in built.named_modules() if name]
     for pattern in unmatched(patterns, names):
         near = get_close_matches(pattern, [*names, *modules], n=3, cutoff=0.3)
         fix = f"The nearest are: {', '.join(near or names[:3])}."
         yield Fault("model.freeze", "matches no parameter of the model", pattern, fix)
-    if until is None and all(matches(name, patterns) for name in names):
+    if len(Freezing(built, patterns).parameters) == sum(1 for _ in built.parameters()):
         rule = "leaves no parameter to train"
-        yield Fault("model.freeze", rule, patterns, "Leave one out, or set model.unfreeze_at.")
-    if until is None:
-        return
+        yield Fault("model.freeze", rule, patterns, "Leave a pattern out.")
     steps = trainer.get("max_steps")
-    if steps is not None and until >= steps:
+    if until is not None and steps is not None and until >= steps:
         rule = "must be below the steps of the run"
         yield Fault("model.unfreeze_at", rule, f"{until:,} and {steps:,}", "Try null: never.")
-    if trainer.get("devices", 1) not in (1, "1") or trainer.get("num_nodes", 1) > 1:
-        rule = "needs one device: DDP chooses the parameters of its messages before the first step"
-        yield Fault("model.unfreeze_at", rule, trainer.get("devices"), "Try trainer.devices=1.")

@@ -44,7 +44,7 @@ class Adapter(nn.Module):
         self.dropout = dropout
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]
+    def weight(self) -> Tensor:
         """W + (alpha / rank) B A, of the shape of W."""
         return self._base_weight + self.scale * self.lora_b @ self.lora_a
 
@@ -55,7 +55,7 @@ class Adapter(nn.Module):
         return weight
 
 
-class LoRALinear(Adapter, nn.Linear):
+class LoRALinear(Adapter, nn.Linear):  # type: ignore[override]
     """A linear map with an adapter."""
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float):
