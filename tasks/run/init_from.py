@@ -130,15 +130,17 @@ def _vocabulary_faults(
         got = " and ".join(
             format_value(each[at].decode("utf-8", "replace")) for each in (own, others)
         )
-        file = value(str(source_of(run)[0] / f"{side}.json"))
+        folder = source_of(run)[0]
+        file = value(str(folder / "tokenizer.json"))
+        not_shared = " tokenizer.shared=false" * (folder / "source_tokenizer.json").is_file()
         yield Fault(
             "tokenizer",
             f"must begin with the tokens of init_from.run, whose token {at} is another",
             got=got,
             fix=(
-                f"Try tokenizer=pretrained tokenizer.path={file}. With"
-                f" 'init_from.allow=[{','.join(names)}]', the {shared:,} tokens that both have keep"
-                " their rows."
+                f"Try tokenizer=pretrained tokenizer.path={file}{not_shared}. With"
+                f" 'init_from.allow=[{','.join([*allow, *names])}]', the {shared:,} tokens that"
+                " both have keep their rows."
             ),
         )
 

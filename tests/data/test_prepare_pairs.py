@@ -65,6 +65,26 @@ def test_prepared_pairs_are_the_pairs(tmp_path, tokenizer, shared):
         )
 
 
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("tokenizer", ["word", "char", "bpe"])
+def test_the_tokenizers_of_a_run_are_those_of_another_text(tmp_path, tokenizer, shared):
+    first = prepare(a_config(tmp_path, tokenizer={"name": tokenizer, "shared": shared}))
+    run = tmp_path / "run"
+    run.mkdir()
+    first.tokenizer.save(run / "tokenizer.json")
+    if not shared:
+        first.source_tokenizer.save(run / "source_tokenizer.json")
+    for path in (run, run / "tokenizer.json"):
+        node = {"name": "pretrained", "path": str(path), "shared": shared}
+        again = prepare(a_config(tmp_path, PAIRS[7:], tokenizer=node))
+        for side in ("tokenizer", "source_tokenizer"):
+            assert getattr(again, side).pieces() == getattr(first, side).pieces()
+        found = [texts(again, split) for split in (again.train, again.valid, again.test)]
+        if tokenizer != "word":  # which drops rare words
+            assert sorted(pair for split in found for pair in split) == sorted(PAIRS[7:])
+        assert again.fingerprint != first.fingerprint
+
+
 def test_the_fingerprint_follows_pairs_and_tokenizers(tmp_path):
     first = prepare(a_config(tmp_path)).fingerprint
     assert prepare(a_config(tmp_path, seq_len=80, too_long="drop")).fingerprint == first

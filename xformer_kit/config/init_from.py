@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from xformer_kit.registry import Fault, Faults, Node
+from xformer_kit.registry.command_lines import value
 
+RULE = "must be a run's directory, or a file in its checkpoints/"
 CHECKPOINTS = ("best", "last", "previous")
 
 
@@ -25,7 +27,18 @@ def source_faults(config: Node) -> Faults:
         return
     run, checkpoint = source_of(path)
     if not all((run / name).is_file() for name in ("config.yaml", "tokenizer.json")):
-        rule = "must be a run's directory, or a file in its checkpoints/"
-        yield Fault("init_from.run", rule, path, "Try outputs/decoder/2026-11-20_12-00-00.")
+        yield Fault("init_from.run", RULE, path, _fix(Path(path).expanduser()))
     elif checkpoint is None:
         yield Fault("init_from.run", "has no checkpoint", path, "Train it first.")
+
+
+def _fix(place: Path) -> str:
+    """Returns the fix for a path that is none of a run: the run that contains it, if any."""
+    if place.exists():
+        for folder in place.absolute().parents:
+            if (folder / "config.yaml").is_file() and (folder / "tokenizer.json").is_file():
+                return f"Try {value(str(folder))}."
+    return (
+        "Try outputs/decoder/2026-11-20_12-00-00. Names on the Hugging Face hub and weights of"
+        " other programs are not read."
+    )

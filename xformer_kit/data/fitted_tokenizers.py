@@ -9,6 +9,7 @@ from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import reading_progress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
+from xformer_kit.data.tokenizer.pretrained import saved_or_pretrained
 
 
 @dataclass(frozen=True)
@@ -28,21 +29,33 @@ class FittedTokenizers:
 
     def fingerprint_values(self) -> list[Any]:
         """Returns the values that the ids of a text depend on, without the text."""
-        file_hash = TOKENIZERS.create(self.node).file_hash
+        tokenizers = self.create()
+        hashes = dict.fromkeys(t.file_hash for t in tokenizers if t.file_hash is not None)
         each = ["each"] * (len(self.files) - 1)
         code = cache.code_hash(TOKENIZERS[self.node["name"]])
-        return [self.node, code, *each, *([] if file_hash is None else [file_hash])]
+        return [self.node, code, *each, *hashes]
+
+    @property
+    def fit_splits(self) -> tuple[str, ...]:
+        """Splits on which they are fitted: none if they are loaded from files."""
+        return TOKENIZERS[self.node["name"]].fit_splits
+
+    def create(self) -> list[Tokenizer]:
+        """Returns the tokenizers of the config, not fitted, or those of tokenizer.path."""
+        if self.node["name"] == "pretrained":
+            return [saved_or_pretrained(self.node["path"], file) for file in self.files]
+        return [TOKENIZERS.create(self.node) for _ in self.files]
 
     def fit(self, folder: Path, corpus: Corpus) -> list[Tokenizer]:
         """Fits new tokenizers on a corpus and saves them in a folder."""
-        tokenizers = [TOKENIZERS.create(self.node) for _ in self.files]
+        tokenizers = self.create()
         sides = ((),) if len(tokenizers) == 1 else (("target",), ("source",))
         for tokenizer, side in zip(tokenizers, sides, strict=True):
-            if tokenizer.fit_splits:
+            if self.fit_splits:
                 on = "".join(f" on the {name}s" for name in side)
                 title = f"Learning the tokens of '{self.node['name']}'{on}"
                 # all splits, or only training
-                splits = corpus.splits if "valid" in tokenizer.fit_splits else tokenizer.fit_splits
+                splits = corpus.splits if "valid" in self.fit_splits else self.fit_splits
                 with reading_progress(title, corpus.size() // len(sides)) as progress:
                     tokenizer.fit(
                         progress(text for split in splits for text in corpus.texts(split, *side))

@@ -22,7 +22,7 @@ from xformer_kit.data.overlap import Overlap, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import reading_progress
-from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
+from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Fault
 
@@ -222,7 +222,7 @@ def _fit_shared(config: Plain, corpus: Mixture) -> SharedTokenizers | None:
     not fitted.
     """
     tokenizers = FittedTokenizers.of(config, corpus)
-    if not TOKENIZERS.create(tokenizers.node).fit_splits:
+    if not tokenizers.fit_splits:
         return None
     contents = [_corpus_content(config, part) for part in corpus.of.values()]
     fingerprints = [content for _, _, content in contents]

@@ -1,6 +1,7 @@
 """Runs that start from the weights of another run."""
 
 import json
+import shlex
 
 import pytest
 import torch
@@ -74,10 +75,9 @@ def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
     other.write_text("zebra zoo zinc " * 200)
     code, new = begin("new", *words, f"init_from={run}", f"data.path={other}")
     assert code == 2 and not new.exists()
-    assert "tokenizer: must begin with the tokens of init_from.run, whose token 256" in (
-        capsys.readouterr().err
-    )
-    tokenizer = ["tokenizer=pretrained", f"tokenizer.path={run / 'tokenizer.json'}"]
+    answer = capsys.readouterr().err
+    assert "tokenizer: must begin with the tokens of init_from.run, whose token 256" in answer
+    tokenizer = shlex.split(answer.partition(" Try ")[2].partition(". With ")[0])
     code, new = begin("new", *tokenizer, f"init_from={run}", f"data.path={other}", *SHORT)
     assert code == 0
     allowed = [*words, "init_from.allow=[embed.weight]"]
@@ -88,10 +88,28 @@ def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
     assert state(new)["global_step"] == 2
 
 
+HUB = (
+    "init_from.run: must be a run's directory, or a file in its checkpoints/; got"
+    " openai-community/gpt2. Try outputs/decoder/2026-11-20_12-00-00. Names on the Hugging Face hub"
+    " and weights of other programs are not read."
+)
+
+
+def test_a_place_in_a_run_is_answered_with_the_run(tmp_path):
+    for name in ("config.yaml", "tokenizer.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "checkpoints").mkdir()
+    for place in ("config.yaml", "checkpoints"):
+        with pytest.raises(ConfigError) as error:
+            preflight([f"init_from={tmp_path / place}"])
+        assert str(error.value).endswith(f"Try {tmp_path}.")
+
+
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
         ("init_from=/nowhere", "init_from.run: must be a run's directory, or a file in its"),
+        ("init_from=openai-community/gpt2", HUB),
         ("init_from=''", "init_from.run: must name a run's directory; got ''."),
         ("init_from.allow=[a]", "init_from.allow: is about the weights of init_from.run, which is"),
     ],

@@ -1,6 +1,7 @@
 """Pretrained tokenizers: a tokenizer.json, from a file or from the Hugging Face hub."""
 
 import hashlib
+import json
 import logging
 import os
 import re
@@ -9,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from xformer_kit.data.tokenizer.base import TOKENIZERS
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.library import LibraryTokenizer, parse_tokenizer
+from xformer_kit.data.tokenizer.saved import KEYS, load_tokenizer
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.messages import one_line
 
@@ -42,8 +44,8 @@ class Pretrained(LibraryTokenizer):
     def __init__(
         self,
         *,
-        # a tokenizer.json, a directory that holds one, or a name on the hub such as
-        # 'openai-community/gpt2'
+        # a tokenizer.json, a directory that holds one, as that of a run, or a name on the hub such
+        # as 'openai-community/gpt2'
         path: str,
     ):
         text = _read(path)
@@ -65,6 +67,25 @@ TOKENIZERS.refused_names |= {
     )
     for model, (path, kind) in MODELS.items()
 }
+
+
+def saved_or_pretrained(path: str, name: str = FILE) -> Tokenizer:
+    """Returns the tokenizer of a path: of one of the library `tokenizers`, or any that a run saved.
+
+    name: of the file in a run's directory; if it has none of this name, it is that of `path`. A
+    run has a file for its sources if they have tokens of their own.
+    """
+    file_path = Path(path).expanduser()
+    if file_path.is_dir() or file_path.name == FILE:
+        folder = file_path if file_path.is_dir() else file_path.parent
+        path = str(folder / name) if (folder / name).is_file() else path
+    if (file := _file(path)).is_file() and '"state"' in (text := _text(file)):
+        with suppress(ValueError):
+            if set(json.loads(text)) == set(KEYS):
+                tokenizer = load_tokenizer(file)
+                tokenizer.file_hash = hashlib.sha256(text.encode()).hexdigest()
+                return tokenizer
+    return Pretrained(path=path)
 
 
 def _path_fault(path: str) -> Fault | None:
@@ -100,9 +121,16 @@ def _read(path: str) -> str:
     """
     if fault := _path_fault(path):
         raise ConfigError(fault.at("tokenizer"))
+    file = _file(path)
+    return _text(file if file.exists() else Path(_download(path)))
+
+
+def _file(path: str) -> Path:
     file_path = Path(path).expanduser()
-    file = file_path / FILE if file_path.is_dir() else file_path
-    file = file if file.exists() else Path(_download(path))
+    return file_path / FILE if file_path.is_dir() else file_path
+
+
+def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
