@@ -3,17 +3,21 @@
 import csv
 import json
 import shutil
+from unittest import mock
 
 import pytest
 
 from tasks.cli.reproduction import differences
 from tasks.logging import summary
+from tasks.module import Task
 from tasks.run import prolonged
 from tasks.run.checkpoints import newest
+from tasks.run.exit_codes import Ended
 from tasks.run.resume import resume_run
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
 from xformer_kit.config import preflight
+from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import run_key
 
@@ -46,6 +50,61 @@ def test_a_schedule_without_an_end_gives_the_run_that_was_long_from_the_beginnin
     assert summary.read(run)["prolonged"] == [{"step": 20, "before": 20, "max_steps": 30}]
     assert resume_run(run) == resume_run(run, max_steps=30) == 0
     assert capsys.readouterr().out.count("is finished: 30 steps. Nothing is left to do.") == 2
+
+
+def stop_at(begin, step, *words):
+    """A run of 20 steps that ends at a step, with its checkpoint."""
+    start = Task._start_step
+
+    def stop(task):
+        if task.step == step:
+            raise Ended("stopped")
+        start(task)
+
+    with mock.patch.object(Task, "_start_step", stop):
+        code, run = begin(f"stopped_{step}", *words)
+    assert code == 1 and state(run)["global_step"] == step
+    return run
+
+
+# Steps of 20, after which a run of 30 has had the same learning rates; the warm-up is 2 steps.
+EQUAL_SO_FAR = {
+    "constant": (0, 2, 10, 17, 20),
+    "inverse_sqrt": (0, 2, 10, 17, 20),
+    "wsd": (0, 2, 10),
+    "cosine": (0, 2),
+    "linear": (0, 2),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_which_schedules_have_the_learning_rates_of_a_longer_run(schedule):
+    options = {"warmup": 2, "decay": 0.2}
+    known = SCHEDULES.options(schedule)
+    node = {"name": schedule} | {key: v for key, v in options.items() if key in known}
+    equal = tuple(
+        step
+        for step in (0, 2, 10, 17, 20)
+        if prolonged.has_same_rates({"schedule": node}, step, 20, 30)
+    )
+    assert equal == EQUAL_SO_FAR[schedule]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_run_that_is_told_to_be_the_long_one_is_it(begin, capsys, schedule):
+    """Each schedule, resumed in the warm-up and later."""
+    words = [f"schedule={schedule}", *REGULARISED, "trainer.checkpoint_every=1"]
+    _, long = begin("long", *words, "trainer.max_steps=30")
+    for step in (2, 10):
+        run = stop_at(begin, step, *words)
+        capsys.readouterr()
+        assert resume_run(run, max_steps=30) == 0
+        equal = "so the weights will be, too" in capsys.readouterr().err
+        assert equal == (step in EQUAL_SO_FAR[schedule])
+        for component in ("state_dict", "optimizer", "average"):
+            assert same(state(run)[component], state(long)[component]) == equal
+        assert learning_rates(run)[step:] == learning_rates(long)[step:]
 
 
 @pytest.mark.extended
