@@ -136,6 +136,52 @@ def test_a_linear_map_that_is_read_without_a_call_has_its_adapter():
     assert not torch.equal(map_.weight, map_.state_dict()["weight"])
 
 
+@torch.no_grad()
+def test_a_map_adds_alpha_over_rank_times_b_a_of_the_input_with_dropout():
+    map_ = LoRALinear(torch.nn.Linear(8, 8), 8, 4.0, 0.5)
+    torch.nn.init.eye_(map_.lora_a)
+    torch.nn.init.eye_(map_.lora_b)
+    x, base = torch.ones(50, 8), torch.nn.functional.linear
+    added = map_(x) - base(x, map_.state_dict()["weight"], map_.bias)
+    assert sorted(added.round(decimals=4).unique().tolist()) == [0.0, 1.0]  # 0.5 / (1 - 0.5)
+    added = map_.eval()(x) - base(x, map_.state_dict()["weight"], map_.bias)
+    torch.testing.assert_close(added, torch.full_like(added, 0.5))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_adapters_of_experts_have_dropout_in_training(dropout):
+    words = ["ffn=moe", "lora.rank=2", "lora.of=[up]", f"lora.dropout={dropout}"]
+    model = build(compose([*SIZE, *words]), vocab_size=20)
+    train_adapters(model)
+    assert torch.equal(model(IDS), model(IDS)) == (dropout == 0)
+    assert torch.equal(model.eval()(IDS), model(IDS))
+
+
+def test_initial_adapters_depend_on_the_seed_and_their_names_only():
+    few, many = (
+        build(compose([*SIZE, "lora.rank=3", "lora.alpha=6", f"lora.of=[{of}]"]), vocab_size=20)
+        for of in ("v", "q,v,up")
+    )
+    own = {name: p for name, p in few.named_parameters() if "lora_" in name}
+    others = dict(many.named_parameters())
+    for name, parameter in own.items():
+        assert torch.equal(parameter, others[name])
+    bound = 32**-0.5
+    drawn = torch.cat([p.flatten() for name, p in own.items() if name.endswith("lora_a")])
+    assert -bound <= drawn.min() < -0.8 * bound and 0.8 * bound < drawn.max() <= bound
+    assert {m.scale for m in few.modules() if isinstance(m, Adapter)} == {2.0}
+
+
+def test_a_map_with_two_parents_has_one_adapter():
+    shared = torch.nn.Linear(3, 3)
+    parents = [torch.nn.ModuleDict({"q": shared}) for _ in range(2)]
+    model = torch.nn.ModuleDict({"decoder": torch.nn.ModuleList(parents)})
+    add_adapters(model, {"rank": 2, "alpha": None, "dropout": 0.0, "of": ["q"]}, seed=0)
+    assert parents[0]["q"] is parents[1]["q"] and parents[0]["q"].scale == 1
+    assert merge(model) is model and type(parents[0]["q"]) is torch.nn.Linear
+
+
 def test_a_map_is_that_of_peft():
     peft = pytest.importorskip("peft")
     base = torch.nn.Sequential(torch.nn.Linear(5, 7))
@@ -157,6 +203,7 @@ BARE = ["model.decoder.last=[bare]", "model.decoder.variants.bare.layout=[ffn]"]
     ("words", "expected"),
     [
         (["lora.of=[decoder.*.attn.q]", *BARE], ["decoder.0.attn.q"]),
+        (["ffn=moe", "lora.of=[up]"], ["decoder.0.ffn.experts.up"]),
         (["lora.of=[q,down]", *BARE], ["decoder.0.attn.q", "decoder.0.ffn.down"]),
         (["lora.of=[decoder.1.attn.*]"], [f"decoder.1.attn.{name}" for name in "qkvo"]),
     ],

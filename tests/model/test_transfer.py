@@ -18,6 +18,7 @@ def test_rows_are_those_of_the_same_token():
         (2, 3),
     ]
     assert rows_of_tokens([b"a", b"", b""], [b"", b"", b""]) == [(1, 1), (2, 2)]
+    assert rows_of_tokens([b""], [b"a", b"", b""]) == [(0, 1)]
 
 
 def test_a_model_equal_to_the_state_is_copied_completely():

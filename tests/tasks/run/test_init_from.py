@@ -1,6 +1,7 @@
 """Runs that start from the weights of another run."""
 
 import json
+import random
 import shlex
 
 import pytest
@@ -86,6 +87,38 @@ def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
     assert json.loads((new / "init_from.json").read_text())["rows"]["embed.weight"] >= 256
     assert contents(run) == before
     assert state(new)["global_step"] == 2
+
+
+@pytest.mark.extended
+def test_each_of_two_vocabularies_has_the_rows_of_its_own_tokens(begin, tmp_path):
+    words = ["model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false"]
+    words += ["data=tsv", "tokenizer=word", "tokenizer.shared=false", "data.batch_tokens=null"]
+    draw = random.Random(0)
+    texts = {"a": ("red old big new", "un deux trois"), "b": ("old red", "trois un")}
+    for name, (source, target) in texts.items():
+        rows = (
+            [" ".join(draw.choices(side.split(), k=5)) for side in (source, target)]
+            for _ in range(200)
+        )
+        (tmp_path / name).write_text("".join("\t".join(row) + "\n" for row in rows))
+    _, run = begin("run", *words, f"data.path={tmp_path / 'a'}", *SHORT)
+    allow = "init_from.allow=[embed.weight,source_embed.weight]"
+    still = ["optim.lr=1e-30", "optim.weight_decay=0"]
+    code, new = begin(
+        "new", *words, f"data.path={tmp_path / 'b'}", f"init_from={run}", allow, *SHORT, *still
+    )
+    assert code == 0
+    ours, theirs = load(new), load(run)
+    for side, table in (("tokenizer", "embed"), ("source_tokenizer", "source_embed")):
+        own, others = getattr(ours, side).pieces(), getattr(theirs, side).pieces()
+        common = set(own) & set(others)
+        assert own != others and len(common) > 2
+        for token in common:
+            a, b = (
+                getattr(model, table).weight[pieces.index(token)]
+                for model, pieces in ((ours, own), (theirs, others))
+            )
+            assert torch.equal(a, b), (side, token)
 
 
 HUB = (

@@ -10,7 +10,7 @@ from tests.test_resume import same, state
 from xformer_kit.model.api import load
 
 pytestmark = pytest.mark.extended
-LORA = ["lora.rank=2", "lora.dropout=0.1", "schedule=constant"]
+LORA = ["lora.rank=2", "lora.alpha=6", "lora.dropout=0.1", "schedule=constant"]
 
 
 def test_a_run_of_adapters_keeps_its_base_resumes_exactly_and_is_a_base_itself(begin):
@@ -46,7 +46,7 @@ def test_a_run_of_adapters_keeps_its_base_resumes_exactly_and_is_a_base_itself(b
 )
 def test_only_adapters_change_in_a_run_of_any_composition(begin, words):
     """Also not the corrections of a router, nor matrices of length 1."""
-    short = [*words, "trainer.max_steps=2", "trainer.val_every=null"]
+    short = [*words, "trainer.max_steps=3", "trainer.val_every=null"]
     _, base = begin("base", *short)
     weights = load(base).state_dict()
     adapters = ["lora.rank=2", "lora.of=['*']", "optim.lr=0.1", "optim.weight_decay=0.1"]

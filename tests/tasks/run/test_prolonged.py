@@ -137,8 +137,10 @@ def test_a_prolonged_run_that_is_killed_resumes_with_its_new_length(begin, monke
     words = ["schedule=constant"]
     _, long = begin("long", *words, "trainer.max_steps=30")
     _, run = begin("run", *words)
-    config = prolonged.with_length(prolonged.read_config(run), 30)
-    prolonged.record(run, config, 20, 100)
+    for steps in (25, 30):
+        config = prolonged.with_length(prolonged.read_config(run), steps)
+        prolonged.record(run, config, 20, 100)
+    assert [change["max_steps"] for change in prolonged.changes(run)] == [30]
     assert resume_run(run) == 0
     assert same(state(long)["state_dict"], state(run)["state_dict"])
     (run / "summary.json").unlink()
