@@ -115,7 +115,9 @@ class TrainingProcess:
                 self.run_dir,
                 self.is_rank_zero,
             )
-            self._print_line(init_from.start_from(*arguments))
+            line = init_from.start_from(*arguments)
+            if self.is_rank_zero:
+                self._print_line(line)
         if trainers.compiles_blocks(self.config["trainer"]):
             compile_blocks(self.task.model)
         self._create_trainer()
