@@ -23,8 +23,11 @@ PAGES = ["README.md", "docs/getting_started.md", "docs/index.md", "docs/python.m
 PAGES += [f"docs/guide/{path.name}" for path in sorted((ROOT / "docs" / "guide").glob("*.md"))]
 TABLES_OF_LINES = "docs/guide/from_other_libraries.md"
 # commands that need files of the reader, or that are refused on purpose
-SKIPPED = "resume=|init_from=|tokenizer.path=|components=|heads=7|"
-SKIPPED += "data=text|data=tsv|data=jsonl|data=hub|data.path=|glob|recipe.yaml"
+SKIPPED = "resume=|init_from=|tokenizer.path=|components=|heads=7|task=(classification|regression)|"
+SKIPPED += "data.columns=|data=parquet|data=hub|glob|recipe.yaml"
+# file of the reader -> its content
+FILES = {"book.txt": "a text\n", "corpus/part.txt": "a text\n", "pairs.tsv": "a\tb\n"}
+FILES |= dict.fromkeys(("documents.jsonl", "held_out.jsonl"), '{"text": "a text"}\n')
 
 
 def read(name: str) -> str:
@@ -66,6 +69,11 @@ def commands(program: str) -> list[str]:
     "line", [c for c in commands("python train.py") if not re.search(SKIPPED, c)]
 )
 def test_the_commands_compose(line, tmp_path, monkeypatch):
+    if "data." in line:
+        monkeypatch.chdir(tmp_path)
+        for name, text in FILES.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
     if ".yaml" in line:
         monkeypatch.chdir(tmp_path)
         for page in PAGES:

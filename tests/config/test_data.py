@@ -77,8 +77,8 @@ def test_a_corpus_gives_what_its_options_say(files):
     words = f"data=jsonl data.path={files}/pairs.jsonl"
     found = said(words)
     assert found.startswith(
-        "task: 'language_modeling' learns from text or labelled, and data=jsonl gives pairs. Known"
-        " for it: "
+        "task: 'language_modeling' learns from text or labelled, and data=jsonl gives pairs. Set"
+        " data.text=FIELD. Known for it: "
     )
     assert (
         "data=jsonl data.text=FIELD, " in found

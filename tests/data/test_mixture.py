@@ -344,7 +344,7 @@ def test_faults_of_a_mixture_have_the_path_of_the_part(files):
     ]
     assert faults(f"data.of={{a: {pair}}}")[0].startswith(
         "task: 'language_modeling' learns from text or labelled, and data=mixture gives pairs."
-        " Known for it: "
+        " Set data.of={...} of text. Known for it: "
     )
     assert faults(f"data.of={{a: {text}}}", "data.documents=true")[0].startswith(
         "data.documents: needs a text of documents, and data=mixture gives none."

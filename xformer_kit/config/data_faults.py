@@ -8,7 +8,7 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.labelled import too_short_fault
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node, max_len
-from xformer_kit.registry import Context, Fault, Faults, Node, Registry
+from xformer_kit.registry import Context, Fault, Faults, Node, Registry, alternatives
 
 
 def faults_with_settings(name: str, registry: Registry, node: Any, context: Context) -> Faults:
@@ -50,11 +50,15 @@ def form_faults(task: str, forms: tuple[str, ...], data: Node) -> Faults:
     on.
     """
     if form_of(data) not in forms:
+        # the same corpus with other options
+        others = CORPORA[data["name"]].forms()
+        own = [others[form].strip() for form in forms if others.get(form)]
         yield _form_fault(
             "task",
             f"'{task}' learns from {' or '.join(forms)}",
             data,
-            f"Known for it: {', '.join(corpora_with(forms)) or 'none'}.",
+            f"{f'Set {alternatives(own)}. ' if own else ''}Known for it:"
+            f" {', '.join(corpora_with(forms)) or 'none'}.",
         )
 
 
