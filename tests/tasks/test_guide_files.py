@@ -9,6 +9,7 @@ import pytest
 
 from tests.user_components import forget_user_components
 from xformer_kit.config.metrics import METRICS
+from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.objective import OBJECTIVES
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guide"
@@ -25,7 +26,7 @@ def guide_file(page, name, folder):
 @pytest.fixture(autouse=True)
 def forget():
     yield
-    forget_user_components([METRICS, OBJECTIVES])
+    forget_user_components([METRICS, OBJECTIVES, TOKENIZERS])
 
 
 @pytest.mark.parametrize("words", [(), ("task.rate=0.5",)])
@@ -35,6 +36,14 @@ def test_the_task_of_the_guide_trains(begin, tmp_path, words):
     code, run = begin("run", f"components=[{file}]", "task=replaced_tokens", *small, *words)
     summary = json.loads((run / "summary.json").read_text())
     assert code == 0 and 0 < summary["val/loss"] < 5 and 0 <= summary["val/f1"] <= 1
+
+
+def test_the_tokenizer_of_the_guide_trains(begin, tmp_path):
+    file = guide_file("own_tokenizer", "my_tokenizer.py", tmp_path)
+    words = (f"components=[{file}]", "tokenizer=byte_pairs_once", "tokenizer.pairs=9")
+    code, run = begin("run", *words, "trainer.max_steps=2", "trainer.val_every=2")
+    saved = json.loads((run / "tokenizer.json").read_text())
+    assert code == 0 and len(saved["state"]["pairs"]) == 9
 
 
 def test_the_metrics_of_the_guide_are_measured(begin, tmp_path):

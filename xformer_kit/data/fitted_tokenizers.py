@@ -10,6 +10,7 @@ from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import reading_progress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
 from xformer_kit.data.tokenizer.pretrained import saved_or_pretrained
+from xformer_kit.data.user_code import check_tokenizer
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class FittedTokenizers:
         tokenizers = self.create()
         hashes = dict.fromkeys(t.file_hash for t in tokenizers if t.file_hash is not None)
         each = ["each"] * (len(self.files) - 1)
-        code = cache.code_hash(TOKENIZERS[self.node["name"]])
+        code = cache.code_hash(type(tokenizers[0]))
         return [self.node, code, *each, *hashes]
 
     @property
@@ -60,6 +61,7 @@ class FittedTokenizers:
                     tokenizer.fit(
                         progress(text for split in splits for text in corpus.texts(split, *side))
                     )
+            check_tokenizer(tokenizer, iter(corpus.texts("train", *side)))
         return self.save(folder, tokenizers)
 
     def save(self, folder: Path, tokenizers: list[Tokenizer]) -> list[Tokenizer]:

@@ -22,7 +22,8 @@ from xformer_kit.data.overlap import Overlap, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import reading_progress
-from xformer_kit.data.tokenizer import Tokenizer
+from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
+from xformer_kit.data.user_code import check_corpus, user_errors
 from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Fault
 
@@ -67,10 +68,21 @@ def prepare(config: Plain) -> Prepared:
     encoded or is shorter than a window, and for pairs that are too long.
     """
     data = config["data"]
+    own = {"data": CORPORA[data["name"]]}
+    if "tokenizer" in config:
+        own["tokenizer"] = TOKENIZERS[config["tokenizer"]["name"]]
+    with user_errors([*own.items()]):
+        return _prepare(config)
+
+
+def _prepare(config: Plain) -> Prepared:
+    data = config["data"]
     options = CORPORA.options(data["name"])
     corpus = CORPORA.create(
         {"name": data["name"]} | {key: data[key] for key in data if key in options}
     )
+    if not isinstance(corpus, Mixture):
+        check_corpus(corpus)
     if corpus.form == "labelled":
         content = cache.digest([FORMAT, corpus.fingerprint(), cache.code_hash(type(corpus))])
         return Prepared(fingerprint=content, **prepare_labelled(corpus, data["seq_len"]))

@@ -64,3 +64,16 @@ def test_another_file_of_the_same_name_is_other_data(tmp_path):
         assert prepared.tokenizer.vocab_size == learned.vocab_size
         assert prepared.valid.bytes > 0
     assert len(fingerprints) == 2
+
+
+@pytest.mark.parametrize("name", ["char", "word", "byte"])
+def test_the_tokenizer_of_a_run_encodes_another_text_without_a_fit(tmp_path, name):
+    first = prepare(config(tmp_path, name=name))
+    path = str(first.folder / "tokenizer.json")
+    again = prepare(config(tmp_path, PROSE[::-1], name="pretrained", path=path))
+    assert type(again.tokenizer) is type(first.tokenizer)
+    assert again.tokenizer.pieces() == first.tokenizer.pieces()
+    assert (
+        again.train.ids.tolist()
+        == first.tokenizer.encode(PROSE[::-1])[: again.train.tokens].tolist()
+    )

@@ -248,7 +248,7 @@ def parse_tokenizer(text: str, config_path: str, file: object) -> Any:
             config_path,
             "must be a tokenizer.json of the library tokenizers",
             f"'{file}' ({error})",
-            "Save it again with a current version.",
+            "Give one, or save it again with a current version.",
         ) from None
 
 

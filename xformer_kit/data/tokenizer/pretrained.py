@@ -33,7 +33,7 @@ class Pretrained(LibraryTokenizer):
     """A pretrained tokenizer of the library `tokenizers`, from a local file or of a model on the
     hub.
 
-    Byte-level tokens decode to any bytes; others to the text of their decoder. Its special tokens
+    Or that of a run, of any kind. Byte-level tokens decode to any bytes; others to the text of their decoder. Its special tokens
     stay in the vocabulary, but no text is encoded to one, and decoding omits them. The run keeps a
     copy of the file.
     """
@@ -135,7 +135,10 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise config_error(
-            "tokenizer.path", "must be a file in utf-8 that can be read", f"'{file}' ({error})"
+            "tokenizer.path",
+            "must be a file in utf-8 that can be read",
+            f"'{file}' ({error})",
+            f"Give a {FILE}.",
         ) from None
 
 

@@ -1,0 +1,111 @@
+"""What a user's corpora and tokenizers return wrongly, or raise, is one sentence with the file."""
+
+import numpy as np
+import pytest
+
+from xformer_kit.data.corpus import Corpus
+from xformer_kit.data.corpus.base import PairCorpus
+from xformer_kit.data.tokenizer import Tokenizer
+from xformer_kit.data.user_code import check_corpus, check_tokenizer, user_errors
+from xformer_kit.registry import ConfigError
+
+
+class Bytes(Tokenizer):
+    """A tokenizer of another package, without a fault."""
+
+    vocab_size = 256
+
+    def encode(self, text):
+        return np.frombuffer(text.encode(), dtype=np.uint8)
+
+    def pieces(self):
+        return [bytes([i]) for i in range(256)]
+
+
+class Two(Bytes):
+    def encode(self, text):
+        return np.arange(2)
+
+
+def tokenizer_message(**attributes):
+    with pytest.raises(ConfigError) as error:
+        check_tokenizer(type("Mine", (Bytes,), attributes)(), iter(["The end"]))
+    return str(error.value)
+
+
+def test_a_tokenizer_that_fits_the_contract_passes():
+    check_tokenizer(Bytes(), iter(["The end"]))
+    check_tokenizer(Bytes(), iter([]))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"vocab_size": None}, "must set vocab_size, the number of tokens; got None."),
+        ({"pieces": Tokenizer.pieces}, "must define the method pieces."),
+        ({"encode": lambda _, text: [1]}, "must return an array (n,) of integers from encode;"),
+        ({"vocab_size": 100}, "must return ids from 0 to vocab_size - 1 from encode; got 32 to 11"),
+        ({"pieces": lambda _: []}, "must return one entry per token from pieces; got 0 of 256."),
+        ({"pieces": lambda _: ["a"] * 256}, "must return bytes for each token from pieces; got st"),
+        ({"state": lambda _: {"a": {1}}}, "must be rebuilt by restore from what state returns,"),
+        (
+            {
+                "restore": lambda state: type(
+                    "Other", (Bytes,), {"encode": lambda *_: np.arange(2)}
+                )()
+            },
+            "must encode the same after restore(state); got other ids.",
+        ),
+    ],
+)
+def test_a_wrong_value_of_a_tokenizer_is_named(attributes, message):
+    assert tokenizer_message(**attributes).startswith(f"tokenizer: Mine {message}")
+
+
+def corpus_message(base=Corpus, **attributes):
+    with pytest.raises(ConfigError) as error:
+        check_corpus(type("Mine", (base,), attributes)())
+    return str(error.value)
+
+
+def labelled(**example):
+    return {"form": "labelled", "dataset": lambda *_: [example]}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({}, "must define texts(split), which has the examples."),
+        ({"texts": lambda *_: [b"a"]}, "must yield a str from texts('train'); got bytes b'a'."),
+        (
+            labelled(tokens=np.zeros(2, int)),
+            "must have the keys tokens and labels in each example of dataset('train'); got tokens.",
+        ),
+        (
+            labelled(tokens=np.zeros(2, int), labels=[0, 1]),
+            "must have an array (t,) of integers as 'labels' of dataset('train'); got list [0, 1].",
+        ),
+        (
+            labelled(tokens=np.zeros(2, int), labels=np.zeros(3, int)),
+            "must have as many labels as tokens in each example of dataset('train'); got 3 and 2.",
+        ),
+    ],
+)
+def test_a_wrong_item_of_a_corpus_is_named(attributes, message):
+    assert corpus_message(**attributes).startswith(f"data: Mine {message}")
+
+
+def test_wrong_pairs_are_named():
+    message = corpus_message(PairCorpus, pairs=lambda *_: [("a",)])
+    rule = "must yield (source, target), two str, from pairs('train'); got tuple ('a',)."
+    assert message.startswith(f"data: Mine {rule}")
+
+
+def test_an_exception_in_the_users_file_is_a_sentence_with_its_line():
+    with pytest.raises(ConfigError) as error, user_errors([("tokenizer", Bytes)]):
+        Bytes().encode(None)
+    message = str(error.value)
+    assert message.startswith("tokenizer: Bytes must not raise an exception; got AttributeError: ")
+    assert f" of '{__file__}'." in message
+    with pytest.raises(ZeroDivisionError), user_errors([("data", Corpus)]):
+        _ = 1 / 0
