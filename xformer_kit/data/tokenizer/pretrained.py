@@ -33,9 +33,9 @@ class Pretrained(LibraryTokenizer):
     """A pretrained tokenizer of the library `tokenizers`, from a local file or of a model on the
     hub.
 
-    Or that of a run, of any kind. Byte-level tokens decode to any bytes; others to the text of their decoder. Its special tokens
-    stay in the vocabulary, but no text is encoded to one, and decoding omits them. The run keeps a
-    copy of the file.
+    Or that of a run, of any kind. Byte-level tokens decode to any bytes; others to the text of
+    their decoder. Its special tokens stay in the vocabulary, but no text is encoded to one, and
+    decoding omits them. The run keeps a copy of the file.
     """
 
     # not before a line end: a punctuation mark and the line end after it may be one token
