@@ -5,19 +5,17 @@ packages by the entry-point group `xformer_kit.components`; a saved config never
 """
 
 import hashlib
-import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import CodeType
 
 from xformer_kit.config.check import MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError, Fault, Registry
+from xformer_kit.registry.user_modules import module_name, run_module
 
 _loaded: dict[Path, str] = {}  # file -> sha256 of the source that was imported
 Refused = list[tuple[str, ConfigError]] | None  # (component, error) that a registry refused
@@ -76,28 +74,14 @@ def _entry_points(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint,
     return tuple(entry_points(group="xformer_kit.components"))
 
 
-class _SourceLoader(SourceFileLoader):
-    """Loader that compiles the source each time. Python's own loader uses the cached bytecode of a
-    file that changed within the same second and kept its length.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
 def _import(path: Path, file: str, registries: list[Registry], refused: Refused) -> list[Fault]:
     """Imports a file and returns the faults that prevented it; file: its name in messages."""
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
-    name = f"xformer_kit_components_{path.stem}_{digest}"
+    name = module_name(path)
     for registry in registries:
         registry.forget(name)
         registry.refused = refused
-    loader = _SourceLoader(name, str(path))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    sys.modules[name] = module
     try:
-        loader.exec_module(module)
+        run_module(name, str(path))
     except SyntaxError as error:
         line = f"line {error.lineno}: " if error.lineno else ""
         return [Fault("components", f"cannot read {file}: {line}{error.msg}")]

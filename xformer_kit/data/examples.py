@@ -1,5 +1,6 @@
 """The data set of a loader: the examples of a split, transformed by the objective."""
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 
 from xformer_kit.data.batch import Example
 from xformer_kit.data.order import example_generator
+from xformer_kit.registry.user_modules import UserModule, run_missing, user_modules
 
 Transform = Callable[[Example, torch.Generator], Example]
 
@@ -35,3 +37,14 @@ class Examples:
         if self.transform is None:
             return example
         return self.transform(example, example_generator(self.seed, epoch, index))
+
+    def __reduce__(self) -> Any:
+        """Pickles the examples for a loader process, which has none of the user's modules."""
+        content = pickle.dumps((self.dataset, self.transform, self.seed))
+        return _unpickle, (user_modules(), content)
+
+
+def _unpickle(modules: list[UserModule], content: bytes) -> Examples:
+    """Returns the examples from what `__reduce__` pickled."""
+    run_missing(modules)
+    return Examples(*pickle.loads(content))
