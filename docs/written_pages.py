@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = (
     *("first_run", "from_other_libraries", "architectures", "components", "data", "own_text"),
-    *("own_tokenizer", "tasks", "classification", "own_metric", "own_task", "fine_tuning"),
-    *("studies", "devices", "runs", "loggers"),
+    *("own_tokenizer", "own_data", "tasks", "classification", "own_metric", "own_task"),
+    *("fine_tuning", "studies", "devices", "runs", "loggers"),
 )
 # File in the repository -> page.
 FILES = {

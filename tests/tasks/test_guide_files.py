@@ -3,12 +3,16 @@
 import csv
 import json
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from tests.user_components import forget_user_components
+from xformer_kit import compose
 from xformer_kit.config.metrics import METRICS
+from xformer_kit.data import prepare
+from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.objective import OBJECTIVES
 
@@ -26,7 +30,7 @@ def guide_file(page, name, folder):
 @pytest.fixture(autouse=True)
 def forget():
     yield
-    forget_user_components([METRICS, OBJECTIVES, TOKENIZERS])
+    forget_user_components([METRICS, OBJECTIVES, TOKENIZERS, CORPORA])
 
 
 @pytest.mark.parametrize("words", [(), ("task.rate=0.5",)])
@@ -44,6 +48,21 @@ def test_the_tokenizer_of_the_guide_trains(begin, tmp_path):
     code, run = begin("run", *words, "trainer.max_steps=2", "trainer.val_every=2")
     saved = json.loads((run / "tokenizer.json").read_text())
     assert code == 0 and len(saved["state"]["pairs"]) == 9
+
+
+def test_the_corpora_of_the_guide_train(begin, tmp_path):
+    file = guide_file("own_data", "my_data.py", tmp_path)
+    with sqlite3.connect(tmp_path / "texts.db") as database:
+        database.execute("CREATE TABLE documents (text TEXT)")
+        rows = [(f"row {i} of the table",) for i in range(300)]
+        database.executemany("INSERT INTO documents VALUES (?)", rows)
+    sqlite = ("data=sqlite", f"data.path={tmp_path}/texts.db", "trainer.val_every=2")
+    code, _ = begin("run", f"components=[{file}]", *sqlite, "trainer.max_steps=2")
+    assert code == 0
+    file = guide_file("own_data", "my_probe.py", tmp_path)
+    train = prepare(compose([f"components=[{file}]", "data=modular_sum"])).train
+    a, b, _, total = train[5]["tokens"].tolist()
+    assert total == (a + b) % 10 and train[5]["labels"].tolist() == [-1, -1, -1, total]
 
 
 def test_the_metrics_of_the_guide_are_measured(begin, tmp_path):
