@@ -18,15 +18,9 @@ from typing import Any
 
 from tasks import Facts
 from tasks.run.exit_codes import NoRun
+from xformer_kit.config.launcher import has_launcher
 
 STORE_TIMEOUT = timedelta(seconds=300)
-
-
-def has_launcher() -> bool:
-    """Whether torchrun or SLURM has already started one process per device."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or (
-        "SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
-    )
 
 
 def rank() -> int:
@@ -109,13 +103,25 @@ def lost_connection(error: BaseException) -> bool:
     )
 
 
+def _missing_ranks(seconds: float) -> str:
+    """Returns the message for a process that waited in vain for the other ranks."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return f"torchrun: not all of its {count()} ranks started the run in {seconds:.0f} s."
+    return (
+        f"SLURM: not all of its {count()} tasks started the run in {seconds:.0f} s; rank {rank()}"
+        " did. Start them with srun in the script of sbatch, or set #SBATCH --ntasks=1."
+    )
+
+
 def share_run_directory(run_dir: Path, create: Callable[[], None]) -> Path:
     """Returns rank 0's run directory on all ranks: the times in their names may differ.
     Removes this rank's own directory if it is empty.
 
     Rank 0 calls `create()` before it shares the directory, in which the other ranks read the
-    config. If that fails, it raises the error, and the others raise NoRun.
+    config. If that fails, it raises the error, and the others raise NoRun, as all do if a rank does
+    not start in STORE_TIMEOUT.
     """
+    from torch.distributed import DistError
     from torch.distributed.elastic.utils.store import synchronize
 
     error_of_create = None
@@ -126,9 +132,11 @@ def share_run_directory(run_dir: Path, create: Callable[[], None]) -> Path:
             error_of_create = error
     own_path = "" if error_of_create else str(run_dir.resolve())
     # Rank 0, which may host the store, waits until all have read.
-    paths = synchronize(
-        store(), own_path.encode(), rank(), count(), "xformer/run_dir", STORE_TIMEOUT.seconds
-    )
+    seconds = STORE_TIMEOUT.total_seconds()
+    try:
+        paths = synchronize(store(), own_path.encode(), rank(), count(), "xformer/run_dir", seconds)
+    except DistError:
+        raise NoRun(_missing_ranks(seconds)) from None
     if not (path := paths[0].decode()):
         raise error_of_create or NoRun(
             "hydra.run.dir: the first rank could not start the run; see its message."

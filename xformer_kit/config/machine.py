@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from xformer_kit.config.launcher import has_launcher
 from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.size import memory_faults
 from xformer_kit.kernel import cannot_train_on
@@ -115,7 +116,7 @@ def _device_faults(trainer: Node) -> Faults:
 
 def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
     """Yields the fault of a global batch that is no multiple of accumulation times devices."""
-    if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
+    if has_launcher():
         return  # the launcher sets the number of processes, and the run checks it
     devices, accumulate = trainer.get("devices", 1), trainer.get("accumulate", "auto")
     if isinstance(devices, list):

@@ -1,0 +1,20 @@
+"""Whether torchrun or SLURM has started this process as one of several ranks."""
+
+import os
+
+# names of the jobs of SLURM in which a person types commands, also for Lightning
+INTERACTIVE = ("bash", "interactive")
+
+
+def slurm_tasks() -> int:
+    """Number of tasks of SLURM of which this process is one; 1 without SLURM, and in a shell that
+    SLURM has started, whose command is a single process.
+    """
+    if "SLURM_PROCID" not in os.environ or os.environ.get("SLURM_JOB_NAME") in INTERACTIVE:
+        return 1
+    return int(os.environ.get("SLURM_NTASKS", 1))
+
+
+def has_launcher() -> bool:
+    """Whether torchrun or SLURM has already started one process per device."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or slurm_tasks() > 1
