@@ -5,12 +5,11 @@ import sys
 
 import torch
 
-from tests.user_components import forget_user_components
 from xformer_kit.config import GROUPS
 from xformer_kit.config.components import import_components
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.examples import Examples
-from xformer_kit.registry.user_modules import PREFIX
+from xformer_kit.registry.user_modules import module_name
 
 SOURCE = """
 from xformer_kit.data.corpus import CORPORA, Corpus
@@ -28,26 +27,22 @@ class Mine(Corpus):
 """
 
 
-def own_modules():
-    return [name for name in sys.modules if name.startswith(PREFIX)]
-
-
 def test_a_process_without_the_users_module_makes_it(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(SOURCE)
+    name = module_name(file)
     try:
         import_components([str(file)], GROUPS.values())
         content = pickle.dumps(Examples(CORPORA["mine"](), None, 0))
-        forget_user_components()
-        for name in own_modules():
-            del sys.modules[name]
+        CORPORA.forget(name)
+        del sys.modules[name]
         # the content at the import, not a later one, is what the training process has
         file.write_text("raise RuntimeError")
         assert "mine" not in CORPORA
         assert pickle.loads(content)[0]["tokens"].tolist() == [7, 7, 7]
-        assert "mine" in CORPORA and len(own_modules()) == 1
+        assert "mine" in CORPORA and name in sys.modules
     finally:
-        forget_user_components()
+        CORPORA.forget(name)
 
 
 def test_examples_without_users_classes_are_pickled_too():
