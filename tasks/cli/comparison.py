@@ -116,7 +116,7 @@ def compare_runs(
             "compare",
             "takes runs",
             f"{study}, which is a study",
-            f"Try {xformer('report', study)}",
+            f"Try: {xformer('report', study)}",
         )
     if len(paths) < 2:
         raise config_error(

@@ -14,7 +14,7 @@ from tasks.cli.command import (
     styled,
     table,
 )
-from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.command_lines import train, xformer
 
 SUMMARY = "list the components that a config can name, with their options"
 EXAMPLES = """examples:
@@ -69,8 +69,8 @@ def _print_all_kinds(registries: list[Any]) -> None:
             line.append(f"{name:{name_width}}  ", "bold").append(components.summary(registry[name]))
             output.print(line, no_wrap=True, overflow="ellipsis" if crop else "ignore", crop=crop)
         print()
-    print_wrapped(("The options of a kind: xformer components attn", "dim"))
-    print_wrapped((f"To choose: {program()} attn=multi_head attn.heads=4", "dim"))
+    print_wrapped((f"The options of a kind: {xformer('components', 'attn')}", "dim"))
+    print_wrapped((f"To choose: {train('attn=multi_head', 'attn.heads=4')}", "dim"))
 
 
 def _print_kind(registry: Any, names: list[str]) -> None:

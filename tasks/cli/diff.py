@@ -20,6 +20,7 @@ from tasks.cli.command import (
 )
 from tasks.run.faults import refuse
 from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry.command_lines import xformer
 
 DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
@@ -44,8 +45,8 @@ def run(args: Any) -> int:
             "takes one side or two",
             got=len(sides),
             fix=(
-                'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
-                ' position=alibi" attn.heads=2.'
+                "Put the overrides of a side into quotes: "
+                + xformer("diff", "attn.heads=4 position=alibi", "attn.heads=2")
             ),
         )
     (one, other), vocab_sizes, titles = _resolve_sides(sides if sides[1:] else ["", *sides], args)

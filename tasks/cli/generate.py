@@ -18,6 +18,7 @@ from tasks import State
 from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run
 from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry.command_lines import xformer
 from xformer_kit.registry.printable import printable
 
 SUMMARY = "continue a text with a run's model, answer sources, fill masks, or label texts"
@@ -147,9 +148,8 @@ def _check_numbers(args: Any) -> None:
 def _check_options(args: Any, text_use: str, task: str) -> None:
     """Raises ConfigError for an option that has no effect on a run of this task."""
     if text_use not in TEXT_USES:
-        raise config_error(
-            args.run, f"a run of task={task} generates no text", fix="Try xformer evaluate."
-        )
+        line = xformer("evaluate", args.run, components=args.components)
+        raise config_error(args.run, f"a run of task={task} generates no text", fix=f"Try: {line}")
     use = TEXT_USES[text_use]
     if args.interactive and args.output is not None:
         raise config_error(

@@ -9,7 +9,7 @@ from typing import Any
 from tasks import State
 from tasks.cli.command import open_run, print_line, print_result
 from xformer_kit.registry import config_error
-from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.command_lines import train
 
 SUMMARY = (
     "the command line of a run, what has changed since, and whether its metrics are reproduced"
@@ -27,8 +27,6 @@ OPTIONS = {
 
 
 def run(args: Any) -> int:
-    import shlex
-
     from tasks.cli import reproduction
     from tasks.logging import summary
     from xformer_kit.config import checked_plan
@@ -45,7 +43,7 @@ def run(args: Any) -> int:
     directory = reproduction.unused_directory(path)
     arguments = reproduction.train_arguments(config, args.components, directory)
     result: State = {
-        "command": f"{program()} {shlex.join(arguments)}",
+        "command": train(*arguments),
         "differences": list(reproduction.differences(config, facts, args.components)),
     }
     if not args.run:

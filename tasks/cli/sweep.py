@@ -8,6 +8,7 @@ from typing import Any
 
 from tasks.cli.command import import_files
 from xformer_kit.registry import config_error
+from xformer_kit.registry.command_lines import for_shell
 
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
@@ -39,7 +40,7 @@ def run(args: Any) -> int:
     text = yaml.safe_dump(sweep.config, sort_keys=False, allow_unicode=True, width=120)
     if args.out:
         check_writable(args.out, "--out").write_text(text, encoding="utf-8")
-        print(f"{args.out}: wandb sweep {args.out}")
+        print(f"{args.out}: wandb sweep {for_shell(str(args.out))}")
     else:
         print(text, end="")
     for note in sweep.notes:

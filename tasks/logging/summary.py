@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import resource
-import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -221,7 +220,7 @@ def activation_commands() -> list[str]:
     script = Path(sys.prefix) / "bin" / "activate"
     if not script.is_file() or str(script.parent) in os.environ.get("PATH", "").split(os.pathsep):
         return []
-    return [f"source {shlex.quote(str(_relative_path(script)))}"]
+    return [f"source {command_lines.for_shell(str(_relative_path(script)))}"]
 
 
 def continue_hint(run: str, components: Iterable[str] = ()) -> str:
@@ -254,7 +253,7 @@ def next_commands(
         if has_steps_left(summary):
             commands.append(command_lines.resume(run, components))
         if prompt and len(prompt) <= MAX_PROMPT:
-            commands.append(xformer("generate", run, "--prompt", _quoted(prompt)))
+            commands.append(xformer("generate", run, "--prompt", prompt))
         commands.append(xformer("evaluate", run))
     if (overrides := summary.get("again")) is not None:
         overrides = (*overrides, "position=alibi", "ffn=mlp")
@@ -273,10 +272,6 @@ def rerun_overrides(config: Config) -> list[str] | None:
     choices = {"model": "_".join(stacks), "task": task, "data": data}
     defaults = {"model": "decoder", "task": "language_modeling", "data": "pydoc"}
     return [f"{key}={choice}" for key, choice in choices.items() if choice != defaults[key]]
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(text) if set('"$`!\\') & set(text) else f'"{text}"'
 
 
 def summary_rows(summary: State) -> list[tuple[str, str]]:

@@ -50,7 +50,7 @@ def test_a_fault_of_a_component_in_place_of_a_kind_names_its_kind(word):
     with pytest.raises(
         ConfigError,
         match=rf"^components: '{word}' is a component of the kind position\."
-        r" Try xformer components position rotary\.$",
+        r" Try: xformer components position rotary$",
     ):
         components.find_kind(word, GROUPS)
 

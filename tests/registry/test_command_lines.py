@@ -1,5 +1,7 @@
 """Command lines that messages propose work when they are pasted."""
 
+import ast
+import re
 import shlex
 from pathlib import Path
 
@@ -8,6 +10,11 @@ import pytest
 from xformer_kit.config import preflight
 from xformer_kit.registry import command_lines as proposed
 
+QUOTERS = ("shlex.quote", "shlex.join")
+PROPOSAL = re.compile(
+    r"(Try|Use|with|Go on|:) `?(python \S*train\.py|xformer (?:train|plot|evaluate|generate|study"
+    r"|status|report|describe|components|compare|diff|find-\w+))\b"
+)
 NAMES = [
     "plain",
     "with blanks",
@@ -59,13 +66,56 @@ def test_a_plain_line_has_no_quotes_and_no_components_that_were_not_typed(tmp_pa
         == "xformer train resume=outputs/decoder/2026-11-20_12-00-00"
     )
     assert (
-        proposed.xformer("generate", "run", "--prompt", '"The "')
-        == 'xformer generate run --prompt "The "'
+        proposed.xformer("generate", "run", "--prompt", "The ")
+        == "xformer generate run --prompt 'The '"
     )
     assert (
         proposed.resume("my run", ["a.py", "/b c.py"])
         == """xformer train "components=[a.py,'/b c.py']" "resume='my run'\""""
     )
+
+
+def test_a_checkout_that_is_not_installed_has_no_command_xformer(tmp_path, monkeypatch):
+    monkeypatch.setattr(proposed, "_is_installed", lambda: False)
+    checkout = tmp_path / "my checkout"
+    checkout.mkdir()
+    (checkout / "train.py").touch()
+    monkeypatch.setattr(proposed, "CHECKOUT", checkout)
+    monkeypatch.chdir(tmp_path)
+    assert shlex.split(proposed.train("a=1")) == ["python", str(checkout / "train.py"), "a=1"]
+    words = shlex.split(proposed.xformer("evaluate", "r"))
+    assert words == [f"PYTHONPATH={checkout}", "python", "-m", "tasks.cli", "evaluate", "r"]
+    monkeypatch.chdir(checkout)
+    assert proposed.xformer("evaluate", "r") == "python -m tasks.cli evaluate r"
+
+
+def test_only_one_module_quotes_words_and_names_the_programs():
+    """Any other command line in an f-string is one that is not quoted, or has no components."""
+    builder = Path(proposed.__file__)
+    wrong = [
+        f"{file.name}:{node.lineno}"
+        for top in ("tasks", "xformer_kit")
+        for file in (proposed.CHECKOUT / top).rglob("*.py")
+        if file != builder
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (isinstance(node, ast.Attribute) and ast.unparse(node) in QUOTERS)
+        or (isinstance(node, ast.Call) and _proposes_by_hand(node))
+    ]
+    assert not wrong
+
+
+def _proposes_by_hand(call: ast.Call) -> bool:
+    """Whether an argument of a message or a fault is a text with a command line of this project."""
+    if ast.unparse(call.func) not in ("print", "print_wrapped", "config_error", "Fault"):
+        return False
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    texts = [
+        node.value
+        for argument in arguments
+        for node in ast.walk(argument)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return any(PROPOSAL.search(text) for text in texts)
 
 
 def test_a_file_is_named_from_here_and_a_link_by_its_own_name(tmp_path, monkeypatch):

@@ -289,7 +289,7 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     )
     found = fault(capsys, "compare", "outputs/studies/norm_placement")
     assert found.startswith(
-        "compare: takes runs; got outputs/studies/norm_placement, which is a study. Try xformer"
+        "compare: takes runs; got outputs/studies/norm_placement, which is a study. Try: xformer"
         " report "
     )
     answer = fault(capsys, "compare", one, other, "--metric", "val/los")

@@ -1,6 +1,7 @@
 """Every task trains, is evaluated and resumes bit for bit; accumulation 4 is equal to one batch."""
 
 import json
+import shlex
 
 import pytest
 import torch
@@ -171,4 +172,4 @@ def test_the_sample_of_a_probe_is_the_models_answer(start, capsys):
     said = capsys.readouterr().out
     assert f"Given     {given}\n" in said
     assert f"It wrote  {written}\n" in said
-    assert f'--prompt "{given}"' in said
+    assert f"--prompt {shlex.quote(given)}" in said

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -29,6 +28,7 @@ from xformer_kit.registry import (
     did_you_mean,
     suggestion,
 )
+from xformer_kit.registry.command_lines import for_shell
 from xformer_kit.registry.other_options import OTHER_CHOICES
 
 # Keys that only the command line has; a saved config holds none of them.
@@ -208,7 +208,7 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, st
     for text, rule in fixes.items():
         with suppress(HydraException):
             parser.parse_overrides([text])
-            return f"{rule}: {shlex.quote(text)}", ""
+            return f"{rule}: {for_shell(text)}", ""
     if not sign:
         return "", f"Give it a value: {key}=VALUE."
     first_line = " ".join(error.split("\n")[0].split())
@@ -224,10 +224,11 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     if not group:
         return Fault(override.input_line, "must be key=value")
     if group == SWEEPS:
+        path = os.path.join(os.path.relpath(conf_dir()), group, "bayes.yaml")
         return Fault(
             group,
             "its files are for W&B, not for a run",
-            fix=f"Try wandb sweep {os.path.relpath(conf_dir())}/{group}/bayes.yaml.",
+            fix=f"Try: wandb sweep {for_shell(path)}",
         )
     if group.startswith("hydra") or not session.is_group(group):
         return None

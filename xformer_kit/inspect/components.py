@@ -14,6 +14,7 @@ from xformer_kit.registry import (
     to_plain,
     type_name,
 )
+from xformer_kit.registry.command_lines import xformer
 
 Table = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
@@ -56,7 +57,7 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
             raise config_error(
                 "components",
                 f"'{word}' is a component of the kind {registry.kind}",
-                fix=f"Try xformer components {group} {name}.",
+                fix=f"Try: {xformer('components', group, name)}",
             )
     raise config_error("components", f"no kind is called '{word}'", fix=suggestion(word, groups))
 

@@ -1,7 +1,6 @@
 """Checks all laws for random compositions, in several processes."""
 
 import random
-import shlex
 from collections.abc import Iterator
 from multiprocessing import get_context
 
@@ -12,6 +11,7 @@ from xformer_kit.laws.composition import LawBroken, overrides
 from xformer_kit.laws.registry import LAWS
 from xformer_kit.laws.variants import Row, config_of, random_row, row_faults
 from xformer_kit.registry import Node
+from xformer_kit.registry.command_lines import for_shell
 
 PROGRESS_EVERY = 100  # compositions between two lines of progress
 
@@ -62,4 +62,4 @@ def check_random_compositions(count: int, seed: int, processes: int) -> int:
 def _check_row(row: Row) -> tuple[str, list[str]]:
     """Returns the overrides of a composition, and a message for each law that it breaks."""
     config = config_of(row)
-    return shlex.join(overrides(config)), broken_laws(config)
+    return " ".join(map(for_shell, overrides(config))), broken_laws(config)

@@ -7,6 +7,8 @@ Files that are named only in a run's directory are never proposed: the run may b
 import os
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,25 +18,22 @@ PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # needs no quotes in Hydra'
 
 def program(directory: str | Path = "") -> str:
     """Returns the command that trains: `python train.py` in the root directory of a checkout, where
-    that file is, and `xformer train` in any other `directory`.
+    that file is, and `xformer train` in any other `directory`; there with the path of train.py if
+    the checkout is not installed.
     """
     script = CHECKOUT / "train.py"
-    in_root = script.is_file() and os.path.realpath(directory) == str(CHECKOUT)
-    return "python train.py" if in_root else "xformer train"
+    if script.is_file() and os.path.realpath(directory) == str(CHECKOUT):
+        return "python train.py"
+    return "xformer train" if _is_installed() else f"python {for_shell(str(script))}"
 
 
-def train(*words: str, components: Iterable[str | Path] = ()) -> str:
-    """Returns `xformer train components=[FILE] WORD ...`, or as `program`; the words are in Hydra's
-    grammar.
+def train(*words: str, components: Iterable[str | Path] = (), directory: str | Path = "") -> str:
+    """Returns `xformer train components=[FILE] WORD ...`, or as `program`, to be typed in a
+    directory; the words are in Hydra's grammar.
     """
     files = ",".join(map(value, map(_short_path, components)))
-    return " ".join(
-        [
-            program(),
-            *map(_for_shell, [f"components=[{files}]"] if files else []),
-            *map(_for_shell, words),
-        ]
-    )
+    typed = [*([f"components=[{files}]"] if files else []), *words]
+    return " ".join([program(directory), *map(for_shell, typed)])
 
 
 def resume(run: str | Path, components: Iterable[str | Path] = ()) -> str:
@@ -42,14 +41,12 @@ def resume(run: str | Path, components: Iterable[str | Path] = ()) -> str:
     return train(f"resume={value(str(run))}", components=components)
 
 
-def xformer(
-    command: str, run: str | Path, *words: str, components: Iterable[str | Path] = ()
-) -> str:
-    """Returns `xformer COMMAND RUN WORD ... --components FILE`; the words are quoted already."""
-    files = [
-        word for file in components for word in ("--components", shlex.quote(_short_path(file)))
-    ]
-    return " ".join(["xformer", command, shlex.quote(str(run)), *words, *files])
+def xformer(command: str, *words: str | Path, components: Iterable[str | Path] = ()) -> str:
+    """Returns `xformer COMMAND WORD ... --components FILE`; if the checkout is not installed, with
+    the module instead of `xformer`.
+    """
+    files = [word for file in components for word in ("--components", _short_path(file))]
+    return " ".join([_xformer(), *map(for_shell, (command, *map(str, words), *files))])
 
 
 def value(path: str) -> str:
@@ -80,8 +77,22 @@ def _short_path(file: str | Path) -> str:
     return str(path.relative_to(here) if here in path.parents else path)
 
 
-def _for_shell(word: str) -> str:
+def for_shell(word: str) -> str:
     """Quotes a word for a shell; in double quotes if it has single ones inside and nothing that
     double quotes would change.
     """
     return f'"{word}"' if "'" in word and not set('"$`!\\') & set(word) else shlex.quote(word)
+
+
+def _is_installed() -> bool:
+    """Whether the command `xformer` exists, also in a virtual environment that is not active."""
+    return bool(shutil.which("xformer")) or Path(sys.executable).with_name("xformer").is_file()
+
+
+def _xformer() -> str:
+    """Returns the program of the commands that do not train."""
+    if _is_installed():
+        return "xformer"
+    if Path.cwd().resolve() == CHECKOUT:
+        return "python -m tasks.cli"
+    return f"PYTHONPATH={for_shell(str(CHECKOUT))} python -m tasks.cli"

@@ -1,11 +1,10 @@
 """The command line that continues a study, from Hydra's overrides."""
 
 import os
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.command_lines import for_shell, train
 
 INTERNAL = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # set by the study itself
 
@@ -17,7 +16,7 @@ def command(words: Iterable[str], *more: str, directory: str | Path = "") -> str
     keys = {*INTERNAL, *(word.partition("=")[0] for word in more)}
     plain = [word.removeprefix("++") for word in words]
     kept = [word for word in plain if word.partition("=")[0] not in keys]
-    return f"{program(directory)} {shlex.join([*kept, *more])}"
+    return train(*kept, *more, directory=directory)
 
 
 def from_here(folder: Path, words: Iterable[str], *more: str) -> str:
@@ -27,7 +26,5 @@ def from_here(folder: Path, words: Iterable[str], *more: str) -> str:
     root = folder.resolve().parents[2]
     line = command(words, *more, directory=root)
     return (
-        line
-        if root == Path.cwd().resolve()
-        else f"cd {shlex.quote(os.path.relpath(root))} && {line}"
+        line if root == Path.cwd().resolve() else f"cd {for_shell(os.path.relpath(root))} && {line}"
     )

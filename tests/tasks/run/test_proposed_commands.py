@@ -165,5 +165,5 @@ def test_a_proposed_command_quotes_the_path_of_a_study(tmp_path, monkeypatch, ca
     assert cli.main(["compare", "my study", "other"]) == 2
     assert (
         capsys.readouterr().err
-        == "compare: takes runs; got my study, which is a study. Try xformer report 'my study'\n"
+        == "compare: takes runs; got my study, which is a study. Try: xformer report 'my study'\n"
     )

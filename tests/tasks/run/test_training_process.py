@@ -91,7 +91,7 @@ def test_a_prompt_is_proposed_if_it_can_be_typed(tmp_path):
         found = summary.next_commands({"task": "language_modeling"}, tmp_path, sample)
         return [line.partition("--prompt ")[2] for line in found if "generate" in line]
 
-    assert proposed_prompts(Sample("The cat", " sat")) == ['"The "']  # of a text
+    assert proposed_prompts(Sample("The cat", " sat")) == ["'The '"]  # of a text
     assert proposed_prompts(Sample("w3 w0 |", "w3 w0", "w3 w0")) == ['"w3 w0 |"']  # of an answer
     assert proposed_prompts(Sample("w3 " * 200 + "|", "w3", "w3")) == proposed_prompts(None) == []
 
