@@ -72,7 +72,7 @@ def test_a_run_that_ended_early_is_inside_the_axes(runs):
     assert high < 102  # the first of a thousand steps is above it
     names = in_legend(picture)
     assert len(names) == 2 and set(names) == set(lines(axes))
-    assert note(picture) == f"Runs without a figure of val/loss: {runs[2]}"
+    assert note(picture) == f"Runs with no row yet: {runs[2]}"
     picture.figure.draw_without_rendering()
     components = (*picture.figure.texts, *picture.figure.legends, axes.xaxis.label)
     every = sorted(
@@ -85,9 +85,9 @@ def test_a_run_whose_only_figure_is_not_finite_is_in_the_note(runs):
     (runs[1] / "metrics.csv").write_text("step,train/loss\n10,nan\n")
     picture = plot_curves(runs[:2])
     assert picture.figure.axes[0].get_title() == "seed=0" and in_legend(picture) == []
-    assert note(picture) == "Runs without a figure of train/loss or val/loss: seed=1"
+    assert note(picture) == "Runs with no finite value of train/loss or val/loss: seed=1"
     single = plot_curves(runs[1:2])
-    assert not single.figure.axes[0].lines and note(single).startswith("Runs without a figure")
+    assert not single.figure.axes[0].lines and note(single).startswith("Runs with no finite value")
 
 
 def test_many_records_of_a_loss_in_training_are_averaged(runs):
@@ -172,3 +172,17 @@ def test_a_step_that_is_no_number_is_refused_with_its_row(runs, step):
         == f"{path}, row 3: the step must be a whole number of at most 18 digits; got {step!r}. "
         "Bring a copy of it back, or remove it."
     )
+
+
+def test_a_diverged_run_is_named_with_its_step_and_the_others_can_be_read(runs):
+    good, diverged = runs[:2]
+    (diverged / "metrics.csv").write_text("step,val/loss\n10,3.0\n20,2.5\n30,2e6\n40,3e6\n")
+    picture = plot_curves([good, diverged], ["val/loss"])
+    assert note(picture) == "val/loss diverged: seed=1 (step 30)"
+    assert picture.figure.axes[0].get_ylim()[1] < 4
+    (diverged / "metrics.csv").write_text("step,val/loss\n10,3.0\n20,2.5\n30,nan\n")
+    picture = plot_curves([good, diverged], ["val/loss"])
+    assert note(picture) == "val/loss diverged: seed=1 (step 30)"
+    (diverged / "metrics.csv").write_text("step,val/accuracy\n10,0.01\n20,0.02\n30,0.9\n")
+    picture = plot_curves([diverged], ["val/accuracy"])
+    assert picture.figure.axes[0].get_ylim()[1] > 0.9 and not note(picture)

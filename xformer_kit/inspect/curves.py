@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from xformer_kit.inspect.style import (
     LINES,
     MARKERS,
     WIDTH,
+    divergence_cap,
     integer_ticks,
     line_style,
     loss_limits,
@@ -26,6 +28,7 @@ from xformer_kit.registry.saved_files import read_columns
 
 MAX_POINTS = 60  # of a training metric; more are averaged, since each is of one batch
 MAX_NOTE_RUNS = 12  # runs that a note names
+LOSSES = ("loss", "perplexity", "bits_per_byte")  # high at the start
 LONG_LABEL = 24  # letters; with a longer label the legend has one column
 GREY = "#6f6f6f"
 NORMS = {"activation": "root mean square of activations", "gradient": "norm of gradients"}
@@ -43,7 +46,8 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
 
     runs: directories. metrics: columns of metrics.csv, such as `val/accuracy`; None for the losses,
     or the first metric if there are none. Training metrics are averaged over neighbouring records.
-    Runs without a finite value of these metrics are named in a note below the panels. Raises
+    A note below the panels names the runs without a row or a finite value of these metrics, and
+    those that diverged, with the step: a loss above `divergence_cap` is outside the axis. Raises
     ConfigError for a directory that is not a run, if no run has values yet, and for a metric that
     no run has.
     """
@@ -74,8 +78,15 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         if any(map(math.isfinite, curve.values))
     }
     styles = {label: line_style(i) for i, label in enumerate(labels) if label in finite}
-    note = _note([label for label in labels if label not in finite], list(panels))
-    return _plot_panels(panels, styles, zoom=True, note=note)
+    lines = [
+        _missing_note([label for label in labels if not curves[label]], "no row yet"),
+        _missing_note(
+            [label for label in labels if curves[label] and label not in finite],
+            f"no finite value of {' or '.join(panels)}",
+        ),
+        *itertools.starmap(_divergence_note, panels.items()),
+    ]
+    return _plot_panels(panels, styles, zoom=True, note="\n".join(filter(None, lines)))
 
 
 def plot_norms(run: str | Path) -> Picture:
@@ -93,7 +104,7 @@ def plot_norms(run: str | Path) -> Picture:
         raise config_error(
             run,
             "has no norms.csv",
-            fix=f"Norms are noted on request: {train('callbacks.norms.every=50')}.",
+            fix=f"Norms are noted on request: {train('callbacks.norms.every=50')}",
         )
     panels: dict[str, list[StepCurve]] = {}
     for column, curve in curves.items():
@@ -147,11 +158,38 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return labels if usable else [str(path) for path in paths]
 
 
-def _note(labels: Sequence[str], metrics: Sequence[str]) -> str:
+def _missing_note(labels: Sequence[str], reason: str) -> str:
     """A note on the runs that have no line; empty if there are none."""
+    return _wrapped(f"Runs with {reason}:", labels)
+
+
+def _divergence_note(metric: str, curves: Sequence[StepCurve]) -> str:
+    """A note on the lines that are not finite, or outside the axis, from some step on; empty if
+    there are none.
+    """
+    cap = _cap(metric, curves)
+    steps = {
+        curve.label: next(
+            (step for step, y in zip(curve.steps, curve.values, strict=True) if not y <= cap), None
+        )
+        for curve in curves
+        if any(map(math.isfinite, curve.values))
+    }
+    found = [f"{label} (step {step:,})" for label, step in steps.items() if step is not None]
+    return _wrapped(f"{metric} diverged:", found)
+
+
+def _cap(metric: str, curves: Sequence[StepCurve]) -> float:
+    """The largest value on the axis of a metric: finite only for those that start high."""
+    if not metric.endswith(LOSSES):
+        return sys.float_info.max
+    return min(sys.float_info.max, divergence_cap(curve.values for curve in curves))
+
+
+def _wrapped(start: str, labels: Sequence[str]) -> str:
     if not labels:
         return ""
-    text = f"Runs without a figure of {' or '.join(metrics)}: {'; '.join(labels[:MAX_NOTE_RUNS])}"
+    text = f"{start} {'; '.join(labels[:MAX_NOTE_RUNS])}"
     if len(labels) > MAX_NOTE_RUNS:
         text += f"; and {len(labels) - MAX_NOTE_RUNS} more"
     return textwrap.fill(text, 90, break_on_hyphens=False, break_long_words=False)
@@ -213,7 +251,8 @@ def _plot_panels(
                 handles.setdefault(curve.label, line)
             if log and all(value > 0 for curve in curves for value in curve.values):
                 _set_log_scale(axes)
-            if zoom and (limits := loss_limits((curve.steps, curve.values) for curve in curves)):
+            lines = ((curve.steps, curve.values) for curve in curves)
+            if zoom and (limits := loss_limits(lines, _cap(title, curves))):
                 axes.set_ylim(*limits)
             axes.set_ylabel(title)
         all_axes[-1].set_xlabel("optimizer step")
@@ -222,8 +261,8 @@ def _plot_panels(
             all_axes[0].set_title("".join(styles))
         else:
             shown = [label for label in styles if label in handles]
-            lines = [handles[label] for label in shown]
-            figure.legend(lines, shown, loc="outside lower center", ncols=columns, fontsize=9)
+            entries = [handles[label] for label in shown]
+            figure.legend(entries, shown, loc="outside lower center", ncols=columns, fontsize=9)
         if note:
             _add_note(figure, note)
 

@@ -101,21 +101,31 @@ def integer_ticks(axis: Any) -> None:
 
 
 def loss_limits(
-    lines: Iterable[tuple[Sequence[float], Sequence[float]]],
+    lines: Iterable[tuple[Sequence[float], Sequence[float]]], cap: float = math.inf
 ) -> tuple[float, float] | None:
     """Limits of the axis of a loss, from (steps, values) of each line; None if all values are equal
     or none is finite.
 
     The first tenth of each line's own steps is ignored, since a loss starts far above its later
-    values; so a run that ended early is visible too.
+    values; so a run that ended early is visible too. Values above `cap` are ignored, see
+    `divergence_cap`.
     """
     late = [
         y
         for steps, values in lines
         for step, y in zip(steps, values, strict=True)
-        if step >= 0.1 * steps[-1] and math.isfinite(y)
+        if step >= 0.1 * steps[-1] and math.isfinite(y) and y <= cap
     ]
     if not late or max(late) == min(late):
         return None
     margin = 0.06 * (max(late) - min(late))
     return min(late) - margin, max(late) + margin
+
+
+def divergence_cap(lines: Iterable[Sequence[float]]) -> float:
+    """The value above which a loss counts as diverged: three times the highest first value of a
+    line. With such values on the axis all other lines would be flat.
+    """
+    firsts = [next(filter(math.isfinite, values), 0.0) for values in lines]
+    highest = max(firsts, default=0.0)
+    return 3 * highest if highest > 0 else math.inf
