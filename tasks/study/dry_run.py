@@ -16,7 +16,8 @@ from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.study_node import levels_of
 
 HOUR, MINUTE = 3600, 60
-HEADINGS = ("parameters", "training FLOPs", "tokens", "steps", "s/step", "a run", "budget")
+NARROW = 100  # columns of a terminal below which the columns of the table are closer
+HEADINGS = ("params", "training\nFLOPs", "tokens", "steps", "s/step", "a run")
 
 
 def show(plan: StudyPlan, console: Any = None) -> None:
@@ -24,14 +25,21 @@ def show(plan: StudyPlan, console: Any = None) -> None:
     console = console or create_console()
     if not console.is_terminal:  # a file has no width
         console = create_console(width=200)
-    columns = [Column(name, justify="right", no_wrap=True) for name in HEADINGS]
-    table = _table(Column("variant", no_wrap=True), *columns)
+    costs = [variant.cost for variant in plan.variants]
+    partly = any(cost.get("trainable", cost["params"]) != cost["params"] for cost in costs)
+    headings = (HEADINGS[0], *(["trainable"] if partly else []), *HEADINGS[1:])
+    columns = [Column(name, justify="right", no_wrap=True) for name in headings]
+    # These two are folded on a narrow terminal: a number that is cut off would be another number.
+    budget = Column("budget", justify="right", overflow="fold")
+    table = _table(Column("variant", overflow="fold"), *columns, budget)
+    table.collapse_padding = console.width < NARROW
     for variant in plan.variants:
         cost = variant.cost
-        difference = " ".join((*variant.knob, f"{100 * variant.off:+.2f} %"))
+        difference = " ".join((*variant.knob, f"{100 * variant.off:+.2f}\u00a0%"))
         table.add_row(
             variant.title,
             compact(cost["params"]),
+            *([compact(cost["trainable"])] if partly else []),
             f"{cost['flops']:.3g}",
             compact(cost["tokens"]),
             f"{cost['steps']:,.0f}",

@@ -143,7 +143,7 @@ class Costs:
 
     def all(self, config: Config) -> dict[str, float]:
         """Returns all costs of a config, by name: params, flops, tokens, steps, flops_per_token and
-        epochs; with a clock also seconds and, if `with_overhead`, overhead.
+        epochs; with a clock also seconds and, if `with_overhead`, trainable and overhead.
         """
         names = ("params", "flops", "tokens", *(["seconds"] if self.clock else []))
         costs = {name: self.cost(config, name) for name in names}
@@ -151,6 +151,7 @@ class Costs:
         steps = data.total_steps
         costs |= {"steps": steps, "flops_per_token": cost.flops_per_token(config)}
         if self.with_overhead and self.clock:
+            costs["trainable"] = cost.trainable(config)
             costs["overhead"] = self.clock.overhead(config, prepared, steps)
         costs["epochs"] = steps / data.batches.steps_per_epoch
         return costs

@@ -2,6 +2,8 @@
 and building the model.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from tasks.study import timing
 from tasks.study.timing import Pace, StepClock, measure
 from xformer_kit.data import prepare
 from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.study.report.numbers import compact
 
 
 @pytest.mark.parametrize(
@@ -72,3 +75,51 @@ def test_warm_up_and_load_affect_all_variants_equally(tmp_path, monkeypatch):
     assert calls[1:4] == calls[4:7][::-1] == calls[7:10] == list(costs)
     clock.measure_all(configs)
     assert len(calls) == 10  # known times are not measured again
+
+
+def _lines(costs, width, monkeypatch):
+    """The table of a dry run on a terminal of a width, for variants with these costs."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    from tasks.study import dry_run
+
+    common = {"flops": 2.4e11, "tokens": 5e4, "steps": 100, "seconds": 2.0, "overhead": 0.0}
+    variants = [
+        SimpleNamespace(
+            cost=common | cost, knob=("ffn.width=176",), off=-3e-4, title=title, rung=None
+        )
+        for title, cost in costs.items()
+    ]
+    node = {"design": {"name": "one_at_a_time"}, "budget": {"match": "params"}}
+    monkeypatch.setattr(dry_run, "_missing_runs", lambda plan: "")
+    out = StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
+    dry_run.show(SimpleNamespace(variants=variants, node=node), console)
+    return out.getvalue().splitlines()
+
+
+def test_the_table_of_a_dry_run_is_complete_at_80_columns(monkeypatch):
+    costs = {"placement=sandwich": {"params": 232_000, "trainable": 232_000}}
+    text = "\n".join(lines := _lines(costs, 80, monkeypatch))
+    assert all(len(line) <= 80 for line in lines)
+    words = (
+        "placement=sandwich",
+        "232k",
+        "2.4e+11",
+        compact(5e4),
+        "0.020",
+        "ffn.width=176",
+        "-0.03",
+    )
+    assert all(word in text for word in words) and "…" not in text and "trainable" not in text
+
+
+def test_the_table_has_the_trainable_parameters_if_some_are_frozen(monkeypatch):
+    costs = {
+        "baseline": {"params": 232_000, "trainable": 232_000},
+        "frozen": {"params": 232_000, "trainable": 111_000},
+    }
+    text = "\n".join(_lines(costs, 80, monkeypatch))
+    assert "trainable" in text and "111k" in text
