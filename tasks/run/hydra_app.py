@@ -84,9 +84,16 @@ def _run_study(line: Any) -> int:
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2
+    line.trial_seconds = _trial_seconds
     sys.argv[1:] = line.argv  # with the arguments that the study has added
     _run_hydra()
     return sweep.exit_codes[-1]
+
+
+def _trial_seconds(config: Any, components: Files) -> tuple[float, float]:
+    from tasks.run.trial_run import trial_seconds  # takes seconds
+
+    return trial_seconds(config, components)
 
 
 def _run_job(config: DictConfig) -> float | None:

@@ -1,6 +1,7 @@
 """Prints the variants, sizes and cost of a study without training (study.dry_run=true)."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from rich.console import Group
 from rich.table import Column, Table
@@ -20,8 +21,31 @@ NARROW = 100  # columns of a terminal below which the columns of the table are c
 HEADINGS = ("params", "training\nFLOPs", "tokens", "steps", "s/step", "a run")
 
 
-def show(plan: StudyPlan, console: Any = None) -> None:
-    """Prints the variants with their sizes, and the total time of all missing runs."""
+class Outside(NamedTuple):
+    """Seconds outside of a run's model, steps and validations."""
+
+    once: float  # of the first run: starting the process that the runs are forks of
+    each: float  # of each run
+
+
+def measure_outside(
+    plan: StudyPlan, trial_seconds: Callable[[Any, Any], tuple[float, float]]
+) -> Outside:
+    """Trains the baseline for one step. trial_seconds: trains a config for one step twice, and
+    returns the seconds of both.
+    """
+    config, clock = plan.variants[0].config, plan.costs.clock
+    assert clock is not None  # a dry run has one
+    pace = clock.pace(config, plan.costs.of(config)[0])
+    first, later = trial_seconds(config, plan.components)
+    return Outside(max(0.0, first - later), max(0.0, later - pace.start - pace.step - pace.check))
+
+
+def show(plan: StudyPlan, outside: Outside, console: Any = None) -> None:
+    """Prints the variants with their sizes, and the total time of all missing runs.
+
+    outside: seconds of the runs that are not in the variants' costs.
+    """
     console = console or create_console()
     if not console.is_terminal:  # a file has no width
         console = create_console(width=200)
@@ -44,16 +68,16 @@ def show(plan: StudyPlan, console: Any = None) -> None:
             compact(cost["tokens"]),
             f"{cost['steps']:,.0f}",
             f"{cost['seconds'] / cost['steps']:.3f}",
-            duration(_run_seconds(variant)),
+            duration(_run_seconds(variant, outside)),
             "-" if plan.node["budget"]["match"] == "none" else difference,
         )
     console.print(table)
     if DESIGNS[plan.node["design"]["name"]].adaptive:
-        console.print(_search_space(plan))
+        console.print(_search_space(plan, outside))
         return
     if any(variant.rung for variant in plan.variants):
         console.print(f"\n{ladder_steps.ladder(plan)}")
-    console.print(f"\n{_missing_runs(plan)}")
+    console.print(f"\n{_missing_runs(plan, outside)}")
 
 
 def _table(*columns: Column) -> Table:
@@ -61,22 +85,23 @@ def _table(*columns: Column) -> Table:
     return Table(*columns, box=None, header_style="dim", pad_edge=False)
 
 
-def _run_seconds(variant: Variant) -> float:
-    """Returns the seconds of a run, with those outside of its steps."""
-    return variant.cost["seconds"] + variant.cost["overhead"]
+def _run_seconds(variant: Variant, outside: Outside) -> float:
+    """Returns the seconds of a run that is not the first."""
+    return variant.cost["seconds"] + variant.cost["overhead"] + outside.each
 
 
-def _missing_runs(plan: StudyPlan) -> str:
+def _missing_runs(plan: StudyPlan, outside: Outside) -> str:
     """Returns the number of runs and the time of the missing ones, as text."""
     states = {run.key: plan.state(run) for run in plan.runs}
     left_out = stopping.decide(plan.plain(), states).left_out
     missing = [run for run in plan.runs if not states[run.key].over and run.key not in left_out]
     done = len(plan.runs) - len(missing) - len(left_out)
+    seconds = sum(_run_seconds(run.variant, outside) for run in missing)
+    seconds += outside.once if missing else 0.0
     text = (
-        f"{len(plan.runs)} runs, {done} of them done; the others take about"
-        f" {duration(sum(_run_seconds(run.variant) for run in missing))} in sequence: building,"
-        " training and validation, measured on this machine at its current load. Process start,"
-        " checkpoints, samples and a test split are not included."
+        f"{len(plan.runs)} runs, {done} of them done; the others take about {duration(seconds)} in"
+        " sequence, measured on this machine at its current load. Reading data for the first time"
+        " and the report are not included."
     )
     if plan.node["stop"]:
         text += (
@@ -87,7 +112,7 @@ def _missing_runs(plan: StudyPlan) -> str:
     return text
 
 
-def _search_space(plan: StudyPlan) -> Any:
+def _search_space(plan: StudyPlan, outside: Outside) -> Any:
     """Returns the space of a search, and its time if all points had the cost of the baseline."""
     node = plan.node
     factors, _ = levels_of(node)
@@ -96,7 +121,7 @@ def _search_space(plan: StudyPlan) -> Any:
         table.add_row(name, factors[name].baseline if name in factors else "", ranges)
     trials, seeds = node["design"]["trials"], len({run.seed for run in plan.runs})
     confirmations = (1 + node["design"]["confirm"]) * (seeds - 1)
-    seconds = _run_seconds(plan.variants[0]) * (trials + confirmations)
+    seconds = _run_seconds(plan.variants[0], outside) * (trials + confirmations)
     points = space.all_points(factors)
     size = "" if points is None else f" of {len(points):,} points"
     text = (

@@ -56,9 +56,9 @@ def _run(launcher: Any, words: list[str]) -> int:
     line = _command_lines[-1]
     plan = resolve(line.study, line.compose, line.argv, tuple(line.components))
     if plan.node["dry_run"]:
-        from tasks.study.dry_run import show
+        from tasks.study.dry_run import measure_outside, show
 
-        show(plan)
+        show(plan, measure_outside(plan, line.trial_seconds))
         return 0
     search = search_of(plan)
     plan.write()

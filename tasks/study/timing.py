@@ -58,7 +58,7 @@ class StepClock:
         """Returns the seconds of a step; measured only if they are not known."""
         key = self._key(config)
         if key not in self.known:
-            self.known[key] = self._pace(config, prepared).step
+            self.known[key] = self.pace(config, prepared).step
         return self.known[key]
 
     def measure_all(self, configs: Sequence[tuple[Config, Any]]) -> None:
@@ -87,10 +87,10 @@ class StepClock:
         """Returns the seconds of a run outside of its steps: building the model, and
         validations.
         """
-        pace, interval = self._pace(config, prepared), config["trainer"].get("val_every")
+        pace, interval = self.pace(config, prepared), config["trainer"].get("val_every")
         return pace.start + pace.check * (math.ceil(steps / interval) if interval else 1)
 
-    def _pace(self, config: Config, prepared: Any) -> Pace:
+    def pace(self, config: Config, prepared: Any) -> Pace:
         """Returns the seconds of the phases of a run; measured once."""
         key = self._key(config)
         if key not in self.paces:

@@ -12,7 +12,7 @@ import pytest
 from drawings import assert_ticks_are_exact
 
 from tasks.study import ladder_steps
-from tasks.study.dry_run import show
+from tasks.study.dry_run import Outside, show
 from tasks.study.report import report
 from tasks.study.resolve import Costs, resolve
 from tests.messages import messages
@@ -98,7 +98,8 @@ def test_a_dry_run_shows_sizes_tokens_and_steps(plan, capsys):
             plan,
             variants=timed,
             runs=[replace(run, variant=place[run.variant.title]) for run in plan.runs],
-        )
+        ),
+        Outside(0.0, 0.0),
     )
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"baseline model.dim=16 x10 4\.4\dk \S+ 44\.\dk 220 ", said)

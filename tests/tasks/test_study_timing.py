@@ -93,10 +93,11 @@ def _lines(costs, width, monkeypatch):
         for title, cost in costs.items()
     ]
     node = {"design": {"name": "one_at_a_time"}, "budget": {"match": "params"}}
-    monkeypatch.setattr(dry_run, "_missing_runs", lambda plan: "")
+    monkeypatch.setattr(dry_run, "_missing_runs", lambda *_: "")
     out = StringIO()
     console = Console(file=out, width=width, force_terminal=True, color_system=None)
-    dry_run.show(SimpleNamespace(variants=variants, node=node), console)
+    plan = SimpleNamespace(variants=variants, node=node)
+    dry_run.show(plan, dry_run.Outside(0.0, 0.0), console)
     return out.getvalue().splitlines()
 
 
@@ -123,3 +124,20 @@ def test_the_table_has_the_trainable_parameters_if_some_are_frozen(monkeypatch):
     }
     text = "\n".join(_lines(costs, 80, monkeypatch))
     assert "trainable" in text and "111k" in text
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"), [((), "30 s"), (("a",), "23 s"), (("a", "b", "c"), "0 s")]
+)
+def test_the_forecast_is_the_sum_of_the_runs_that_are_missing(over, expected):
+    """9 s for the first process, and 2 s of steps, 1 s of validations and 4 s for each run."""
+    from tasks.study.dry_run import Outside, _missing_runs
+
+    variant = SimpleNamespace(cost={"seconds": 2.0, "overhead": 1.0})
+    plan = SimpleNamespace(
+        runs=[SimpleNamespace(key=key, variant=variant) for key in "abc"],
+        state=lambda run: SimpleNamespace(over=run.key in over),
+        plain=lambda: {"study": {"stop": None}},
+        node={"stop": None},
+    )
+    assert f" take about {expected} in" in _missing_runs(plan, Outside(9.0, 4.0))

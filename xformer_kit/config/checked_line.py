@@ -22,4 +22,6 @@ class CommandLine:
     compose: Callable[[list[str]], tuple[dict[str, Any], list[Fault]]] | None = None
     # Converts the words of a run of the study to Hydra's form.
     job: Callable[[list[str]], list[str]] = list
+    # Seconds of two trials of (config, component files), for the forecast of a dry run.
+    trial_seconds: Callable[[dict[str, Any], tuple[str, ...]], tuple[float, float]] | None = None
     help: bool = False  # whether the line has --help; it is not checked further
