@@ -26,7 +26,8 @@ TABLES_OF_LINES = "docs/guide/from_other_libraries.md"
 SKIPPED = "resume=|init_from=|tokenizer.path=|components=|heads=7|task=(classification|regression)|"
 SKIPPED += "data.columns=|data=parquet|data=hub|glob|recipe.yaml"
 # file of the reader -> its content
-FILES = {"book.txt": "a text\n", "corpus/part.txt": "a text\n", "pairs.tsv": "a\tb\n"}
+FILES = {"corpus/part.txt": "a text\n", "pairs.tsv": "a\tb\n"}
+FILES |= dict.fromkeys(("book.txt", "input.txt", "custom_texts/a.txt"), "a text\n")
 FILES |= dict.fromkeys(("documents.jsonl", "held_out.jsonl"), '{"text": "a text"}\n')
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from tasks import Facts
 from tasks.run.exit_codes import NoRun
-from xformer_kit.config.launcher import has_launcher
+from xformer_kit.registry.launcher import has_launcher
 
 STORE_TIMEOUT = timedelta(seconds=300)
 

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.config.launcher import has_launcher
 from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.size import memory_faults
 from xformer_kit.kernel import cannot_train_on
 from xformer_kit.plan import provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
+from xformer_kit.registry.launcher import has_launcher
 
 LOGGER_PACKAGES = {  # any one of them is enough
     "tensorboard": ("tensorboard", "tensorboardX"),
