@@ -3,12 +3,14 @@
 import pickle
 import sys
 
+import pytest
 import torch
 
 from xformer_kit.config import GROUPS
 from xformer_kit.config.components import import_components
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.examples import Examples
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.user_modules import module_name
 
 SOURCE = """
@@ -35,7 +37,7 @@ def test_a_process_without_the_users_module_makes_it(tmp_path):
         import_components([str(file)], GROUPS.values())
         content = pickle.dumps(Examples(CORPORA["mine"](), None, 0))
         CORPORA.forget(name)
-        del sys.modules[name]
+        assert name not in sys.modules
         # the content at the import, not a later one, is what the training process has
         file.write_text("raise RuntimeError")
         assert "mine" not in CORPORA
@@ -43,6 +45,14 @@ def test_a_process_without_the_users_module_makes_it(tmp_path):
         assert "mine" in CORPORA and name in sys.modules
     finally:
         CORPORA.forget(name)
+
+
+def test_a_file_that_cannot_be_imported_leaves_no_module(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text("raise ValueError")
+    with pytest.raises(ConfigError):
+        import_components([str(file)], GROUPS.values())
+    assert module_name(file) not in sys.modules
 
 
 def test_examples_without_users_classes_are_pickled_too():

@@ -11,6 +11,7 @@ time the component is needed.
 
 import dataclasses
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -33,6 +34,7 @@ from xformer_kit.registry.option_types import (
 from xformer_kit.registry.other_names import Alias, OtherNames
 from xformer_kit.registry.schema import read_options
 from xformer_kit.registry.signature import option_groups, parameters
+from xformer_kit.registry.user_modules import PREFIX
 from xformer_kit.registry.zoo import zoo_modules
 
 P = TypeVar("P")
@@ -198,8 +200,12 @@ class Registry(Node):
         return add
 
     def forget(self, module: str) -> None:
-        """Removes the components that a module registered, so that it can be imported again."""
+        """Removes the components that a module registered, so that it can be imported again; a
+        user's module also from sys.modules, of which loader processes get a copy.
+        """
         _count_change()
+        if module.startswith(PREFIX):
+            sys.modules.pop(module, None)
         for name in [
             name for name, component in self._components.items() if component.__module__ == module
         ]:

@@ -39,7 +39,11 @@ def run_module(name: str, path: str, source: bytes | None = None) -> None:
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None  # of a loader with a file
     sys.modules[name] = importlib.util.module_from_spec(spec)
-    loader.exec_module(sys.modules[name])
+    try:
+        loader.exec_module(sys.modules[name])
+    except BaseException:  # as an import statement does; loader processes would raise it again
+        sys.modules.pop(name, None)
+        raise
 
 
 def user_modules() -> list[UserModule]:
