@@ -8,11 +8,11 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks import Config, State
+from tasks.cli.other_options import similar_options
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.registry.command_lines import program
 from xformer_kit.registry.printable import printable
@@ -82,14 +82,13 @@ class Parser(argparse.ArgumentParser):
         return None
 
     def _unknown_option_message(self, word: str) -> str:
-        """Returns the message for an unknown option. It proposes the options that start with it, or
-        else the most similar one.
-        """
-        name, options = word.partition("=")[0], list(self._option_string_actions)
-        prefix = f"--{name.strip('-')}"
-        proposed = prefix != "--" and [option for option in options if option.startswith(prefix)]
-        *more, last = proposed or get_close_matches(name, options, n=1) or [""]
+        """Returns the message for an unknown option, with the options that it may mean."""
+        name = word.partition("=")[0]
+        argument = name.strip("-").upper()
+        *more, last = similar_options(name, self._option_string_actions) or [""]
         hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
+        if argument in [action.metavar for action in self._get_positional_actions()]:
+            hint = f" {argument} is given without a name before it."
         return f"no option is called {name}.{hint} See {self.prog} --help"
 
 

@@ -82,8 +82,8 @@ FUTURE = (
     " predict. Use mask=causal or mask=sliding_window."
 )
 NO_ENCODER = (
-    "task: 'language_modeling' cannot train a model of encoder. Choose model=decoder or"
-    " task=masked_language_modeling."
+    "task: 'language_modeling' cannot train a model of encoder. Choose"
+    " task=masked_language_modeling or model=decoder."
 )
 BESIDE = {
     "attn=mean model.dropout=3": f"{DROPOUT}\n{MEAN}",

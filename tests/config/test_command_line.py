@@ -115,8 +115,18 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
             "optim.lr: must list its values for a plain sweep; got optim.lr=interval(0,1).",
         ),
         (
-            "--nonsense",
-            "--nonsense: unrecognized arguments: --nonsense. See python train.py --help.",
+            "--max_steps 10",
+            (
+                "--max_steps: is no flag. Options are written without dashes: trainer.max_steps=10."
+                " See python train.py --help."
+            ),
+        ),
+        (
+            "--learning-rate=0.1",
+            (
+                "--learning-rate=0.1: is no flag. Options are written without dashes: optim.lr=0.1."
+                " See python train.py --help."
+            ),
         ),
         ("--config-dir no/such/place", "--config-dir: is no directory; got no/such/place."),
         (

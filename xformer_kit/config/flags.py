@@ -5,8 +5,10 @@ from typing import Any
 
 import hydra
 
+from xformer_kit.config.check import option_paths
 from xformer_kit.registry import config_error
 from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.other_options import OTHER_OPTIONS
 
 
 def parse_flags(argv: list[str]) -> argparse.Namespace:
@@ -14,12 +16,31 @@ def parse_flags(argv: list[str]) -> argparse.Namespace:
     parser = _flag_parser()
 
     def refuse(message: str) -> Any:
-        raise config_error(" ".join(argv), message, fix=f"See {program()} --help.")
+        see = f"See {program()} --help."
+        if (unknown := message.removeprefix("unrecognized arguments: ")) != message:
+            flag = unknown.split(" ")[0]
+            fix = f"Options are written without dashes: {_as_override(flag, argv)}. {see}"
+            raise config_error(flag, "is no flag", fix=fix)
+        raise config_error(" ".join(argv), message, fix=see)
 
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_intermixed_args(argv)
     flags.overrides = [word for word in flags.overrides if word]
     return flags
+
+
+def _as_override(flag: str, argv: list[str]) -> str:
+    """Returns the override for an option given as a flag: --max_steps 10 is trainer.max_steps=10,
+    --learning-rate=0.1 is optim.lr=0.1.
+    """
+    key, _, value = flag.lstrip("-").partition("=")
+    after = argv[argv.index(flag) + 1 :] if flag in argv else []
+    if not value:
+        value = next((w for w in after[:1] if "=" not in w and not w.startswith("-")), "VALUE")
+    key = key.replace("-", "_")
+    own = option_paths({"optim": "adamw"}).get(key, [key])[0]
+    ours, _, needed = OTHER_OPTIONS.get(key, own).partition("=")
+    return f"{ours}={needed or value}"
 
 
 def _flag_parser() -> argparse.ArgumentParser:

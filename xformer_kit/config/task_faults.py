@@ -14,6 +14,8 @@ from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
 from xformer_kit.registry import Fault, Faults, Node, alternatives
 
+DEFAULT_TASK = "language_modeling"  # of conf/train.yaml
+
 
 def least_vocabulary_size(config: Node) -> tuple[int, str]:
     """Returns the size of the vocabulary with the special tokens, as far as it is known before the
@@ -41,12 +43,14 @@ def task_faults(config: Node) -> Faults:
     objective = OBJECTIVES[task]
     stacks = tuple(stack for stack in STACKS if stack in config["model"])
     if stacks not in objective.needs:
-        fixes = [f"model={'_'.join(needed)}" for needed in objective.needs]
-        fixes += [
+        models = [f"model={'_'.join(needed)}" for needed in objective.needs]
+        tasks = [
             _task_choice(name, data)
             for name, other in OBJECTIVES.items()
             if stacks in other.needs and not other.own_data
         ]
+        # With the default task, the model was chosen.
+        fixes = [*tasks, *models] if task == DEFAULT_TASK else [*models, *tasks]
         yield Fault(
             "task",
             f"'{task}' cannot train a model of {' and '.join(stacks)}",

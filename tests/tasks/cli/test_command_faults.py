@@ -102,12 +102,21 @@ def test_invalid_arguments_have_one_message(capsys, words, answer):
             "--component. Did you mean --components? See xformer describe",
         ),
         (["plot", "mask", "--zzzz"], "--zzzz. See xformer plot"),
+        (["generate", "x", "--prompts", "a"], "--prompts. Did you mean --prompt? See"),
+        (["score", "x", "--prompts", "a"], "--prompts. Did you mean --input? See"),
+        (["generate", "x", "--ckpt", "best"], "--ckpt. Did you mean --checkpoint? See"),
+        (["generate", "x", "--max-tokens", "5"], "--max-tokens. Did you mean --max-new-tokens?"),
+        (["generate", "x", "--max_new_tokens=5"], "--max_new_tokens. Did you mean --max-new-t"),
+        (["generate", "x", "--top_k", "5"], "--top_k. Did you mean --top-k? See"),
+        (["generate", "x", "--beam-size", "5"], "--beam-size. Did you mean --beam? See"),
+        (["generate", "x", "--greedy"], "--greedy. Did you mean --temperature 0? See"),
+        (["plot", "mask", "--out", "a.svg"], "--out. Did you mean --save? See"),
+        (["evaluate", "x", "--step", "5"], "--step. Did you mean --checkpoint? See"),
+        (["evaluate", "--run", "x"], "--run. RUN is given without a name before it. See"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_an_unknown_option_proposes_options_with_its_prefix_or_the_most_similar_one(
-    capsys, words, answer
-):
+def test_an_unknown_option_proposes_the_option_that_it_probably_means(capsys, words, answer):
     assert fault(capsys, *words).startswith(f"xformer {words[0]}: no option is called {answer}")
 
 
