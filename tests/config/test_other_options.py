@@ -84,8 +84,18 @@ def test_options_that_are_named_exist():
             "trainer.deterministic=true",
         ]
     )
-    # of ffn=moe, of init=normal, of the line
-    of_others = {"ffn.experts", "init.std", "resume", "debug", "study", "name"}
+    # of ffn=moe, of init=normal, of an encoder, of the line
+    of_others = {
+        "ffn.experts",
+        "ffn.top_k",
+        "init.std",
+        "model.encoder.layers",
+        "model.decoder.layers",
+        "resume",
+        "debug",
+        "study",
+        "name",
+    }
     of_callbacks = ("callbacks.", "hydra.", "logger")
     for other, override in OTHER_OPTIONS.items():
         path = override.partition("=")[0]

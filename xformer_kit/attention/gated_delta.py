@@ -18,7 +18,7 @@ from xformer_kit.registry import Fault, above, at_least
 @ATTENTIONS.register(
     "gated_delta",
     also_called=("gated_deltanet", "gdn"),
-    similar=("deltanet", "delta_net", "qwen3_next"),
+    similar=("deltanet", "delta_net", "qwen3_next", "mamba", "mamba2"),
 )
 class GatedDelta(Recurrent):
     """q_t S_t / sqrt(head_dim) with S_t = alpha_t (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t

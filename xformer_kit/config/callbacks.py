@@ -14,6 +14,20 @@ from xformer_kit.registry import Fault, Faults, Node, Registry, at_least
 from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS, metric_faults
 
 CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
+CHECKPOINTS = Fault(
+    "",
+    "checkpoints are settings of the run",
+    fix="Set checkpoints.metric and checkpoints.keep_best.",
+)
+LOGGED = Fault("", "every run logs its learning rate", fix="Leave it out.")
+# Callbacks of Lightning for what a run has anyway.
+CALLBACKS.refused_names |= {
+    "ModelCheckpoint": CHECKPOINTS,
+    "model_checkpoint": CHECKPOINTS,
+    "LearningRateMonitor": LOGGED,
+    "learning_rate_monitor": LOGGED,
+    "lr_monitor": LOGGED,
+}
 
 
 class Observer:

@@ -5,7 +5,6 @@ from typing import Any
 
 import hydra
 
-from xformer_kit.config.check import option_paths
 from xformer_kit.registry import config_error
 from xformer_kit.registry.command_lines import program
 from xformer_kit.registry.other_options import OTHER_OPTIONS
@@ -33,6 +32,8 @@ def _as_override(flag: str, argv: list[str]) -> str:
     """Returns the override for an option given as a flag: --max_steps 10 is trainer.max_steps=10,
     --learning-rate=0.1 is optim.lr=0.1.
     """
+    from xformer_kit.config.check import option_paths
+
     key, _, value = flag.lstrip("-").partition("=")
     after = argv[argv.index(flag) + 1 :] if flag in argv else []
     if not value:

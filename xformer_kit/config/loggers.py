@@ -66,7 +66,7 @@ class CSV:
     """Only metrics.csv and speed.csv, which every run writes."""
 
 
-@LOGGERS.register("tensorboard")
+@LOGGERS.register("tensorboard", similar=("tb",))
 @dataclass(frozen=True)
 class TensorBoard:
     """TensorBoard event files in the run's directory (needs `pip install tensorboard`)."""

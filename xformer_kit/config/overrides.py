@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from xformer_kit.config.check import GROUPS, registry_at
+from xformer_kit.config.check import GROUPS, OWN_FILE, registry_at
 from xformer_kit.config.components import import_components
 from xformer_kit.config.config_files import config_files, store_files
 from xformer_kit.config.difference import as_literal
@@ -293,6 +294,11 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
         name in GROUPS[group].refused_names or GROUPS[group].find_name(name) is not None
     ):
         return GROUPS[group].unknown(name).at(group)
+    if ours := OTHER_CHOICES.get(f"{group}={name}"):
+        what = GROUPS[group].kind if group in GROUPS else group
+        return Fault(group, f"no {what} is called '{name}'", fix=f"Try {ours}.")
+    if group == "data" and (fault := _file_fault(name)):
+        return fault
     others = [
         f"{key}={name}"
         for key, registry in GROUPS.items()
@@ -302,10 +308,21 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
         what = GROUPS[group].kind if group in GROUPS else group
         return Fault(group, f"no {what} is called '{name}'", fix=f"Try {alternatives(others)}.")
     if group in GROUPS:
-        return GROUPS[group].unknown(name).at(group)
-    ours = OTHER_CHOICES.get(f"{group}={name}")
-    fix = f"Try {ours}." if ours else suggestion(name, names)
-    return Fault(group, f"no choice is called '{name}'", fix=fix)
+        fault = GROUPS[group].unknown(name).at(group)
+        extensible = group != "logger" and "Did you mean" not in fault.fix
+        return fault.with_fix(OWN_FILE.format(group)) if extensible else fault
+    return Fault(group, f"no choice is called '{name}'", fix=suggestion(name, names))
+
+
+def _file_fault(name: str) -> Fault | None:
+    """Returns the fault of a file or a directory as the choice of data; None for another name."""
+    path = Path(name)
+    if not (path.suffix or "/" in name or path.is_dir()):
+        return None
+    words = {word.lstrip("."): word for word in path.suffixes}
+    corpus = next((c for c in ("jsonl", "parquet", "tsv") if c in words), "text")
+    fix = f"Try data={corpus} data.path={for_shell(name)}."
+    return Fault("data", f"no corpus is called '{name}'", fix=fix)
 
 
 def component_files(components: Any) -> list[Any]:

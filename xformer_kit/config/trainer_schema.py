@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -154,8 +154,10 @@ def _faults(node: Node) -> Faults:
                 got=format_value(value),
                 fix="Set that instead.",
             )
-        elif key not in OPTIONS and (fault := other_option(key, value)):
-            yield fault
+        elif key not in OPTIONS and (
+            fault := other_option(f"trainer.{key}", value) or other_option(key, value)
+        ):
+            yield replace(fault, path=key)
         elif key not in OPTIONS:
             yield Fault(
                 key, f"the trainer has no option '{key}'", fix=suggestion(key, sorted(OPTIONS))

@@ -69,7 +69,11 @@ class ConstantSchedule(Schedule):
         super().__init__(max_steps, warmup)
 
 
-@SCHEDULES.register("cosine", also_called=("cosine_with_warmup", "cosine_annealing", "cos"))
+@SCHEDULES.register(
+    "cosine",
+    also_called=("cosine_with_warmup", "cosine_annealing", "cos"),
+    similar=("onecycle", "one_cycle"),
+)
 class CosineSchedule(Schedule):
     """factor = final + (1 - final) (1 + cos(pi p)) / 2, with p the fraction of the steps after the
     warm-up.

@@ -76,7 +76,7 @@ class Alibi(Position):
         return -self.slope[head] * (distance.abs() if self.symmetric else distance.clamp(min=0))
 
 
-@POSITIONS.register("t5", also_called=("relative_bias", "bucketed"))
+@POSITIONS.register("t5", also_called=("relative_bias", "bucketed"), similar=("relative",))
 class T5(Position):
     """One learned bias for each head and each bucket of distances (Raffel et al., 2020, JMLR
     21(140), section 2.1).

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from xformer_kit.registry.fault import Fault, format_value
 from xformer_kit.registry.messages import alternatives, did_you_mean
 
 # Option of another library -> config path of ours, or an override if the value is another one too.
+# A key with a dot is an option of that node only.
 OTHER_OPTIONS = {
     "accumulate_grad_batches": "trainer.accumulate",
     "activation_function": "ffn.activation",
@@ -81,6 +82,8 @@ OTHER_OPTIONS = {
     "metric_for_best_model": "checkpoints.metric=val/loss",
     "micro_batch_size": "data.batch_size",
     "mlp_ratio": "ffn.expand",
+    "model.decoder_layers": "model.decoder.layers",
+    "model.encoder_layers": "model.encoder.layers",
     "n_ctx": "data.seq_len",
     "n_embd": "model.dim",
     "n_head": "attn.heads",
@@ -136,6 +139,22 @@ OTHER_OPTIONS = {
     "wd": "optim.weight_decay",
     "weight_tying": "model.tie_embeddings",
     "window_size": "mask.window",
+    "act": "ffn.activation",
+    "attn.window": "mask.window",
+    "depth": "model.layers",
+    "dropout_rate": "model.dropout",
+    "decoder_layers": "model.decoder.layers",
+    "encoder_layers": "model.encoder.layers",
+    "eval_iters": "trainer.limit_val_batches",
+    "ffn.hidden": "ffn.width",
+    "ffn.hidden_dim": "ffn.width",
+    "ffn.hidden_size": "ffn.width",
+    "gpus": "trainer.devices",
+    "num_experts_per_tok": "ffn.top_k",
+    "seed_everything": "seed",
+    "trainer.batch_size": "data.batch_size",
+    "trainer.lr": "optim.lr",
+    "trainer.seed": "seed",
 }
 
 
@@ -150,6 +169,23 @@ OTHER_CHOICES = {
     "trainer=gpu": "trainer.accelerator=cuda",
     "trainer=many_gpus": "trainer=ddp trainer.devices=4",
     "trainer=mps": "trainer.accelerator=mps",
+    "attn=causal_self_attention": "mask=causal",
+    "attn=flash": "kernel=sdpa",
+    "attn=flash_attention": "kernel=sdpa",
+    "attn=flash_attention_2": "kernel=sdpa",
+    "attn=local": "mask=sliding_window",
+    "attn=sdpa": "kernel=sdpa",
+    "attn=sparse": "mask=strided",
+    "debug=True": "debug=fast",
+    "model=bart": "task=text_infilling",
+    "model=bert": "task=masked_language_modeling",
+    "model=gpt": "model=decoder",
+    "model=gpt2": "model=decoder",
+    "model=llama": "model=decoder",
+    "model=roberta": "task=masked_language_modeling",
+    "model=seq2seq": "task=seq2seq data=dates",
+    "model=t5": "task=seq2seq data=dates",
+    "model=transformer": "model=decoder",
 }
 # Options of other libraries without one of ours: (rule, fix).
 _RECOMPUTED = (
@@ -183,6 +219,19 @@ WITHOUT_OPTION = {
         "weights are not quantized",
         "For less memory leave it out and set trainer.precision=bf16-true.",
     ),
+    "always_save_checkpoint": (
+        "the last checkpoint is always kept",
+        "Leave it out; trainer.checkpoint_every=200 sets how often it is written.",
+    ),
+    "attn.causal": ("is decided by the mask", "Set mask=causal or mask=full."),
+    "preset": (
+        "an architecture is composed from components",
+        "Leave it out; xformer components lists them.",
+    ),
+    "warmup_ratio": (
+        "the warm-up is a number of steps",
+        "Multiply by trainer.max_steps and set schedule.warmup.",
+    ),
 }
 
 
@@ -200,8 +249,11 @@ def unknown_option(
     elsewhere: option of another component or node -> its config paths. value: the option's value.
     """
     options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
+    of_node = f"{path}.{key}"
+    if path and (of_node in OTHER_OPTIONS or of_node in WITHOUT_OPTION):
+        return cast(Fault, other_option(of_node, value))
     word = OTHER_OPTIONS.get(key, "").partition("=")[0].rpartition(".")[2]
-    places = elsewhere.get(word, [])
+    places = elsewhere.get(word, []) if path or word not in options else []
     is_elsewhere = key not in elsewhere and (word not in options or not path)
     is_unchosen = any("=" in place for place in places)  # an option of other components
     if is_elsewhere and not is_unchosen and (fault := other_option(key, value, *places[:1])):

@@ -11,6 +11,7 @@ time the component is needed.
 
 import dataclasses
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -325,9 +326,18 @@ class Registry(Node):
         own = self.find_name(name)
         if own is not None and name in self.aliases:
             return Fault("", f"'{name}' is called '{own}' here")
+        own = own or self._name_of_first_words(str(name))
         known = f"Did you mean '{own}'? Known: {', '.join(sorted(self))}."
-        fix = suggestion(name, sorted(self)) if own is None else known
+        fix = known if own else suggestion(name, sorted(self))
         return Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
+
+    def _name_of_first_words(self, name: str) -> str | None:
+        """Returns the component that the first words of a longer name mean: rotary_embedding,
+        RotaryEmbedding.
+        """
+        words = _letters(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).split("_")
+        shorter = ("_".join(words[:count]) for count in range(len(words) - 1, 0, -1))
+        return next(filter(None, map(self.find_name, shorter)), None)
 
     def find_name(self, name: object) -> str | None:
         """Returns the component with this name or other name, in any spelling: MultiHead,

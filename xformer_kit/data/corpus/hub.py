@@ -11,6 +11,29 @@ from xformer_kit.data.corpus.records import ENTRIES_PER_BATCH, Entry, Records
 from xformer_kit.registry import Fault, suggestion
 from xformer_kit.registry.messages import one_line
 
+# Names of known data sets -> the options of data=hub that read them.
+DATA_SETS = {
+    "c4": "allenai/c4 data.subset=en data.text=text data.valid_split=validation",
+    "openwebtext": "Skylion007/openwebtext data.text=text data.valid=0.001",
+    "tinystories": "roneneldan/TinyStories data.text=text data.valid_split=validation",
+    "wikitext": (
+        "Salesforce/wikitext data.subset=wikitext-2-raw-v1 data.text=text"
+        " data.valid_split=validation"
+    ),
+    "wikitext103": (
+        "Salesforce/wikitext data.subset=wikitext-103-raw-v1 data.text=text"
+        " data.valid_split=validation"
+    ),
+}
+CORPORA.refused_names |= {
+    name: Fault("", f"'{name}' is a data set of the hub", fix=f"Try data=hub data.dataset={words}.")
+    for name, words in DATA_SETS.items()
+}
+CORPORA.refused_names |= {
+    name: Fault("", f"'{name}' is a text file", fix="Try data=text data.path=FILE.")
+    for name in ("shakespeare", "tinyshakespeare", "tiny_shakespeare", "shakespeare_char")
+}
+
 
 @CORPORA.register("hub", also_called=("datasets", "huggingface", "hf"))
 @dataclass(kw_only=True, eq=False)

@@ -28,7 +28,9 @@ WAIT = 5.0  # seconds to wait for the first response of the hub
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-@TOKENIZERS.register("pretrained", also_called=("hub", "huggingface", "hf", "auto"))
+@TOKENIZERS.register(
+    "pretrained", also_called=("hub", "huggingface", "hf", "auto"), similar=("tiktoken",)
+)
 class Pretrained(LibraryTokenizer):
     """A pretrained tokenizer of the library `tokenizers`, from a local file or of a model on the
     hub.
