@@ -180,12 +180,16 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
     """
     import torch
 
+    from tasks.logging import summary
     from tasks.run.generation.decoding import LoadedRun
     from xformer_kit.model.api import restore_model
     from xformer_kit.objective import objective_of
 
     path, config = open_run(args.run, args.components)
     name, state = _read_checkpoint(path, args, default)
+    if sentence := summary.diverged(path):
+        step = f"{state['global_step']:,}"
+        print(f"{path}: {sentence} The weights are those of step {step}.", file=sys.stderr)
     model = restore_model(path, config, args.components, state)
     objective = objective_of(config)
     objective.tokenizer = model.tokenizer

@@ -223,13 +223,21 @@ def activation_commands() -> list[str]:
     return [f"source {command_lines.for_shell(str(_relative_path(script)))}"]
 
 
+def diverged(run: str | Path) -> str:
+    """Returns the sentence on a run that a step without a finite loss or gradient ended; "" for any
+    other run.
+    """
+    ended = read(Path(run).expanduser(), ENDED)
+    diverged = ended is not None and ended["code"] == NONFINITE
+    return "A step that is not finite ended it." if diverged else ""
+
+
 def continue_hint(run: str, components: Iterable[str] = ()) -> str:
     """Returns how to continue a run that is not finished; or if a step was not finite, what to do
     instead.
     """
-    ended = read(Path(run).expanduser(), ENDED)
-    if ended is not None and ended["code"] == NONFINITE:
-        return f"A step that is not finite ended it. {RESTART_HINT}"
+    if sentence := diverged(run):
+        return f"{sentence} {RESTART_HINT}"
     return f"Go on with it: {command_lines.resume(run, components)}"
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tasks import Config, State
 from tasks.logging.files import replace_text
+from tasks.logging.summary import diverged
 from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.init_from import source_faults, source_of
 from xformer_kit.data.tokenizer import load_tokenizer
@@ -190,5 +191,5 @@ def _line(entry: State) -> str:
     other = "".join(f", {count:,} {name}" for name, count in lists.items() if count)
     return (
         f"Starting from {entry['run']} ({entry['checkpoint']}, step {entry['step']:,}):"
-        f" {entry['copied']:,} tensors copied{other}."
-    )
+        f" {entry['copied']:,} tensors copied{other}. {diverged(entry['run'])}"
+    ).strip()

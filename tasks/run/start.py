@@ -21,7 +21,7 @@ from tasks.run.prolonged import PROLONGED
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import COMPONENTS, check_components, component_hashes
-from xformer_kit.registry import ConfigError, command_lines, config_error
+from xformer_kit.registry import ConfigError, config_error
 
 COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument for the user's component files
 # Left by a run that ended before its first checkpoint; a new run in its directory removes them.
@@ -140,10 +140,11 @@ def _create_run_directory(config: Config, run_dir: Path, components: Files) -> N
     with processes.run_lock(run_dir):
         _check_file_types(run_dir)
         if has_checkpoint(run_dir / "checkpoints") or (run_dir / summary.SUMMARY).exists():
+            hint = summary.continue_hint(f"{run_dir}", components)
+            fix = f". {hint}" if summary.diverged(run_dir) else f", or {hint[0].lower()}{hint[1:]}"
             raise NoRun(
                 f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is"
-                " overwritten. Name another directory, or go on with it:"
-                f" {command_lines.resume(run_dir, components)}"
+                f" overwritten. Name another directory{fix}"
             )
         for name in REMOVED_AT_START:
             (run_dir / name).unlink(missing_ok=True)

@@ -82,24 +82,23 @@ def test_options_that_are_named_exist():
             "mask.window=8",
             "extra.embedding_noise={}",
             "trainer.deterministic=true",
+            "trainer.limit_val_batches=1",
         ]
     )
-    # of ffn=moe, of init=normal, of an encoder, of the line
+    # of ffn=moe, of init=normal, of the line
     of_others = {
         "ffn.experts",
         "ffn.top_k",
         "init.std",
-        "model.encoder.layers",
-        "model.decoder.layers",
         "resume",
         "debug",
         "study",
         "name",
     }
-    of_callbacks = ("callbacks.", "hydra.", "logger")
+    elsewhere = ("callbacks.", "hydra.", "logger", "model.encoder.", "model.decoder.")
     for other, override in OTHER_OPTIONS.items():
         path = override.partition("=")[0]
-        if path in of_others or path.startswith(of_callbacks):
+        if path in of_others or path.startswith(elsewhere):
             continue
         node = config
         for key in path.split("."):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from tasks.cli import main
@@ -210,3 +211,31 @@ def test_no_command_proposes_to_resume_a_run_that_diverged(capfd, run, text, mon
     assert err.startswith("burst: ") and "resume=" not in err
     assert "would end at the same step: start a new one with a lower optim.lr" in err
     assert train.rpartition("same step: ")[2] == err.rpartition("same step: ")[2]
+
+
+def test_all_uses_of_a_run_that_diverged_agree(capfd, text, tmp_path, monkeypatch):
+    """The same sentence on what ended it, and none proposes to resume it; its weights are
+    read with that sentence.
+    """
+    monkeypatch.chdir(tmp_path)
+    options = [*TINY, f"data.path={text}", "trainer.max_steps=3", "schedule=constant"]
+    options += ["trainer.gradient_clip_val=null"]
+    diverges = compose([*options, "optim.lr=1e38"])
+    assert start_run(diverges, Path("burst")) == 3
+    capfd.readouterr()
+    sentence = "A step that is not finite ended it."
+    assert start_run(diverges, Path("burst")) == 2
+    again = capfd.readouterr().err
+    assert f"Name another directory. {sentence} Going on" in again and "resume=" not in again
+    assert main(["reproduce", "burst"]) == 2
+    assert sentence in capfd.readouterr().err
+    for command in (["evaluate"], ["generate", "--prompt", "a", "--max-new-tokens", "2"]):
+        assert main([*command, "burst"]) == 0
+        err = capfd.readouterr().err
+        assert err == f"burst: {sentence} The weights are those of step {last_step('burst')}.\n"
+    start_run(compose([*options, "optim.lr=1e-4", "init_from=burst"]), Path("after"))
+    assert f"tensors copied. {sentence}\n" in "".join(capfd.readouterr())
+
+
+def last_step(run):
+    return torch.load(f"{run}/checkpoints/last.ckpt", weights_only=True)["global_step"]
