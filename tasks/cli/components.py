@@ -14,6 +14,7 @@ from tasks.cli.command import (
     styled,
     table,
 )
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.command_lines import train, xformer
 
 SUMMARY = "list the components that a config can name, with their options"
@@ -37,8 +38,8 @@ def run(args: Any) -> int:
     import_files(args.components)
     groups = GROUPS | NESTED_GROUPS | MAPPING_GROUPS
     registries = [components.find_kind(args.kind, groups)] if args.kind else list(groups.values())
-    if args.name:
-        registries[0][args.name]  # raises ConfigError for an unknown name
+    if args.name and args.name not in registries[0]:
+        raise ConfigError(_unknown(registries[0], args.name))
     if args.json:
         print_json(
             {
@@ -51,6 +52,16 @@ def run(args: Any) -> int:
     else:
         _print_all_kinds(registries)
     return 0
+
+
+def _unknown(registry: Any, name: str) -> Fault:
+    """Returns the fault of an unknown name; with the option that reads a user's own file if no
+    known name is similar.
+    """
+    fault = registry.unknown(name).at(registry.group)
+    own_file = "One of your own needs its file: --components FILE."
+    extensible = registry.group != "logger" and fault.fix.startswith("Known: ")
+    return fault.with_fix(own_file) if extensible else fault
 
 
 def _print_all_kinds(registries: list[Any]) -> None:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from xformer_kit.config.difference import as_literal
 from xformer_kit.registry import (
     REQUIRED,
+    Node,
     Registry,
     config_error,
+    format_value,
     suggestion,
     to_plain,
     type_name,
@@ -85,8 +87,24 @@ def as_yaml(value: Any) -> str:
 
 
 def aliases(registry: Registry, name: str) -> list[str]:
-    """Returns the other names of a component."""
-    return [alias for alias, own in registry.also_called.items() if own == name]
+    """Returns the other names of a component that a config may use, each with the options that it
+    implies: mqa (kv_heads=1).
+    """
+    registry.options(name)  # imports its file
+    return [
+        f"{other}{_implied(alias.implied)}"
+        for other, alias in registry.aliases.items()
+        if alias.name == name
+    ]
+
+
+def _implied(options: Node) -> str:
+    """Returns the options that another name of a component implies, in brackets."""
+    words = (
+        f"with {key} set" if value == REQUIRED else f"{key}={format_value(value)}"
+        for key, value in options.items()
+    )
+    return f" ({', '.join(words)})" if options else ""
 
 
 def doc(component: Any) -> str:

@@ -80,7 +80,7 @@ def test_components_lists_every_component(capsys, wide):
 def test_components_of_a_kind_lists_options_papers_and_synonyms(capsys, wide):
     _, out, _ = output(capsys, "components", "attn")
     assert "arXiv:1706.03762" in out
-    assert "also called mha, gqa, mqa" in out
+    assert "also called mha, gqa (with kv_heads set), mqa (kv_heads=1)" in out
     row = next(line for line in out.splitlines() if "attn.kv_heads" in line)
     assert (
         " ".join(row.split()) == "attn.kv_heads int | null null key and value heads; null is heads"
