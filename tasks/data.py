@@ -16,6 +16,8 @@ class DataModule(pl.LightningDataModule):
         self.data = data
         # The part of a mixture that each validation batch is from; set in val_dataloader.
         self.valid_parts: list[str | None] = []
+        # Numbers of the validation batches that end a part and are shorter than the others.
+        self.short_batches: set[int] = set()
 
     def train_dataloader(self) -> DataLoader:
         """One batch per optimizer step, from the task's current step on."""
@@ -30,5 +32,11 @@ class DataModule(pl.LightningDataModule):
         trainer: Any = self.trainer
         rank, world = trainer.global_rank, trainer.world_size
         rows = max(1, self.data.rows // (trainer.lightning_module.accumulate * world))
-        self.valid_parts = [part for part, _ in self.data.valid_batches(rows, rank, world)]
+        batches = self.data.valid_batches(rows, rank, world)
+        self.valid_parts = parts = [part for part, _ in batches]
+        self.short_batches = {
+            i
+            for i, (part, batch) in enumerate(batches)
+            if len(batch) < rows and parts[i + 1 : i + 2] != [part]
+        }
         return self.data.valid_loader(rows, trainer.strategy.root_device, rank, world)

@@ -3,7 +3,7 @@ a text that the model generates.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from tasks.run.generation.decoding import batch_to_device
 from tasks.run.seeds import derive_seed, temporary_seed
 from xformer_kit.data import Batch
 from xformer_kit.data.training_data import TrainingData
+from xformer_kit.model.compiling import uncompiled
 
 BATCH_SIZE = 64  # examples in a batch of the test split
 
@@ -78,9 +79,15 @@ class EvaluatedTask(Task):
         return create_metrics(self.config, classes, device, synced=synced)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Adds a batch to the metrics of the split and of the batch's part of a mixture."""
-        part = self.trainer.datamodule.valid_parts[batch_idx]  # type: ignore[attr-defined]
-        self.split_metrics.evaluate(self.objective, self.model, batch, part)
+        """Adds a batch to the metrics of the split and of the batch's part of a mixture.
+
+        A shorter batch at the end of a part is not compiled: its own graphs take longer than it.
+        """
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        with uncompiled() if batch_idx in data.short_batches else nullcontext():
+            self.split_metrics.evaluate(
+                self.objective, self.model, batch, data.valid_parts[batch_idx]
+            )
 
     def on_validation_epoch_end(self) -> None:
         """Sets `validation` and trainer.callback_metrics."""
@@ -118,14 +125,16 @@ class EvaluatedTask(Task):
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """A context in evaluation mode and without gradients. Random numbers in it depend only on
-        the seed and the step; the generators of training are restored after it.
+        """A context in evaluation mode, without gradients and without compilation: generation has
+        other sizes than training, and at the end of a run another device. Random numbers in it
+        depend only on the seed and the step; the generators of training are restored after it.
         """
         training = self.model.training
         self.model.eval()
         try:
             with (
                 torch.no_grad(),
+                uncompiled(),
                 temporary_seed(self.device, derive_seed("sample", self.config["seed"], self.step)),
             ):
                 yield

@@ -48,7 +48,8 @@ MAY: dict[str, set[str]] = {
     | {"model.build", "model.checkpoint", "model.lora", "model.model"},
     "inspect": GROUND
     | {*KINDS, "extra", "kernel", "plan", "objective", "data", "optim", "config"}
-    | {"model.block", "model.build", "model.head", "model.loss", "model.model", "model.stack"},
+    | {"model.block", "model.build", "model.compiling", "model.head", "model.loss"}
+    | {"model.model", "model.stack"},
     "study": {"registry", "config", "inspect"},
     "laws": GROUND
     | {*KINDS, "extra", "kernel", "plan", "config"}

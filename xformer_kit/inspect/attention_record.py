@@ -5,9 +5,8 @@ kernel's queries, keys, scale, mask and bias are also passed to the kernel `refe
 weights are those of any kernel, also with a function other than softmax.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.inspect.layers import group_equal
 from xformer_kit.kernel import Kernel, Reference
+from xformer_kit.model.compiling import uncompiled
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, suggestion
@@ -184,16 +184,6 @@ def replaced(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     finally:
         for owner, name, value in before:
             setattr(owner, name, value)
-
-
-def uncompiled() -> AbstractContextManager[Any]:
-    """Runs modules without compilation in this context: a compiled block would not call a replaced
-    kernel, and its graphs are for another device. The compiler, whose import takes seconds, is not
-    imported if nothing is compiled.
-    """
-    if "torch._dynamo" in sys.modules:
-        return torch.compiler.set_stance("force_eager")
-    return nullcontext()
 
 
 class RecordingKernel(Kernel):
