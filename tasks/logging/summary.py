@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import resource
 import sys
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import RESTORE_FIX, read_object
 from xformer_kit.study.report.numbers import compact
 
+SAMPLE_LINES = 8  # lines of a generated text on the page
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
 NUMBER, NONE = (int, float), type(None)
@@ -201,16 +203,24 @@ def _print_sample(console: Any, sample: Any) -> None:
     """
     from rich.text import Text
 
-    prompt, generated = printable(sample.prompt), printable(sample.generated)
+    prompt, generated = printable(sample.prompt), _first_lines(printable(sample.generated))
     if not sample.expected:
         text = Text(prompt, style="dim").append(generated, style="not dim")
         console.print(Text("It wrote  ", style="dim"), text, sep="")
         return
     rows = [("Given     ", prompt), ("It wrote  ", generated)]
     if sample.generated != sample.expected:
-        rows.append(("Right is  ", printable(sample.expected)))
+        rows.append(("Right is  ", _first_lines(printable(sample.expected))))
     for title, line in rows:
         console.print(Text(title, style="dim"), Text(line), sep="")
+
+
+def _first_lines(text: str) -> str:
+    """Returns at most SAMPLE_LINES lines of a text, with one empty line for several; samples.csv
+    has all.
+    """
+    lines = re.sub(r"\n\s*\n", "\n\n", text).split("\n")
+    return "\n".join([*lines[:SAMPLE_LINES], *(["..."] if len(lines) > SAMPLE_LINES else [])])
 
 
 def activation_commands() -> list[str]:

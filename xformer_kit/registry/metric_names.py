@@ -18,7 +18,10 @@ LOWER = {
     **dict.fromkeys(("calibration_error", "word_error_rate", "character_error_rate"), "points"),
 }
 HIGHER = dict.fromkeys(
-    ("accuracy", "exact_match", "sequence_accuracy", "bleu", "chrf", "rouge1", "rouge2", "rougeL"),
+    (
+        *("accuracy", "exact_match", "sequence_accuracy", "bleu", "chrf"),
+        *("rouge1", "rouge2", "rougeL", "matthews", "pearson", "spearman"),
+    ),
     "points",
 ) | {"f1": "points", "tokens_per_second": "tokens/s"}
 PREFIX = "val/"  # of the metrics of the validation split

@@ -15,8 +15,9 @@ from tasks.callbacks.monitored import Ranking
 from tasks.callbacks.stopping import Deadline
 from tasks.run import checkpoints
 from tasks.run.resume import resume_run
+from xformer_kit.config.metrics import METRICS
 from xformer_kit.model.api import load
-from xformer_kit.registry.metric_names import mode_of
+from xformer_kit.registry.metric_names import metric_word, mode_of
 
 FALLING_THEN_RISING_LOSS = [
     "optim.lr=3",
@@ -105,6 +106,14 @@ def test_the_best_values_of_a_metric_are_kept(begin, mode, reverse):
 def test_the_mode_of_a_known_metric_is_not_needed(metric, mode):
     assert mode_of(metric, None) == mode
     assert mode_of(metric, "min") == "min"
+
+
+@pytest.mark.parametrize("name", sorted(METRICS))
+def test_the_mode_of_a_metric_of_the_package_is_not_needed(name):
+    component = METRICS.get(name)
+    if component.__module__ == METRICS.get("accuracy").__module__:
+        assert metric_word(f"val/{name}") is not None
+        assert mode_of(f"val/{name}", None) == ("max" if component.higher_is_better else "min")
 
 
 def test_nan_is_never_the_best():
