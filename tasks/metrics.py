@@ -85,7 +85,7 @@ class SplitMetrics:
 
     def evaluate(self, objective: Any, model: Any, batch: Any, part: str | None) -> None:
         """Adds a batch, which is of this part of a mixture."""
-        self.has_perplexity = objective.loss_unit.startswith("nats")
+        self.has_perplexity = objective.loss_unit == "nats per token"
         if not self.of_predictions:
             nats, count, _ = objective.loss(model, batch)
         else:

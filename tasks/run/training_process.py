@@ -64,7 +64,7 @@ CHECKPOINT_KEYS = (
     "accumulate",
     "config",
 )
-METRICS_COLUMNS = ("step", "train/loss", "val/loss", "val/perplexity")
+METRICS_COLUMNS = ("step", "train/loss", "val/loss")
 SPEED_COLUMNS = ("step", "time", "seconds_per_step", "tokens_per_second")
 
 
@@ -248,7 +248,9 @@ class TrainingProcess:
             startup.show(f"Starting the logger {names}", plain=False)
         self.logger, messages = loggers.create_loggers(self.config, self.run_dir)
         text_column = ("val/bits_per_byte",) * (self.data.bytes_per_token is not None)
-        columns = (*METRICS_COLUMNS, *text_column, "lr", "grad_norm")
+        per_token = self.task.objective.loss_unit == "nats per token"
+        perplexity = ("val/perplexity",) * per_token
+        columns = (*METRICS_COLUMNS, *perplexity, *text_column, "lr", "grad_norm")
         step, mark = self.task.step, self.checkpoint.get("metrics")
         metrics_log = CsvLog(self.run_dir / "metrics.csv", columns).open(step, mark)
         return metrics_log, CsvLog(self.run_dir / "speed.csv", SPEED_COLUMNS).open(step), messages

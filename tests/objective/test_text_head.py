@@ -184,6 +184,8 @@ def test_a_run_learns_and_is_evaluated_and_labels_texts(tmp_path, monkeypatch, c
     assert start_run(config, tmp_path / "run") == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["test/accuracy"] > 0.8 and summary["val/f1"] > 0.8
+    header = (tmp_path / "run" / "metrics.csv").read_text().partition("\n")[0]
+    assert "perplexity" not in header + " ".join(summary)  # exp of nats per text
     from tasks.cli.command import load_run
 
     run = load_run(_args(tmp_path / "run"), default="last")

@@ -26,7 +26,7 @@ def result_names(config: Node) -> list[str]:
     form, objective = form_of(data), OBJECTIVES[task]
     own = {"name", *CORPORA.options(data["name"])}
     corpus = CORPORA.create({key: value for key, value in data.items() if key in own})
-    likelihood = ["loss", *["perplexity"] * objective.loss_unit.startswith("nats")]
+    likelihood = ["loss", *["perplexity"] * (objective.loss_unit == "nats per token")]
     if form == "text" and objective.predicts_every_token:
         likelihood.append("bits_per_byte")
     parts = ["", *(f"{part}/" for part in getattr(corpus, "of", ()))]

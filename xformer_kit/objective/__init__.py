@@ -68,7 +68,7 @@ class Objective:
     # what metrics can be computed from: "logits" of tokens or classes, "classes", "values", "texts"
     # that are generated
     outputs: ClassVar[tuple[str, ...]] = ()
-    loss_unit: str = "nats per token"  # with "nats" the loss has a perplexity
+    loss_unit: str = "nats per token"  # of other units there is no perplexity
     # average share of the tokens for which the head is computed in training
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # options may add more to an instance
