@@ -60,7 +60,7 @@ def _unknown(registry: Any, name: str) -> Fault:
     """
     fault = registry.unknown(name).at(registry.group)
     own_file = "One of your own needs its file: --components FILE."
-    extensible = registry.group != "logger" and fault.fix.startswith("Known: ")
+    extensible = registry.group != "logger" and not registry.has_similar(name)
     return fault.with_fix(own_file) if extensible else fault
 
 

@@ -196,13 +196,13 @@ def test_all_tasks_that_train_a_model_are_proposed_with_data_that_they_read():
     ways = fault.partition("Choose ")[2].rstrip(".").replace(" or ", ", ").split(", ")
     tasks = [way.split()[0] for way in ways]
     assert tasks == [
-        "model=decoder",
         "task=seq2seq",
         "task=denoising",
         "task=text_infilling",
         "task=mixture_of_denoisers",
+        "model=decoder",
     ]
-    for way in ways[1:]:
+    for way in ways[:-1]:
         assert preflight(["model=encoder_decoder", *way.split()]).jobs == 1
 
 

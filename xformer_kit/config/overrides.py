@@ -309,7 +309,7 @@ def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fau
         return Fault(group, f"no {what} is called '{name}'", fix=f"Try {alternatives(others)}.")
     if group in GROUPS:
         fault = GROUPS[group].unknown(name).at(group)
-        extensible = group != "logger" and "Did you mean" not in fault.fix
+        extensible = group != "logger" and not GROUPS[group].has_similar(name)
         return fault.with_fix(OWN_FILE.format(group)) if extensible else fault
     return Fault(group, f"no choice is called '{name}'", fix=suggestion(name, names))
 

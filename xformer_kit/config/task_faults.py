@@ -9,6 +9,7 @@ from xformer_kit.config.data_faults import (
 from xformer_kit.config.metrics import METRICS, inputs_of
 from xformer_kit.config.result_names import RESERVED
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.data.user_code import user_errors
 from xformer_kit.extra import EXTRAS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
@@ -24,7 +25,8 @@ def least_vocabulary_size(config: Node) -> tuple[int, str]:
     """
     specials = len(OBJECTIVES.create(as_node(config["task"])).specials)
     if (probe := labelled_corpus(config["data"])) is not None:
-        return len(probe.words()) + specials, ""
+        with user_errors([("data", type(probe))]):
+            return len(probe.words()) + specials, ""
     name = as_node(config.get("tokenizer")).get("name")
     tokenizer = TOKENIZERS.get(name)
     size = getattr(tokenizer, "vocab_size", None)

@@ -22,7 +22,7 @@ from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, InnerNode, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, format_value
-from xformer_kit.registry.messages import Options, suggestion
+from xformer_kit.registry.messages import Options, did_you_mean, suggestion
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
     NESTED,
@@ -330,6 +330,12 @@ class Registry(Node):
         known = f"Did you mean '{own}'? Known: {', '.join(sorted(self))}."
         fix = known if own else suggestion(name, sorted(self))
         return Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
+
+    def has_similar(self, name: object) -> bool:
+        """Whether `unknown` has more than the list of all names."""
+        if name in self.refused_names or self.find_name(name) is not None:
+            return True
+        return bool(self._name_of_first_words(str(name)) or did_you_mean(str(name), sorted(self)))
 
     def _name_of_first_words(self, name: str) -> str | None:
         """Returns the component that the first words of a longer name mean: rotary_embedding,
