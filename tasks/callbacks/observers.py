@@ -18,9 +18,10 @@ from tasks.callbacks.user_callbacks import defines_hooks
 from tasks.logging.summary import versions
 from xformer_kit.config import config_yaml
 from xformer_kit.config.callbacks import monitored_metrics
+from xformer_kit.config.metric_direction import mode_of
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import seconds
-from xformer_kit.registry.metric_names import PREFIX, mode_of
+from xformer_kit.registry.metric_names import PREFIX
 
 
 def create_averages(config: Config, cadence: Cadence, folder: Path, saved: Any) -> Averages | None:

@@ -16,8 +16,8 @@ from torch import Tensor
 from tasks import Facts
 from xformer_kit.config.callbacks import CALLBACKS, only_observes
 from xformer_kit.config.callbacks import EarlyStopping as EarlyStoppingOptions
+from xformer_kit.config.metric_direction import mode_of
 from xformer_kit.registry import ConfigError, Fault
-from xformer_kit.registry.metric_names import mode_of
 
 # Lightning's callbacks that a run cannot use -> why, and what replaces them.
 REPLACED: dict[type[Callback], tuple[str, str]] = {

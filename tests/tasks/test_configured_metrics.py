@@ -56,6 +56,21 @@ class MeanRank(Metric):
         return self.ranks / self.count
 
 
+@METRICS.register("inverse_rank")
+class InverseRank(MeanRank):
+    """The inverse of the mean rank, 1 at most."""
+
+    higher_is_better = True
+
+    def compute(self):
+        return self.count / self.ranks
+
+
+@METRICS.register("rank_of_no_direction")
+class NoDirection(MeanRank):
+    higher_is_better = None
+
+
 @METRICS.register("two_numbers")
 class TwoNumbers(MeanRank):
     def compute(self):
@@ -189,6 +204,35 @@ def test_a_users_metric_is_in_every_row_and_in_the_summary(config, begin, mine):
     node = study_node.complete({"metric": "val/mean_rank"}, "asked")
     forget_user_components([METRICS])  # a report reads no file of components
     assert not metric(node["metric"], node["higher_is_better"]).higher_is_better
+
+
+@pytest.mark.parametrize(("name", "best"), [("mean_rank", min), ("inverse_rank", max)])
+def test_the_mode_of_a_checkpoint_follows_the_class_of_a_users_metric(begin, mine, name, best):
+    code, run = begin(
+        "run",
+        f"components=[{mine}]",
+        f"metrics.{name}={{}}",
+        f"checkpoints.metric=val/{name}",
+        f"callbacks.early_stopping.metric=val/{name}",
+        "optim.lr=3",  # the metric gets worse and better
+        "trainer.val_every=2",
+    )
+    assert code == 0
+    rows = list(csv.DictReader((run / "metrics.csv").open(newline="")))
+    values = {int(row["step"]): row[f"val/{name}"] for row in rows if row[f"val/{name}"]}
+    saved = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    assert saved["global_step"] == best(values, key=lambda step: float(values[step]))
+    assert len(set(values.values())) > 1
+
+
+def test_a_users_metric_without_a_direction_needs_a_mode(config, mine):
+    words = (f"components=[{mine}]", "metrics.rank_of_no_direction={}")
+    named = "checkpoints.metric=val/rank_of_no_direction"
+    with pytest.raises(
+        ConfigError, match=r"low or a high .* is better\. .*Add mode=min or mode=max"
+    ):
+        config(*words, named)
+    assert config(*words, named, "checkpoints.mode=max")["checkpoints"]["mode"] == "max"
 
 
 def test_metrics_of_answers_and_of_the_test_set(begin, tmp_path):

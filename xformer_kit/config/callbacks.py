@@ -10,8 +10,9 @@ registered.
 from dataclasses import dataclass
 from typing import Literal
 
+from xformer_kit.config.metric_direction import metric_faults
 from xformer_kit.registry import Fault, Faults, Node, Registry, at_least
-from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS, metric_faults
+from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS
 
 CALLBACKS = Registry("callback", caller_arguments=("run_dir",), group="callbacks", several=True)
 CHECKPOINTS = Fault(

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from xformer_kit.config.metric_direction import metric_faults
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import Fault, Faults, Node, Registry, above, at_least, at_most, in_range
-from xformer_kit.registry.metric_names import metric_faults
 
 MAX_BLOCKS = (
     10_000  # blocks of a stack: each is an object in memory before anything has been counted

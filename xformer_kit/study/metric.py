@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from xformer_kit.config.metric_direction import registered_direction
+from xformer_kit.config.metrics import METRICS
 from xformer_kit.registry import config_error, did_you_mean
 from xformer_kit.registry.metric_names import HIGHER, LOWER, metric_word
 from xformer_kit.study.nodes import Node
@@ -96,8 +98,6 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     if higher_is_better is None:
         higher_is_better = registered_direction(name)
     if word is None and higher_is_better is None:
-        from xformer_kit.config.metrics import METRICS
-
         hint = did_you_mean(last, (*LOWER, *HIGHER, *METRICS))
         raise config_error(
             "study.metric",
@@ -110,15 +110,6 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
         "" if word is None else (LOWER | HIGHER)[word],
         100.0 if word in SHARES else 1.0,
     )
-
-
-def registered_direction(name: str) -> bool | None:
-    """Returns whether higher is better for a registered metric such as val/mine; None if that is
-    unknown, or known from its name.
-    """
-    from xformer_kit.config.metrics import higher_is_better
-
-    return None if metric_word(name) else higher_is_better(name.rpartition("/")[2])
 
 
 def decimals(error: float) -> int:

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
+from xformer_kit.config.metric_direction import registered_direction
 from xformer_kit.config.result_names import result_names
 from xformer_kit.registry import (
     ConfigError,
@@ -29,12 +30,13 @@ from xformer_kit.registry import (
     suggestion,
     to_plain,
 )
+from xformer_kit.registry.metric_names import HIGHER, LOWER
 from xformer_kit.study import space
 from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
 from xformer_kit.study.factor import Factor, Factors, Levels, label_of, read_factors
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
-from xformer_kit.study.metric import HIGHER, LOWER, metric, registered_direction
+from xformer_kit.study.metric import metric
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 

@@ -15,9 +15,10 @@ from tasks.callbacks.monitored import Ranking
 from tasks.callbacks.stopping import Deadline
 from tasks.run import checkpoints
 from tasks.run.resume import resume_run
+from xformer_kit.config.metric_direction import mode_of
 from xformer_kit.config.metrics import METRICS
 from xformer_kit.model.api import load
-from xformer_kit.registry.metric_names import metric_word, mode_of
+from xformer_kit.registry.metric_names import metric_word
 
 FALLING_THEN_RISING_LOSS = [
     "optim.lr=3",

@@ -1,0 +1,42 @@
+"""Whether a low or a high value of a metric is better: by its name, or by the class of a metric
+that a user registered.
+"""
+
+from xformer_kit.config.metrics import METRICS, higher_is_better
+from xformer_kit.registry import Fault, Faults, Options, did_you_mean
+from xformer_kit.registry.metric_names import HIGHER, LOWER, PREFIX, TRAIN_LOSS, metric_word
+
+
+def registered_direction(metric: str) -> bool | None:
+    """Returns whether higher is better for a registered metric such as val/mine; None if that is
+    unknown, or known from its name.
+    """
+    return None if metric_word(metric) else higher_is_better(metric.rpartition("/")[2])
+
+
+def mode_of(metric: str, mode: str | None) -> str:
+    """Returns min or max: `mode`, or if that is None the direction of a metric that `metric_faults`
+    accepts.
+    """
+    higher = metric_word(metric) in HIGHER or registered_direction(metric)
+    return mode or ("max" if higher else "min")
+
+
+def metric_faults(options: Options, name: str) -> Faults:
+    """Yields the faults of the options `name`, a metric of the validation or the training loss, and
+    `mode`, whether a low (min) or a high (max) value is better; None: by the metric's name or
+    class. For a component's `check`.
+    """
+    metric = getattr(options, name)
+    last = metric.rpartition("/")[2]
+    if metric != TRAIN_LOSS and (not metric.startswith(PREFIX) or not last):
+        rule = f"must be a metric of the validation, {PREFIX}..., or {TRAIN_LOSS}"
+        yield Fault(name, rule, repr(metric), f"Try {PREFIX}{last or 'loss'}.")
+    elif (
+        options.mode is None
+        and metric_word(metric) is None
+        and registered_direction(metric) is None
+    ):
+        rule = f"it is not known whether a low or a high '{metric}' is better"
+        fix = f"{did_you_mean(last, (*LOWER, *HIGHER, *METRICS))}Add mode=min or mode=max."
+        yield Fault(name, rule, fix=fix)
