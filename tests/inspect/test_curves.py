@@ -98,6 +98,14 @@ def test_many_records_of_a_loss_in_training_are_averaged(runs):
     assert steps == list(range(2, 121, 2)) and values[:2] == [1.5, 3.5]
 
 
+def test_the_last_records_are_shown_also_if_they_are_fewer_than_an_average_needs(runs):
+    rows = "".join(f"{step},{step}\n" for step in range(1, 122))
+    (runs[0] / "metrics.csv").write_text(f"step,train/loss\n{rows}")
+    (axes,) = plot_curves([runs[0]]).figure.axes
+    ((steps, values),) = lines(axes).values()
+    assert steps == [*range(3, 121, 3), 121] and values[-2:] == [119, 121]
+
+
 def test_norms_are_those_of_the_file(runs):
     activation, gradient = plot_norms(runs[0]).figure.axes
     assert lines(activation) == {
@@ -119,6 +127,12 @@ def test_norms_of_few_powers_of_ten_have_several_labels(runs, top):
     assert (
         sum(low <= tick.get_loc() <= high and tick.label1.get_text() != "" for tick in ticks) >= 3
     )
+
+
+def test_norms_without_a_row_are_refused_with_the_interval(runs):
+    (runs[0] / "norms.csv").write_text("step,gradient/decoder.0\n")
+    with pytest.raises(ConfigError, match=r"its norms\.csv has no row\. .*norms\.every=1"):
+        plot_norms(runs[0])
 
 
 @pytest.mark.parametrize("last", [2, 7, 13, 20, 30, 12_345])

@@ -99,12 +99,14 @@ def plot_norms(run: str | Path) -> Picture:
     """
     path = Path(run).expanduser()
     read_config(path)
-    curves = _read_curves(path / "norms.csv")
+    file = path / "norms.csv"
+    curves = _read_curves(file)
     if not curves:
+        fix = f"Norms are noted on request: {train('callbacks.norms.every=50')}"
+        if file.exists():
+            fix = f"A row needs callbacks.norms.every steps: {train('callbacks.norms.every=1')}"
         raise config_error(
-            run,
-            "has no norms.csv",
-            fix=f"Norms are noted on request: {train('callbacks.norms.every=50')}",
+            run, "its norms.csv has no row" if file.exists() else "has no norms.csv", fix=fix
         )
     panels: dict[str, list[StepCurve]] = {}
     for column, curve in curves.items():
@@ -122,7 +124,7 @@ def _select_metrics(wanted: Sequence[str] | None, known: Sequence[str], run: Pat
         raise config_error(
             run,
             "has no figures yet; its metrics.csv has no row",
-            fix="Wait for its first, or name another run.",
+            fix="Wait for its first if it still trains, or name another run.",
         )
     for metric in wanted or ():
         if metric not in known:
@@ -196,15 +198,19 @@ def _wrapped(start: str, labels: Sequence[str]) -> str:
 
 
 def _averaged(curve: StepCurve, metric: str) -> StepCurve:
-    """A training metric as at most MAX_POINTS means of equally many neighbours, at the last of
-    their steps; another metric as it is.
+    """A training metric as at most MAX_POINTS means of equally many neighbours, and of the fewer
+    that remain, at the last of their steps; another metric as it is.
     """
     if not metric.startswith("train/"):
         return curve
     count = math.ceil(len(curve.steps) / MAX_POINTS)
-    ends = range(count, len(curve.steps) + 1, count)
-    means = [sum(curve.values[end - count : end]) / count for end in ends]
-    return StepCurve(curve.label, [curve.steps[end - 1] for end in ends], means)
+    starts = range(0, len(curve.steps), count)
+    steps, values = (
+        [numbers[start : start + count] for start in starts]
+        for numbers in (curve.steps, curve.values)
+    )
+    means = [sum(group) / len(group) for group in values]
+    return StepCurve(curve.label, [group[-1] for group in steps], means)
 
 
 def _layer_styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
