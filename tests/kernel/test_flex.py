@@ -9,7 +9,7 @@ from refusals import refused
 from torch import nn
 
 from tests.messages import messages
-from xformer_kit import ConfigError, compose
+from xformer_kit import ConfigError, build, compose
 from xformer_kit.attention.score import SCORES
 from xformer_kit.inspect.explain import explain
 from xformer_kit.kernel import KERNELS, SDPAOrFlex
@@ -17,7 +17,8 @@ from xformer_kit.kernel.flex import FlexCall, _cached_block_mask
 from xformer_kit.laws import faults, tiny_config
 from xformer_kit.laws.checking import option_variants
 from xformer_kit.mask import MASKS, Causal
-from xformer_kit.model.tokens import AttentionContext
+from xformer_kit.model.compiling import compile_blocks
+from xformer_kit.model.tokens import AttentionContext, Tokens
 from xformer_kit.position import POSITIONS
 
 FLEX, PLAIN, HEADS = KERNELS["flex"](), KERNELS["reference"](), 4
@@ -72,6 +73,25 @@ def test_a_softcap_is_applied_between_bias_and_mask():
     same(Causal(), place({"name": "alibi"}), score_fn=cap, **SIGHT)
 
 
+@pytest.mark.parametrize("position", ["none", "alibi"], ids=["mask", "bias"])
+def test_it_is_a_part_of_the_graph_of_a_compiled_block(position):
+    """Lightning replaces torch.compile, and torch cannot trace a call of what replaces it."""
+    import lightning  # noqa: F401
+
+    words = ["logger=none", "model.dim=24", "model.layers=2", "attn.heads=3", "kernel=flex"]
+    model = build(compose([*words, f"position={position}"]), vocab_size=29).eval()
+    ids = torch.randint(29, (3, 11), generator=torch.Generator().manual_seed(1))
+    real = torch.arange(11) < torch.tensor([[11], [7], [4]])
+    document = (torch.arange(11) > 5).long().expand(3, 11)
+    batches = [Tokens(ids), Tokens(ids, real=real), Tokens(ids, document=document)]
+    with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=8):
+        expected = [model.hidden(batch)[0] for batch in batches]
+        compile_blocks(model, backend="eager", fullgraph=True)
+        for batch, hidden in zip(batches, expected, strict=True):
+            shown = torch.ones(1) if batch.real is None else batch.real[..., None]
+            torch.testing.assert_close(model.hidden(batch)[0] * shown, hidden * shown)
+
+
 def test_block_masks_without_padding_are_cached():
     _cached_block_mask.cache_clear()
     for length in (13, 13, 9):
@@ -124,8 +144,6 @@ def test_on_a_cpu_it_computes_no_gradients():
 
 
 def test_a_model_by_name_runs_forward_and_generates():
-    from xformer_kit import build
-
     words = [
         "logger=none",
         "model.dim=24",

@@ -205,12 +205,9 @@ def _averaged(curve: StepCurve, metric: str) -> StepCurve:
         return curve
     count = math.ceil(len(curve.steps) / MAX_POINTS)
     starts = range(0, len(curve.steps), count)
-    steps, values = (
-        [numbers[start : start + count] for start in starts]
-        for numbers in (curve.steps, curve.values)
-    )
-    means = [sum(group) / len(group) for group in values]
-    return StepCurve(curve.label, [group[-1] for group in steps], means)
+    groups = [curve.values[start : start + count] for start in starts]
+    means = [sum(group) / len(group) for group in groups]
+    return StepCurve(curve.label, [curve.steps[start:][:count][-1] for start in starts], means)
 
 
 def _layer_styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:

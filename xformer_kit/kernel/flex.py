@@ -172,15 +172,26 @@ def _block_mask(
     """Creates a BlockMask; compiled on CUDA, so that no tensor of all pairs is built."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    return create_block_mask(
-        mask_mod, rows, heads, queries, keys, device=device, _compile=device.startswith("cuda")
-    )
+    create = torch.compile(create_block_mask) if device.startswith("cuda") else create_block_mask
+    return create(mask_mod, rows, heads, queries, keys, device)
+
+
+def _flex_attention(device: str) -> Callable[..., Any]:
+    """FlexAttention for a device type: itself within a compiled block, whose graph it becomes a
+    part of, else compiled by itself. A call of torch.compile within a compiled block would break
+    its graph, since Lightning replaces torch.compile by a function that is not traced.
+    """
+    if torch.compiler.is_compiling():
+        from torch.nn.attention.flex_attention import flex_attention
+
+        return flex_attention
+    return _outside_a_graph(device)
 
 
 @cache
-def _flex_attention(device: str) -> Callable[..., Any]:
-    """FlexAttention for a device type. Compiled, lengths are static in the first graph and dynamic
-    from the second on, so that two graphs serve all lengths.
+def _outside_a_graph(device: str) -> Callable[..., Any]:
+    """FlexAttention for a device type, outside a compiled block. Compiled, lengths are static in
+    the first graph and dynamic from the second on, so that two graphs serve all lengths.
     """
     from torch.nn.attention import flex_attention as module
 
