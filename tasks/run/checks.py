@@ -9,6 +9,7 @@ from typing import Any
 from tasks import Config
 from tasks.run.ranks import all_gather
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.optim.schedules import shortened
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
 
@@ -60,6 +61,16 @@ class SameConfig:
                 "must be the same on all ranks; its fingerprints differ",
                 fix="Give every machine the same text.",
             )
+
+
+def schedule_notes(config: Config, steps: int) -> Iterator[str]:
+    """Yields a message if the warm-up of a run of `steps` is shortened."""
+    warmup = config["schedule"].get("warmup", 0)
+    if (taken := shortened(warmup, steps)) != warmup:
+        yield (
+            f"schedule.warmup: {warmup:,} steps are not fewer than the {steps:,} of the run, so the"
+            f" warm-up is shortened to a tenth of the run, {taken:,}."
+        )
 
 
 def data_notes(config: Config, prepared: Any) -> Iterator[str]:

@@ -41,7 +41,6 @@ from xformer_kit.config import config_hash
 from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.machine import missing_loggers
 from xformer_kit.config.saved import check_unchanged, component_hashes
-from xformer_kit.config.unused_options import warmup_faults
 from xformer_kit.data import prepare
 from xformer_kit.data.training_data import TrainingData, check_fingerprint, set_tokenizers
 from xformer_kit.inspect.flops import flops_per_token
@@ -150,9 +149,9 @@ class TrainingProcess:
             return
         for note in (
             *checks.data_notes(config, prepared),
-            *warmup_faults(config, self.total_steps),
+            *checks.schedule_notes(config, self.total_steps),
         ):
-            self._print_line(str(note))
+            self._print_line(note)
         prepared.tokenizer.save(self.run_dir / "tokenizer.json")
         if self.objective.source_tokenizer is not prepared.tokenizer:
             self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")

@@ -28,10 +28,10 @@ def curve(name, max_steps, **options):
 def test_a_factor_lies_from_zero_to_one_and_warms_up_on_a_line_to_the_peak(name, max_steps, warmup):
     factors = curve(name, max_steps, warmup=warmup)
     assert all(0 <= f <= 1 for f in factors)
-    assert factors[:warmup] == [(step + 1) / (warmup + 1) for step in range(min(warmup, max_steps))]
-    if warmup < max_steps:
-        assert factors[warmup] == 1
-        assert all(b <= a + 1e-12 for a, b in pairwise(factors[warmup:]))
+    warmup = warmup if warmup < max_steps else max_steps // 10
+    assert factors[:warmup] == [(step + 1) / (warmup + 1) for step in range(warmup)]
+    assert factors[warmup] == 1
+    assert all(b <= a + 1e-12 for a, b in pairwise(factors[warmup:]))
 
 
 @every
@@ -40,17 +40,17 @@ def test_without_warm_up_the_first_step_is_at_the_peak(name):
 
 
 @every
-def test_a_warm_up_longer_than_the_run_never_finishes(name):
-    factors = curve(name, 10, warmup=30)
-    assert factors == sorted(factors)
-    assert factors[-1] == 10 / 31
+@pytest.mark.parametrize("warmup", [20, 30])
+def test_a_warm_up_that_would_not_end_before_the_run_takes_a_tenth_of_it(name, warmup):
+    assert curve(name, 20, warmup=warmup) == curve(name, 20, warmup=2)
+    assert curve(name, 20, warmup=19)[-1] == 1
 
 
 @ending
 @given(max_steps=st.integers(2, 60), warmup=st.integers(0, 58), final=st.floats(0, 1))
 def test_the_last_step_reaches_final_and_what_follows_stays_there(name, max_steps, warmup, final):
     if warmup >= max_steps - 1:
-        return  # the peak is the last step, or never reached
+        return  # the peak is the last step, or the warm-up is shortened
     schedule = SCHEDULES.create(
         {"name": name, "warmup": warmup, "final": final}, max_steps=max_steps
     )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from xformer_kit.config.compatibility import Refusals
 from xformer_kit.config.data_faults import unread_key_faults
 from xformer_kit.config.option_places import Place, option_places
+from xformer_kit.optim.schedules import shortened
 from xformer_kit.plan import CARRIED, KINDS, STACKS, Node, StackPlan, as_node, stacks
 from xformer_kit.registry import Context, Fault, Faults, Registry, format_value
 
@@ -155,10 +156,10 @@ def unused_overrides(config: Node, keys: Iterable[str]) -> Faults:
         chosen = [fault for fault in unused if fault.path == key.removesuffix(".name")]
         yield from (replace(fault, path=key) for fault in (*inside[:1], *chosen))
         if key == "schedule.warmup":
-            yield from warmup_faults(config, config["trainer"].get("max_steps"))
+            yield from _warmup_faults(config, config["trainer"].get("max_steps"))
 
 
-def warmup_faults(config: Node, steps: int | None) -> Faults:
+def _warmup_faults(config: Node, steps: int | None) -> Faults:
     """Yields the fault of a warm-up that does not end before the run; steps: optimizer steps of the
     run, None if unknown.
     """
@@ -168,7 +169,7 @@ def warmup_faults(config: Node, steps: int | None) -> Faults:
             "schedule.warmup",
             "must be below the steps of the run, or the learning rate never reaches optim.lr",
             got=f"{warmup:,} and {steps:,}",
-            fix=f"Try schedule.warmup={steps // 10}.",
+            fix=f"Try schedule.warmup={shortened(warmup, steps)}.",
         )
 
 

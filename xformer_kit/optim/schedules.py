@@ -8,13 +8,21 @@ at step `warmup`:
     factor = (step + 1) / (warmup + 1)    while step < warmup
 
 so no step has a learning rate of zero, and without warm-up the first step is at the peak. A warm-up
-that is longer than the run never finishes. Papers count steps from 1; the curves are the same.
+as long as the run or longer would never reach the peak: it takes a tenth of the run, see
+`shortened`. Papers count steps from 1; the curves are the same.
 """
 
 import math
 from collections.abc import Iterator
 
 from xformer_kit.registry import Context, Fault, Options, Registry, at_least
+
+
+def shortened(warmup: int, max_steps: int) -> int:
+    """Returns the steps of a warm-up in a run of `max_steps`: a tenth of the run if the warm-up
+    would not end before it.
+    """
+    return warmup if warmup < max_steps else max_steps // 10
 
 
 class Schedule:
@@ -25,8 +33,8 @@ class Schedule:
     """
 
     def __init__(self, max_steps: int, warmup: int, final: float = 1.0, start: int = 0):
-        self.warmup = warmup
-        self.start = max(warmup, start)
+        self.warmup = shortened(warmup, max_steps)
+        self.start = max(self.warmup, start)
         self.last = max_steps - 1
         self.final = final
 

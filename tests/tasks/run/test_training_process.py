@@ -12,6 +12,7 @@ from tasks.logging import summary
 from tasks.run.start import start_run
 from xformer_kit import load
 from xformer_kit.data import prepare
+from xformer_kit.registry.saved_files import read_columns
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.run_key import run_key
 
@@ -31,6 +32,21 @@ def test_a_tokenizer_with_all_requested_tokens_is_not_reported(begin):
     code, folder = begin("all", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=260")
     assert code == 0
     assert "asked for" not in (folder / "train.log").read_text()
+
+
+def test_a_warm_up_that_is_not_shorter_than_the_run_is_shortened_with_a_note(config, tmp_path):
+    run_config = config("trainer.max_steps=20", "trainer.val_every=20")
+    run_config["schedule"]["warmup"] = 20  # as a default or an experiment has it
+    assert start_run(run_config, tmp_path / "short", quiet=True) == 0
+    sentence = (
+        "schedule.warmup: 20 steps are not fewer than the 20 of the run, so the warm-up is"
+        " shortened to a tenth of the run, 2."
+    )
+    assert sentence in (tmp_path / "short" / "train.log").read_text()
+    rates = read_columns(tmp_path / "short" / "metrics.csv")["lr"]
+    assert max(rates[1]) == run_config["optim"]["lr"]
+    assert start_run(config("trainer.max_steps=20"), tmp_path / "none", quiet=True) == 0
+    assert "shortened" not in (tmp_path / "none" / "train.log").read_text()
 
 
 @pytest.mark.parametrize("quiet", [False, True])
