@@ -168,7 +168,9 @@ def test_a_verdict_has_the_difference_of_its_sentence():
 
 
 def test_effects_of_a_design_are_one_family():
-    """The effect of a has p = 0.047, and is not significant in a family of three."""
+    """The effect of a has p = 0.047, and is not significant in a family of three. Its interval,
+    which is not corrected, excludes 0: the sentence has both p-values.
+    """
     shift = [0.0, 0.001, 0.002, 0.003, 0.004]
     cells = [
         Cell(
@@ -183,7 +185,9 @@ def test_effects_of_a_design_are_one_family():
     found = factorial_effects(cells, {"a": "a0", "b": "b0"})
     assert found[0].difference.p == pytest.approx(0.047, abs=1e-3)
     assert effect_sentences(found, LOSS)[0].startswith(
-        "The difference between a=a1 and a=a0 is not significant ("
+        "The difference between a=a1 and a=a0 is not significant after correction for 3"
+        " comparisons (0.0020 nats, 95 % CI 0.0000 to 0.0040, 5 seeds, p = 0.047, Holm-corrected"
+        " p = 0.14); minimum"
     )
     assert effect_sentences(found[:1], LOSS)[0].startswith("a=a1 is worse than a=a0 by ")
 

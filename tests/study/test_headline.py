@@ -132,3 +132,16 @@ def test_every_variant_occurs_exactly_once(named, margin):
             once = rf"(?<![\w.]){re.escape(short)}(?![\w.]*[\w=])"
             text = re.sub(r"\d+(\.\d+)? nats|\d+ of \d+ runs", "", found)
             assert len(re.findall(once, text)) == 1, (name, found)
+
+
+def test_the_correction_by_which_a_difference_loses_its_significance():
+    """0.002 with p = 0.047 is significant, but not among three."""
+    near = moved("placement=near", 0.0, (0.0, 0.001, 0.002, 0.003, 0.004))
+    flat = [
+        moved(f"placement={name}", 0.0, (-0.02, 0.02, 0.01, -0.01, 0.005)) for name in ("a", "b")
+    ]
+    assert headline(near, *flat) == (
+        "placement=near: no significant difference from pre after correction for 3 comparisons;"
+        " a and b: no significant difference from pre."
+    )
+    assert headline(near).startswith("placement=near is worse than pre by")

@@ -238,14 +238,20 @@ def _clauses(
             yield _with_sizes(chosen, names, wording, f"is {outcome}{than}")
             than, to = "", ""
     margin = wording.metric.format_exact(wording.margin) if wording.margin else ""
-    for outcome, text in (
-        ("equivalent", f"equivalent within the margin of {margin}"),
-        ("not significant", f"no significant difference{to}"),
-        ("stopped", "worse, stopped before the last seed"),
-        ("unknown", "not tested"),
-    ):
-        if chosen := [verdict for verdict in tested if verdict.outcome == outcome]:
-            yield f"{_join([names[verdict.name] for verdict in chosen])}: {text}"
+    texts = {
+        "equivalent": f"equivalent within the margin of {margin}",
+        "not significant": f"no significant difference{to}",
+        "stopped": "worse, stopped before the last seed",
+        "unknown": "not tested",
+    }
+    clauses: dict[str, list[str]] = {}
+    for outcome, text in texts.items():
+        for verdict in (verdict for verdict in tested if verdict.outcome == outcome):
+            if outcome == "not significant":
+                text = texts[outcome] + wording.after_correction(verdict.difference)
+            clauses.setdefault(text, []).append(names[verdict.name])
+    for text, chosen_names in clauses.items():
+        yield f"{_join(chosen_names)}: {text}"
     one_seed = [(wording.metric.side(v.difference.mean), v) for v in verdicts if _one_seed(v)]
     for side in ("better", "worse"):
         if chosen := [verdict for found, verdict in one_seed if found == side]:

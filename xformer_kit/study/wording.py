@@ -88,10 +88,22 @@ class Wording:
 
     def not_significant(self, subject: str, d: PairedDifference, p: float | None) -> str:
         """The sentence on a difference that is not significant, with its power."""
+        uncorrected = f"{format_p(d.p, SIGNIFICANT_P)}, " if self.loses_significance(d) else ""
         return (
-            f"{subject} is not significant ({self._difference_text(d)}, {self._p_text(p)});"
-            f" {self._power_text(d)}."
+            f"{subject} is not significant{self.after_correction(d)} ({self._difference_text(d)},"
+            f" {uncorrected}{self._p_text(p)}); {self._power_text(d)}."
         )
+
+    def loses_significance(self, d: PairedDifference) -> bool:
+        """Whether a difference that is not significant would be, as the only comparison: its
+        confidence interval, which is not corrected, then excludes 0.
+        """
+        return self.family > 1 and significant(d.p)
+
+    def after_correction(self, d: PairedDifference) -> str:
+        """The correction by which a difference loses its significance; empty if it has none."""
+        text = f" after correction for {self.family} comparisons"
+        return text if self.loses_significance(d) else ""
 
     def size(self, d: PairedDifference) -> str:
         """The size of a difference, with the decimals that its interval supports: 0.56 nats."""
