@@ -65,7 +65,7 @@ LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model
 # it, or "modules", the files at the top: the Lightning modules and the data module.
 OF_RUN = {
     *("run.auto_accumulate", "run.exit_codes", "run.faults"),
-    *("run.job", "run.seeds", "run.to_overrides"),
+    *("run.job", "run.seeds"),
 }
 EVERYWHERE = {"__init__", "run.faults"}
 TASKS_MAY: dict[str, set[str]] = {
@@ -74,7 +74,6 @@ TASKS_MAY: dict[str, set[str]] = {
     "run.exit_codes": set(),
     "run.seeds": set(),
     "run.auto_accumulate": set(),
-    "run.to_overrides": set(),
     "run.job": set(),
     "run.ranks": {"run.exit_codes"},
     "run.processes": {"run.exit_codes", "run.job", "run.ranks"},

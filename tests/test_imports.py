@@ -128,6 +128,7 @@ def test_only_config_imports_hydra(package):
         "xformer_kit/config/flags.py",
         "xformer_kit/config/hydra_session.py",
         "xformer_kit/config/overrides.py",
+        "xformer_kit/config/to_overrides.py",
         "xformer_kit/config/repeated_keys.py",
         "xformer_kit/config/resume_line.py",
         "xformer_kit/config/study_line.py",

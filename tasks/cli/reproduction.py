@@ -12,9 +12,9 @@ from tasks.logging import summary
 from tasks.logging.files import numbered_paths
 from tasks.run.processes import import_environment
 from tasks.run.prolonged import has_same_rates
-from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
+from xformer_kit.config.to_overrides import override_value, to_overrides
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import code_hashes
 

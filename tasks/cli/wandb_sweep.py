@@ -19,11 +19,11 @@ from hydra.errors import HydraException
 
 from tasks import Config, Facts, State
 from tasks.run.faults import faults_at, refuse
-from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.overrides import expand
+from xformer_kit.config.to_overrides import override_value, to_overrides
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
 from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.init_from import source_faults, source_of
+from xformer_kit.config.to_overrides import to_same_architecture
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
 from xformer_kit.model.checkpoint import DamagedError, read
 from xformer_kit.model.lora import ADAPTERS, merged_state
-from xformer_kit.model.transfer import Transfer, plan_transfer, rows_of_tokens
+from xformer_kit.model.transfer import PATH, Transfer, plan_transfer, rows_of_tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, format_value
 from xformer_kit.registry.command_lines import value
@@ -55,12 +57,20 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path, writes
     transfer = plan_transfer(model, weights, rows, allow, added)
     unfit = _vocabulary_faults(node["run"], tokens, rows, weights, allow, model)
     if faults := [*unfit, *transfer.faults]:
-        raise ConfigError(faults)
+        raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _provenance(run, file, state, weights, transfer, rows)
     if writes:
         _check_or_write(run_dir / INIT_FROM, entry)
     model.load_state_dict(transfer.copied, strict=False)
     return _line(entry)
+
+
+def _with_architecture(faults: Sequence[Fault], config: Config, run: str) -> Faults:
+    """Yields the faults; that of tensors with what to change for the architecture of the run."""
+    change = to_same_architecture(config, run)
+    hint = f"For the architecture of the run {change}. " if change else ""
+    for fault in faults:
+        yield replace(fault, fix=f"{hint}{fault.fix}".strip()) if fault.path == PATH else fault
 
 
 def provenance(run_dir: Path) -> State | None:

@@ -21,16 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging import summary
-from tasks.run.to_overrides import to_overrides
 from tasks.study import state
 from tasks.study.collect import state_and_curves
 from tasks.study.proposals import Proposals
 from tasks.study.resolve import StudyPlan
 from tasks.study.storage import address, errors, importance, load_or_create, unreachable
 from xformer_kit.config import config_hash
+from xformer_kit.config.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study import space
-from xformer_kit.study.factor import Levels, override_text
+from xformer_kit.study.factor import Levels
 from xformer_kit.study.metric import metric_of
 from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
 from xformer_kit.study.settings import seeds

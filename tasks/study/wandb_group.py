@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
 from xformer_kit.config.loggers import as_loggers
-from xformer_kit.study.factor import override_text
+from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results

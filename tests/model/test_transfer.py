@@ -52,6 +52,17 @@ def test_all_that_does_not_fit_is_in_one_message_whose_fix_allows_it():
     assert transfer.unused == ["head.weight"] and len(transfer.missing) == 4
 
 
+def test_a_state_of_which_nothing_fits_is_refused_with_an_example_also_if_all_is_allowed():
+    other = {name: torch.ones(5, 5) for name in model(1).state_dict()}
+    for allow in ((), ("*",)):
+        (fault,) = plan_transfer(model(1), other, {}, allow).faults
+        assert fault.rule == (
+            "has no tensor that fits this model, such as embed.weight: (3, 2) here, (5, 5) there"
+        )
+    (fault,) = plan_transfer(model(1), {"other": torch.ones(1)}, {}).faults
+    assert fault.rule == "has no tensor that fits this model"
+
+
 def test_a_pattern_that_matches_nothing_is_refused_with_the_nearest_names():
     (fault,) = plan_transfer(model(1), model(1).state_dict(), {}, ["decoder.0.a.wieght"]).faults
     assert fault.path == "init_from.allow" and "decoder.0.a.weight" in fault.fix

@@ -1,15 +1,19 @@
 """The command line that resumes a run: `resume=RUN`, or `resume=RUN trainer.max_steps=N`."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
 
 from xformer_kit.config.overrides import INSTRUCTIONS
+from xformer_kit.config.to_overrides import started_from
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import Fault, Faults, format_value
-from xformer_kit.registry.command_lines import train, value
+from xformer_kit.registry import ConfigError, Fault, Faults, format_value
+from xformer_kit.registry.command_lines import train
 
 LENGTH = "trainer.max_steps"
 OF_MODEL = ("model", *KINDS, "extra", "tokenizer", "task", "init")
@@ -22,6 +26,7 @@ REASONS = (
     )
     | {"hydra": "a run that is resumed stays in its directory"}
 )
+HYDRA = re.compile(r"[+~]*(hydra|init_from)\b")  # arguments without a meaning in a new run's line
 OTHER_REASON = "a run is resumed with its own config"
 
 
@@ -31,21 +36,34 @@ def resume_faults(resume: object, overrides: Sequence[Override]) -> Faults:
     """
     if not isinstance(resume, str) or not resume:
         yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
+    refused = list[Fault]()
     for override in overrides:
         key = override.key_or_group
         if key == LENGTH:
             yield from _length_faults(override)
         elif key not in INSTRUCTIONS:
             rule = f"cannot change: {REASONS.get(key.partition('.')[0], OTHER_REASON)}"
-            yield Fault(key, rule, got=override.input_line, fix=_fix(override, resume))
+            refused.append(Fault(key, rule, got=override.input_line, fix="Leave it out."))
+    yield from refused[:-1]
+    for fault in refused[-1:]:
+        yield replace(fault, fix=_fix(str(resume), refused))
 
 
-def _fix(override: Override, resume: object) -> str:
-    """Returns the fix of an argument that a resumed run does not take."""
-    if override.key_or_group.startswith(("hydra", "init_from")):
-        return "Leave it out."
-    words = train(f"init_from={value(str(resume))}", str(override.input_line))
-    return f"Leave it out, or start a new run from its weights: {words}."
+def _fix(run: str, refused: Sequence[Fault]) -> str:
+    """Returns the fix of arguments that a resumed run does not take: a new run from its weights, if
+    they compose one.
+    """
+    words = [str(fault.got) for fault in refused]
+    left_out = "Leave it out." if len(words) == 1 else "Leave them out."
+    if not (Path(run) / "config.yaml").is_file() or any(map(HYDRA.match, words)):
+        return left_out
+    try:
+        line = train(*started_from(run, words))
+    except ConfigError:
+        return left_out
+    of_model = any(fault.path.partition(".")[0] in OF_MODEL for fault in refused)
+    weights = "those of its weights that fit" if of_model else "its weights"
+    return f"{left_out[:-1]}, or start a new run from {weights}: {line}."
 
 
 def _length_faults(override: Override) -> Faults:

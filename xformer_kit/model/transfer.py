@@ -69,7 +69,8 @@ def plan_transfer(
         "unused": [n for n in state if n not in own],
         "reshaped": [n for n in own if n in reshaped],
     }
-    faults = [*_unfit(lists, own, state, allow), *_unmatched(allow, [*own, *state])]
+    unfit = _unfit(lists, own, state, allow) if copied else _nothing_fits(own, state)
+    faults = [*unfit, *_unmatched(allow, [*own, *state])]
     return Transfer(copied, **lists, faults=faults)
 
 
@@ -118,6 +119,19 @@ def _unfit(
         allowed = ",".join(dict.fromkeys([*allow, *patterns]))
         fix = f"To leave them out, set 'init_from.allow=[{allowed}]'."
         yield Fault(PATH, rule, fix=fix)
+
+
+def _nothing_fits(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Faults:
+    """Yields the fault of a state of which no tensor fits, with one tensor that both have."""
+    example = next(
+        (
+            f", such as {name}: {tuple(own[name].shape)} here, {tuple(state[name].shape)} there"
+            for name in own
+            if name in state
+        ),
+        "",
+    )
+    yield Fault(PATH, f"has no tensor that fits this model{example}")
 
 
 def _grouped(names: Collection[str], every: Iterable[str]) -> Iterator[tuple[str, list[str]]]:

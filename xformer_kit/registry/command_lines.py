@@ -9,10 +9,14 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from xformer_kit.registry.fault import format_value
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+UNQUOTED = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
 PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # needs no quotes in Hydra's grammar
 
 
@@ -58,6 +62,19 @@ def quoted(text: str) -> str:
     """Returns a text in Hydra's quotes."""
     # Hydra treats backslashes as escapes only in front of a quote.
     return "'" + re.sub(r"(\\*)(')", r"\1\1\\\2", re.sub(r"(\\+)$", r"\1\1", text)) + "'"
+
+
+def override_text(value: Any) -> str:
+    """Returns a value in Hydra's override grammar."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(override_text, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return format_value(value)
+    if isinstance(value, str) and not UNQUOTED.fullmatch(value):
+        return quoted(value)
+    return str(value)
 
 
 def _is_constant(path: str) -> bool:

@@ -11,20 +11,18 @@ The baseline has a level of every factor. It is run too, and all differences are
 A labelled level can be the baseline: `baseline: {block: wide}`.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
 from xformer_kit.registry import Context, Fault, format_value, suggestion
-from xformer_kit.registry.command_lines import quoted
+from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.range import SETTINGS, FactorRange
 
 Levels = dict[str, str]  # factor -> label of its level
 BASELINE = "baseline"  # label of a baseline level that is a mapping of overrides
-UNQUOTED = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
 
 
 @dataclass(frozen=True)
@@ -69,19 +67,6 @@ class Factor:
 
 
 Factors = Mapping[str, Factor]
-
-
-def override_text(value: Any) -> str:
-    """A value in Hydra's override grammar."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(override_text, value)) + "]"
-    if value is None or isinstance(value, bool):
-        return format_value(value)
-    if isinstance(value, str) and not UNQUOTED.fullmatch(value):
-        return quoted(value)
-    return str(value)
 
 
 def label_of(value: Any) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from xformer_kit.registry import ConfigError, Fault, above, independent_check
+from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
-from xformer_kit.study.factor import override_text
 from xformer_kit.study.metric import metric
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.scaling import min_sizes

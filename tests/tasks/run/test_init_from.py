@@ -89,6 +89,18 @@ def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
     assert state(new)["global_step"] == 2
 
 
+def test_a_run_of_another_architecture_is_answered_with_its_options(begin, capsys):
+    _, run = begin("run", "model.dim=24", "attn.heads=3", "trainer.max_steps=1")
+    code, new = begin("new", "model.dim=36", "attn.head_dim=10", f"init_from={run}", *SHORT)
+    assert code == 2 and not new.exists()
+    answer = capsys.readouterr().err
+    assert "init_from.run: has no tensor that fits this model, such as embed.weight: " in answer
+    hint = answer.partition("For the architecture of the run set ")[2].partition(" and leave out ")
+    assert hint[0].split()[:2] == ["model.dim=24", "attn.heads=3"]
+    assert hint[2].strip() == "attn.head_dim=10."
+    assert begin("same", *hint[0].split(), f"init_from={run}", *SHORT)[0] == 0
+
+
 @pytest.mark.extended
 def test_each_of_two_vocabularies_has_the_rows_of_its_own_tokens(begin, tmp_path):
     words = ["model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false"]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import shutil
 from unittest import mock
 
@@ -16,7 +17,7 @@ from tasks.run.exit_codes import Ended
 from tasks.run.resume import resume_run
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
-from xformer_kit.config import preflight
+from xformer_kit.config import compose, preflight
 from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import run_key
@@ -185,8 +186,7 @@ RUN = "resume=outputs/x"
         (
             [RUN, "attn.heads=2"],
             "attn.heads: cannot change: the weights to resume from are of the model in the run's"
-            " config; got attn.heads=2. Leave it out, or start a new run from its weights: python"
-            " train.py init_from=outputs/x attn.heads=2.",
+            " config; got attn.heads=2. Leave it out.",
         ),
         ([RUN, "data=stdlib_code"], "data: cannot change: the steps so far were taken on the data"),
         ([RUN, "optim.lr=1e-4"], "optim.lr: cannot change: the steps so far were taken with that"),
@@ -202,6 +202,36 @@ def test_other_arguments_of_a_resumed_run_are_refused_with_their_reason(words, a
     with pytest.raises(ConfigError) as error:
         preflight(words)
     assert str(error.value).startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        (["optim.lr=1e-4"], ["schedule=linear", "optim.lr=1e-4"]),
+        (["schedule=constant", "seed=4"], ["schedule=constant", "seed=4"]),
+    ],
+)
+def test_the_proposal_of_a_new_run_from_the_weights_can_be_typed(begin, words, changed):
+    """It has the architecture, data and other options of the run."""
+    code, run = begin("run", "schedule=linear", "model.dim=24", "trainer.max_steps=2")
+    assert code == 0
+    with pytest.raises(ConfigError) as error:
+        preflight([f"resume={run}", *words])
+    first, last = error.value.faults[0], error.value.faults[-1]
+    assert last.fix.startswith("Leave it out, or start" if first is last else "Leave them out, or")
+    typed = shlex.split(last.fix.partition(" weights: python train.py ")[2].rstrip("."))
+    assert f"init_from={run}" in typed and "model.dim=24" in typed
+    read = [word for word in typed if word.startswith(("schedule=", "optim.lr", "seed"))]
+    assert sorted(read) == sorted(changed)
+    assert compose(typed, data=False)["model"]["dim"] == 24
+    _, new = begin("new", *typed)
+    assert json.loads((new / "init_from.json").read_text())["missing"] == []
+
+
+def test_a_resume_with_an_argument_that_composes_no_run_has_no_proposal(begin):
+    _, run = begin("run", "trainer.max_steps=2")
+    with pytest.raises(ConfigError, match=r"got \+foo=3\. Leave it out\.$"):
+        preflight([f"resume={run}", "+foo=3"])
 
 
 def test_every_argument_of_a_resumed_run_has_a_sentence_of_its_own():

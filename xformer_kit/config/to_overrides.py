@@ -1,23 +1,24 @@
 """The overrides of train.py that compose a given config."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
-from tasks import Config, Facts
-from tasks.run.faults import refuse
-from xformer_kit.config import GROUPS
-from xformer_kit.config.composition import compose_overrides
+from xformer_kit.config.check import GROUPS
+from xformer_kit.config.composition import compose, compose_overrides
 from xformer_kit.config.overrides import expand, parse
+from xformer_kit.config.saved import read_config
 from xformer_kit.config.unused_options import unused_overrides
-from xformer_kit.plan import STACKS
-from xformer_kit.registry import config_error
-from xformer_kit.study.factor import override_text
+from xformer_kit.plan import KINDS, STACKS
+from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry.command_lines import for_shell, override_text, value
 
+Facts = Mapping[str, Any]  # a config
+ARCHITECTURE = ("model", *KINDS, "extra")  # nodes of the config
 # Config groups in the order in which their choices change the defaults of other groups: a task
 # selects its defaults, with data and a model; a model selects a mask.
 GROUP_ORDER = ("task",), ("model", "data"), tuple(GROUPS)
@@ -54,8 +55,42 @@ def to_overrides(config: Facts) -> list[str]:
     return overrides
 
 
+def started_from(run: str, words: Sequence[str]) -> list[str]:
+    """Returns the overrides of a new run from the weights of `run`, with its config but for the
+    overrides `words`. Raises ConfigError if no command line of this version composes it.
+    """
+    changed = {"init_from", *map(_path, words)}
+    own = _without(to_overrides(read_config(run)), changed)
+    overrides = [*own, f"init_from={value(run)}", *words]
+    compose(overrides)
+    return overrides
+
+
+def to_same_architecture(config: Facts, run: str) -> str:
+    """Returns what to change in the command line of a config for the architecture of a run: "set
+    model.dim=32 and leave out attn.heads=8"; "" if it is the same, or no command line of this
+    version composes it.
+    """
+    try:
+        own, others = (
+            [word for word in to_overrides(each) if _path(word).partition(".")[0] in ARCHITECTURE]
+            for each in (config, read_config(run))
+        )
+    except ConfigError:
+        return ""
+    added = [word for word in others if word not in own]
+    paths = set(map(_path, others))
+    left_out = [word for word in own if word not in others and _path(word) not in paths]
+    parts = [
+        f"{verb} {' '.join(map(for_shell, words))}"
+        for verb, words in (("set", added), ("leave out", left_out))
+        if words
+    ]
+    return " and ".join(parts)
+
+
 def _path(override: str) -> str:
-    return override.lstrip("~").partition("=")[0]
+    return override.lstrip("~+").partition("=")[0]
 
 
 def _without(overrides: Iterable[str], paths: set[str]) -> list[str]:
@@ -64,13 +99,14 @@ def _without(overrides: Iterable[str], paths: set[str]) -> list[str]:
     return [o for o in overrides if not f"{_path(o)}.".startswith(below)]
 
 
-def _compose(overrides: list[str]) -> Config:
+def _compose(overrides: list[str]) -> dict[str, Any]:
     """Returns the config that overrides compose, whether or not it can be run. Raises ConfigError
     if they compose none.
     """
     session, parsed, parse_faults = parse(expand(overrides), None)
     config, compose_faults = compose_overrides(session, parsed)
-    refuse(dict.fromkeys(parse_faults + compose_faults))
+    if faults := parse_faults + compose_faults:
+        raise ConfigError(dict.fromkeys(faults))
     return config
 
 
@@ -111,12 +147,12 @@ def _choices(config: Facts) -> dict[str, str]:
 
 def _difference(base: Facts, config: Facts, prefix: str = "") -> Iterator[str]:
     """Yields the overrides that change `base` to `config`, one per value."""
-    for key, value in config.items():
+    for key, item in config.items():
         path = f"{prefix}{key}"
-        if key in base and isinstance(value, Mapping) and isinstance(base[key], Mapping):
-            yield from _difference(base[key], value, f"{path}.")
-        elif key not in base or not _equal(base[key], value):
-            yield f"{path}={override_value(value)}"
+        if key in base and isinstance(item, Mapping) and isinstance(base[key], Mapping):
+            yield from _difference(base[key], item, f"{path}.")
+        elif key not in base or not _equal(base[key], item):
+            yield f"{path}={override_value(item)}"
     yield from (f"~{prefix}{key}" for key in base if key not in config)
 
 

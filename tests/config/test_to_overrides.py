@@ -3,8 +3,8 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from tasks.run.to_overrides import override_value, to_overrides
 from xformer_kit.config import compose
+from xformer_kit.config.to_overrides import override_value, to_overrides
 from xformer_kit.registry import ConfigError
 
 TEXTS = [
