@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   xformer find-lr
   xformer find-lr model.dim=256 optim=adamw --min 1e-5 --max 1 --steps 200
   xformer find-lr data=text data.path=input.txt --save lr.svg"""
-LOW, HIGH, STEPS, MIN_STEPS = 1e-5, 1.0, 100, 20
+LOW, HIGH, STEPS, MIN_STEPS, MAX_STEPS = 1e-5, 1.0, 100, 20, 100_000
 OPTIONS = {
     "inputs* OVERRIDE": "overrides such as model.dim=256, as for python train.py",
     "--min A": f"the first learning rate ({LOW:g})",
@@ -63,11 +63,13 @@ def run(args: Any) -> int:
 
 
 def _range_faults(args: Any, low: float, high: float) -> Faults:
-    """Yields the fault of bounds that are no range of rates."""
+    """Yields the faults of bounds that are no range of rates, and of too many steps."""
     for name, value in (("--min", args.min), ("--max", args.max)):
         if value is not None and not 0 < value < math.inf:
             yield Fault(name, "must be above 0 and finite", got=f"{value:g}")
             return
+    if (args.steps or STEPS) > MAX_STEPS:
+        yield Fault("--steps", f"must be at most {MAX_STEPS:,}", got=f"{args.steps:,}")
     if low >= high:
         yield Fault("--min", "must be below --max", got=f"{low:g} and {high:g}")
 

@@ -29,10 +29,10 @@ from xformer_kit.registry.saved_files import read_object
 INIT_FROM = "init_from.json"  # in a run's directory: what its weights started from
 
 
-def start_from(config: Config, model: Any, objective: Any, run_dir: Path, writes: bool) -> str:
+def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None = None) -> str:
     """Loads the weights of init_from.run into a new model and returns a line on it; writes
-    init_from.json if `writes`. Raises ConfigError if they do not fit, or are not those with which
-    the run began.
+    init_from.json into `run_dir`. Raises ConfigError if they do not fit, or are not those with
+    which the run began.
     """
     node = config["init_from"]
     if faults := list(source_faults(config)):
@@ -59,7 +59,7 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path, writes
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _provenance(run, file, state, weights, transfer, rows)
-    if writes:
+    if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
     model.load_state_dict(transfer.copied, strict=False)
     return _line(entry)

@@ -13,9 +13,11 @@ from tasks import Config, State
 from tasks.logging.files import replace_text
 from tasks.run.checkpoints import newest
 from xformer_kit.config import config_yaml, read_config
+from xformer_kit.config.to_overrides import started_from
 from xformer_kit.data.training_data import run_steps
 from xformer_kit.optim.schedules import SCHEDULES, Schedule
-from xformer_kit.registry import config_error
+from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry.command_lines import train
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study.run_key import run_key
 
@@ -36,10 +38,18 @@ def with_length(config: Config, max_steps: int | None) -> Config:
     return {**config, "trainer": {**trainer, "max_steps": max_steps, **epochs}}
 
 
-def check_length(run_dir: Path, config: Config, max_steps: int) -> None:
-    """Raises ConfigError if a run cannot resume with this number of steps: it has taken as many, or
-    it is one of a study, whose directory is named after its config.
+def check_length(run_dir: Path, config: Config, max_steps: int, stopped: str | None = None) -> None:
+    """Raises ConfigError if a run cannot resume with this number of steps: it has taken as many, a
+    callback has ended it (`stopped`, from summary.json), or it is one of a study, whose directory
+    is named after its config.
     """
+    if stopped:
+        raise config_error(
+            "trainer.max_steps",
+            f"cannot change: the run in {run_dir} has ended, {stopped}",
+            got=f"{max_steps:,}",
+            fix=_new_run(run_dir, max_steps),
+        )
     checkpoint = newest(run_dir / "checkpoints", ("global_step", "config"))
     state: State = checkpoint[1] if checkpoint else {"global_step": 0}
     if max_steps <= state["global_step"]:
@@ -56,6 +66,15 @@ def check_length(run_dir: Path, config: Config, max_steps: int) -> None:
             got=run_dir,
             fix="Copy the directory to another name, and resume the copy.",
         )
+
+
+def _new_run(run_dir: Path, max_steps: int) -> str:
+    """Returns the fix of a run that cannot be prolonged."""
+    try:
+        line = train(*started_from(str(run_dir), [f"trainer.max_steps={max_steps}"]))
+    except ConfigError:
+        return "Start a new run from its weights, with init_from."
+    return f"Start a new run from its weights: {line}."
 
 
 def changes(run_dir: Path) -> list[dict[str, Any]]:
@@ -92,6 +111,8 @@ def record(run_dir: Path, config: Config, step: int, steps_per_epoch: int) -> st
         return ""
     before, after = (run_steps(trainer, steps_per_epoch) for trainer in (saved, config["trainer"]))
     kept = [change for change in changes(run_dir) if change.get("step") != step]
+    # No step has had the length of a change at this step, which this one replaces.
+    before = next((c["before"] for c in changes(run_dir) if c.get("step") == step), before)
     entry = {"step": step, "before": before, "max_steps": after}
     text = json.dumps({"changes": [*kept, entry]}, indent=2)
     replace_text(run_dir / PROLONGED, f"{text}\n", sync=True)
@@ -115,8 +136,8 @@ def _message(config: Config, step: int, before: int, after: int) -> str:
     """
     if has_same_rates(config, step, before, after):
         return (
-            f"From {before:,} to {after:,} steps: the learning rates of the {step:,} steps so far"
-            f" are those of a run of {after:,} steps, so the weights will be, too."
+            f"From {before:,} to {after:,} steps: the result will be that of a run of {after:,}"
+            f" steps from the beginning, since the {step:,} steps so far have its learning rates."
         )
     lr = config["optim"].get("lr", 1.0)
     old, new = _schedules(config, before, after)

@@ -14,6 +14,8 @@ from xformer_kit.config import GROUPS, check, config_hash, import_components, re
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.saved import check_components, check_unchanged
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import resume
+from xformer_kit.study.run_key import run_key
 
 
 def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = None) -> int:
@@ -30,20 +32,31 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
         config = prolonged.with_length(saved, max_steps)
         if _is_finished(run_dir, config, results):
             _check_config(run_dir, config, results)
-            stopped = f", {results['stopped']}" if results.get("stopped") else ""
-            print(
-                f"The run in {run_dir} is finished: {results['steps']:,} steps{stopped}. Nothing is"
-                " left to do."
-            )
+            print(_finished(run_dir, config, results, components))
             return 0
         import_components(components, GROUPS.values())
         if faults := check(config) or [*run_faults(config)]:
             raise ConfigError(fault.under(run_dir) for fault in faults)
         if max_steps is not None and config is not saved:
-            prolonged.check_length(run_dir, saved, max_steps)
+            stopped = (
+                None if results is None or summary.has_steps_left(results) else results["stopped"]
+            )
+            prolonged.check_length(run_dir, saved, max_steps, stopped)
         return train_in_processes(config, Job(run_dir, components, max_steps=max_steps))
     except (Ended, ConfigError) as error:
         return report_end(error)
+
+
+def _finished(run_dir: Path, config: Config, results: State, components: Files) -> str:
+    """Returns the line on a finished run, with the command that prolongs it if it has one."""
+    stopped = results.get("stopped")
+    line = f"The run in {run_dir} is finished: {results['steps']:,} steps"
+    if stopped:
+        return f"{line}, {stopped}. Nothing is left to do."
+    if run_key(config, results.get("data_fingerprint") or "") == run_dir.resolve().name:
+        return f"{line}. Nothing is left to do."
+    longer = f"{resume(run_dir, components)} trainer.max_steps={2 * results['steps']}"
+    return f"{line}. To train it for longer: {longer}"
 
 
 def _no_run(path: Path) -> str:

@@ -14,7 +14,7 @@ from lightning.pytorch import Callback
 from tasks import Config
 from tasks.data import DataModule
 from tasks.evaluation import EvaluatedTask
-from tasks.run import ranks
+from tasks.run import init_from, ranks
 from tasks.run import trainer as trainers
 from tasks.run.faults import refuse
 from tasks.run.task_class import task_class
@@ -68,7 +68,7 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
         "on_nonfinite": "skip",
         "profile": 0,
     }
-    config = {**config, "trainer": trainer_options}
+    config = {**config, "trainer": trainer_options, "callbacks": {}}
     trainers.silence_lightning()
     prepared = prepare(config)
     objective = set_tokenizers(objective_of(config), prepared)
@@ -77,6 +77,8 @@ def fit(config: Config, steps: int, callback: Callback) -> EvaluatedTask:
     source = objective.source_tokenizer
     model = build(config, vocab_size, None if source is objective.tokenizer else source.size)
     task = task_class(config)(config, model, objective, total_steps=steps, data=data)
+    if (config.get("init_from") or {}).get("run"):
+        init_from.start_from(config, model, objective)
     if trainers.compiles_blocks(config["trainer"]):
         compile_blocks(model)
     trainer: Any = trainers.make_trainer(config, [callback], None, steps)

@@ -107,14 +107,8 @@ class TrainingProcess:
         if newest:
             self._restore(*newest)
         elif (self.config.get("init_from") or {}).get("run"):
-            arguments = (
-                self.config,
-                self.task.model,
-                self.objective,
-                self.run_dir,
-                self.is_rank_zero,
-            )
-            line = init_from.start_from(*arguments)
+            directory = self.run_dir if self.is_rank_zero else None
+            line = init_from.start_from(self.config, self.task.model, self.objective, directory)
             if self.is_rank_zero:
                 self._print_line(line)
         if trainers.compiles_blocks(self.config["trainer"]):
@@ -150,6 +144,7 @@ class TrainingProcess:
         for note in (
             *checks.data_notes(config, prepared),
             *checks.schedule_notes(config, self.total_steps),
+            *checks.lora_notes(config),
         ):
             self._print_line(note)
         prepared.tokenizer.save(self.run_dir / "tokenizer.json")

@@ -1,12 +1,13 @@
 """Prints the variants, sizes and cost of a study without training (study.dry_run=true)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
+from tasks.logging import startup
 from tasks.logging.console import create_console
 from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
@@ -31,13 +32,17 @@ class Outside(NamedTuple):
 def measure_outside(
     plan: StudyPlan, trial_seconds: Callable[[Any, Any], tuple[float, float]]
 ) -> Outside:
-    """Trains the baseline for one step. trial_seconds: trains a config for one step twice, and
-    returns the seconds of both.
+    """Trains the baseline for one step, if runs are missing. trial_seconds: trains a config for one
+    step twice, and returns the seconds of both.
     """
+    if not (_is_search(plan) or _missing(plan)[0]):
+        return Outside(0.0, 0.0)
+    startup.show("Measuring the time of a run", plain=False)
     config, clock = plan.variants[0].config, plan.costs.clock
     assert clock is not None  # a dry run has one
     pace = clock.pace(config, plan.costs.of(config)[0])
     first, later = trial_seconds(config, plan.components)
+    startup.clear()
     return Outside(max(0.0, first - later), max(0.0, later - pace.start - pace.step - pace.check))
 
 
@@ -72,7 +77,7 @@ def show(plan: StudyPlan, outside: Outside, console: Any = None) -> None:
             "-" if plan.node["budget"]["match"] == "none" else difference,
         )
     console.print(table)
-    if DESIGNS[plan.node["design"]["name"]].adaptive:
+    if _is_search(plan):
         console.print(_search_space(plan, outside))
         return
     if any(variant.rung for variant in plan.variants):
@@ -90,12 +95,25 @@ def _run_seconds(variant: Variant, outside: Outside) -> float:
     return variant.cost["seconds"] + variant.cost["overhead"] + outside.each
 
 
-def _missing_runs(plan: StudyPlan, outside: Outside) -> str:
-    """Returns the number of runs and the time of the missing ones, as text."""
+def _is_search(plan: StudyPlan) -> bool:
+    """Whether runs follow from the results of others."""
+    return bool(DESIGNS[plan.node["design"]["name"]].adaptive)
+
+
+def _missing(plan: StudyPlan) -> tuple[list[Any], Collection[str]]:
+    """Returns (runs without a result, keys of the runs that study.stop leaves out)."""
     states = {run.key: plan.state(run) for run in plan.runs}
     left_out = stopping.decide(plan.plain(), states).left_out
     missing = [run for run in plan.runs if not states[run.key].over and run.key not in left_out]
+    return missing, left_out
+
+
+def _missing_runs(plan: StudyPlan, outside: Outside) -> str:
+    """Returns the number of runs and the time of the missing ones, as text."""
+    missing, left_out = _missing(plan)
     done = len(plan.runs) - len(missing) - len(left_out)
+    if done == len(plan.runs):
+        return f"{done} runs, all of them done."
     seconds = sum(_run_seconds(run.variant, outside) for run in missing)
     seconds += outside.once if missing else 0.0
     text = (

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tasks.logging import summary
+from tasks.logging import startup, summary
 from tasks.study import ladder_steps, state
 from tasks.study.state import State
 from tasks.study.timing import MIN_SECONDS, StepClock
@@ -176,12 +176,14 @@ def resolve(
     if by_seconds:
         clock.measure_all([(variant.config, costs.of(variant.config)[0]) for variant in unsized])
     sized, size = [], Sizing(node["budget"], costs, compose)
-    for variant in unsized:
+    for number, variant in enumerate(unsized, 1):
+        startup.show(f"Planning variant {number} of {len(unsized)}", plain=False)
         try:
             sized.append(size(variant))
         except ConfigError as error:
             title = full_name(variant.label, variant.rung, ())
             faults += [fault.with_fix(f"[variant {title}]") for fault in error.faults]
+    startup.clear()
     if faults := faults or ladder_steps.law_faults(sized):
         raise ConfigError(faults)
     if by_seconds and not dry_run:

@@ -96,7 +96,14 @@ SENTENCES = {
     ),
     "checkpoints.metric=val/los": (
         "checkpoints.metric: it is not known whether a low or a high 'val/los' is better. Did you"
-        " mean 'loss'? Add mode=min or mode=max."
+        " mean 'val/loss'? If it is meant, set checkpoints.mode=min or checkpoints.mode=max."
+    ),
+    "trainer.max_steps=1e19": (
+        "trainer.max_steps: must be at most 1,000,000,000,000; got 10000000000000000000."
+    ),
+    "lora.rank=1e9": (
+        "lora.rank: must be at most the smaller side of the largest map that lora.of selects; got"
+        " 1,000,000,000 and 128."
     ),
     "checkpoints.mode=lowest": "checkpoints.mode: must be min or max or null; got 'lowest'.",
     "checkpoints.average=2 trainer.enable_checkpointing=false": (

@@ -229,7 +229,7 @@ def test_a_users_metric_without_a_direction_needs_a_mode(config, mine):
     words = (f"components=[{mine}]", "metrics.rank_of_no_direction={}")
     named = "checkpoints.metric=val/rank_of_no_direction"
     with pytest.raises(
-        ConfigError, match=r"low or a high .* is better\. .*Add mode=min or mode=max"
+        ConfigError, match=r"low or a high .* is better\. .*\.mode=min or checkpoints\.mode=max"
     ):
         config(*words, named)
     assert config(*words, named, "checkpoints.mode=max")["checkpoints"]["mode"] == "max"

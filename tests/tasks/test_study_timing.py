@@ -127,17 +127,24 @@ def test_the_table_has_the_trainable_parameters_if_some_are_frozen(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("over", "expected"), [((), "30 s"), (("a",), "23 s"), (("a", "b", "c"), "0 s")]
+    ("over", "expected"),
+    [
+        ((), "0 of them done; the others take about 30 s in"),
+        (("a",), "the others take about 23 s in"),
+        (("a", "b", "c"), "3 runs, all of them done."),
+    ],
 )
 def test_the_forecast_is_the_sum_of_the_runs_that_are_missing(over, expected):
     """9 s for the first process, and 2 s of steps, 1 s of validations and 4 s for each run."""
-    from tasks.study.dry_run import Outside, _missing_runs
+    from tasks.study.dry_run import Outside, _missing_runs, measure_outside
 
     variant = SimpleNamespace(cost={"seconds": 2.0, "overhead": 1.0})
     plan = SimpleNamespace(
         runs=[SimpleNamespace(key=key, variant=variant) for key in "abc"],
         state=lambda run: SimpleNamespace(over=run.key in over),
         plain=lambda: {"study": {"stop": None}},
-        node={"stop": None},
+        node={"stop": None, "design": {"name": "one_at_a_time"}},
     )
-    assert f" take about {expected} in" in _missing_runs(plan, Outside(9.0, 4.0))
+    assert expected in _missing_runs(plan, Outside(9.0, 4.0))
+    if len(over) == 3:  # nothing is trained to measure its time
+        assert measure_outside(plan, lambda *_: pytest.fail("trained")) == Outside(0.0, 0.0)

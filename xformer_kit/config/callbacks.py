@@ -107,7 +107,7 @@ class EarlyStopping:
     def check(cls, options, context):
         yield from at_least(options, "validation", patience=1)
         yield from at_least(options, min_delta=0)
-        yield from metric_faults(options, "metric")
+        yield from metric_faults(options, "metric", "callbacks.early_stopping")
 
 
 def only_observes(name: str) -> bool:

@@ -13,15 +13,21 @@ def lora_faults(config: Node) -> Faults:
     import torch
 
     from xformer_kit.model.build import build_model
-    from xformer_kit.model.lora import DEFAULT_MAPS, linear_maps
+    from xformer_kit.model.lora import DEFAULT_MAPS, linear_maps, selects
 
     if config["model"].get("freeze"):
         rule = "cannot be set with lora.rank: only adapters are trained"
         yield Fault("model.freeze", rule, config["model"]["freeze"], "Leave it out.")
     with torch.device("meta"):
         model = build_model({**config, "lora": {}}, config["model"].get("vocab_size") or 1)
-    paths = [path for _, _, path in linear_maps(model)]
-    yield from _unselected(lora.get("of") or DEFAULT_MAPS, paths)
+    words = lora.get("of") or DEFAULT_MAPS
+    maps = {path: getattr(parent, name) for parent, name, path in linear_maps(model)}
+    yield from _unselected(words, maps)
+    selected = [map_ for path, map_ in maps.items() if any(selects(word, path) for word in words)]
+    most = max((min(map_.weight.shape[-2:]) for map_ in selected), default=lora["rank"])
+    if lora["rank"] > most:
+        rule = "must be at most the smaller side of the largest map that lora.of selects"
+        yield Fault("lora.rank", rule, f"{lora['rank']:,} and {most:,}")
 
 
 def _unselected(words: Collection[str], paths: Collection[str]) -> Faults:

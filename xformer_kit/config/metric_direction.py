@@ -22,10 +22,10 @@ def mode_of(metric: str, mode: str | None) -> str:
     return mode or ("max" if higher else "min")
 
 
-def metric_faults(options: Options, name: str) -> Faults:
+def metric_faults(options: Options, name: str, node: str) -> Faults:
     """Yields the faults of the options `name`, a metric of the validation or the training loss, and
     `mode`, whether a low (min) or a high (max) value is better; None: by the metric's name or
-    class. For a component's `check`.
+    class. For a component's `check`; node: the config path of the component.
     """
     metric = getattr(options, name)
     last = metric.rpartition("/")[2]
@@ -38,5 +38,8 @@ def metric_faults(options: Options, name: str) -> Faults:
         and registered_direction(metric) is None
     ):
         rule = f"it is not known whether a low or a high '{metric}' is better"
-        fix = f"{did_you_mean(last, (*LOWER, *HIGHER, *METRICS))}Add mode=min or mode=max."
-        yield Fault(name, rule, fix=fix)
+        known = [f"{PREFIX}{word}" for word in (*LOWER, *HIGHER, *METRICS)]
+        hint = did_you_mean(metric, known)
+        yield Fault(
+            name, rule, fix=f"{hint}If it is meant, set {node}.mode=min or {node}.mode=max."
+        )

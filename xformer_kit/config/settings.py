@@ -177,7 +177,7 @@ class CheckpointSettings:
     def check(cls, options, context):
         yield from at_least(options, average=1, keep_best=1)
         yield from at_least(options, "step", keep_every=1)
-        yield from metric_faults(options, "metric")
+        yield from metric_faults(options, "metric", "checkpoints")
 
 
 @SETTINGS.register("init_from")

@@ -21,6 +21,7 @@ from xformer_kit.registry import (
     Registry,
     above,
     at_least,
+    at_most,
     format_value,
     mismatch,
     other_option,
@@ -28,6 +29,7 @@ from xformer_kit.registry import (
 )
 
 TRAINER = Registry("trainer")
+MAX_STEPS = 10**12  # more overflow counters of examples
 
 
 @TRAINER.register("ours")
@@ -186,6 +188,7 @@ def _out_of_range(node: Node) -> Faults:
         profile=0,
         decode_tokens=0,
     )
+    yield from at_most(numbers, max_steps=MAX_STEPS, max_epochs=MAX_STEPS)
     limits = dict.fromkeys(("limit_train_batches", "limit_val_batches"), 0)
     unlimited = "null means no limit."
     yield from above(numbers, unlimited, **limits, gradient_clip_val=0, rank_timeout=0)

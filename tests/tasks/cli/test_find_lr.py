@@ -9,7 +9,8 @@ import pytest
 
 from tasks.cli.find_lr import smooth, steepest
 from tests.tasks.command_lines import TINY, fault, output
-from xformer_kit.config import compose
+from xformer_kit.config import compose, read_config
+from xformer_kit.config.to_overrides import to_overrides
 
 RATES = [10.0**exponent for exponent in range(-6, 1)]
 
@@ -50,11 +51,25 @@ def test_the_rates_increase_geometrically_and_the_printed_command_composes(
     assert compose(overrides)["optim"]["lr"] == found["proposal"]
 
 
+def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp_path, begin):
+    """Early stopping, which needs validations, and whatever else only observes has no effect."""
+    _, run = begin("run", "optim.lr=0.05")
+    words = [*to_overrides(read_config(run)), "callbacks.early_stopping={}"]
+    words += ["--steps", "20", "--json", "--save", str(tmp_path / "lr.png")]
+    losses = []
+    for extra in ([], [f"init_from={run}"]):
+        code, out, err = output(capsys, "find-lr", *words, *extra)
+        assert code in (0, 1) and err == ""  # 1: the loss did not fall further
+        losses.append(json.loads(out)["losses"])
+    assert losses[1][0] < losses[0][0] - 0.3
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
         (["--min", "1", "--max", "0.1"], "--min: must be below --max; got 1 and 0.1."),
         (["--max", "inf"], "--max: must be above 0 and finite; got inf."),
+        (["--steps", "1000000"], "--steps: must be at most 100,000; got 1,000,000."),
         (["--steps", "5"], "--steps: must be at least 20; got 5."),
         (["--save", "x.jpg"], "x.jpg: must end in one of .png, .svg, .pdf; got '.jpg'."),
         (["hydra.run.dir=x"], "hydra.run.dir: is of a run or a study, which xformer find-lr"),

@@ -40,7 +40,7 @@ def test_a_schedule_without_an_end_gives_the_run_that_was_long_from_the_beginnin
     _, run = begin("run", *words)
     assert resume_run(run, max_steps=30) == 0
     assert (
-        "From 20 to 30 steps: the learning rates of the 20 steps so far are"
+        "From 20 to 30 steps: the result will be that of a run of 30 steps from the beginning"
         in capsys.readouterr().err
     )
     a, b = state(long), state(run)
@@ -50,7 +50,8 @@ def test_a_schedule_without_an_end_gives_the_run_that_was_long_from_the_beginnin
     assert (run / "config.yaml").read_text() == (long / "config.yaml").read_text()
     assert summary.read(run)["prolonged"] == [{"step": 20, "before": 20, "max_steps": 30}]
     assert resume_run(run) == resume_run(run, max_steps=30) == 0
-    assert capsys.readouterr().out.count("is finished: 30 steps. Nothing is left to do.") == 2
+    again = f"is finished: 30 steps. To train it for longer: xformer train resume={run} trainer."
+    assert capsys.readouterr().out.replace("python train.py", "xformer train").count(again) == 2
 
 
 def stop_at(begin, step, *words):
@@ -101,7 +102,7 @@ def test_a_run_that_is_told_to_be_the_long_one_is_it(begin, capsys, schedule):
         run = stop_at(begin, step, *words)
         capsys.readouterr()
         assert resume_run(run, max_steps=30) == 0
-        equal = "so the weights will be, too" in capsys.readouterr().err
+        equal = "the result will be that of a run of 30 steps" in capsys.readouterr().err
         assert equal == (step in EQUAL_SO_FAR[schedule])
         for component in ("state_dict", "optimizer", "average"):
             assert same(state(run)[component], state(long)[component]) == equal
@@ -175,6 +176,43 @@ def test_a_length_that_is_no_longer_is_refused_and_nothing_is_written(begin, cap
     assert "must have max_steps, a whole number, in each change" in capsys.readouterr().err
     (run / "prolonged.json").unlink()
     assert contents(run) == before
+
+
+def test_a_run_that_a_callback_ended_is_not_prolonged(begin, capsys):
+    """Its state is that of the end: it would take no step."""
+    _, run = begin(
+        "run",
+        "trainer.val_every=2",
+        "callbacks.early_stopping={patience: 2, min_delta: 9}",
+    )
+    before = contents(run)
+    assert resume_run(run, max_steps=30) == 2
+    answer = capsys.readouterr().err
+    assert (
+        f"trainer.max_steps: cannot change: the run in {run} has ended, stopped by callbacks.early"
+        in answer
+    )
+    assert f"init_from={run} trainer.max_steps=30." in answer
+    assert contents(run) == before
+    assert resume_run(run) == 0
+    line = capsys.readouterr().out
+    assert "at step 6 of 20" in line and "for longer" not in line
+
+
+@pytest.mark.extended
+def test_two_changes_at_one_step_are_one(begin, capsys):
+    """No step has had the first one: the last rate is that of the run as it was."""
+    run = stop_at(begin, 10, "schedule=linear")
+    with mock.patch.object(Task, "_start_step", side_effect=Ended("stopped")):
+        assert resume_run(run, max_steps=400) == 1
+    first = capsys.readouterr().err
+    assert resume_run(run, max_steps=30) == 0
+    lines = [
+        text.partition("The last one was ")[2].split(",")[0]
+        for text in (first, capsys.readouterr().err)
+    ]
+    assert lines[0] == lines[1] != ""
+    assert summary.read(run)["prolonged"] == [{"step": 10, "before": 20, "max_steps": 30}]
 
 
 RUN = "resume=outputs/x"

@@ -16,6 +16,7 @@ from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.tasks.conftest import TINY
 from xformer_kit import ConfigError, compose, load
+from xformer_kit.registry import command_lines
 
 pytestmark = pytest.mark.extended
 
@@ -310,7 +311,10 @@ def test_a_checkpoint_whose_config_cannot_be_read_is_damaged(
 def test_a_config_that_was_changed_since_the_end_is_refused(begin, capsys):
     _, folder = begin("run", "trainer.max_steps=1")
     text_ = (folder / "config.yaml").read_text()
-    finished = f"The run in {folder} is finished: 1 steps. Nothing is left to do.\n"
+    finished = (
+        f"The run in {folder} is finished: 1 steps. To train it for longer:"
+        f" {command_lines.resume(folder)} trainer.max_steps=2\n"
+    )
     change(folder, "  lr: 0.002", "  lr: 0.2")
     before = contents(folder)
     capsys.readouterr()

@@ -49,6 +49,14 @@ def test_a_warm_up_that_is_not_shorter_than_the_run_is_shortened_with_a_note(con
     assert "shortened" not in (tmp_path / "none" / "train.log").read_text()
 
 
+def test_adapters_of_random_weights_are_reported(begin):
+    sentence = "lora.rank: the adapters are trained on random weights, which are frozen; init_from"
+    _, base = begin("base", "trainer.max_steps=1", "lora.rank=2")
+    assert sentence in (base / "train.log").read_text()
+    _, run = begin("run", "trainer.max_steps=1", "lora.rank=2", f"init_from={base}")
+    assert sentence not in (run / "train.log").read_text()
+
+
 @pytest.mark.parametrize("quiet", [False, True])
 def test_validation_examples_that_are_in_training_are_reported_and_counted(
     config, tmp_path, capsys, quiet
