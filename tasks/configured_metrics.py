@@ -56,6 +56,16 @@ class F1(MulticlassF1Score):
         return found[1] if found.numel() == 2 else found
 
 
+class Matthews(MulticlassMatthewsCorrCoef):
+    """0 if only one class is predicted or true, as in scikit-learn and GLUE: the correlation is 0/0
+    then, for which torchmetrics has a number above 0.
+    """
+
+    def compute(self) -> Tensor:
+        constant = any((self.confmat.sum(dim) > 0).sum() < 2 for dim in (0, 1))
+        return self.confmat.new_zeros((), dtype=torch.float) if constant else super().compute()
+
+
 CREATE: dict[type, Callable[[Any, int], Metric]] = {
     settings.Accuracy: lambda _, classes: MulticlassAccuracy(classes, average="micro"),
     settings.TopKAccuracy: _top_k_accuracy,
@@ -63,7 +73,7 @@ CREATE: dict[type, Callable[[Any, int], Metric]] = {
         classes, n_bins=options.bins, norm=options.norm
     ),
     settings.F1: lambda _, classes: F1(classes),
-    settings.Matthews: lambda _, classes: MulticlassMatthewsCorrCoef(classes),
+    settings.Matthews: lambda _, classes: Matthews(classes),
     settings.Pearson: lambda *_: PearsonCorrCoef(),
     settings.Spearman: lambda *_: SpearmanCorrCoef(),
     settings.WordErrorRate: lambda *_: WordErrorRate(),

@@ -71,6 +71,7 @@ class EvaluatedTask(Task):
             self.data.part_bytes_per_token(),
             device,
             self._metrics_of_predictions(device),
+            self.objective.loss_unit,
         )
 
     def _metrics_of_predictions(self, device: Any, synced: bool = True) -> dict[str, Any]:
@@ -108,7 +109,7 @@ class EvaluatedTask(Task):
         metrics = self._metrics_of_predictions(self.device, synced=False)
         if not metrics or self.data.prepared.test is None:
             return {}
-        split = SplitMetrics(None, {}, self.device, metrics)
+        split = SplitMetrics(None, {}, self.device, metrics, self.objective.loss_unit)
         examples = self.data.examples("test")
         with self.sampling():
             for start in range(0, len(examples), BATCH_SIZE):

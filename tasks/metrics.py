@@ -76,16 +76,16 @@ class SplitMetrics:
         parts: Mapping[str, float | None],
         device: torch.device,
         of_predictions: Mapping[str, Metric] = MappingProxyType({}),
+        loss_unit: str = "nats per token",
     ):
         dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no fp64
         self.total = Likelihood(bytes_per_token, dtype).to(device)
         self.parts = {name: Likelihood(size, dtype).to(device) for name, size in parts.items()}
         self.of_predictions = of_predictions
-        self.has_perplexity = True
+        self.has_perplexity = loss_unit == "nats per token"
 
     def evaluate(self, objective: Any, model: Any, batch: Any, part: str | None) -> None:
         """Adds a batch, which is of this part of a mixture."""
-        self.has_perplexity = objective.loss_unit == "nats per token"
         if not self.of_predictions:
             nats, count, _ = objective.loss(model, batch)
         else:
@@ -123,6 +123,7 @@ class SplitMetrics:
             f"{prefix}{name}"
             for prefix, one in kinds.items()
             for name in likelihood_metrics(0.0, one.bytes_per_token)
+            if self.has_perplexity or prefix or name != "perplexity"
         ]
         return [*likelihood, *self.of_predictions]
 

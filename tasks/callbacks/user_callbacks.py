@@ -37,6 +37,10 @@ REPLACED: dict[type[Callback], tuple[str, str]] = {
         "prunes at the end of an epoch, when the weights of a run are saved already",
         "Prune the model that xformer_kit.load(RUN) returns.",
     ),
+    callbacks.BaseFinetuning: (
+        "must not freeze parameters, whose state a checkpoint would not contain",
+        "Set model.freeze and model.unfreeze_at.",
+    ),
     callbacks.GradientAccumulationScheduler: (
         "must not set the number of micro-batches",
         "Set trainer.accumulate.",

@@ -35,7 +35,8 @@ def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
     batches = zip(data.valid_batches(rows), data.valid_loader(rows, device), strict=True)
     with _evaluated(run) as model:
         metrics = create_metrics(run.config, objective.num_classes(model), device)
-        split = SplitMetrics(data.bytes_per_token, data.part_bytes_per_token(), device, metrics)
+        sizes = data.bytes_per_token, data.part_bytes_per_token()
+        split = SplitMetrics(*sizes, device, metrics, objective.loss_unit)
         for (part, _), batch in batches:
             split.evaluate(objective, model, map_tensors(batch, lambda x: x.to(device)), part)
     unit = objective.loss_unit.split()[-1]  # nats per token

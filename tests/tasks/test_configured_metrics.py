@@ -122,6 +122,21 @@ def test_values_by_hand():
     )
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_correlation_of_classes_is_0_if_all_predictions_or_all_targets_are_equal(classes):
+    """The convention of scikit-learn and GLUE; else that of Matthews, by hand."""
+
+    def measured(predicted, true):
+        found = create_metrics({"metrics": {"matthews": {}}}, classes, CPU, ["classes"])["matthews"]
+        found.update(torch.eye(classes)[torch.tensor(predicted)], torch.tensor(true))
+        return found.compute().item()
+
+    some = [0, 0, 0, 0, 1]
+    assert measured([0] * 5, some) == measured(some, [0] * 5) == measured([1] * 5, [1] * 5) == 0
+    # TP 1, TN 3, FP 1, FN 0: (1 * 3 - 1 * 0) / sqrt(2 * 1 * 4 * 3)
+    assert measured([0, 0, 0, 1, 1], some) == pytest.approx(3 / 24**0.5)
+
+
 def test_error_rates_of_texts_by_hand():
     """One of five words and one of 16 characters differ."""
     config = {"metrics": {"word_error_rate": {}, "character_error_rate": {}, "accuracy": {}}}

@@ -146,3 +146,10 @@ def test_the_likelihood_of_a_mixture_is_over_all_tokens_and_over_those_of_each_p
     measured.reset()
     measured.update(None, torch.tensor(3.0), 1)
     assert measured.compute()["loss"] == pytest.approx(3.0)
+
+
+def test_without_a_loss_per_token_there_is_no_perplexity_also_before_the_first_batch():
+    measured = SplitMetrics(None, {}, torch.device("cpu"), loss_unit="nats per text")
+    assert measured.names() == ["loss"]
+    measured.update(None, torch.tensor(3.0), 2)
+    assert measured.compute() == {"loss": 1.5}
