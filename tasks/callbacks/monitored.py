@@ -1,7 +1,7 @@
 """The values of metrics that decide which checkpoints are kept and when a run stops."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,14 @@ def set_callback_metrics(trainer: Any, row: Metrics) -> None:
 
 @dataclass(eq=False)
 class MonitoredMetrics:
-    """Raises ConfigError before the first step if the run has no metric that an option names."""
+    """Raises ConfigError before the first step if the run has no metric that an option names, and
+    at a validation in which a callback that logs it has not: Lightning keeps the value of an
+    earlier validation, which a resumed run would not have.
+    """
 
     names: dict[str, str]  # config path of the option -> metric
     more_are_logged: bool  # whether callbacks may log more metrics with `task.log`
+    logged_before: Mapping[str, Any] = field(default_factory=dict)
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         known = [
@@ -37,6 +41,22 @@ class MonitoredMetrics:
             known += [f"{PREFIX}{name}" for name in task.validation_metrics()]
             if metric not in known:
                 raise missing_metric(option, metric, known)
+
+    def on_validation_start(self, trainer: Any, task: Task) -> None:
+        self.logged_before = dict(trainer.callback_metrics)
+
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        logged, before = trainer.callback_metrics, self.logged_before
+        for option, metric in self.names.items():
+            if metric == TRAIN_LOSS or metric.removeprefix(PREFIX) in task.validation:
+                continue
+            # Lightning has another tensor for a metric that is logged again.
+            if metric in logged and logged[metric] is before.get(metric):
+                raise config_error(
+                    option,
+                    f"no callback has logged '{metric}' in the validation of step {task.step:,}",
+                    fix="Log it in each validation, in on_validation_epoch_end.",
+                )
 
 
 def missing_metric(option: str, metric: str, known: Iterable[str]) -> ConfigError:

@@ -92,6 +92,8 @@ def _monitored_metrics(config: Config, own_callbacks: dict[str, Any]) -> Monitor
     names = monitored_metrics(config)
     for name, callback in own_callbacks.items():
         monitor = getattr(callback, "monitor", None)
+        if not getattr(callback, "strict", True):
+            continue  # it goes on without the metric
         if isinstance(monitor, str) and monitor.startswith(PREFIX) and name != "early_stopping":
             names[f"callbacks.{name}"] = monitor
     return MonitoredMetrics(names, any(map(defines_hooks, own_callbacks.values())))

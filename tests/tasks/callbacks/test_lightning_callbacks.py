@@ -69,14 +69,14 @@ class Keep(callbacks.ModelCheckpoint):
 
 @CALLBACKS.register("watch")
 class Watch(Callback):
-    def __init__(self, run_dir: Path, *, logs: bool = False):
-        self.run_dir, self.logs, self.found = run_dir, logs, {}
+    def __init__(self, run_dir: Path, *, logs: bool = False, every: int = 1):
+        self.run_dir, self.logs, self.every, self.found = run_dir, logs, every, {}
 
     def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
         self.add("batch", trainer, task)
 
     def on_validation_epoch_end(self, trainer, task):
-        if self.logs:
+        if self.logs and task.step % self.every == 0:
             task.log("val/square", float(task.step - 8) ** 2)
 
     def on_validation_end(self, trainer, task):
@@ -195,6 +195,20 @@ def test_the_summary_of_modules_is_printed(run, capsys):
     assert run("callbacks.modules={}", "trainer.max_steps=1")[0] == 0
     printed = capsys.readouterr().out
     assert "model.decoder" in printed and "Total params" in printed
+
+
+@pytest.mark.parametrize("option", ["checkpoints", "callbacks.early_stopping"])
+def test_a_metric_that_a_validation_does_not_log_is_refused_there(run, capsys, option):
+    """Lightning keeps the earlier value, which a resumed run does not have."""
+    options = [f"{option}.metric=val/square", f"{option}.mode=min", "trainer.val_every=4"]
+    code, _ = run(*options, "callbacks.watch={logs: true, every: 12}")
+    assert code == 2 and option in capsys.readouterr().err.splitlines()[-1]
+    code, _ = run(*options, "trainer.val_every=8", "callbacks.watch={logs: true, every: 8}")
+    assert code == 2  # the last step is validated, too, and is no multiple of 8
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"{option}.metric: no callback has logged 'val/square' in the validation of step 20. Log"
+        " it in each validation, in on_validation_epoch_end."
+    )
 
 
 def test_a_timer_ends_the_run_after_a_complete_step(run):
