@@ -4,12 +4,15 @@ ConfigError.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from tasks import Config
 from tasks.run.ranks import all_gather
+from xformer_kit.config.data_faults import form_of
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.optim.schedules import shortened
+from xformer_kit.plan import stacks
 from xformer_kit.registry import config_error
 from xformer_kit.study.run_key import run_key
 
@@ -71,6 +74,24 @@ def schedule_notes(config: Config, steps: int) -> Iterator[str]:
             f"schedule.warmup: {warmup:,} steps are not fewer than the {steps:,} of the run, so the"
             f" warm-up is shortened to a tenth of the run, {taken:,}."
         )
+
+
+def mask_notes(config: Config) -> Iterator[str]:
+    """Yields a message for each window of an attention mask that hides no token of the longest
+    example of a text.
+    """
+    if form_of(config["data"]) != "text":
+        return
+    length = max(config["data"]["seq_len"], config["data"].get("valid_len") or 0)
+    masks = {group.mask for plan in stacks(config) for group in plan.attention.groups}
+    for mask in sorted(masks, key=repr):
+        left, right = mask.band() or (0, 0)
+        if length - 1 <= left < inf and right in (0, left):
+            other = "full" if right else "causal"
+            yield (
+                f"mask: the window of {left + 1:,} tokens is not shorter than the {length:,} of an"
+                f" example (data.seq_len), so the mask has the effect of '{other}'."
+            )
 
 
 def lora_notes(config: Config) -> Iterator[str]:

@@ -145,6 +145,7 @@ class TrainingProcess:
             *checks.data_notes(config, prepared),
             *checks.schedule_notes(config, self.total_steps),
             *checks.lora_notes(config),
+            *checks.mask_notes(config),
         ):
             self._print_line(note)
         prepared.tokenizer.save(self.run_dir / "tokenizer.json")

@@ -9,6 +9,7 @@ import pytest
 
 from tasks.evaluation import Sample
 from tasks.logging import summary
+from tasks.run.checks import mask_notes
 from tasks.run.start import start_run
 from xformer_kit import load
 from xformer_kit.data import prepare
@@ -47,6 +48,30 @@ def test_a_warm_up_that_is_not_shorter_than_the_run_is_shortened_with_a_note(con
     assert max(rates[1]) == run_config["optim"]["lr"]
     assert start_run(config("trainer.max_steps=20"), tmp_path / "none", quiet=True) == 0
     assert "shortened" not in (tmp_path / "none" / "train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["mask=sliding_window", "mask.window=16"], ["16 tokens is not shorter than the 16"]),
+        (["mask=sliding_window", "mask.window=15"], []),
+        (["mask=sliding_window", "mask.window=16", "data.valid_len=20", "model.max_len=20"], []),
+        (["mask=causal"], []),
+        (
+            [
+                "model.decoder.pattern=[base,far]",
+                "model.decoder.variants.far={mask: {name: sliding_window, window: 99}}",
+            ],
+            ["99 tokens is not shorter than the 16 of an example (data.seq_len)"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_window_that_hides_nothing_is_reported(config, words, lines):
+    found = list(mask_notes(config(*words)))
+    assert len(found) == len(lines)
+    for note, line in zip(found, lines, strict=True):
+        assert line in note and note.endswith("so the mask has the effect of 'causal'.")
 
 
 def test_adapters_of_random_weights_are_reported(begin):
