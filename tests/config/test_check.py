@@ -6,6 +6,7 @@ import pytest
 from refusals import refusals, refused
 
 from xformer_kit import ConfigError, compose
+from xformer_kit.config import compose as compose_config
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
@@ -324,3 +325,11 @@ def test_faults_outside_the_model_stand_next_to_those_of_the_composition():
         "schedule.warmup",
         "attn.v_norm",
     ]
+
+
+@pytest.mark.parametrize("word", ["data.batch_size=0", "data.seq_len=0"])
+def test_sizes_of_batches_are_checked_also_without_a_corpus(word):
+    """A model is described on a machine without its data."""
+    compose_config(["data=text"], data=False)
+    with pytest.raises(ConfigError, match=rf"^{word[:-2]}: must be at least 1"):
+        compose_config(["data=text", word], data=False)

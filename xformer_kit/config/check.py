@@ -175,8 +175,8 @@ def _node_faults(config: Node, data: bool) -> Faults:
         yield from logger_faults(config["logger"], context, elsewhere)
     if "tokenizer" in config:
         yield from faults_with_settings("tokenizer", TOKENIZERS, config["tokenizer"], context)
-    if data:
-        yield from faults_with_settings("data", CORPORA, config.get("data"), context)
+    if data or isinstance(config.get("data"), Mapping):
+        yield from faults_with_settings("data", CORPORA, config.get("data"), context, data)
     model = config.get("model")
     yield from _settings_faults("model", model, "model", context, STACKS, elsewhere)
     for key in ("ema", "checkpoints", "init_from", "lora"):

@@ -11,9 +11,11 @@ from xformer_kit.plan import STACKS, as_node, max_len
 from xformer_kit.registry import Context, Fault, Faults, Node, Registry, alternatives
 
 
-def faults_with_settings(name: str, registry: Registry, node: Any, context: Context) -> Faults:
+def faults_with_settings(
+    name: str, registry: Registry, node: Any, context: Context, component: bool = True
+) -> Faults:
     """Yields the faults of the node of a tokenizer or a corpus, which holds settings and the
-    component's options.
+    component's options; component: whether the latter are checked.
     """
     if not isinstance(node, Mapping):
         yield from registry.faults(node, name, context)
@@ -21,8 +23,9 @@ def faults_with_settings(name: str, registry: Registry, node: Any, context: Cont
     common = SETTINGS.options(name)
     settings = {key: value for key, value in node.items() if key in common}
     yield from SETTINGS.faults({"name": name} | settings, name, context)
-    own = {key: value for key, value in node.items() if key not in common}
-    yield from registry.faults(own, name, context, other_keys=common)
+    if component:
+        own = {key: value for key, value in node.items() if key not in common}
+        yield from registry.faults(own, name, context, other_keys=common)
 
 
 def form_of(data: Node) -> str:
