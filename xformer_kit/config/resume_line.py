@@ -36,24 +36,24 @@ def resume_faults(resume: object, overrides: Sequence[Override]) -> Faults:
     """
     if not isinstance(resume, str) or not resume:
         yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
-    refused = list[Fault]()
+    refused = list[tuple[str, Fault]]()  # (argument, its fault)
     for override in overrides:
         key = override.key_or_group
         if key == LENGTH:
             yield from _length_faults(override)
         elif key not in INSTRUCTIONS:
             rule = f"cannot change: {REASONS.get(key.partition('.')[0], OTHER_REASON)}"
-            refused.append(Fault(key, rule, got=override.input_line, fix="Leave it out."))
-    yield from refused[:-1]
-    for fault in refused[-1:]:
-        yield replace(fault, fix=_fix(str(resume), refused))
+            word = str(override.input_line)
+            refused.append((word, Fault(key, rule, got=word, fix="Leave it out.")))
+    yield from (fault for _, fault in refused[:-1])
+    for _, fault in refused[-1:]:
+        yield replace(fault, fix=_fix(str(resume), [word for word, _ in refused]))
 
 
-def _fix(run: str, refused: Sequence[Fault]) -> str:
+def _fix(run: str, words: Sequence[str]) -> str:
     """Returns the fix of arguments that a resumed run does not take: a new run from its weights, if
     they compose one.
     """
-    words = [str(fault.got) for fault in refused]
     left_out = "Leave it out." if len(words) == 1 else "Leave them out."
     if not (Path(run) / "config.yaml").is_file() or any(map(HYDRA.match, words)):
         return left_out
@@ -61,7 +61,7 @@ def _fix(run: str, refused: Sequence[Fault]) -> str:
         line = train(*started_from(run, words))
     except ConfigError:
         return left_out
-    of_model = any(fault.path.partition(".")[0] in OF_MODEL for fault in refused)
+    of_model = any(re.split(r"[.=]", word.lstrip("+~"))[0] in OF_MODEL for word in words)
     weights = "those of its weights that fit" if of_model else "its weights"
     return f"{left_out[:-1]}, or start a new run from {weights}: {line}."
 

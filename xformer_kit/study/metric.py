@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.config.metric_direction import registered_direction
-from xformer_kit.config.metrics import METRICS
 from xformer_kit.registry import config_error, did_you_mean
 from xformer_kit.registry.metric_names import HIGHER, LOWER, metric_word
 from xformer_kit.study.nodes import Node
@@ -94,6 +92,10 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     Its last part ends in a known word (exact_match), which determines the unit and, unless
     `higher_is_better` is set, whether higher is better. Raises ConfigError if neither does.
     """
+    # It imports torch, which the help of commands must not.
+    from xformer_kit.config.metric_direction import registered_direction
+    from xformer_kit.config.metrics import METRICS
+
     last, word = name.rpartition("/")[2], metric_word(name)
     if higher_is_better is None:
         higher_is_better = registered_direction(name)
