@@ -19,10 +19,12 @@ from xformer_kit.registry import ConfigError
 SUMMARY = "runs side by side: configs, metrics, cost and speed, grouped over seeds"
 EXAMPLES = """examples:
   xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
-  xformer compare outputs/decoder/2026-11-20_12-00-00/* --metric val/bits_per_byte
+  xformer compare outputs/decoder/2026-11-20_12-00-00 --metric val/bits_per_byte
   xformer compare outputs/runs/* --json"""
 OPTIONS = {
-    "run+ RUN": "directories of runs; the others are compared with the first",
+    "run+ RUN": (
+        "directories of runs, or of sweeps for their runs; the others are compared with the first"
+    ),
     "--metric NAME": "the metric to compare, such as val/perplexity (val/loss)",
     "--json": "print plain data",
 }
