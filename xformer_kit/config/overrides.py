@@ -18,6 +18,7 @@ from xformer_kit.config.glob_choices import listed
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
 from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.config.repeated_keys import repeated_keys
+from xformer_kit.config.spaced_words import joined_words
 from xformer_kit.config.task_defaults import task_defaults
 from xformer_kit.config.unknown_choices import unknown_choice
 from xformer_kit.registry import (
@@ -122,7 +123,8 @@ def parse(
     mapping that has a key twice. A component chosen by another of its names is a fault too, but it
     is replaced by its own name and keeps its options.
     """
-    parser, overrides, faults = OverridesParser.create(), list[Override](), list[Fault]()
+    parser, overrides = OverridesParser.create(), list[Override]()
+    words, faults = joined_words(words)
     with_repeated_keys: list[Override] = []
     for word in words:
         try:

@@ -211,6 +211,11 @@ WITHOUT_OPTION = {
         "the best checkpoint and the last one are both kept",
         "Leave it out; xformer evaluate RUN --checkpoint best evaluates the best one.",
     ),
+    "dry_run": (
+        "only a study has a dry run",
+        "Set study.dry_run=true for a study; for a run --cfg job prints the config and xformer"
+        " describe its cost.",
+    ),
     "max_tokens": _TOKENS,
     "train_tokens": _TOKENS,
     "overwrite_output_dir": ("each run has a directory of its own", "Leave it out."),
