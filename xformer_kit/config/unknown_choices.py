@@ -10,7 +10,12 @@ from xformer_kit.config.check import GROUPS, OWN_FILE
 from xformer_kit.config.project_files import component_hint, config_hint
 from xformer_kit.registry import Fault, alternatives, did_you_mean, suggestion
 from xformer_kit.registry.command_lines import for_shell, program
-from xformer_kit.registry.other_options import OTHER_CHOICES
+from xformer_kit.registry.other_options import (
+    OTHER_CHOICES,
+    PUBLISHED,
+    PUBLISHED_PAGE,
+    corpus_of,
+)
 
 MAX_NAMES = 10  # in a message
 
@@ -35,6 +40,9 @@ def unknown_choice(
     rule = f"no {GROUPS[group].kind if group in GROUPS else group} is called '{name}'"
     if hint := config_hint(group, name):
         return Fault(group, rule, fix=hint)
+    if group == "model" and PUBLISHED.match(name):
+        rule += f"; {PUBLISHED_PAGE} has the lines of published architectures"
+        return Fault(group, rule, fix=f"Try {OTHER_CHOICES.get(f'model={name}', 'model=decoder')}.")
     if ours := OTHER_CHOICES.get(f"{group}={name}"):
         return Fault(group, rule, fix=f"Try {ours}.")
     if group == "data" and (fault := _file_fault(name)):
@@ -84,7 +92,5 @@ def _file_fault(name: str) -> Fault | None:
     path = Path(name)
     if not (path.suffix or "/" in name or path.is_dir()):
         return None
-    words = {word.lstrip("."): word for word in path.suffixes}
-    corpus = next((c for c in ("jsonl", "parquet", "tsv") if c in words), "text")
-    fix = f"Try data={corpus} data.path={for_shell(name)}."
+    fix = f"Try data={corpus_of(path.name)} data.path={for_shell(name)}."
     return Fault("data", f"no corpus is called '{name}'", fix=fix)
