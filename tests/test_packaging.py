@@ -89,7 +89,7 @@ def test_a_project_trains_with_the_wheel(tmp_path, installed):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    run = tmp_path / "mine" / "run"
+    run = tmp_path / "run"
     assert "name: slopes" in (run / "config.yaml").read_text()
     assert (run / "summary.json").is_file()
     assert "xformer train" in done.stdout and "python train.py" not in done.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks.cli import COMMANDS
-from tasks.cli.command import Parser, add_options
+from tasks.cli.parser import Parser, add_options
 from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, preflight

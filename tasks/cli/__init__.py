@@ -30,7 +30,7 @@ from tasks.cli import (
     sweep,
     train,
 )
-from tasks.cli.command import Parser, add_options
+from tasks.cli.parser import Parser, add_options
 from tasks.run.processes import import_environment
 
 COMMANDS = {

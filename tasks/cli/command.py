@@ -1,10 +1,8 @@
-"""Functions shared by all commands: the parser, printing, loading a run, number formats."""
+"""Functions shared by all commands: printing, loading a run, number formats."""
 
-import argparse
 import itertools
 import json
 import os
-import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,84 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks import Config, State
-from tasks.cli.other_options import similar_options
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
-from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.command_lines import for_shell, program
 from xformer_kit.registry.printable import printable
 
 if TYPE_CHECKING:
     from tasks.run.generation.decoding import LoadedRun
 
-# Metavar of an option -> type of its value; the values of other options are texts.
-NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are tried
 CHECKPOINT_OPTION = {
     "--checkpoint best|last|STEP": (
         "which weights, STEP: of a kept step (best; another if that one is missing or damaged)"
     ),
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that reports an error in one sentence and prints descriptions and examples
-    with their line breaks.
-    """
-
-    def __init__(self, **options: Any):
-        super().__init__(
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
-        )
-
-    def error(self, message: str) -> Any:
-        # A misspelled option explains why a required one is missing.
-        if "required" in message and (unknown := self._first_unknown_option()):
-            message = self._unknown_option_message(unknown)
-        sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
-        raise SystemExit(2)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            kind = (
-                f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
-            )
-            message = f"{kind} is called '{value}'. {suggestion(value, action.choices)}"
-            raise argparse.ArgumentError(None, message)
-
-    def _get_value(self, action: argparse.Action, text: str) -> Any:
-        try:
-            return super()._get_value(action, text)
-        except argparse.ArgumentError:
-            kind = "a whole number" if action.type is int else "a number"
-            message = f"{action.option_strings[0]}: must be {kind}; got {text!r}"
-            raise argparse.ArgumentError(None, message) from None
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.arguments = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(args, namespace)
-
-    def reject(self, arguments: list[str]) -> Any:
-        """End with one sentence on arguments that this parser does not have."""
-        if unknown := next((word for word in arguments if word.startswith("-")), None):
-            self.error(self._unknown_option_message(unknown))
-        self.error(f"unexpected arguments: {' '.join(arguments)}. Leave them out")
-
-    def _first_unknown_option(self) -> str | None:
-        """Returns the first option on the command line that this parser does not have."""
-        for word in itertools.takewhile(lambda word: word != "--", self.arguments):
-            name = word.partition("=")[0]
-            if re.match(r"--?[a-zA-Z]", word) and name not in self._option_string_actions:
-                return word
-        return None
-
-    def _unknown_option_message(self, word: str) -> str:
-        """Returns the message for an unknown option, with the options that it may mean."""
-        name = word.partition("=")[0]
-        argument = name.strip("-").upper()
-        *more, last = similar_options(name, self._option_string_actions) or [""]
-        hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
-        if argument in [action.metavar for action in self._get_positional_actions()]:
-            hint = f" {argument} is given without a name before it."
-        return f"no option is called {name}.{hint} See {self.prog} --help"
 
 
 def console() -> Any:
@@ -149,8 +82,12 @@ def study_directory(study: str) -> Path:
     )
 
 
-def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
+def open_run(
+    run: str, components: list[str], *, has_checkpoint: bool = False
+) -> tuple[Path, Config]:
     """Returns (directory, config) of a run, after importing the user's components.
+
+    has_checkpoint: whether the command has the option --checkpoint, for the message.
 
     Raises ConfigError if it is not a run, or if the run was started with components that are
     missing here.
@@ -160,15 +97,27 @@ def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
 
     path = Path(run).expanduser()
     if not path.is_dir():
-        raise config_error(
-            run,
-            "is no directory",
-            fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
-        )
+        raise config_error(run, "is no directory", fix=_run_of_file(path, has_checkpoint))
     config = read_config(path)
     check_components(path, components)
     import_files(components)
     return path, config
+
+
+def _run_of_file(path: Path, has_checkpoint: bool) -> str:
+    """Returns the fix for a path that is no directory: the run that contains it, and its name if
+    it is a checkpoint; else the newest run.
+    """
+    from xformer_kit.config.run_directories import example_of_run
+
+    run = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)
+    if run is None:
+        return example_of_run()
+    words = for_shell(str(run))
+    name = path.stem.removeprefix("step_")
+    if has_checkpoint and path.suffix == ".ckpt" and path.is_file():
+        words += f" --checkpoint {name}"
+    return f"Try {words}."
 
 
 def load_run(args: Any, default: str = "best") -> "LoadedRun":
@@ -185,7 +134,7 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
     from xformer_kit.model.api import restore_model
     from xformer_kit.objective import objective_of
 
-    path, config = open_run(args.run, args.components)
+    path, config = open_run(args.run, args.components, has_checkpoint=True)
     name, state = _read_checkpoint(path, args, default)
     if sentence := summary.diverged(path):
         step = f"{state['global_step']:,}"
@@ -267,31 +216,6 @@ def resolve_config(
     path, config = open_run(runs[0], components)
     checked_plan(config, data=False)
     return config, path
-
-
-def add_options(parser: Any, options: Mapping[str, str]) -> None:
-    """Add the arguments of a command to its parser, from a table "NAME METAVAR" -> text of --help.
-
-    A name without -- is positional. A suffix of the name sets how often it is given: ? at most
-    once, * any number of times, + at least once; exactly one of the options with ! is required.
-    a|b|c as metavar lists the choices, and a letter of NUMBER_TYPES sets the type; an option
-    without a metavar is a switch. The value of an option that is not given is None.
-    """
-    exclusive = parser
-    if any("! " in key for key in options):
-        exclusive = parser.add_mutually_exclusive_group(required=True)
-    for key, text in options.items():
-        name, suffix, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()
-        settings: dict[str, Any] = {"metavar": metavar, "type": NUMBER_TYPES.get(metavar, str)}
-        if not metavar:
-            settings = {"action": "store_true", "default": None}
-        elif re.fullmatch(r"[a-z\d_|]+\|[a-z\d_]+", metavar):
-            settings = {"choices": metavar.split("|")}
-        if suffix == "*" and name.startswith("--"):
-            settings["action"] = "append"
-        elif suffix in ("?", "*", "+"):
-            settings["nargs"] = suffix
-        (exclusive if suffix == "!" else parser).add_argument(name, help=text, **settings)
 
 
 def styled(text: str, style: str = "dim") -> Any:

@@ -19,10 +19,12 @@ from xformer_kit.registry import ConfigError
 SUMMARY = "runs side by side: configs, metrics, cost and speed, grouped over seeds"
 EXAMPLES = """examples:
   xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
-  xformer compare outputs/decoder/2026-11-20_12-00-00/* --metric val/bits_per_byte
+  xformer compare outputs/decoder/2026-11-20_12-00-00 --metric val/bits_per_byte
   xformer compare outputs/runs/* --json"""
 OPTIONS = {
-    "run+ RUN": "directories of runs; the others are compared with the first",
+    "run+ RUN": (
+        "directories of runs, or of sweeps for their runs; the others are compared with the first"
+    ),
     "--metric NAME": "the metric to compare, such as val/perplexity (val/loss)",
     "--json": "print plain data",
 }
@@ -86,9 +88,17 @@ def _rows(comparison: Any) -> Iterator[tuple[str, ...]]:
         columns = [group.values(name).values() for group in groups]
         if name not in comparison.metrics and any(columns):
             yield (
-                name.replace("_", " ").removesuffix(" bytes"),
+                _cost_title(name, groups),
                 *(to_text(sum(c) / len(c)) if c else "-" for c in columns),
             )
+
+
+def _cost_title(name: str, groups: Any) -> str:
+    """Returns the title of a cost. On a CPU the peak memory is that of the whole process."""
+    title = name.replace("_", " ").removesuffix(" bytes")
+    facts = [found for group in groups for found in group.summaries.values()]
+    on_cpu = any(found.get("devices", {}).get("kind") == "cpu" for found in facts)
+    return f"{title} (CPU: of the process)" if name == "peak_memory_bytes" and on_cpu else title
 
 
 def _metric_cell(name: str, values: Any) -> str:

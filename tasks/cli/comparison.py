@@ -16,6 +16,7 @@ from tasks.study import state
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.config.identity import hashed_config
+from xformer_kit.config.run_directories import run_directories
 from xformer_kit.config.saved import saved_components
 from xformer_kit.registry import ConfigError, config_error, did_you_mean
 from xformer_kit.registry.command_lines import resume, xformer
@@ -103,7 +104,7 @@ def compare_runs(
     Raises ConfigError for a directory that is no run or whose run has not ended, for runs of
     several tasks, and for a metric that not all of them have.
     """
-    paths = list(dict.fromkeys(Path(name).expanduser() for name in names))
+    named = [Path(name).expanduser() for name in names]
     if find_spec("scipy") is None:
         raise config_error(
             "compare",
@@ -111,18 +112,19 @@ def compare_runs(
             "none",
             "Use pip install 'xformer_kit[study]'.",
         )
-    if study := next((path for path in paths if (path / "plan.json").is_file()), None):
+    if study := next((path for path in named if (path / "plan.json").is_file()), None):
         raise config_error(
             "compare",
             "takes runs",
             f"{study}, which is a study",
             f"Try: {xformer('report', study)}",
         )
+    paths = run_directories(names)
     if len(paths) < 2:
         raise config_error(
             "compare",
             "takes two runs or more",
-            ", ".join(names),
+            ", ".join(map(str, paths)),
             "Name another run's directory.",
         )
     configs = {path: read_config(path) for path in paths}

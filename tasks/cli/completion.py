@@ -76,6 +76,8 @@ def completions(line: str, commands: Mapping[str, Any]) -> list[str]:
     if not any("OVERRIDE" in key for key in options):
         return []
     rest = words[skipped:]
+    if command == "plot" and not rest:
+        return [f"{kind} " for kind in commands["plot"].KINDS if kind.startswith(word)]
     return sorted(set(overrides(word, rest, read_table(_component_files(rest)))))
 
 

@@ -47,7 +47,7 @@ def run(args: Any) -> int:
     refuse(too_small(vars(args), batch_size=1))
     if args.input is None:
         return _evaluate_validation(args)
-    _, config = open_run(args.run, args.components)
+    _, config = open_run(args.run, args.components, has_checkpoint=True)
     if config["task"]["name"] == "seq2seq":
         return _evaluate_answers(args)
     return _evaluate_text(args, config)

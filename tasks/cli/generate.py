@@ -87,7 +87,7 @@ def run(args: Any) -> int:
 
     _check_numbers(args)
     lines = None if args.prompt is None else [_read_prompt(args.prompt)]
-    _, config = open_run(args.run, args.components)
+    _, config = open_run(args.run, args.components, has_checkpoint=True)
     task = config["task"]["name"]
     text_use = OBJECTIVES[task].text_use
     _check_options(args, text_use, task)

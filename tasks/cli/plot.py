@@ -14,6 +14,7 @@ from tasks import Config
 from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
 from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import Fault, config_error, suggestion
+from xformer_kit.registry.command_lines import for_shell
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -73,20 +74,22 @@ def _check_options(args: Any) -> None:
     refuse(faults or too_small(vars(args), length=1, prefix=0))
 
 
-def _run_paths(args: Any, expected: str, example: str, count: int | None = None) -> list[Path]:
+def _run_paths(args: Any, expected: str, count: int | None = None) -> list[Path]:
     """Returns the directories of runs on the command line. Raises ConfigError for overrides, for
     none, and for another number than `count`.
     """
+    from xformer_kit.config.run_directories import example_of_run, run_directories
+
     runs = args.inputs
     if not runs or any("=" in word for word in runs) or count not in (None, len(runs)):
         got = " ".join(runs) or "none"
-        raise config_error(f"plot {args.kind}", f"takes {expected}", got, f"Try {example}.")
-    return [Path(run).expanduser() for run in runs]
+        fix = example_of_run(sentence="Try {}.", as_text=for_shell)
+        raise config_error(f"plot {args.kind}", f"takes {expected}", got, fix)
+    return [Path(run).expanduser() for run in runs] if count else run_directories(runs)
 
 
 def _one_run(args: Any) -> Path:
-    example = "outputs/decoder/2026-11-20_12-00-00"
-    return _run_paths(args, "one run's directory", example, count=1)[0]
+    return _run_paths(args, "one run's directory", count=1)[0]
 
 
 def _config(args: Any) -> tuple[Config, Path | None]:
@@ -168,7 +171,7 @@ def _draw_curves(args: Any) -> tuple[Any, Path]:
     from xformer_kit.inspect import plot_curves
 
     import_files(args.components)
-    runs = _run_paths(args, "directories of runs", "outputs/decoder/*")
+    runs = _run_paths(args, "directories of runs")
     metrics = args.metric and args.metric.split(",")
     return plot_curves(runs, metrics), _default_directory(None if runs[1:] else runs[0])
 

@@ -24,6 +24,9 @@ TAIL = """
 Instructions
   resume=RUN            a run's directory (outputs/NAME/TIME); it keeps its config, except for
                         trainer.max_steps=N, its new number of steps
+  init_from=RUN         a new run from the weights of a run
+  lora.rank=8           with init_from: train adapters of this rank, and no other weights
+  callbacks.early_stopping.patience=5  end after 5 validations without a better val/loss
   components=[FILE, ...]  Python files with components of your own, which are then choices
   hydra.run.dir=DIR     where the run is written
   -m, --multirun        run every combination of the values that are separated by commas

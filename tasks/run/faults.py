@@ -23,7 +23,8 @@ def too_small(options: Mapping[str, object], **minimums: int) -> Iterator[Fault]
     for name, minimum in minimums.items():
         value = options.get(name)
         if isinstance(value, int) and value < minimum:
-            yield Fault(flag(name), f"must be at least {minimum}", got=value)
+            fix = "Leave it out to draw from all tokens." if name == "top_k" else ""
+            yield Fault(flag(name), f"must be at least {minimum}", got=value, fix=fix)
 
 
 @contextmanager

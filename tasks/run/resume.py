@@ -12,6 +12,7 @@ from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
 from xformer_kit.config import GROUPS, check, config_hash, import_components, read_config
 from xformer_kit.config.machine import run_faults
+from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.config.saved import check_components, check_unchanged
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
@@ -68,8 +69,9 @@ def _no_run(path: Path) -> str:
             f" resume={run_dir}, or init_from={path} for a new run from these weights."
         )
     fault = "is no run; it has no config.yaml" if path.is_dir() else "is not a directory"
-    named = run_dir or "outputs/decoder/2026-11-20_12-00-00"
-    return f"resume: {path} {fault}. Name a run's directory, such as {named}."
+    sentence = "Name a run's directory such as {}."
+    fix = sentence.format(run_dir) if run_dir else example_of_run(path, sentence)
+    return f"resume: {path} {fault}. {fix}"
 
 
 def _is_finished(run_dir: Path, config: Config, results: State | None) -> bool:

@@ -25,6 +25,29 @@ def test_spaces_around_the_equals_sign(word):
     )
 
 
+@pytest.mark.parametrize("line", ["attn.heads = 8", "attn.heads= 8", "attn.heads =8"])
+def test_words_with_spaces_around_their_equals_sign_are_one_fault(line):
+    fault = f"{line}: is more than one word. Write it without spaces: attn.heads=8."
+    assert faults_of(*line.split()) == (fault,)
+    assert faults_of("model.dim=32", *line.split(), "attn.knob=1")[0] == fault
+
+
+@pytest.mark.parametrize("words", [("hydra.job.name=", "attn.heads=2"), ("attn.heads=2", "name=a")])
+def test_an_empty_text_is_not_joined_with_the_next_word(words):
+    assert preflight([*words]).jobs == 1
+
+
+def test_each_flag_of_another_program_is_reported_with_its_value():
+    see = "See python train.py --help."
+    fix = "is no flag. Options are written without dashes:"
+    assert faults_of("--n_layer=4", "--learning_rate", "5e-5", "--dry-run") == (
+        f"--n_layer=4: {fix} model.layers=4. {see}",
+        f"--learning_rate: {fix} optim.lr=5e-5. {see}",
+        "--dry-run: only a study has a dry run. Set study.dry_run=true for a study; for a run --cfg"
+        " job prints the config and xformer describe its cost.",
+    )
+
+
 @pytest.mark.parametrize(
     ("word", "reason"),
     [

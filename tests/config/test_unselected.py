@@ -40,16 +40,17 @@ FAULTS = {
     ),
     # Of a component of another kind.
     "attn.theta=1e6": (
-        f"attn.theta: attn 'multi_head' has no option 'theta'. It has: {HEADS}. Try position.theta."
+        f"attn.theta: attn 'multi_head' has no option 'theta'. It has: {HEADS}. Try"
+        " position.theta=1000000.0."
     ),
     "optim.warmup=3": (
         "optim.warmup: optim 'adamw' has no option 'warmup'. It has: lr, weight_decay,"
-        " betas, eps. Try schedule.warmup."
+        " betas, eps. Try schedule.warmup=3."
     ),
     # Of the component around it.
     "attn.gate=head attn.gate.heads=3": (
         "attn.gate.heads: gate 'head' has no option 'heads'. It has: of, activation, bias. Try"
-        " attn.heads."
+        " attn.heads=3."
     ),
     # Of none.
     "attn.qk_norm.eps=1": (
@@ -68,7 +69,7 @@ test_a_name_of_another_library = refusals_with(
         "attn.rope_theta=1": "attn.rope_theta: is called position.theta here; got 1.",
         "d_model=64": "d_model: is called model.dim here; got 64. Try model.dim=64.",
         "model.d_model=64": "Did you mean 'dim'? It has: dim,",
-        "model.position=rotary": "freeze, unfreeze_at, encoder, decoder. Try position.",
+        "model.position=rotary": "freeze, unfreeze_at, encoder, decoder. Try position=rotary.",
         "trainer.steps=3": "trainer.steps: is called trainer.max_steps here; got 3. Try"
         " trainer.max_steps=3.",
     }

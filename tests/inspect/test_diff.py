@@ -192,7 +192,8 @@ def test_a_fault_of_the_command_is_one_sentence(line, sentence, capsys):
     assert errors.startswith(sentence) and errors.count("\n") == 1
 
 
-def test_the_faults_of_both_models_name_their_side(capsys, tmp_path):
+def test_the_faults_of_both_models_name_their_side(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     sides = ["model.laers=3 attn.heads=0", "attn.heds=3"]
     assert main(["diff", *sides]) == 2
     errors = capsys.readouterr().err.splitlines()
@@ -204,10 +205,9 @@ def test_the_faults_of_both_models_name_their_side(capsys, tmp_path):
     assert main(["diff", "tokenizer=char", str(tmp_path / "none")]) == 2
     one, other = capsys.readouterr().err.splitlines()
     assert one.startswith("A (tokenizer=char): model.vocab_size: is not known before")
-    assert (
-        other
-        == f"B ({tmp_path}/none): {tmp_path}/none: is no directory. Name a run's directory such as "
-        "outputs/decoder/2026-11-20_12-00-00."
+    assert other == (
+        f"B ({tmp_path}/none): {tmp_path}/none: is no directory. There is no run below outputs:"
+        " xformer train begins one."
     )
     assert main(["diff", "attn.heds=3"]) == 2
     assert capsys.readouterr().err.startswith("attn.heds: ")  # the only side has no mark

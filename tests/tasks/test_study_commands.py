@@ -311,6 +311,18 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     )
 
 
+def test_a_directory_of_runs_stands_for_its_runs(capsys, home, pool):
+    runs = sorted(pool.values())
+    assert data(capsys, "compare", "outputs/runs") == data(capsys, "compare", *runs)
+    page = output(capsys, "compare", "outputs/runs")[1]
+    assert "peak memory (CPU: of the process)" in page
+    code, out, _ = output(capsys, "plot", "curves", "outputs/runs")
+    assert (code, out) == (0, "curves.png\n")
+    assert fault(capsys, "evaluate", "outputs/runs") == (
+        f"outputs/runs: is no run; it has no config.yaml. Name a run's directory such as {runs[0]}."
+    )
+
+
 def test_letters_continue_after_z():
     assert [letter(i) for i in (0, 25, 26, 27, 51, 52, 701, 702)] == [
         "A",

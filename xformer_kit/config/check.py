@@ -258,7 +258,8 @@ def _settings_faults(
     elsewhere.
     """
     if not isinstance(node, Mapping):
-        yield Fault(path, "must be a mapping of options", got=format_value(node))
+        fix = "Try lora.rank=8." if path == "lora" else ""
+        yield Fault(path, "must be a mapping of options", got=format_value(node), fix=fix)
         return
     settings = {key: value for key, value in node.items() if key not in other_keys}
     yield from SETTINGS.faults({"name": name} | settings, path, context, other_keys, elsewhere)

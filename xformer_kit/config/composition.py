@@ -37,6 +37,7 @@ from xformer_kit.config.overrides import (
     single_values,
     sweep_faults,
 )
+from xformer_kit.config.unknown_choices import unknown_component
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError, Fault, complete_mapping, config_error
@@ -157,7 +158,7 @@ def _unknown_component(error: Exception) -> Fault | None:
     if not isinstance(error, MissingConfigException) or not error.missing_cfg_file:
         return None
     group, _, name = error.missing_cfg_file.rpartition("/")
-    return GROUPS[group].unknown(name).at(group) if group in GROUPS else None
+    return unknown_component(group, name) if group in GROUPS else None
 
 
 def _not_utf8(file: Path) -> tuple[str, str] | None:

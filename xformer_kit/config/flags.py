@@ -5,9 +5,9 @@ from typing import Any
 
 import hydra
 
-from xformer_kit.registry import config_error
+from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.command_lines import program
-from xformer_kit.registry.other_options import OTHER_OPTIONS
+from xformer_kit.registry.other_options import OTHER_OPTIONS, WITHOUT_OPTION
 
 
 def parse_flags(argv: list[str]) -> argparse.Namespace:
@@ -15,17 +15,25 @@ def parse_flags(argv: list[str]) -> argparse.Namespace:
     parser = _flag_parser()
 
     def refuse(message: str) -> Any:
-        see = f"See {program()} --help."
-        if (unknown := message.removeprefix("unrecognized arguments: ")) != message:
-            flag = unknown.split(" ")[0]
-            fix = f"Options are written without dashes: {_as_override(flag, argv)}. {see}"
-            raise config_error(flag, "is no flag", fix=fix)
-        raise config_error(" ".join(argv), message, fix=see)
+        raise config_error(" ".join(argv), message, fix=f"See {program()} --help.")
 
     parser.error = refuse  # type: ignore[method-assign]
-    flags = parser.parse_intermixed_args(argv)
+    flags, unknown = parser.parse_known_intermixed_args(argv)
+    if unknown:
+        named = [word for word in unknown if word.startswith("-")]  # without their values
+        raise ConfigError(_flag_fault(flag, argv) for flag in named or unknown)
     flags.overrides = [word for word in flags.overrides if word]
     return flags
+
+
+def _flag_fault(flag: str, argv: list[str]) -> Fault:
+    """Returns the fault of an unknown flag."""
+    key = flag.lstrip("-").partition("=")[0].replace("-", "_")
+    if key in WITHOUT_OPTION:
+        rule, fix = WITHOUT_OPTION[key]
+        return Fault(flag, rule, fix=fix)
+    fix = f"Options are written without dashes: {_as_override(flag, argv)}."
+    return Fault(flag, "is no flag", fix=f"{fix} See {program()} --help.")
 
 
 def _as_override(flag: str, argv: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.registry import Fault, Faults, Node
 from xformer_kit.registry.command_lines import value
 
@@ -38,7 +39,5 @@ def _fix(place: Path) -> str:
         for folder in place.absolute().parents:
             if (folder / "config.yaml").is_file() and (folder / "tokenizer.json").is_file():
                 return f"Try {value(str(folder))}."
-    return (
-        "Try outputs/decoder/2026-11-20_12-00-00. Names on the Hugging Face hub and weights of"
-        " other programs are not read."
-    )
+    example = example_of_run(place, "Try {}.", value)
+    return f"{example} Names on the Hugging Face hub and weights of other programs are not read."

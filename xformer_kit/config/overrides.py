@@ -4,14 +4,13 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from xformer_kit.config.check import GROUPS, OWN_FILE, registry_at
+from xformer_kit.config.check import GROUPS, registry_at
 from xformer_kit.config.components import import_components
 from xformer_kit.config.config_files import config_files, store_files
 from xformer_kit.config.difference import as_literal
@@ -19,18 +18,16 @@ from xformer_kit.config.glob_choices import listed
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
 from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.config.repeated_keys import repeated_keys
+from xformer_kit.config.spaced_words import joined_words
 from xformer_kit.config.task_defaults import task_defaults
+from xformer_kit.config.unknown_choices import unknown_choice
 from xformer_kit.registry import (
     ConfigError,
     Fault,
     Faults,
-    alternatives,
     contradictions,
-    did_you_mean,
-    suggestion,
 )
 from xformer_kit.registry.command_lines import for_shell
-from xformer_kit.registry.other_options import OTHER_CHOICES
 
 # Keys that only the command line has; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
@@ -126,7 +123,8 @@ def parse(
     mapping that has a key twice. A component chosen by another of its names is a fault too, but it
     is replaced by its own name and keeps its options.
     """
-    parser, overrides, faults = OverridesParser.create(), list[Override](), list[Fault]()
+    parser, overrides = OverridesParser.create(), list[Override]()
+    words, faults = joined_words(words)
     with_repeated_keys: list[Override] = []
     for word in words:
         try:
@@ -138,12 +136,7 @@ def parse(
         key_faults = list(repeated_keys(word))
         faults += key_faults
         (with_repeated_keys if key_faults else overrides).extend(parsed)
-    try:
-        import_components(
-            component_files(instructions(overrides).get("components")), GROUPS.values()
-        )
-    except ConfigError as error:
-        faults += error.faults
+    faults += (unread := _component_faults(overrides))
     faults += _contradictions(overrides)
     file_faults = store_files(overrides)
     session = open_session(config_dir)
@@ -154,7 +147,9 @@ def parse(
         if isinstance(override, Fault):
             faults.append(override)
             left_out += (f"{given.key_or_group}.",)
-        elif fault := file_faults.get(override.key_or_group) or choice_fault(session, override):
+        elif fault := file_faults.get(override.key_or_group) or choice_fault(
+            session, override, not unread
+        ):
             faults.append(fault)
             if renamed := _with_own_names(parser, override):
                 known.append(renamed)
@@ -165,6 +160,16 @@ def parse(
     known += parser.parse_overrides(task_defaults(session, known))
     known = [o for o in known if not f"{o.key_or_group}.".startswith(left_out)]
     return session, known, faults
+
+
+def _component_faults(overrides: list[Override]) -> list[Fault]:
+    """Imports the user's own components and returns the faults of their files."""
+    files = component_files(instructions(overrides).get("components"))
+    try:
+        import_components(files, GROUPS.values())
+    except ConfigError as error:
+        return [*error.faults]
+    return []
 
 
 def _contradictions(overrides: list[Override]) -> list[Fault]:
@@ -217,9 +222,9 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, st
     return reason, "Quote what the shell or Hydra treats specially."
 
 
-def choice_fault(session: HydraSession, override: Override) -> Fault | None:
+def choice_fault(session: HydraSession, override: Override, are_read: bool = True) -> Fault | None:
     """Returns the fault of an override with an unknown choice of a group; None if the choice is
-    known, or the key is no group.
+    known, or the key is no group. are_read: whether the files in `components` could be read.
     """
     group = override.key_or_group
     if not group:
@@ -242,7 +247,8 @@ def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     for value in values:
         for name in value if isinstance(value, list) else [value]:
             if name is not None and str(name) not in names:
-                return _unknown_choice(group, str(name), names, override.is_sweep_override())
+                swept = override.is_sweep_override()
+                return unknown_choice(group, str(name), names, swept, are_read)
     return None
 
 
@@ -277,52 +283,6 @@ def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | No
                 fix=f"Choose one, or run each of them: -m {group}={sweep}.",
             )
     return None
-
-
-def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fault:
-    """Returns the fault of an unknown choice; names: the known ones; swept: whether it is one of a
-    sweep.
-    """
-    if name.startswith("{") and swept:
-        return Fault(
-            group,
-            "a plain sweep takes names, not options",
-            got=name,
-            fix=f"Sweep {group}.OPTION=..., or make them levels of a study's factor.",
-        )
-    if group in GROUPS and (
-        name in GROUPS[group].refused_names or GROUPS[group].find_name(name) is not None
-    ):
-        return GROUPS[group].unknown(name).at(group)
-    if ours := OTHER_CHOICES.get(f"{group}={name}"):
-        what = GROUPS[group].kind if group in GROUPS else group
-        return Fault(group, f"no {what} is called '{name}'", fix=f"Try {ours}.")
-    if group == "data" and (fault := _file_fault(name)):
-        return fault
-    others = [
-        f"{key}={name}"
-        for key, registry in GROUPS.items()
-        if name in registry or name in registry.aliases
-    ]
-    if others and not did_you_mean(name, names):
-        what = GROUPS[group].kind if group in GROUPS else group
-        return Fault(group, f"no {what} is called '{name}'", fix=f"Try {alternatives(others)}.")
-    if group in GROUPS:
-        fault = GROUPS[group].unknown(name).at(group)
-        extensible = group != "logger" and not GROUPS[group].has_similar(name)
-        return fault.with_fix(OWN_FILE.format(group)) if extensible else fault
-    return Fault(group, f"no choice is called '{name}'", fix=suggestion(name, names))
-
-
-def _file_fault(name: str) -> Fault | None:
-    """Returns the fault of a file or a directory as the choice of data; None for another name."""
-    path = Path(name)
-    if not (path.suffix or "/" in name or path.is_dir()):
-        return None
-    words = {word.lstrip("."): word for word in path.suffixes}
-    corpus = next((c for c in ("jsonl", "parquet", "tsv") if c in words), "text")
-    fix = f"Try data={corpus} data.path={for_shell(name)}."
-    return Fault("data", f"no corpus is called '{name}'", fix=fix)
 
 
 def component_files(components: Any) -> list[Any]:

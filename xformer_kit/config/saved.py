@@ -14,6 +14,7 @@ import yaml
 
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.identity import hashed_config
+from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Node, config_error, format_value
 from xformer_kit.registry.saved_files import read_object
@@ -68,7 +69,7 @@ def read_config(run: str | Path) -> dict[str, Any]:
         raise config_error(
             run,
             "is no run; it has no config.yaml",
-            fix="Name a directory such as outputs/decoder/2026-11-20_12-00-00.",
+            fix=example_of_run(run),
         )
     try:
         if (size := path.stat().st_size) > MAX_CONFIG_BYTES:

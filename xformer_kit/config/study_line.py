@@ -12,6 +12,7 @@ from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked, compose_resolved
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.overrides import choice_fault, expand, runs_here
+from xformer_kit.config.unknown_choices import some_of
 from xformer_kit.registry import ConfigError, Fault, Faults
 
 # Maps of a study's file that a line replaces: Hydra would merge the two.
@@ -90,7 +91,7 @@ def _study_node(
         return None
     if chosen is None:
         key = next(key for key in keys if key.startswith("study."))
-        known = ", ".join(session.choices("study"))
+        known = some_of(session.choices("study"))
         faults.append(
             Fault(
                 key,

@@ -44,7 +44,8 @@ POSITIVE = OptionRule(lambda value: value >= 1, "at least 1")
 RANGES = {
     "max_new_tokens": POSITIVE,
     "temperature": OptionRule(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
-    **dict.fromkeys(("top_k", "no_repeat_ngram", "beam", "num_return", "ahead"), POSITIVE),
+    "top_k": POSITIVE._replace(fix="Leave it out to draw from all tokens."),
+    **dict.fromkeys(("no_repeat_ngram", "beam", "num_return", "ahead"), POSITIVE),
     "top_p": OptionRule(lambda p: 0 < p <= 1, "above 0 and at most 1"),
     "min_p": OptionRule(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
     "typical_p": OptionRule(lambda p: 0 < p < 1, "above 0 and below 1"),

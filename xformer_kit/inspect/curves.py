@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.config.identity import hashed_config
+from xformer_kit.config.run_directories import run_directories
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import (
     LINES,
@@ -44,14 +45,14 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     """Plots one panel per metric with one line per run; runs are labelled with the values in which
     their configs differ.
 
-    runs: directories. metrics: columns of metrics.csv, such as `val/accuracy`; None for the losses,
-    or the first metric if there are none. Training metrics are averaged over neighbouring records.
-    A note below the panels names the runs without a row or a finite value of these metrics, and
-    those that diverged, with the step: a loss above `divergence_cap` is outside the axis. Raises
-    ConfigError for a directory that is not a run, if no run has values yet, and for a metric that
-    no run has.
+    runs: directories; that of a sweep stands for its runs. metrics: columns of metrics.csv, such as
+    `val/accuracy`; None for the losses, or the first metric if there are none. Training metrics are
+    averaged over neighbouring records. A note below the panels names the runs without a row or a
+    finite value of these metrics, and those that diverged, with the step: a loss above
+    `divergence_cap` is outside the axis. Raises ConfigError for a directory that is not a run, if
+    no run has values yet, and for a metric that no run has.
     """
-    paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
+    paths = run_directories(runs)
     if not paths:
         raise config_error(
             "runs",

@@ -6,8 +6,9 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
 
+from xformer_kit.registry.command_lines import for_shell, override_text
 from xformer_kit.registry.fault import Fault, format_value
-from xformer_kit.registry.messages import alternatives, did_you_mean
+from xformer_kit.registry.messages import SYNONYMS, alternatives, did_you_mean
 
 # Option of another library -> config path of ours, or an override if the value is another one too.
 # A key with a dot is an option of that node only.
@@ -18,6 +19,7 @@ OTHER_OPTIONS = {
     "adam_beta2": "optim.betas=[0.9,0.95]",
     "adam_epsilon": "optim.eps",
     "attention_dropout": "attn.dropout",
+    "attention_probs_dropout_prob": "attn.dropout",
     "attn_pdrop": "attn.dropout",
     "auto_find_batch_size": "trainer.accumulate=auto",
     "base": "position.theta",
@@ -34,6 +36,7 @@ OTHER_OPTIONS = {
     "d_model": "model.dim",
     "dataloader_num_workers": "data.num_workers",
     "dataset": "data",
+    "dtype": "trainer.precision",
     "device": "trainer.accelerator",
     "early_stopping": "callbacks.early_stopping.patience=5",
     "epochs": "trainer.max_epochs",
@@ -140,6 +143,7 @@ OTHER_OPTIONS = {
     "weight_tying": "model.tie_embeddings",
     "window_size": "mask.window",
     "act": "ffn.activation",
+    "callbacks.early_stopping.monitor": "callbacks.early_stopping.metric",
     "attn.window": "mask.window",
     "depth": "model.layers",
     "dropout_rate": "model.dropout",
@@ -150,6 +154,8 @@ OTHER_OPTIONS = {
     "ffn.hidden_dim": "ffn.width",
     "ffn.hidden_size": "ffn.width",
     "gpus": "trainer.devices",
+    "pos": "position",
+    "torch_dtype": "trainer.precision",
     "num_experts_per_tok": "ffn.top_k",
     "seed_everything": "seed",
     "trainer.batch_size": "data.batch_size",
@@ -182,11 +188,18 @@ OTHER_CHOICES = {
     "model=gpt": "model=decoder",
     "model=gpt2": "model=decoder",
     "model=llama": "model=decoder",
+    "model=ngpt": "experiment=ngpt",
     "model=roberta": "task=masked_language_modeling",
     "model=seq2seq": "task=seq2seq data=dates",
     "model=t5": "task=seq2seq data=dates",
     "model=transformer": "model=decoder",
 }
+# Names of published models start with one of these; the page has the lines of their architectures.
+PUBLISHED = re.compile(
+    r"(llama|gpt|pythia|mi[sx]tral|qwen|gemma|phi|olmo|opt|falcon|deepseek|bert|roberta)", re.I
+)
+PUBLISHED_PAGE = "docs/guide/architectures.md"
+CORPUS_OF_SUFFIX = {"jsonl": "jsonl", "json": "jsonl", "parquet": "parquet", "tsv": "tsv"}
 # Options of other libraries without one of ours: (rule, fix).
 _RECOMPUTED = (
     "activations are kept, not computed again",
@@ -211,6 +224,11 @@ WITHOUT_OPTION = {
         "the best checkpoint and the last one are both kept",
         "Leave it out; xformer evaluate RUN --checkpoint best evaluates the best one.",
     ),
+    "dry_run": (
+        "only a study has a dry run",
+        "Set study.dry_run=true for a study; for a run --cfg job prints the config and xformer"
+        " describe its cost.",
+    ),
     "max_tokens": _TOKENS,
     "train_tokens": _TOKENS,
     "overwrite_output_dir": ("each run has a directory of its own", "Leave it out."),
@@ -222,6 +240,10 @@ WITHOUT_OPTION = {
     "always_save_checkpoint": (
         "the last checkpoint is always kept",
         "Leave it out; trainer.checkpoint_every=200 sets how often it is written.",
+    ),
+    "logger.offline": (
+        "is set by an environment variable",
+        "Leave it out, and write WANDB_MODE=offline in front of the command.",
     ),
     "attn.causal": ("is decided by the mask", "Set mask=causal or mask=full."),
     "preset": (
@@ -252,17 +274,29 @@ def unknown_option(
     of_node = f"{path}.{key}"
     if path and (of_node in OTHER_OPTIONS or of_node in WITHOUT_OPTION):
         return cast(Fault, other_option(of_node, value))
-    word = OTHER_OPTIONS.get(key, "").partition("=")[0].rpartition(".")[2]
+    if of_node == "data.path" and isinstance(value, str) and value:
+        rule = f"{kind} '{name}' reads no file"
+        typed = for_shell(f"data.path={override_text(value)}")
+        return Fault(of_node, rule, value, f"Try data={corpus_of(value)} {typed}.")
+    usual = OTHER_OPTIONS.get(key, "").partition("=")[0]
+    word = usual.rpartition(".")[2]
     places = elsewhere.get(word, []) if path or word not in options else []
     is_elsewhere = key not in elsewhere and (word not in options or not path)
     is_unchosen = any("=" in place for place in places)  # an option of other components
-    if is_elsewhere and not is_unchosen and (fault := other_option(key, value, *places[:1])):
+    if (
+        is_elsewhere
+        and not is_unchosen
+        and (
+            fault := other_option(key, value, usual if usual in places else next(iter(places), ""))
+        )
+    ):
         return replace(fault, path=f"{path}.{key}".strip("."))
     settings = kind == "settings"
     rule = "the config has no such key" if settings else f"{kind} '{name}' has no option '{key}'"
     has = f"It has: {', '.join(options)}." if options else "It has no options."
     if key in elsewhere:
-        hint, has = "", f"{has if path else ''} Try {alternatives(elsewhere[key])}.".strip()
+        known = _with_value(elsewhere[key], value)
+        hint, has = "", f"{has if path else ''} Try {alternatives(known)}.".strip()
     elif word in options or did_you_mean(key, options):
         hint = f"Did you mean '{word}'? " if word in options else did_you_mean(key, options)
     elif close := [word] * bool(places) or get_close_matches(key, elsewhere, n=1, cutoff=0.75):
@@ -279,12 +313,42 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
     """
     if key in WITHOUT_OPTION:
         rule, fix = WITHOUT_OPTION[key]
+        if value is False and (rule, fix) == _RECOMPUTED:
+            fix = "Leave it out."
         return Fault(key, rule, format_value(value), fix)
     if not (other := OTHER_OPTIONS.get(key)):
         return None
     usual, _, needed = other.partition("=")
     ours = ours or usual
-    plain = isinstance(value, (bool, int, float)) or re.fullmatch(r"[\w./:-]+", str(value))
-    text = needed or (str(format_value(value)).strip("'") if value is not None and plain else "")
+    text = needed or value_text(ours, value)
     got = "" if value is None else format_value(value)
+    if ours == "resume" and (value is True or str(value).endswith(".ckpt")):
+        return Fault(key, "is called resume here", got, "Try resume=RUN, the directory of a run.")
     return Fault(key, f"is called {ours} here", got, f"Try {ours}={text}." if text else "")
+
+
+def value_text(ours: str, value: Any) -> str:
+    """Returns the value of an option of another library as one of ours; "" for one that does not
+    carry over.
+    """
+    if value is None or not (
+        isinstance(value, (bool, int, float)) or re.fullmatch(r"[\w./:-]+", str(value))
+    ):
+        return ""
+    text = str(format_value(value)).strip("'")
+    if ours == "trainer.precision":
+        return SYNONYMS.get(text.rpartition(".")[2], text)  # torch.bfloat16
+    return re.sub(r"^(train|val)_", r"\1/", text) if ours.endswith(".metric") else text
+
+
+def _with_value(places: list[str], value: Any) -> list[str]:
+    """Returns config paths of options with the value; choices such as data=text as they are."""
+    if any("=" in place for place in places):
+        return places
+    return [f"{place}={text}" if (text := value_text(place, value)) else place for place in places]
+
+
+def corpus_of(file: str) -> str:
+    """Returns the corpus that reads a file with this name."""
+    found = (CORPUS_OF_SUFFIX.get(suffix) for suffix in file.lower().split(".")[1:])
+    return next(filter(None, found), "text")

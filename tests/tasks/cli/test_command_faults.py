@@ -148,3 +148,40 @@ def test_plot_bias_of_a_model_too_large_for_this_machine_has_one_message(
         and err.startswith("model: its weights need about 3,750 GiB, and")
         and err.count("\n") == 1
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("evaluate my/run/checkpoints/best.ckpt", "Try my/run --checkpoint best."),
+        ("generate my/run/checkpoints/step_20.ckpt --prompt a", "Try my/run --checkpoint 20."),
+        ("score my/run/checkpoints/last.ckpt --input book.txt", "Try my/run --checkpoint last."),
+        ("generate my/run/checkpoints/none.ckpt --prompt a", "Try my/run."),
+        ("reproduce my/run/checkpoints/best.ckpt", "Try my/run."),
+        ("describe my/run/config.yaml", "Try my/run."),
+        ("plot attention my/run/checkpoints/best.ckpt --text a", "Try my/run --checkpoint best."),
+    ],
+)
+def test_a_file_of_a_run_is_answered_with_the_arguments_that_read_it(
+    capsys, tmp_path, monkeypatch, words, answer
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "book.txt").write_text("a")
+    checkpoints = tmp_path / "my/run/checkpoints"
+    checkpoints.mkdir(parents=True)
+    (tmp_path / "my/run/config.yaml").write_text("")
+    for name in ("best", "last", "step_20"):
+        (checkpoints / f"{name}.ckpt").write_text("")
+    place = next(word for word in words.split() if "/" in word)
+    assert fault(capsys, *words.split()) == f"{place}: is no directory. {answer}"
+
+
+def test_a_text_file_without_its_option_is_answered_with_the_option(capsys, tmp_path):
+    book = tmp_path / "book.txt"
+    book.write_text("a")
+    assert fault(capsys, "evaluate", "run", book) == (
+        f"xformer evaluate: {book}: is a text, not a run. Try --input {book}."
+    )
+    assert fault(capsys, "evaluate", "run", "none.txt") == (
+        "xformer evaluate: unexpected arguments: none.txt. Leave them out."
+    )

@@ -32,6 +32,8 @@ def test_commands_and_their_options(words):
     assert words("xformer sc") == ["score "]
     assert words("xformer ") == [f"{name} " for name in COMMANDS]
     assert words("xformer reproduce --r") == ["--run "]
+    assert words("xformer plot ") == ["mask ", "bias ", "attention ", "curves ", "norms "]
+    assert words("xformer plot cu") == ["curves "]
     assert words("xformer nothing a") == words("xformer evaluate out") == []
 
 

@@ -91,6 +91,10 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
             ["--prompt", "x", "--temperature", "0", "--num-samples", "2"],
             "--num-samples: nothing is drawn, so all texts are",
         ),
+        (
+            ["--prompt", "x", "--top-k", "0"],
+            "--top-k: must be at least 1; got 0. Leave it out to draw from all tokens.",
+        ),
         (["--prompt", "x", "--temperature", "-1"], "--temperature: must be at least 0; got -1.0."),
         (
             ["--prompt", "x", "--checkpoint", "best", "--top-p", "2"],

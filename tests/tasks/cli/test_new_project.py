@@ -12,6 +12,7 @@ from tests.tasks.command_lines import fault, output
 from tests.user_components import forget_user_components
 from xformer_kit.config import preflight
 from xformer_kit.laws import LAWS, tiny_config
+from xformer_kit.registry import ConfigError
 
 
 @pytest.fixture
@@ -53,13 +54,38 @@ def test_the_files_have_the_name_of_the_project(project):
 
 def test_its_runs_and_its_study_are_valid_and_its_component_keeps_a_law(project):
     line = preflight(words_of_script())
-    assert (line.jobs, line.components) == (1, ("components.py",))
+    assert (line.jobs, line.components) == (1, ("./components.py",))
     assert preflight(words_of_script("experiment=first", "attn.heads=8")).argv[-1] == (
         "++attn.heads=8"
     )
     study = preflight(words_of_script("experiment=first", "study=positions"))
     assert study.study["factors"] == {"position": ["slopes", "rotary"]}
     LAWS["causality"](tiny_config(position="slopes"))
+
+
+def test_the_script_can_be_called_from_any_directory(project, monkeypatch):
+    other = project.rename(project.with_name("my project"))
+    monkeypatch.chdir(other.parent)
+    script = (other / "train.sh").read_text().replace("exec xformer", "printf '%s\\n'")
+    command = ["sh", "-c", script, "my project/train.sh"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=other.parent)
+    line = preflight(done.stdout.splitlines()[1:])
+    assert line.components == ("my project/components.py",)
+
+
+def test_without_the_script_messages_name_the_files_of_the_project(project):
+    for words, answer in (
+        (["experiment=first"], "conf/experiment/first.yaml is here: add --config-dir conf."),
+        (["study=positions"], "conf/study/positions.yaml is here: add --config-dir conf."),
+        (["position=slopes"], "components.py has it: add components=[components.py]."),
+        (
+            ["--config-dir", "conf", "experiment=first"],
+            "components.py has it: add components=[components.py].",
+        ),
+    ):
+        with pytest.raises(ConfigError) as error:
+            preflight(words)
+        assert str(error.value).endswith(answer)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", "1e5", "-a", ".a", "ü", "a\n"])

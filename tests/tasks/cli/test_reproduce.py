@@ -163,13 +163,11 @@ def test_values_are_compared_with_their_difference():
     assert compare_values(float("nan"), float("nan")) == "nan, equal to the last digit"
 
 
-def test_runs_that_cannot_be_reproduced(capfd, run):
+def test_runs_that_cannot_be_reproduced(capfd, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert output(capfd, "reproduce", "nowhere")[::2] == (
         2,
-        (
-            "nowhere: is no directory. Name a run's directory such as "
-            "outputs/decoder/2026-11-20_12-00-00.\n"
-        ),
+        "nowhere: is no directory. There is no run below outputs: xformer train begins one.\n",
     )
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["attn"]["hats"] = 3

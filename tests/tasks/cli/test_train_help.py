@@ -25,6 +25,9 @@ def test_the_page_has_instructions_flags_and_defaults():
     for word in (
         "resume=RUN",
         "components=[",
+        "init_from=RUN",
+        "lora.rank=",
+        "callbacks.early_stopping.patience=",
         "--cfg job",
         "-m",
         "*multi_head",

@@ -135,8 +135,8 @@ def test_each_of_two_vocabularies_has_the_rows_of_its_own_tokens(begin, tmp_path
 
 HUB = (
     "init_from.run: must be a run's directory, or a file in its checkpoints/; got"
-    " openai-community/gpt2. Try outputs/decoder/2026-11-20_12-00-00. Names on the Hugging Face hub"
-    " and weights of other programs are not read."
+    " openai-community/gpt2. There is no run below outputs: xformer train begins one. Names on the"
+    " Hugging Face hub and weights of other programs are not read."
 )
 
 
@@ -159,7 +159,8 @@ def test_a_place_in_a_run_is_answered_with_the_run(tmp_path):
         ("init_from.allow=[a]", "init_from.allow: is about the weights of init_from.run, which is"),
     ],
 )
-def test_a_wrong_value_is_refused(word, answer):
+def test_a_wrong_value_is_refused(word, answer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as error:
         preflight([word])
     assert str(error.value).startswith(answer)

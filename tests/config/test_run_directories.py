@@ -1,0 +1,55 @@
+"""A sweep's directory stands for its runs, and messages name a run that exists."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from xformer_kit.config.run_directories import example_of_run, newest_run, run_directories
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """write("outputs/a", time) makes a run's directory below the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, time: int = 0, checkpoint: bool = True) -> Path:
+        run = Path(name)
+        (run / "checkpoints").mkdir(parents=True)
+        (run / "config.yaml").write_text("")
+        os.utime(run / "config.yaml", (time, time))
+        if checkpoint:
+            (run / "checkpoints" / "last.ckpt").write_text("")
+        return run
+
+    return write
+
+
+def test_a_sweeps_directory_stands_for_its_runs_in_the_order_of_their_numbers(write):
+    runs = [write(f"outputs/sweep/{i}") for i in (0, 1, 2, 10)]
+    alone = write("outputs/alone")
+    write("outputs/sweep/.hydra")
+    write("outputs/alone/copy")
+    assert run_directories(["outputs/sweep", alone, runs[0]]) == [*runs, alone]
+    assert run_directories(["outputs", "none"]) == [alone, Path("none")]
+
+
+def test_the_newest_run_is_one_to_three_levels_below_outputs(write):
+    assert newest_run() is None
+    write("elsewhere/run", time=9)
+    write("outputs/a/b/c/d", time=9)
+    write("outputs/a/.hydra", time=9)
+    assert newest_run() is None
+    for time, name in enumerate(("outputs/run", "outputs/task/run", "outputs/task/sweep/0"), 1):
+        assert newest_run() != write(name, time=time) == newest_run()
+    write("outputs/task/begun", time=9, checkpoint=False)
+    assert newest_run() == Path("outputs/task/sweep/0")
+
+
+def test_a_message_names_a_run_that_exists_or_how_one_begins(write):
+    assert example_of_run() == "There is no run below outputs: xformer train begins one."
+    write("outputs/a run")
+    assert example_of_run() == "Name a run's directory such as outputs/a run."
+    assert example_of_run(None, "Try {}.", repr) == "Try 'outputs/a run'."
+    write("sweep/0")
+    assert example_of_run("sweep") == "Name a run's directory such as sweep/0."

@@ -1,0 +1,45 @@
+"""Unknown choices of a group: similar names, the first of many, and files of this directory."""
+
+import pytest
+
+from xformer_kit.config import preflight
+from xformer_kit.registry import ConfigError
+
+
+def faults_of(*words):
+    with pytest.raises(ConfigError) as error:
+        preflight([*words])
+    return [str(fault) for fault in error.value.faults]
+
+
+def test_of_many_names_only_the_similar_one_is_listed():
+    assert faults_of("study=norm_plcement") == [
+        "study: no choice is called 'norm_plcement'. Did you mean 'norm_placement'?"
+    ]
+
+
+@pytest.mark.parametrize("word", ["study=zzzz", "study.seeds=2"])
+def test_of_many_names_the_first_ones_are_listed_and_how_all_are(word):
+    (fault,) = faults_of(word)
+    listed = fault.partition("ladder, ")[2]
+    assert listed.count(", ") == 9
+    assert listed.endswith(" more, which python train.py --help lists.")
+
+
+def test_a_name_of_components_that_could_not_be_read_has_no_similar_name():
+    assert faults_of("components=[none.py]", "attn=mine", "attn.knob=3")[1:] == [
+        "attn: no attn is called 'mine'. It may be one of components, which could not be read."
+    ]
+
+
+def test_a_python_file_is_named_only_if_it_uses_the_package_and_has_the_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("MINE = 'mine'\n")
+    (tmp_path / "b.py").write_text("from xformer_kit.attention import ATTENTIONS  # mine\n")
+    assert "is here" not in faults_of("experiment=mine")[0]
+    assert " has it: " not in faults_of("attn=mine")[0]
+    (tmp_path / "my file.py").write_text("raise RuntimeError  # xformer_kit 'mine'\n")
+    assert faults_of("attn=mine") == [
+        "attn: no attn is called 'mine'. my file.py has it: add components=['my file.py']."
+    ]
+    assert faults_of("experiment='" + "x" * 300 + "'")  # no file can have this name
