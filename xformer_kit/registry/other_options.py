@@ -18,6 +18,7 @@ OTHER_OPTIONS = {
     "adam_beta1": "optim.betas=[0.9,0.95]",
     "adam_beta2": "optim.betas=[0.9,0.95]",
     "adam_epsilon": "optim.eps",
+    "attention_bias": "attn.bias",
     "attention_dropout": "attn.dropout",
     "attention_probs_dropout_prob": "attn.dropout",
     "attn_pdrop": "attn.dropout",
@@ -141,6 +142,7 @@ OTHER_OPTIONS = {
     "warmup_steps": "schedule.warmup",
     "wd": "optim.weight_decay",
     "weight_tying": "model.tie_embeddings",
+    "sliding_window": "mask.window",
     "window_size": "mask.window",
     "act": "ffn.activation",
     "callbacks.early_stopping.monitor": "callbacks.early_stopping.metric",
@@ -322,6 +324,8 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
     ours = ours or usual
     text = needed or value_text(ours, value)
     got = "" if value is None else format_value(value)
+    if value is False and needed:  # fp16=false, early_stopping=false
+        return Fault(key, f"is called {ours} here", got, "It is off unless set: leave it out.")
     if ours == "resume" and (value is True or str(value).endswith(".ckpt")):
         return Fault(key, "is called resume here", got, "Try resume=RUN, the directory of a run.")
     return Fault(key, f"is called {ours} here", got, f"Try {ours}={text}." if text else "")
