@@ -16,6 +16,7 @@ from tasks.cli.other_options import similar_options
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.registry.command_lines import program
 from xformer_kit.registry.printable import printable
+from xformer_kit.registry.user_path import is_override, user_path
 
 if TYPE_CHECKING:
     from tasks.run.generation.decoding import LoadedRun
@@ -132,7 +133,7 @@ def study_directory(study: str) -> Path:
     """
     from tasks.study.resolve import PLAN
 
-    studies, path = Path("outputs", "studies"), Path(study).expanduser()
+    studies, path = Path("outputs", "studies"), user_path(study)
     for directory in (path, studies / study):
         if (directory / PLAN).is_file():
             return directory
@@ -158,7 +159,7 @@ def open_run(run: str, components: list[str]) -> tuple[Path, Config]:
     from xformer_kit.config import read_config
     from xformer_kit.config.saved import check_components
 
-    path = Path(run).expanduser()
+    path = user_path(run)
     if not path.is_dir():
         raise config_error(
             run,
@@ -253,7 +254,7 @@ def resolve_config(
     """
     from xformer_kit.config import checked_plan, compose
 
-    runs = [word for word in arguments if "=" not in word]
+    runs = [word for word in arguments if not is_override(word)]
     if not runs:
         import_files(components)
         return compose(arguments, data=False, once=True), None

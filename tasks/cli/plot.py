@@ -14,6 +14,7 @@ from tasks import Config
 from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
 from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import Fault, config_error, suggestion
+from xformer_kit.registry.user_path import user_path
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -81,7 +82,7 @@ def _run_paths(args: Any, expected: str, example: str, count: int | None = None)
     if not runs or any("=" in word for word in runs) or count not in (None, len(runs)):
         got = " ".join(runs) or "none"
         raise config_error(f"plot {args.kind}", f"takes {expected}", got, f"Try {example}.")
-    return [Path(run).expanduser() for run in runs]
+    return [user_path(run) for run in runs]
 
 
 def _one_run(args: Any) -> Path:

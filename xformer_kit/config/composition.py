@@ -17,6 +17,7 @@ from omegaconf.errors import (
 
 from xformer_kit.config.canonical import canonical_config, named_over
 from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, check
+from xformer_kit.config.hydra_errors import fault_of_message
 from xformer_kit.config.hydra_session import (
     PRIMARY,
     HydraSession,
@@ -145,8 +146,8 @@ def compose_resolved(
         place, got = next(found, ("config", f"{error}"))
         fault = Fault(place, "must be utf-8 text", got, "Save it as utf-8.")
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if unknown := _unknown_component(error):
-            raise ConfigError(unknown) from error
+        if known := _unknown_component(error) or fault_of_message(str(error)):
+            raise ConfigError(known) from error
         bad_key = _bad_key(error)
         fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)
     raise ConfigError(fault)

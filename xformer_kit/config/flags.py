@@ -5,8 +5,8 @@ from typing import Any
 
 import hydra
 
-from xformer_kit.registry import config_error
-from xformer_kit.registry.command_lines import program
+from xformer_kit.registry import Fault, Faults, config_error
+from xformer_kit.registry.command_lines import for_shell, program
 from xformer_kit.registry.other_options import OTHER_OPTIONS
 
 
@@ -26,6 +26,33 @@ def parse_flags(argv: list[str]) -> argparse.Namespace:
     flags = parser.parse_intermixed_args(argv)
     flags.overrides = [word for word in flags.overrides if word]
     return flags
+
+
+def flag_faults(flags: argparse.Namespace) -> Faults:
+    """Yields the faults of flags that hydra.main would reject, or that contradict each other."""
+    if flags.config_path is not None:
+        yield Fault(
+            "--config-path",
+            "would replace the configs of this package",
+            got=flags.config_path,
+            fix=f"Add your own: --config-dir {for_shell(flags.config_path)}.",
+        )
+    if flags.experimental_rerun is not None:
+        yield Fault(
+            "--experimental-rerun",
+            "is not supported",
+            got=flags.experimental_rerun,
+            fix="Continue a run with resume=RUN, or train it again with xformer reproduce RUN.",
+        )
+    for flag in ("resolve", "package"):
+        if getattr(flags, flag) and not flags.cfg:
+            value = "" if flags.package is None else f" {for_shell(flags.package)}"
+            typed = f"--{flag}{value if flag == 'package' else ''}"
+            yield Fault(f"--{flag}", "belongs to --cfg", fix=f"Try --cfg job {typed}.")
+    alone = ("run", "multirun", "cfg", "info", "shell_completion")
+    given = [f"--{flag.replace('_', '-')}" for flag in alone if getattr(flags, flag)]
+    if len(given) > 1:
+        yield Fault(" ".join(given), "only one of them can be given", fix="Leave the others out.")
 
 
 def _as_override(flag: str, argv: list[str]) -> str:
