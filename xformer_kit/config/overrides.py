@@ -145,7 +145,7 @@ def parse(
     except ConfigError as error:
         faults += error.faults
     faults += _contradictions(overrides)
-    file_faults = store_files(overrides)
+    file_faults = store_files(overrides, config_dir)
     session = open_session(config_dir)
     known = list[Override]()
     left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
