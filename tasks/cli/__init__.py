@@ -31,6 +31,7 @@ from tasks.cli import (
     train,
 )
 from tasks.cli.parser import Parser, add_options
+from tasks.logging.streams import discard, open_missing_streams, output_without_reader
 from tasks.run.processes import import_environment
 
 COMMANDS = {
@@ -60,6 +61,7 @@ COMPONENTS_OPTION = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    open_missing_streams()
     parser = Parser(
         prog="xformer",
         description="Trains transformers, lists components, describes models, and uses runs.",
@@ -82,7 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] == "train":  # its arguments are those of Hydra
         if completion.is_completion(arguments):
             return _with_faults(lambda: completion.main(arguments[1:], COMMANDS))
-        return train.main(arguments[1:])
+        with output_without_reader():
+            return train.main(arguments[1:])
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "inputs") or any(word.startswith("-") for word in rest)):
         commands.choices[args.command].reject(rest)
@@ -96,7 +99,9 @@ def _with_faults(run: Callable[[], int]) -> int:
     from xformer_kit.registry import ConfigError
 
     try:
-        return run()
+        exit_code = run()
+        sys.stdout.flush()
+        return exit_code
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2
@@ -104,5 +109,5 @@ def _with_faults(run: Callable[[], int]) -> int:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:  # xformer components | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         return 0

@@ -13,6 +13,7 @@ from tasks import Config, State
 from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.registry.command_lines import for_shell, program
 from xformer_kit.registry.printable import printable
+from xformer_kit.registry.user_path import is_override, user_path
 
 if TYPE_CHECKING:
     from tasks.run.generation.decoding import LoadedRun
@@ -65,7 +66,7 @@ def study_directory(study: str) -> Path:
     """
     from tasks.study.resolve import PLAN
 
-    studies, path = Path("outputs", "studies"), Path(study).expanduser()
+    studies, path = Path("outputs", "studies"), user_path(study)
     for directory in (path, studies / study):
         if (directory / PLAN).is_file():
             return directory
@@ -95,7 +96,7 @@ def open_run(
     from xformer_kit.config import read_config
     from xformer_kit.config.saved import check_components
 
-    path = Path(run).expanduser()
+    path = user_path(run)
     if not path.is_dir():
         raise config_error(run, "is no directory", fix=_run_of_file(path, has_checkpoint))
     config = read_config(path)
@@ -202,7 +203,7 @@ def resolve_config(
     """
     from xformer_kit.config import checked_plan, compose
 
-    runs = [word for word in arguments if "=" not in word]
+    runs = [word for word in arguments if not is_override(word)]
     if not runs:
         import_files(components)
         return compose(arguments, data=False, once=True), None

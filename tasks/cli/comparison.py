@@ -20,6 +20,7 @@ from xformer_kit.config.run_directories import run_directories
 from xformer_kit.config.saved import saved_components
 from xformer_kit.registry import ConfigError, config_error, did_you_mean
 from xformer_kit.registry.command_lines import resume, xformer
+from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
 from xformer_kit.study.statistics import interval
@@ -104,7 +105,7 @@ def compare_runs(
     Raises ConfigError for a directory that is no run or whose run has not ended, for runs of
     several tasks, and for a metric that not all of them have.
     """
-    named = [Path(name).expanduser() for name in names]
+    named = [user_path(name) for name in names]
     if find_spec("scipy") is None:
         raise config_error(
             "compare",

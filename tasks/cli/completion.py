@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from xformer_kit.registry import config_error
 from xformer_kit.registry.command_lines import CHECKOUT, program
+from xformer_kit.registry.user_path import user_path
 
 if TYPE_CHECKING:
     from xformer_kit.config.completion import CompletionTable
@@ -157,5 +158,5 @@ def _cache_file() -> Path:
             if path.suffix in (".py", ".yaml"):
                 status = path.stat()
                 state.update(f"{path}{status.st_mtime_ns}{status.st_size}".encode())
-    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or user_path("~/.cache")
     return Path(cache, "xformer_kit", f"completion-{state.hexdigest()[:16]}.json")

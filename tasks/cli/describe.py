@@ -49,7 +49,7 @@ def model_to_describe(
     defaults = SETTINGS.defaults("model")
     config, run_dir = resolve_config(arguments, components, command)
     if run_dir is None:
-        overrides = dict(word.lstrip("+").split("=", 1) for word in arguments)
+        overrides = dict(word.lstrip("+").split("=", 1) for word in arguments if "=" in word)
         files = tuple(_yaml_files(overrides))
         provenance = Provenance(config, defaults, overrides, files, source="conf")
         return config, None, provenance, " ".join(arguments)

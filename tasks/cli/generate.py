@@ -11,7 +11,6 @@ each class, or of each line of --input.
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks import State
@@ -20,6 +19,7 @@ from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.command_lines import xformer
 from xformer_kit.registry.printable import printable
+from xformer_kit.registry.user_path import user_path
 
 SUMMARY = "continue a text with a run's model, answer sources, fill masks, or label texts"
 EXAMPLES = """examples:
@@ -304,7 +304,7 @@ def _write_texts(args: Any, texts: list[str]) -> None:
     if args.output is None:
         _write(output)
     else:
-        Path(args.output).expanduser().write_text(output, encoding="utf-8")
+        user_path(args.output).write_text(output, encoding="utf-8")
 
 
 def _read_prompt(prompt: str) -> str:

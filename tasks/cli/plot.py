@@ -15,6 +15,7 @@ from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve
 from tasks.run.faults import flag, refuse, too_small
 from xformer_kit.registry import Fault, config_error, suggestion
 from xformer_kit.registry.command_lines import for_shell
+from xformer_kit.registry.user_path import user_path
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -85,7 +86,7 @@ def _run_paths(args: Any, expected: str, count: int | None = None) -> list[Path]
         got = " ".join(runs) or "none"
         fix = example_of_run(sentence="Try {}.", as_text=for_shell)
         raise config_error(f"plot {args.kind}", f"takes {expected}", got, fix)
-    return [Path(run).expanduser() for run in runs] if count else run_directories(runs)
+    return [user_path(run) for run in runs] if count else run_directories(runs)
 
 
 def _one_run(args: Any) -> Path:

@@ -17,7 +17,6 @@ from tasks.cli.command import (
     table,
 )
 from xformer_kit.registry.messages import first_line
-from xformer_kit.study.results import STATUS_NAMES
 
 SUMMARY = "the progress of a study, what failed, and how to continue"
 EXAMPLES = """examples:
@@ -67,6 +66,8 @@ def _print(data: State) -> None:
 
 
 def _name(status: str) -> str:
+    from xformer_kit.study.results import STATUS_NAMES  # imports torch
+
     return STATUS_NAMES.get(status, status)
 
 

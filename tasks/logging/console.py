@@ -5,10 +5,19 @@ which may come from untrusted runs.
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderHook, RenderResult
+from rich import console as rich_console
+from rich.console import ConsoleOptions, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 
 from xformer_kit.registry.printable import printable
+
+
+class Console(rich_console.Console):
+    """A console that raises BrokenPipeError, where rich's exits with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich in its handler of a BrokenPipeError."""
+        raise BrokenPipeError
 
 
 class _PrintableRenderable:

@@ -23,6 +23,7 @@ from xformer_kit.plan import STACKS
 from xformer_kit.registry import REQUIRED, ConfigError, command_lines, config_error
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import RESTORE_FIX, read_object
+from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.report.numbers import compact
 
 SAMPLE_LINES = 8  # lines of a generated text on the page
@@ -237,7 +238,7 @@ def diverged(run: str | Path) -> str:
     """Returns the sentence on a run that a step without a finite loss or gradient ended; "" for any
     other run.
     """
-    ended = read(Path(run).expanduser(), ENDED)
+    ended = read(user_path(run), ENDED)
     diverged = ended is not None and ended["code"] == NONFINITE
     return "A step that is not finite ended it." if diverged else ""
 

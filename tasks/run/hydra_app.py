@@ -21,6 +21,7 @@ from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.user_path import user_path
 
 _exit_codes: list[int] = []  # of the runs of this process
 _sweep_dirs: list[Path] = []  # directories of the multiruns of this process
@@ -111,7 +112,7 @@ def _run_job(config: DictConfig) -> float | None:
     paths = config.get("components") or ()
     # Relative to the user's directory: hydra.job.chdir may have changed that of this process.
     components = tuple(
-        str(Path(hydra_config.runtime.cwd, Path(path).expanduser()))
+        str(Path(hydra_config.runtime.cwd, user_path(path)))
         for path in ([paths] if isinstance(paths, str) else paths)
     )
     if config.get("study") is not None:

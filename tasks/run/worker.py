@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tasks.logging.streams import output_without_reader
 from tasks.run.exit_codes import end_at_signals
 from tasks.run.job import Job
 from tasks.run.processes import discard_output, end_with_parent, worker_command
@@ -99,7 +100,8 @@ def main() -> int:
         return run_agent(job, count)
     from tasks.run.train import train_run
 
-    return train_run(job)
+    with output_without_reader():
+        return train_run(job)
 
 
 if __name__ == "__main__":

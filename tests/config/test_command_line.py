@@ -324,8 +324,9 @@ def test_a_task_comes_with_what_suits_it():
     ]
     two = ["model=encoder_decoder", "task=seq2seq", "data=dates"]
     assert argv(*two) == ["task_defaults=[seq2seq_dates]", *two]
-    for flags in (["--resolve", "task=seq2seq"], ["task=seq2seq", "--resolve"]):
-        assert argv(*flags) == ["--resolve", *decoder]  # Hydra takes no flag between overrides
+    flag = "--hydra-help"
+    for flags in ([flag, "task=seq2seq"], ["task=seq2seq", flag]):
+        assert argv(*flags) == [flag, *decoder]  # Hydra takes no flag between overrides
 
 
 def test_an_interpolation_that_leads_nowhere_is_told_with_its_place():

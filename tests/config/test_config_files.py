@@ -1,8 +1,11 @@
 """experiment=FILE.yaml and study=FILE.yaml."""
 
+from pathlib import Path
+
 import pytest
 
 from xformer_kit import compose
+from xformer_kit.config import preflight
 from xformer_kit.registry import ConfigError
 
 
@@ -49,6 +52,11 @@ def test_a_file_is_combined_with_experiments_of_the_package(here):
         ("", "mine.yaml: must be a mapping of config keys."),
         ("attn: {haeds: 2}\n", "attn.haeds: attn 'multi_head' has no option 'haeds'."),
         (b"a: \xff\n", "mine.yaml: must be utf-8 text."),
+        ("attn: {}\nattn: {}\n", "mine.yaml, line 2: is no YAML: found duplicate key attn."),
+        ("a: &x [*x]\n", "mine.yaml: contains an anchor (&) with an alias (*) of itself."),
+        ("study: {seeds: 1}\n", "mine.yaml: is a study, and no experiment. Try study=mine.yaml."),
+        ("defaults: {attn: linear}\n", "mine.yaml: defaults must be a list; got {attn: 'linear'}."),
+        ("defaults: [mine]\n", "mine.yaml: its defaults contain the file itself; got mine."),
     ],
 )
 def test_a_bad_file_is_one_sentence(here, content, message):
@@ -70,3 +78,72 @@ def test_the_file_of_a_study_has_the_key_study(here):
     (here / "mine.yaml").write_text("factors: {attn.heads: [2, 4]}\n")
     with pytest.raises(ConfigError, match=r"^mine.yaml: has no key study\. Put "):
         compose(["study=mine.yaml"])
+
+
+@pytest.mark.parametrize("entry", ["attn: linear", "/attn: linear", "override attn: linear"])
+def test_the_defaults_of_a_file_override_those_of_the_default_run(here, entry):
+    (here / "mine.yaml").write_text(f"defaults: [{entry}]\n")
+    with pytest.raises(ConfigError, match=r"got \{.*\}\. Write - override /attn: linear\.$"):
+        compose(["experiment=mine.yaml"])
+    (here / "mine.yaml").write_text("defaults:\n - override /attn: linear\n")
+    assert compose(["experiment=mine.yaml"]) == compose(["attn=linear"])
+
+
+@pytest.mark.parametrize("entry", ["/experiment: copy", "override /experiment: copy"])
+def test_an_experiment_is_based_on_another_by_its_path(here, entry):
+    (here / "mine.yaml").write_text(f"defaults: [{entry}]\nattn: {{heads: 2}}\n")
+    with pytest.raises(ConfigError, match=r"Base the file on it with - /experiment/copy\.$"):
+        compose(["experiment=mine.yaml"])
+    (here / "mine.yaml").write_text("defaults:\n - /experiment/copy\nattn: {heads: 2}\n")
+    assert compose(["experiment=mine.yaml"]) == compose(["experiment=copy", "attn.heads=2"])
+
+
+def test_files_that_contain_each_other_are_one_sentence(here):
+    for name, other in ("ab", "ba"):
+        (here / f"{name}.yaml").write_text(f"defaults: [/experiment/{other}]\n")
+    with pytest.raises(ConfigError, match=r"^config: the lists of defaults .* contain each other"):
+        compose(["experiment=[a.yaml,b.yaml]"])
+
+
+@pytest.mark.parametrize(
+    ("key", "choice"), [("attn", "linear"), ("norm", "rmsnorm"), ("position", "rope")]
+)
+def test_a_component_that_a_file_only_names_has_its_options(here, key, choice):
+    (here / "mine.yaml").write_text(f"{key}: {choice}\n")
+    own = {"rmsnorm": "rms", "rope": "rotary"}.get(choice, choice)
+    assert compose(["experiment=mine.yaml"]) == compose([f"{key}={own}"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "attn: {heads: 2}\n",
+            "has no line `# @package _global_`, so that its keys would be under",
+        ),
+        ("study: {seeds: 1}\n", "is a study, and no experiment"),
+    ],
+)
+def test_a_file_of_the_users_directory_is_examined_too(here, content, message):
+    (here / "mine" / "experiment").mkdir()
+    file = here / "mine" / "experiment" / "first.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigError) as error:
+        preflight(["--config-dir", "mine", "experiment=first"])
+    [sentence] = error.value.messages
+    assert sentence.startswith(f"{Path('mine', 'experiment', 'first.yaml')}: {message}")
+    file.write_text("# @package _global_\nattn: {heads: 2}\n")
+    assert preflight(["--config-dir", "mine", "experiment=first"]).jobs == 1
+
+
+@pytest.mark.parametrize("content", ["task: seq2seq\n", "defaults:\n - override /task: seq2seq\n"])
+def test_a_task_of_a_file_is_told_how_it_brings_its_data(here, content):
+    (here / "mine.yaml").write_text(content)
+    with pytest.raises(ConfigError) as error:
+        compose(["experiment=mine.yaml"])
+    [sentence] = error.value.messages
+    entry = "override /task_defaults: seq2seq"
+    assert sentence.startswith("task: 'seq2seq' learns from pairs")
+    assert sentence.endswith(f" A file brings it by the entry `{entry}` of its defaults.")
+    (here / "mine.yaml").write_text(f"defaults:\n - {entry}\n")
+    assert compose(["experiment=mine.yaml"])["task"]["name"] == "seq2seq"

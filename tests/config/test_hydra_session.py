@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from xformer_kit.config import conf_dir, hydra_session
 from xformer_kit.config.composition import compose, compose_resolved
 from xformer_kit.config.flags import parse_flags
+from xformer_kit.config.hydra_errors import fault_of_message
 from xformer_kit.config.hydra_session import HydraSession, hydra_word, open_session
 from xformer_kit.config.overrides import OverridesParser, expand, parse
 from xformer_kit.config.settings import default_settings
@@ -96,6 +97,8 @@ def by_hydra(words, config_dir, name):
         OmegaConf.resolve(config)
         return config, []
     except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if known := fault_of_message(str(error)):
+            return None, [str(known)]
         what = " ".join(str(error).split("\n")[0].split())
         place = getattr(error, "full_key", None) or "config"
         return None, [f"{place}: cannot be composed: {what.rstrip('.')}."]

@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 
 from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked
-from xformer_kit.config.flags import parse_flags
+from xformer_kit.config.flags import flag_faults, parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.machine import can_create
 from xformer_kit.config.overrides import (
@@ -46,6 +46,7 @@ def preflight(argv: list[str]) -> CommandLine:
         resume=values.get("resume"),
         help=flags.help,
     )
+    faults += flag_faults(flags)
     faults += _swept_instruction_faults(overrides)
     faults += _directory_faults(overrides, flags.config_dir)
     faults += repeated(overrides)

@@ -16,6 +16,7 @@ from pathlib import Path
 from xformer_kit.config.check import MAPPING_GROUPS, NESTED_GROUPS
 from xformer_kit.registry import ConfigError, Fault, Registry
 from xformer_kit.registry.user_modules import module_name, run_module
+from xformer_kit.registry.user_path import user_path
 
 _loaded: dict[Path, str] = {}  # file -> sha256 of the source that was imported
 Refused = list[tuple[str, ConfigError]] | None  # (component, error) that a registry refused
@@ -39,7 +40,7 @@ def import_components(
             fix = "Try components=[my_components.py]."
             faults.append(Fault("components", "must list Python files", f"{file!r}", fix))
             continue
-        path = Path(file).expanduser().resolve()
+        path = user_path(file).resolve()
         try:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:

@@ -17,6 +17,7 @@ from omegaconf.errors import (
 
 from xformer_kit.config.canonical import canonical_config, named_over
 from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, check
+from xformer_kit.config.hydra_errors import fault_of_message
 from xformer_kit.config.hydra_session import (
     PRIMARY,
     HydraSession,
@@ -37,6 +38,7 @@ from xformer_kit.config.overrides import (
     single_values,
     sweep_faults,
 )
+from xformer_kit.config.task_defaults import with_file_hint
 from xformer_kit.config.unknown_choices import unknown_component
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import STACKS
@@ -96,7 +98,7 @@ def compose_checked(
     left_out = {*GROUPS, "model", "experiment"} - {o.key_or_group for o in overrides}
     unknown = any(fault.path in left_out for fault in line_faults)
     if faults := faults or check(config, data, composition=not unknown):
-        return config, faults
+        return config, with_file_hint(session, overrides, config, faults)
     if unknown:
         return config, []
     faults = list(unused_overrides(config, overridden_keys(overrides)))
@@ -145,9 +147,12 @@ def compose_resolved(
         found = filter(None, map(_not_utf8, session.files()))
         place, got = next(found, ("config", f"{error}"))
         fault = Fault(place, "must be utf-8 text", got, "Save it as utf-8.")
+    except RecursionError:
+        rule = "the lists of defaults of the chosen files contain each other"
+        fault = Fault("config", rule, fix="Take one of them out.")
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        if unknown := _unknown_component(error):
-            raise ConfigError(unknown) from error
+        if known := _unknown_component(error) or fault_of_message(str(error)):
+            raise ConfigError(known) from error
         bad_key = _bad_key(error)
         fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)
     raise ConfigError(fault)
@@ -250,6 +255,7 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
         raise ConfigError(faults)
     for group, registry in GROUPS.items():  # a file may name another component without options
         node = plain.get(group)
+        node = {"name": node} if isinstance(node, str) else node  # attn: linear
         if isinstance(node, dict) and node.get("name") in registry:
             plain[group] = registry.defaults(node["name"]) | node
     return plain

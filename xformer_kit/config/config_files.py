@@ -1,5 +1,6 @@
 """Experiments and studies that a command line gives as files: experiment=mine/wide.yaml."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -8,18 +9,23 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Glob, Override
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from xformer_kit.registry import Fault
+from xformer_kit.config.check import GROUPS
+from xformer_kit.registry import Fault, Faults, format_value
+from xformer_kit.registry.command_lines import value
+from xformer_kit.registry.messages import first_line
 
 FILE_GROUPS = ("experiment", "study")
+OTHER_GROUPS = ("model", "trainer", "task_defaults", "debug")  # of the default run, with GROUPS
 ENDINGS = (".yaml", ".yml")
 
 _stored: set[tuple[str, str]] = set()  # (group, name) of the files of the previous line
 
 
-def store_files(overrides: Iterable[Override]) -> dict[str, Fault]:
+def store_files(overrides: Iterable[Override], config_dir: str | None = None) -> dict[str, Fault]:
     """Stores each file of the line as the choice that the line names, of the package _global_.
-    Returns {group: fault} of those that cannot be read.
+    Returns {group: fault} of those that cannot be read, and of the choices in `config_dir`.
 
     A study's file has the key `study`; both kinds may have a list of defaults, as files of conf.
     Those of the previous line are removed.
@@ -43,11 +49,40 @@ def store_files(overrides: Iterable[Override]) -> dict[str, Fault]:
             name = f"{name.removesuffix('.yml').removesuffix('.yaml')}.yaml"
             ConfigStore.instance().store(group=group, name=name, node=node, package="_global_")
             _stored.add((group, name))
+        if fault := _chosen_fault(override, config_dir):
+            faults[override.key_or_group] = fault
     return faults
+
+
+def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:
+    """Returns the fault of a file of `config_dir` that an override chooses."""
+    group = override.key_or_group
+    for name in _names(override) if config_dir else ():
+        path = Path(str(config_dir), group, f"{name}.yaml")
+        if path.is_file() and not name.endswith(ENDINGS):
+            try:
+                text = path.read_text(encoding="utf-8")
+                plain = yaml.safe_load(text)
+            except (OSError, UnicodeDecodeError, yaml.MarkedYAMLError):
+                return None  # reported when it is composed
+            if not isinstance(plain, dict):
+                return None
+            if isinstance(node := _read(group, str(path)), Fault):
+                return node
+            has_package = re.search(r"^#\s*@package\s", text, re.MULTILINE)
+            if plain.keys() - {"defaults"} and not has_package:
+                rule = f"has no line `# @package _global_`, so that its keys would be under {group}"
+                return Fault(str(path), rule, fix="Write it as the first line of the file.")
+    return None
 
 
 def config_files(override: Override) -> list[str]:
     """Returns the files that an override names as its choices."""
+    return [name for name in _names(override) if name.endswith(ENDINGS)]
+
+
+def _names(override: Override) -> list[str]:
+    """Returns the choices of an experiment or a study that an override names."""
     is_pattern = isinstance(override.value(), Glob)
     if override.key_or_group not in FILE_GROUPS or override.is_delete() or is_pattern:
         return []
@@ -56,7 +91,7 @@ def config_files(override: Override) -> list[str]:
     else:
         values = [override.value()]
     each = [name for value in values for name in (value if isinstance(value, list) else [value])]
-    return [name for name in each if isinstance(name, str) and name.endswith(ENDINGS)]
+    return [name for name in each if isinstance(name, str)]
 
 
 def _read(group: str, path: str) -> Any:
@@ -66,6 +101,10 @@ def _read(group: str, path: str) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
         plain = yaml.safe_load(text)
+        if _contains_itself(plain):
+            rule = "contains an anchor (&) with an alias (*) of itself"
+            return Fault(path, rule, fix="Write the value out.")
+        node = OmegaConf.create(text) if isinstance(plain, dict) else None
     except OSError:
         fix = "A path is relative to the current directory."
         return Fault(group, "there is no such file", got=path, fix=fix)
@@ -75,8 +114,50 @@ def _read(group: str, path: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = f"{path}, line {mark.line + 1}" if mark else path
         return Fault(place, f"is no YAML: {error.problem or error.context}", fix="Mend that line.")
+    except OmegaConfBaseException as error:
+        return Fault(path, f"is no config: {first_line(str(error)).rstrip('.')}", fix="Mend it.")
     if not isinstance(plain, dict):
         return Fault(path, "must be a mapping of config keys", fix="Try attn: {heads: 8}.")
     if group == "study" and "study" not in plain:
         return Fault(path, "has no key study", fix="Put question, factors and the others under it.")
-    return OmegaConf.create(text)
+    if group == "experiment" and isinstance(plain.get("study"), dict):
+        return Fault(path, "is a study, and no experiment", fix=f"Try study={value(path)}.")
+    return next(_faults_of_defaults(path, plain.get("defaults")), node)
+
+
+def _contains_itself(node: Any, parents: tuple[int, ...] = ()) -> bool:
+    """Whether a mapping or a list of a file is one of its own values."""
+    if not isinstance(node, (dict, list)):
+        return False
+    items = node.values() if isinstance(node, dict) else node
+    above = (*parents, id(node))
+    return id(node) in parents or any(_contains_itself(item, above) for item in items)
+
+
+def _faults_of_defaults(path: str, defaults: Any) -> Faults:
+    """Yields the faults of a file's list of defaults, whose entries replace choices of the default
+    run: `override /attn: linear`. An experiment is the base of another as `/experiment/copy`.
+    """
+    if defaults is None:
+        return
+    if not isinstance(defaults, list):
+        fix = "Try defaults: [override /attn: linear]."
+        yield Fault(path, "defaults must be a list", format_value(defaults), fix)
+        return
+    for entry in defaults:
+        text = next(iter(entry), "") if isinstance(entry, dict) else entry
+        key = re.fullmatch(r"(?:optional )?((?:override )?/?)([\w/]+)", str(text))
+        if key is None:
+            continue
+        prefix, group = key.groups()
+        if isinstance(entry, str):
+            own = {f"{kind}/{PurePosixPath(path).stem}" for kind in FILE_GROUPS}
+            if group in own | {PurePosixPath(path).stem}:
+                yield Fault(path, "its defaults contain the file itself", entry, "Leave it out.")
+        elif group in FILE_GROUPS:
+            fix = f"Base the file on it with - /{group}/{entry[text]}."
+            yield Fault(path, f"defaults cannot choose the {group} again", format_value(entry), fix)
+        elif (group in GROUPS or group in OTHER_GROUPS) and prefix != "override /":
+            rule = "an entry of defaults must override a choice of the default run"
+            fix = f"Write - override /{group}: {entry[text]}."
+            yield Fault(path, rule, format_value(entry), fix)

@@ -5,8 +5,8 @@ from typing import Any
 
 import hydra
 
-from xformer_kit.registry import ConfigError, Fault, config_error
-from xformer_kit.registry.command_lines import program
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error
+from xformer_kit.registry.command_lines import for_shell, program
 from xformer_kit.registry.other_options import OTHER_OPTIONS, WITHOUT_OPTION
 
 
@@ -34,6 +34,33 @@ def _flag_fault(flag: str, argv: list[str]) -> Fault:
         return Fault(flag, rule, fix=fix)
     fix = f"Options are written without dashes: {_as_override(flag, argv)}."
     return Fault(flag, "is no flag", fix=f"{fix} See {program()} --help.")
+
+
+def flag_faults(flags: argparse.Namespace) -> Faults:
+    """Yields the faults of flags that hydra.main would reject, or that contradict each other."""
+    if flags.config_path is not None:
+        yield Fault(
+            "--config-path",
+            "would replace the configs of this package",
+            got=flags.config_path,
+            fix=f"Add your own: --config-dir {for_shell(flags.config_path)}.",
+        )
+    if flags.experimental_rerun is not None:
+        yield Fault(
+            "--experimental-rerun",
+            "is not supported",
+            got=flags.experimental_rerun,
+            fix="Continue a run with resume=RUN, or train it again with xformer reproduce RUN.",
+        )
+    for flag in ("resolve", "package"):
+        if getattr(flags, flag) and not flags.cfg:
+            value = "" if flags.package is None else f" {for_shell(flags.package)}"
+            typed = f"--{flag}{value if flag == 'package' else ''}"
+            yield Fault(f"--{flag}", "belongs to --cfg", fix=f"Try --cfg job {typed}.")
+    alone = ("run", "multirun", "cfg", "info", "shell_completion")
+    given = [f"--{flag.replace('_', '-')}" for flag in alone if getattr(flags, flag)]
+    if len(given) > 1:
+        yield Fault(" ".join(given), "only one of them can be given", fix="Leave the others out.")
 
 
 def _as_override(flag: str, argv: list[str]) -> str:

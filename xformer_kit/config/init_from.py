@@ -5,6 +5,7 @@ from pathlib import Path
 from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.registry import Fault, Faults, Node
 from xformer_kit.registry.command_lines import value
+from xformer_kit.registry.user_path import user_path
 
 RULE = "must be a run's directory, or a file in its checkpoints/"
 CHECKPOINTS = ("best", "last", "previous")
@@ -14,7 +15,7 @@ def source_of(path: str) -> tuple[Path, Path | None]:
     """Returns (run directory, checkpoint file) of init_from.run: a run's directory, of which the
     first existing file of CHECKPOINTS counts, or one of its checkpoints; None for no checkpoint.
     """
-    place = Path(path).expanduser()
+    place = user_path(path)
     if place.suffix == ".ckpt":
         return place.parent.parent, place if place.is_file() else None
     files = (place / "checkpoints" / f"{name}.ckpt" for name in CHECKPOINTS)
@@ -28,7 +29,7 @@ def source_faults(config: Node) -> Faults:
         return
     run, checkpoint = source_of(path)
     if not all((run / name).is_file() for name in ("config.yaml", "tokenizer.json")):
-        yield Fault("init_from.run", RULE, path, _fix(Path(path).expanduser()))
+        yield Fault("init_from.run", RULE, path, _fix(user_path(path)))
     elif checkpoint is None:
         yield Fault("init_from.run", "has no checkpoint", path, "Train it first.")
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-from pathlib import Path
 from typing import Any
 
 from xformer_kit.config.loggers import as_loggers
@@ -11,6 +10,7 @@ from xformer_kit.kernel import cannot_train_on
 from xformer_kit.plan import provenance_of, stacks
 from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.registry.launcher import has_launcher
+from xformer_kit.registry.user_path import user_path
 
 LOGGER_PACKAGES = {  # any one of them is enough
     "tensorboard": ("tensorboard", "tensorboardX"),
@@ -136,7 +136,7 @@ def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
 
 def can_create(directory: str) -> bool:
     """Whether a directory exists and is writable, or can be created."""
-    place = Path(directory).expanduser().absolute()
+    place = user_path(directory).absolute()
     while not place.exists():
         place = place.parent
     return place.is_dir() and os.access(place, os.W_OK) and place.parts[:2] != ("/", "proc")

@@ -138,7 +138,7 @@ def parse(
         (with_repeated_keys if key_faults else overrides).extend(parsed)
     faults += (unread := _component_faults(overrides))
     faults += _contradictions(overrides)
-    file_faults = store_files(overrides)
+    file_faults = store_files(overrides, config_dir)
     session = open_session(config_dir)
     known = list[Override]()
     left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.user_path import user_path
 
 CONFIG = "config.yaml"  # a directory that has it is a run's
 OUTPUTS = "outputs"  # under the current directory, where runs are saved by default
@@ -14,7 +15,7 @@ def run_directories(names: Iterable[str | Path]) -> list[Path]:
     """Returns the directories of runs that a command line names, each once. A directory that is no
     run and has runs directly below it, such as a sweep's, stands for these.
     """
-    paths = [Path(name).expanduser() for name in names]
+    paths = [user_path(name) for name in names]
     return list(dict.fromkeys(run for path in paths for run in runs_below(path) or [path]))
 
 
@@ -43,7 +44,7 @@ def example_of_run(
     """Returns the sentence with a run in it, for a message: the first run directly below `path`, if
     it has any, else the newest one below ./outputs; if there is none, how one begins.
     """
-    below = [] if path is None else runs_below(Path(path).expanduser())
+    below = [] if path is None else runs_below(user_path(path))
     if run := next(iter(below), None) or newest_run():
         return sentence.format(as_text(str(run)))
     return f"There is no run below {OUTPUTS}: {program()} begins one."

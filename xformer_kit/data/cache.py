@@ -24,6 +24,7 @@ import numpy as np
 
 from xformer_kit.data.plain import Plain
 from xformer_kit.registry import config_error
+from xformer_kit.registry.user_path import user_path
 
 try:
     import fcntl
@@ -46,8 +47,8 @@ def directory(cache: str | None) -> Path:
     the user's cache directory (XDG).
     """
     if cache is not None:
-        return Path(cache).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "xformer_kit")
+        return user_path(cache)
+    return Path(os.environ.get("XDG_CACHE_HOME") or user_path("~/.cache"), "xformer_kit")
 
 
 def digest(value: Any) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from xformer_kit.data.cache import error_reason
 from xformer_kit.registry import ConfigError, Fault, alternatives, config_error, did_you_mean
+from xformer_kit.registry.user_path import user_path
 
 PIECE_BYTES = 1 << 20  # bytes read at a time
 HEAD_BYTES = 1 << 16  # bytes at the start of a file, which are checked before a run
@@ -148,7 +149,7 @@ def repeated_file_faults(paths: Mapping[str, str], config_path: str) -> Iterator
     """
     seen: dict[tuple[int, int], str] = {}  # (device, inode) -> the first option
     for option, path in paths.items():
-        file = Path(path).expanduser()
+        file = user_path(path)
         if not file.is_file():
             continue
         status = file.stat()

@@ -26,6 +26,7 @@ from xformer_kit.inspect.style import (
 from xformer_kit.registry import Node, config_error, suggestion
 from xformer_kit.registry.command_lines import train
 from xformer_kit.registry.saved_files import read_columns
+from xformer_kit.registry.user_path import user_path
 
 MAX_POINTS = 60  # of a training metric; more are averaged, since each is of one batch
 MAX_NOTE_RUNS = 12  # runs that a note names
@@ -98,7 +99,7 @@ def plot_norms(run: str | Path) -> Picture:
     norm of the gradient of each layer's parameters, before clipping. Deeper layers are darker.
     Raises ConfigError for a run without norms.
     """
-    path = Path(run).expanduser()
+    path = user_path(run)
     read_config(path)
     file = path / "norms.csv"
     curves = _read_curves(file)

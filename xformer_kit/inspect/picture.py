@@ -7,6 +7,7 @@ from typing import Any
 
 from xformer_kit.inspect.style import plot_style, require_matplotlib
 from xformer_kit.registry import config_error
+from xformer_kit.registry.user_path import user_path
 
 # format -> the entry of its metadata that differs between versions or dates
 FORMATS = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
@@ -33,7 +34,7 @@ class Picture:
         """Writes the picture as .png, .svg or .pdf and returns the path. Raises ConfigError for
         another ending, and if the file cannot be written.
         """
-        path = Path(path).expanduser()
+        path = user_path(path)
         data = self.encoded(picture_format(path))
         try:
             path.write_bytes(data)

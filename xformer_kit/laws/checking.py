@@ -24,6 +24,7 @@ from xformer_kit.registry import (
     nested,
     suggestion,
 )
+from xformer_kit.registry.user_path import user_path
 
 # Other choices that a component is composed with. Together they cover the kinds of masks and the
 # places at which a position enters.
@@ -80,7 +81,7 @@ def check_file(path: str) -> list[Result]:
     refused: list[tuple[str, ConfigError]] = []
     import_components([path], GROUPS.values(), refused)
     results = [Result(component, REGISTERS, "broken", str(error)) for component, error in refused]
-    file, registries = Path(path).expanduser().resolve(), GROUPS | NESTED_GROUPS | MAPPING_GROUPS
+    file, registries = user_path(path).resolve(), GROUPS | NESTED_GROUPS | MAPPING_GROUPS
     components = [
         (group, name)
         for group, registry in registries.items()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.registry.fault import format_value
+from xformer_kit.registry.user_path import user_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 UNQUOTED = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
@@ -90,7 +91,7 @@ def _short_path(file: str | Path) -> str:
     """Returns the path relative to the current directory if the file is below it, else absolute;
     links are not resolved, for components.json has their names.
     """
-    path, here = Path(os.path.abspath(Path(file).expanduser())), Path.cwd()
+    path, here = Path(os.path.abspath(user_path(file))), Path.cwd()
     return str(path.relative_to(here) if here in path.parents else path)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tasks import Config, State
 from tasks.run.faults import faults_at, refuse, too_small
 from xformer_kit.registry import Fault, config_error
+from xformer_kit.registry.user_path import user_path
 
 MAX_UNKNOWN_WORDS = 5  # listed in a message
 SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
@@ -162,7 +163,7 @@ def check_writable(path: str, option: str) -> Path:
     """Returns the path of a file that a command is going to write. Raises ConfigError if it cannot
     be written.
     """
-    file = Path(path).expanduser()
+    file = user_path(path)
     target = file if file.exists() else file.absolute().parent
     if not target.exists():
         reason = "there is no such directory"
@@ -183,7 +184,7 @@ def read_lines(path: str, option: str) -> list[str]:
     from xformer_kit.data.files import lines
 
     with faults_at(option):
-        texts = list(lines(Path("/dev/stdin" if path == "-" else path).expanduser()))
+        texts = list(lines(user_path("/dev/stdin" if path == "-" else path)))
     if not texts:
         raise config_error(option, f"must hold at least one line; {path} is empty")
     return texts

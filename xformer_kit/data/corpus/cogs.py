@@ -9,6 +9,7 @@ from typing import Any
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, TextPairs
 from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry.user_path import user_path
 
 FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
 DOWNLOAD = "https://github.com/najoungkim/COGS, directory data"
@@ -42,7 +43,7 @@ class Cogs(PairCorpus):
                 next(_rows(_file(options.path, "path", split), "path", files.HEAD_BYTES))
             except ConfigError as error:
                 yield from error.faults
-                if not Path(options.path).expanduser().is_dir():
+                if not user_path(options.path).is_dir():
                     return
 
     def stamp(self) -> list[Any]:
@@ -64,7 +65,7 @@ class Cogs(PairCorpus):
 
 def _file(path: str, config_path: str, split: str) -> Path:
     """Returns the file of a split. Raises ConfigError, at `config_path`, if there is none."""
-    folder = Path(path).expanduser()
+    folder = user_path(path)
     if not folder.is_dir():
         raise config_error(
             config_path,

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, missing_package
 from xformer_kit.data.corpus.records import ENTRIES_PER_BATCH, Entry, Records
 from xformer_kit.registry import Fault, suggestion
 from xformer_kit.registry.messages import one_line
+from xformer_kit.registry.user_path import user_path
 
 # Names of known data sets -> the options of data=hub that read them.
 DATA_SETS = {
@@ -115,7 +115,7 @@ class Hub(Records):
         """
         import datasets
 
-        folder = Path(self.dataset).expanduser()
+        folder = user_path(self.dataset)
         try:
             if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
                 loaded = datasets.load_from_disk(str(folder))

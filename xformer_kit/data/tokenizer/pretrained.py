@@ -15,6 +15,7 @@ from xformer_kit.data.tokenizer.library import LibraryTokenizer, parse_tokenizer
 from xformer_kit.data.tokenizer.saved import KEYS, load_tokenizer
 from xformer_kit.registry import ConfigError, Fault, config_error
 from xformer_kit.registry.messages import one_line
+from xformer_kit.registry.user_path import user_path
 
 FILE = "tokenizer.json"
 # Model -> its name on the hub, and the tokenizer of this package of the same kind.
@@ -77,7 +78,7 @@ def saved_or_pretrained(path: str, name: str = FILE) -> Tokenizer:
     name: of the file in a run's directory; if it has none of this name, it is that of `path`. A
     run has a file for its sources if they have tokens of their own.
     """
-    file_path = Path(path).expanduser()
+    file_path = user_path(path)
     if file_path.is_dir() or file_path.name == FILE:
         folder = file_path if file_path.is_dir() else file_path.parent
         path = str(folder / name) if (folder / name).is_file() else path
@@ -92,7 +93,7 @@ def saved_or_pretrained(path: str, name: str = FILE) -> Tokenizer:
 
 def _path_fault(path: str) -> Fault | None:
     """Returns the fault of a path that cannot be a tokenizer, without network access."""
-    file_path = Path(path).expanduser()
+    file_path = user_path(path)
     if file_path.is_dir() and not (file_path / FILE).is_file():
         present = ", ".join(sorted(file.name for file in file_path.iterdir())[:8]) or "nothing"
         return Fault(
@@ -128,7 +129,7 @@ def _read(path: str) -> str:
 
 
 def _file(path: str) -> Path:
-    file_path = Path(path).expanduser()
+    file_path = user_path(path)
     return file_path / FILE if file_path.is_dir() else file_path
 
 

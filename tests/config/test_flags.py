@@ -1,0 +1,47 @@
+"""Flags of the command line that cannot be used, and keys and configs that are not there."""
+
+import shlex
+
+import pytest
+
+from xformer_kit import ConfigError
+from xformer_kit.config import preflight
+
+REFUSED = {
+    "--resolve": "--resolve: belongs to --cfg. Try --cfg job --resolve.",
+    "--package model": "--package: belongs to --cfg. Try --cfg job --package model.",
+    "--config-path=mine": (
+        "--config-path: would replace the configs of this package; got mine. Add your own:"
+        " --config-dir mine."
+    ),
+    "--config-name=mine": (
+        "--config-name: no config has this name; got mine. Leave it out, or name a file in the"
+        " directory of --config-dir."
+    ),
+    "--experimental-rerun run.pickle": (
+        "--experimental-rerun: is not supported; got run.pickle. Continue a run with resume=RUN,"
+        " or train it again with xformer reproduce RUN."
+    ),
+    "--run -m": "--run --multirun: only one of them can be given. Leave the others out.",
+    "~hidden_size": "~hidden_size: takes out a key that the config does not have. Leave it out.",
+    "~model.dim=5": (
+        "~model.dim: takes out the key if its value is 5, which is 128. Try ~model.dim."
+    ),
+    "~experiment=copy": (
+        "~experiment=copy: takes out a choice that the config does not have. Leave it out."
+    ),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_the_fault_is_one_sentence_with_its_fix(line):
+    with pytest.raises(ConfigError) as error:
+        preflight(shlex.split(line))
+    assert error.value.messages == (REFUSED[line],)
+
+
+@pytest.mark.parametrize(
+    "line", ["--cfg job --resolve", "--cfg job --package model", "~attn.heads"]
+)
+def test_what_is_proposed_is_accepted(line):
+    preflight(shlex.split(line))

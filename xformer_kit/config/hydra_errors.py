@@ -1,0 +1,44 @@
+"""Hydra's errors of composition that a user can cause, as faults.
+
+Hydra has no classes for them, so they are recognized by their messages.
+"""
+
+import re
+from collections.abc import Callable
+
+from xformer_kit.registry import Fault
+
+
+def fault_of_message(message: str) -> Fault | None:
+    """Returns the fault of an error with this message; None if it is no known one."""
+    for pattern, to_fault in FAULTS.items():
+        if found := re.search(pattern, message):
+            return to_fault(*found.groups())
+    return None
+
+
+def _no_key(key: str) -> Fault:
+    return Fault(f"~{key}", "takes out a key that the config does not have", fix="Leave it out.")
+
+
+def _other_value(key: str, value: str, given: str) -> Fault:
+    rule = f"takes out the key if its value is {given}, which is {value}"
+    return Fault(f"~{key}", rule, fix=f"Try ~{key}.")
+
+
+def _no_choice(key: str) -> Fault:
+    rule = "takes out a choice that the config does not have"
+    return Fault(f"~{key}", rule, fix="Leave it out.")
+
+
+def _no_config(name: str) -> Fault:
+    fix = "Leave it out, or name a file in the directory of --config-dir."
+    return Fault("--config-name", "no config has this name", got=name, fix=fix)
+
+
+FAULTS: dict[str, Callable[..., Fault]] = {
+    r"Could not delete from config\. '(.+)' does not exist": _no_key,
+    r"Could not delete from config\. The value of '(.+)' is (.+) and not (.+)\.": _other_value,
+    r"Could not delete '(.+)'\. No match in the defaults list": _no_choice,
+    r"Cannot find primary config '(.+?)'": _no_config,
+}
