@@ -276,7 +276,7 @@ REFUSED = {
     ),
     "attn.qk_norm_after=true": (
         f"attn.qk_norm_after: attn 'multi_head' has no option 'qk_norm_after'. {HAS} Try"
-        " attn.qk_norm.after."
+        " attn.qk_norm.after=true."
     ),
     "attn.qk_norm.after=true": (
         "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has no options. Try"

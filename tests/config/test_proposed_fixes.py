@@ -120,9 +120,9 @@ def test_faults_of_range_are_told_beside_those_of_type_and_choice(line, sentence
 @pytest.mark.parametrize(
     ("line", "place"),
     [
-        ("final_norm=layer", " Try model.final_norm."),
-        ("dropout=0.1", " Try attn.dropout, ffn.dropout or model.dropout."),
-        ("model.heads=4", " Try attn.heads."),
+        ("final_norm=layer", " Try model.final_norm=layer."),
+        ("dropout=0.1", " Try attn.dropout=0.1, ffn.dropout=0.1 or model.dropout=0.1."),
+        ("model.heads=4", " Try attn.heads=4."),
         ("final_nrm=layer", " Did you mean model.final_norm?"),
         ("seeds=3", " Did you mean 'seed'?"),
     ],

@@ -89,7 +89,10 @@ def test_dropout_is_off_during_generation_and_on_again_after_it():
             {"max_new_tokens": 1, "temperature": -1},
             "temperature: must be at least 0; got -1. 0 takes the likeliest token.",
         ),
-        ({"max_new_tokens": 1, "top_k": 0}, "top_k: must be at least 1; got 0."),
+        (
+            {"max_new_tokens": 1, "top_k": 0},
+            "top_k: must be at least 1; got 0. Leave it out to draw from all tokens.",
+        ),
         ({"max_new_tokens": 1, "top_p": 0.0}, "top_p: must be above 0 and at most 1; got 0.0."),
     ],
 )

@@ -9,7 +9,7 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Glob, Override
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import KeyValidationError, OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
 from xformer_kit.registry import Fault, Faults, format_value
@@ -114,6 +114,8 @@ def _read(group: str, path: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = f"{path}, line {mark.line + 1}" if mark else path
         return Fault(place, f"is no YAML: {error.problem or error.context}", fix="Mend that line.")
+    except KeyValidationError as error:
+        return Fault(str(error.full_key), "must have texts as keys", error.key, "Put it in quotes.")
     except OmegaConfBaseException as error:
         return Fault(path, f"is no config: {first_line(str(error)).rstrip('.')}", fix="Mend it.")
     if not isinstance(plain, dict):

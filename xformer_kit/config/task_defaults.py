@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from hydra.core.override_parser.types import Override
 
+from xformer_kit.config.data_faults import form_of
 from xformer_kit.config.hydra_session import PRIMARY, TASK_DEFAULTS, HydraSession, hydra_word
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
@@ -49,13 +50,14 @@ def with_file_hint(
     """
     faults = list(faults)
     task, keys = as_node(config.get("task")).get("name"), {o.key_or_group for o in overrides}
-    if {"task", "data", TASK_DEFAULTS} & keys or task not in session.choices(TASK_DEFAULTS):
+    by_command_line = bool({"task", "data", TASK_DEFAULTS} & keys)
+    if by_command_line or task not in session.choices(TASK_DEFAULTS) or task not in OBJECTIVES:
+        return faults
+    data = as_node(config.get("data"))
+    if data.get("name") not in CORPORA or form_of(data) in OBJECTIVES[task].reads:
         return faults
     hint = f"A file brings it by the entry `override /{TASK_DEFAULTS}: {task}` of its defaults."
-    return [
-        fault.with_fix(hint) if fault.path == "task" and "learns from" in fault.rule else fault
-        for fault in faults
-    ]
+    return [fault.with_fix(hint) if fault.path == "task" else fault for fault in faults]
 
 
 def _stacks(session: HydraSession, chosen: list[str], of_model: list[Override]) -> str:
