@@ -7,6 +7,7 @@ from refusals import refusals, refused
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import compose as compose_config
+from xformer_kit.config import preflight
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
@@ -333,3 +334,20 @@ def test_sizes_of_batches_are_checked_also_without_a_corpus(word):
     compose_config(["data=text"], data=False)
     with pytest.raises(ConfigError, match=rf"^{word[:-2]}: must be at least 1"):
         compose_config(["data=text", word], data=False)
+
+
+@pytest.mark.parametrize(
+    ("word", "fix"), [("model.name=encoder", "Try model=encoder."), ("ema.name=x", "Leave it out.")]
+)
+def test_a_node_of_settings_has_no_name(word, fix):
+    with pytest.raises(ConfigError) as error:
+        compose_config([word])
+    path, _, value = word.partition("=")
+    assert error.value.messages == (f"{path}: the config has no such key; got {value}. {fix}",)
+
+
+def test_a_study_is_no_component():
+    """nope is a name of a position encoding."""
+    with pytest.raises(ConfigError) as error:
+        preflight(["study=nope"])
+    assert "position=nope" not in str(error.value) and "Known: " in str(error.value)

@@ -261,7 +261,10 @@ def _settings_faults(
         fix = "Try lora.rank=8." if path == "lora" else ""
         yield Fault(path, "must be a mapping of options", got=format_value(node), fix=fix)
         return
-    settings = {key: value for key, value in node.items() if key not in other_keys}
+    if "name" in node:
+        fix = f"Try model={node['name']}." if path == "model" else "Leave it out."
+        yield Fault(f"{path}.name", "the config has no such key", node["name"], fix)
+    settings = {key: value for key, value in node.items() if key not in (*other_keys, "name")}
     yield from SETTINGS.faults({"name": name} | settings, path, context, other_keys, elsewhere)
 
 

@@ -52,7 +52,7 @@ def unknown_choice(
         for key, registry in GROUPS.items()
         if name in registry or name in registry.aliases
     ]
-    if others and not did_you_mean(name, names):
+    if others and group != "study" and not did_you_mean(name, names):
         return Fault(group, rule, fix=f"Try {alternatives(others)}.")
     if group in GROUPS:
         return unknown_component(group, name, are_read)
