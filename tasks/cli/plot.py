@@ -5,6 +5,7 @@ mask and bias take overrides as on train.py's command line, or a run's directory
 directories of runs.
 """
 
+import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -55,6 +56,8 @@ def run(args: Any) -> int:
     if args.save is None:
         directory.mkdir(exist_ok=True)
     print(picture.save(args.save or directory / f"{args.kind}.png"))
+    if picture.note:
+        print(picture.note, file=sys.stderr)
     return 0
 
 

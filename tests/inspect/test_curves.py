@@ -5,6 +5,7 @@ import itertools
 import pytest
 from drawings import assert_ticks_are_exact
 
+from tasks.cli import main
 from xformer_kit.config import config_yaml
 from xformer_kit.inspect import plot_curves, plot_norms
 from xformer_kit.laws.composition import default_config
@@ -88,6 +89,13 @@ def test_a_run_whose_only_figure_is_not_finite_is_in_the_note(runs):
     assert note(picture) == "Runs with no finite value of train/loss or val/loss: seed=1"
     single = plot_curves(runs[1:2])
     assert not single.figure.axes[0].lines and note(single).startswith("Runs with no finite value")
+
+
+def test_the_command_prints_the_note_next_to_the_path(runs, capsys, tmp_path):
+    file = tmp_path / "curves.png"
+    assert main(["plot", "curves", *map(str, runs), "--save", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{file}\n" and err == f"Runs with no row yet: {runs[2]}\n"
 
 
 def test_many_records_of_a_loss_in_training_are_averaged(runs):

@@ -114,7 +114,8 @@ def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:
                 key,
                 "a study is a sweep already",
                 got=got,
-                fix=f"Make it a factor: study.factors={{{key}: [...]}}, or give it one value.",
+                fix="Make it a factor of the study's file, with a level in its baseline, or give it"
+                " one value.",
             )
         elif key in factors and not f"{key}.".startswith("study."):
             yield Fault(

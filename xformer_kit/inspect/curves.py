@@ -271,7 +271,7 @@ def _plot_panels(
         if note:
             _add_note(figure, note)
 
-    return Picture(WIDTH, 2.9 * len(panels) + 0.2 * legend_rows + 0.3, draw)
+    return Picture(WIDTH, 2.9 * len(panels) + 0.2 * legend_rows + 0.3, draw, note)
 
 
 def _set_log_scale(axes: Any) -> None:

@@ -17,11 +17,13 @@ DPI = 150  # pixels per inch, of PNG
 class Picture:
     """A matplotlib figure, `figure`, that notebooks show and `save` writes.
 
-    `draw` is called with an empty figure. The same picture saved twice gives the same bytes.
+    `draw` is called with an empty figure. The same picture saved twice gives the same bytes. note:
+    the text below the panels, which a command prints, too.
     """
 
-    def __init__(self, width: float, height: float, draw: Callable[[Any], None]):
+    def __init__(self, width: float, height: float, draw: Callable[[Any], None], note: str = ""):
         require_matplotlib()
+        self.note = note
         with plot_style():
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
