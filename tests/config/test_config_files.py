@@ -147,3 +147,14 @@ def test_a_task_of_a_file_is_told_how_it_brings_its_data(here, content):
     assert sentence.endswith(f" A file brings it by the entry `{entry}` of its defaults.")
     (here / "mine.yaml").write_text(f"defaults:\n - {entry}\n")
     assert compose(["experiment=mine.yaml"])["task"]["name"] == "seq2seq"
+
+
+def test_a_study_may_choose_an_experiment(here):
+    """As the studies of the package do, whose files can be named by their paths."""
+    text = "study: {factors: {norm: [layer]}, baseline: {norm: rms}}\n"
+    path = here / "mine.yaml"
+    path.write_text(f"defaults:\n  - override /experiment: copy\n{text}")
+    assert preflight(["study=mine.yaml"]).study["factors"] == {"norm": ["layer"]}
+    path.write_text(f"defaults:\n  - /experiment: copy\n{text}")
+    with pytest.raises(ConfigError, match=r"Write - override /experiment: copy\.$"):
+        preflight(["study=mine.yaml"])

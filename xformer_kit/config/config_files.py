@@ -124,7 +124,7 @@ def _read(group: str, path: str) -> Any:
         return Fault(path, "has no key study", fix="Put question, factors and the others under it.")
     if group == "experiment" and isinstance(plain.get("study"), dict):
         return Fault(path, "is a study, and no experiment", fix=f"Try study={value(path)}.")
-    return next(_faults_of_defaults(path, plain.get("defaults")), node)
+    return next(_faults_of_defaults(group, path, plain.get("defaults")), node)
 
 
 def _contains_itself(node: Any, parents: tuple[int, ...] = ()) -> bool:
@@ -136,10 +136,12 @@ def _contains_itself(node: Any, parents: tuple[int, ...] = ()) -> bool:
     return id(node) in parents or any(_contains_itself(item, above) for item in items)
 
 
-def _faults_of_defaults(path: str, defaults: Any) -> Faults:
-    """Yields the faults of a file's list of defaults, whose entries replace choices of the default
-    run: `override /attn: linear`. An experiment is the base of another as `/experiment/copy`.
+def _faults_of_defaults(kind: str, path: str, defaults: Any) -> Faults:
+    """Yields the faults of the list of defaults of a file, an experiment or a study by `kind`. Its
+    entries replace choices of the default run: `override /attn: linear`, in a study also
+    `override /experiment: copy`. An experiment is the base of another as `/experiment/copy`.
     """
+    chosen_before = FILE_GROUPS if kind == "experiment" else (kind,)
     if defaults is None:
         return
     if not isinstance(defaults, list):
@@ -156,10 +158,10 @@ def _faults_of_defaults(path: str, defaults: Any) -> Faults:
             own = {f"{kind}/{PurePosixPath(path).stem}" for kind in FILE_GROUPS}
             if group in own | {PurePosixPath(path).stem}:
                 yield Fault(path, "its defaults contain the file itself", entry, "Leave it out.")
-        elif group in FILE_GROUPS:
+        elif group in chosen_before:
             fix = f"Base the file on it with - /{group}/{entry[text]}."
             yield Fault(path, f"defaults cannot choose the {group} again", format_value(entry), fix)
-        elif (group in GROUPS or group in OTHER_GROUPS) and prefix != "override /":
+        elif group in (*GROUPS, *OTHER_GROUPS, *FILE_GROUPS) and prefix != "override /":
             rule = "an entry of defaults must override a choice of the default run"
             fix = f"Write - override /{group}: {entry[text]}."
             yield Fault(path, rule, format_value(entry), fix)
