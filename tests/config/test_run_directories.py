@@ -27,11 +27,11 @@ def write(tmp_path, monkeypatch):
 
 def test_a_sweeps_directory_stands_for_its_runs_in_the_order_of_their_numbers(write):
     runs = [write(f"outputs/sweep/{i}") for i in (0, 1, 2, 10)]
-    alone = write("outputs/alone")
+    single = write("outputs/single")
     write("outputs/sweep/.hydra")
-    write("outputs/alone/copy")
-    assert run_directories(["outputs/sweep", alone, runs[0]]) == [*runs, alone]
-    assert run_directories(["outputs", "none"]) == [alone, Path("none")]
+    write("outputs/single/copy")
+    assert run_directories(["outputs/sweep", single, runs[0]]) == [*runs, single]
+    assert run_directories(["outputs", "none"]) == [single, Path("none")]
 
 
 def test_the_newest_run_is_one_to_three_levels_below_outputs(write):

@@ -9,6 +9,7 @@ import pytest
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import preflight
 from xformer_kit.config.repeated_keys import repeated_keys
+from xformer_kit.config.spaced_words import joined_words
 from xformer_kit.ffn.dense import ACTIVATIONS
 
 
@@ -30,6 +31,10 @@ def test_words_with_spaces_around_their_equals_sign_are_one_fault(line):
     fault = f"{line}: is more than one word. Write it without spaces: attn.heads=8."
     assert faults_of(*line.split()) == (fault,)
     assert faults_of("model.dim=32", *line.split(), "attn.knob=1")[0] == fault
+
+
+def test_an_empty_text_before_a_deletion_is_not_one_word():
+    assert joined_words(["name=", "~metrics.f1"]) == (["name=", "~metrics.f1"], [])
 
 
 @pytest.mark.parametrize("words", [("hydra.job.name=", "attn.heads=2"), ("attn.heads=2", "name=a")])

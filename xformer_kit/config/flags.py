@@ -57,8 +57,8 @@ def flag_faults(flags: argparse.Namespace) -> Faults:
             value = "" if flags.package is None else f" {for_shell(flags.package)}"
             typed = f"--{flag}{value if flag == 'package' else ''}"
             yield Fault(f"--{flag}", "belongs to --cfg", fix=f"Try --cfg job {typed}.")
-    alone = ("run", "multirun", "cfg", "info", "shell_completion")
-    given = [f"--{flag.replace('_', '-')}" for flag in alone if getattr(flags, flag)]
+    exclusive = ("run", "multirun", "cfg", "info", "shell_completion")
+    given = [f"--{flag.replace('_', '-')}" for flag in exclusive if getattr(flags, flag)]
     if len(given) > 1:
         yield Fault(" ".join(given), "only one of them can be given", fix="Leave the others out.")
 

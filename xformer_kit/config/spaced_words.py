@@ -35,4 +35,5 @@ def _count(words: list[str]) -> int:
     if KEY.fullmatch(key) and second.startswith("=") and len(second) > 1:
         return 2
     ends = key.endswith("=") and KEY.fullmatch(key[:-1])
-    return 2 if ends and second and "=" not in second else 1
+    # `name= ~metrics.f1` is an empty text and a deletion.
+    return 2 if ends and second and "=" not in second and not second.startswith("~") else 1
