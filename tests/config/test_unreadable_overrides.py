@@ -257,3 +257,10 @@ def test_a_null_key_is_refused(tmp_path):
     assert faults_of("--config-dir", str(tmp_path), "experiment=mine") == (sentence,)
     assert faults_of("model.decoder={variants: {null: {}}}") == (sentence,)
     assert faults_of("model.decoder.variants={null: {}}") == (sentence,)
+
+
+def test_a_mode_that_contradicts_the_flag_of_a_sweep_is_refused():
+    fault = "hydra.mode: contradicts -m, which starts a sweep; got hydra.mode=RUN. Leave one of"
+    (found,) = faults_of("-m", "attn.heads=2,4", "hydra.mode=RUN")
+    assert found.startswith(fault)
+    assert preflight(["-m", "attn.heads=2,4", "hydra.mode=MULTIRUN"]).jobs == 2

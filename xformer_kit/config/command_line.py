@@ -47,6 +47,7 @@ def preflight(argv: list[str]) -> CommandLine:
         help=flags.help,
     )
     faults += flag_faults(flags)
+    faults += _mode_faults(flags.multirun, overrides)
     faults += _swept_instruction_faults(overrides)
     faults += _directory_faults(overrides, flags.config_dir)
     faults += repeated(overrides)
@@ -121,6 +122,14 @@ def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faul
 def _sets_multirun(overrides: list[Override]) -> bool:
     modes = (str(o.value()) for o in overrides if o.key_or_group == "hydra.mode")
     return any(mode.endswith("MULTIRUN") for mode in modes)
+
+
+def _mode_faults(multirun: bool, overrides: list[Override]) -> Faults:
+    """Yields the fault of a mode that contradicts the flag of a sweep."""
+    for o in overrides:
+        if multirun and o.key_or_group == "hydra.mode" and not _sets_multirun([o]):
+            rule = "contradicts -m, which starts a sweep"
+            yield Fault("hydra.mode", rule, got=o.input_line, fix="Leave one of them out.")
 
 
 def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Override]]:
