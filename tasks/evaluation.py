@@ -18,7 +18,7 @@ from tasks.run.generation.decoding import batch_to_device
 from tasks.run.seeds import derive_seed, temporary_seed
 from xformer_kit.data import Batch
 from xformer_kit.data.training_data import TrainingData
-from xformer_kit.model.compiling import uncompiled
+from xformer_kit.model.uncompiled import uncompiled
 
 BATCH_SIZE = 64  # examples in a batch of the test split
 

@@ -33,7 +33,7 @@ NOT_PASSED = {
 
 
 def silence_lightning() -> None:
-    """Disables Lightning's tips, lists of devices and advice on loaders."""
+    """Disables Lightning's tips, lists of devices and advice on loaders, and notes of torch."""
     for name in (
         "lightning",
         "lightning.pytorch",
@@ -45,6 +45,10 @@ def silence_lightning() -> None:
     warnings.filterwarnings("ignore", module=r"lightning(\.|$)")
     warnings.filterwarnings(
         "ignore", message=r".*(num_workers|litlogger|isinstance\(treespec|pynvml).*"
+    )
+    # Of short batches and samples, which run uncompiled, and of a choice of the compiler.
+    warnings.filterwarnings(
+        "ignore", message=r"\s*(flex_attention called|Mismatch dtype between|Online softmax)"
     )
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # Otherwise the profiler prints its marks.

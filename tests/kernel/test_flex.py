@@ -2,6 +2,9 @@
 CPU, equals the equations.
 """
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 import torch
 from contexts import inputs, tokens
@@ -19,6 +22,7 @@ from xformer_kit.laws.checking import option_variants
 from xformer_kit.mask import MASKS, Causal
 from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.model.tokens import AttentionContext, Tokens
+from xformer_kit.model.uncompiled import uncompiled
 from xformer_kit.position import POSITIONS
 
 FLEX, PLAIN, HEADS = KERNELS["flex"](), KERNELS["reference"](), 4
@@ -191,3 +195,22 @@ def test_with_cuda_auto_uses_flex_instead_of_a_table(monkeypatch):
         context._replace(mask=Causal()), False
     )
     assert sdpa.needs_table(context._replace(mask=Causal()), True)
+
+
+def test_without_compilation_sdpa_is_used_instead_of_flex(monkeypatch):
+    """Uncompiled, flex computes all scores, and torch prints a warning."""
+    slot = SimpleNamespace(device=torch.device("cuda"), shape=(1, 13))
+    there = Tokens(slot=slot, position=slot)
+    strided = MASKS.create({"name": "strided"})
+    context = AttentionContext(there, there, strided, place({"name": "none"}))
+    sdpa, flex = KERNELS["sdpa"](), KERNELS["flex"]()
+    for kernel in (sdpa, flex):
+        monkeypatch.setattr(kernel, "prepare", lambda *_, kernel=kernel: kernel)
+    choose = partial(SDPAOrFlex(sdpa, flex).prepare, context, HEADS, False, torch.float32)
+    assert choose() is flex
+    with uncompiled():
+        assert choose() is sdpa
+        with uncompiled():
+            pass
+        assert choose() is sdpa
+    assert choose() is flex

@@ -52,6 +52,13 @@ def loop(
     return out
 
 
+def loop_of_torch_2_11(*args, scale, window_size):
+    """Has no option enable_gqa, and needs as many heads of keys as of queries."""
+    query, key, value = args[:3]
+    assert query.shape[1] == key.shape[1] == value.shape[1]
+    return loop(*args, scale=scale, window_size=window_size, enable_gqa=False)
+
+
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch):
     monkeypatch.setattr(varlen, "half_dtype", lambda device, dtype: torch.float64)
@@ -63,7 +70,7 @@ def test_the_loop_has_the_signature_of_torchs_function():
         pytest.importorskip("torch.nn.attention.varlen").varlen_attn
     ).parameters
     assert list(there)[:7] == ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
-    assert {"scale", "window_size", "enable_gqa"} <= set(there)
+    assert {"scale", "window_size"} <= set(there)
 
 
 @pytest.mark.parametrize("mask", [Full(), Causal(), WINDOW, BOTH], ids=repr)
@@ -81,6 +88,17 @@ def test_outputs_and_gradients_are_those_of_reference(mask, sight):
             real = torch.ones(1) if look.query.real is None else look.query.real[:, None, :, None]
             found += [(out * real, *torch.autograd.grad((out * real).sin().sum(), (q, k, v)))]
         torch.testing.assert_close(*found)
+
+
+def test_key_heads_are_repeated_for_a_version_of_torch_that_does_not(monkeypatch):
+    found = []
+    for function in (loop, loop_of_torch_2_11):
+        monkeypatch.setattr(varlen, "varlen_attention", lambda function=function: function)
+        q, k, v = inputs(3, 13, 13)
+        kernel = KERNELS["varlen"]()
+        out = kernel(q, k, v, context(kernel, Causal(), tokens(13, document=[4, 7, 99])), 0.4)
+        found.append((out, *torch.autograd.grad(out.sin().sum(), (q, k, v))))
+    torch.testing.assert_close(*found)
 
 
 def test_a_document_number_that_recurs_is_one_text():

@@ -126,18 +126,20 @@ class GatedDelta(Recurrent):
         projected = dict(zip(self.fusible, maps, strict=True))
         segment, real = segments(context), context.query.real
         state, *before = (None,) * 4 if cache is None else cache.tensors
-        rows = []
+        ends, rows = [], []
         for i, name in enumerate("qkv"):
             convolution = getattr(self, f"{name}_conv")
-            if before[i] is None:
-                past = convolution.width - 1, projected[name].shape[-1]
-                before[i] = projected[name].new_zeros(x.shape[0], *past)
-            out, before[i] = convolution(projected[name], before[i], real, segment)
+            past = before[i]
+            if past is None:
+                size = convolution.width - 1, projected[name].shape[-1]
+                past = projected[name].new_zeros(x.shape[0], *size)
+            out, end = convolution(projected[name], past, real, segment)
+            ends.append(end)
             rows.append(F.silu(to_fp32(out)))
         r = self._recurrence(rows, projected, context, segment)
         out, state = self.run_recurrence(r, state)
         if cache is not None:
-            cache.append(state, *before)
+            cache.append(state, *ends)
             cache.length += x.shape[1]
         out = F.rms_norm(out, out.shape[-1:], to_fp32(self.weight), self.eps)
         out = out.transpose(1, 2).flatten(2)  # (b, h, t, e) -> (b, t, h * e)

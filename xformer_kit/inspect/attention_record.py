@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.inspect.layers import group_equal
 from xformer_kit.kernel import Kernel, Reference
-from xformer_kit.model.compiling import uncompiled
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.model.uncompiled import uncompiled
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, suggestion
 
 REFERENCE = Reference()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation
 from xformer_kit.model.tokens import AttentionContext, Tokens
+from xformer_kit.model.uncompiled import is_uncompiled
 from xformer_kit.registry import config_error
 
 # (row, head, index of the query, index of the key) -> whether the query may attend to the key
@@ -210,7 +211,7 @@ def _outside_a_graph(device: str) -> Callable[..., Any]:
 
 class SDPAOrFlex(Kernel):
     """The kernel of kernel=auto if there is a CUDA device: flex on CUDA where sdpa would need a
-    mask or bias tensor, else sdpa.
+    mask or bias tensor, else sdpa. Uncompiled, flex computes all scores, and sdpa is used.
     """
 
     def __init__(self, sdpa: Any, flex: Flex):
@@ -222,6 +223,7 @@ class SDPAOrFlex(Kernel):
             context.query.slot.device.type == "cuda"
             and dtype != torch.float64
             and context.query.length > 1
+            and not is_uncompiled()
         )
         kernel = self.flex if supported and self.sdpa.needs_table(context, biased) else self.sdpa
         return kernel.prepare(context, heads, biased, dtype)

@@ -3,6 +3,7 @@ a mask tensor and without computing padding.
 """
 
 import math
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel.base import KERNELS, KernelExplanation
 from xformer_kit.kernel.sdpa import SDPA, not_softmax
-from xformer_kit.model.tokens import AttentionContext, Tokens
+from xformer_kit.model.tokens import AttentionContext, Tokens, expand_heads
 from xformer_kit.registry import config_error
 
 # Channels of a head in torch's kernel: at most MAX_HEAD_DIM, a multiple of MULTIPLE.
@@ -39,6 +40,7 @@ class VarlenCall(NamedTuple):
     keys: Texts
     window: tuple[int, int]  # (left, right), -1 is unlimited; aligned at the end of each text
     dtype: torch.dtype
+    takes_key_heads: bool  # whether there may be fewer heads of keys than of queries: torch 2.12
 
 
 @KERNELS.register("varlen", also_called=("flash_varlen", "flash_attn_varlen"))
@@ -93,14 +95,18 @@ class Varlen(SDPA):
     def __call__(self, q, k, v, context, scale, dropout=0.0, scores=None, score_fn=None):
         if not isinstance(context.prepared, VarlenCall):
             return super().__call__(q, k, v, context, scale, dropout, scores, score_fn)
-        queries, keys, window, half = context.prepared
+        queries, keys, window, half, takes_key_heads = context.prepared
+        if not takes_key_heads:
+            k, v = expand_heads(k, q.shape[1]), expand_heads(v, q.shape[1])
         width = max(q.shape[-1], v.shape[-1])
         width += -width % MULTIPLE
         flat = (
             _flat(x, texts.indices, width, half)
             for x, texts in ((q, queries), (k, keys), (v, keys))
         )
-        options = {"scale": scale, "window_size": window, "enable_gqa": k.shape[1] != q.shape[1]}
+        options = {"scale": scale, "window_size": window}
+        if takes_key_heads:
+            options["enable_gqa"] = k.shape[1] != q.shape[1]
         packed_out = varlen_attention()(
             *flat, queries.starts, keys.starts, queries.max_len, keys.max_len, **options
         )
@@ -146,7 +152,8 @@ def varlen_call(context: AttentionContext, dtype: torch.dtype) -> VarlenCall:
     left, right = (-1 if math.isinf(side) else int(side) for side in context.mask.band())
     if (left, right) != (-1, -1):
         _check_padding(context, keys)
-    return VarlenCall(queries, keys, (left, right), dtype)
+    takes_key_heads = "enable_gqa" in signature(varlen_attention()).parameters
+    return VarlenCall(queries, keys, (left, right), dtype, takes_key_heads)
 
 
 def _by_text(indices: Tensor, text: Tensor, count: int) -> Texts:

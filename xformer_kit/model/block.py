@@ -12,7 +12,7 @@ from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.model.cache import Cache
 from xformer_kit.model.report import Report, add
-from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens
+from xformer_kit.model.tokens import UNKNOWN, AttentionContext, Tokens, with_fields
 from xformer_kit.placement import Placement, State, Sublayer
 
 CrossLayerState = dict[str, Tensor]  # tensors that attentions pass to later layers, by name
@@ -85,7 +85,7 @@ class Block(nn.Module):
         """
         report: Report = {}
         cross_layer_state = dict(layer.cross_layer_state)
-        layer = layer._replace(cross_layer_state=cross_layer_state)
+        layer = with_fields(layer, cross_layer_state=cross_layer_state)
         for names, placement in zip(self.sublayer_groups, self.placement.values(), strict=True):
             branches = [self._branch(name, layer, report) for name in names]
             total = partial(self._total, names, layer)
@@ -112,16 +112,17 @@ class Block(nn.Module):
         value_hooks = [
             partial(
                 extra.values,
-                layer=layer.extras[key]._replace(cross_layer_state=cross_layer_state),
+                layer=with_fields(layer.extras[key], cross_layer_state=cross_layer_state),
             )
             for key, extra in self.extras.items()
         ]
-        context = layer.contexts[name]._replace(
-            cross_layer_state=cross_layer_state, values=value_hooks
+        context = with_fields(
+            layer.contexts[name], cross_layer_state=cross_layer_state, values=value_hooks
         )
         if context.position_reads_input:
             cache = layer.caches.get(POSITION_CACHE_NAME.format(name))
-            context = context._replace(added_scores=context.position.read(x, context, cache))
+            added_scores = context.position.read(x, context, cache)
+            context = with_fields(context, added_scores=added_scores)
         source = layer.source if name in self.cross_attentions else None
         cache = layer.caches.get(name)
         return getattr(self, name)(x, source=source, context=context, cache=cache)

@@ -2,8 +2,6 @@
 blocks does not recompile them.
 """
 
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -36,14 +34,3 @@ def compile_blocks(model: nn.Module, **options: Any) -> None:
     for stack in stacks:
         for block in stack.named_blocks.values():
             block.compile(**options)
-
-
-def uncompiled() -> AbstractContextManager[Any]:
-    """Runs modules without compilation in this context: for a replaced kernel, which a compiled
-    block would not call, and for a few calls on another device or of other sizes, whose graphs take
-    longer than the calls. The compiler, whose import takes seconds, is not imported if nothing is
-    compiled.
-    """
-    if "torch._dynamo" in sys.modules:
-        return torch.compiler.set_stance("force_eager")
-    return nullcontext()

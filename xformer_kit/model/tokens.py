@@ -4,13 +4,15 @@ keys and values.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.registry import config_error
+
+T = TypeVar("T", bound=NamedTuple)
 
 
 class Tokens(NamedTuple):
@@ -119,6 +121,14 @@ class Tokens(NamedTuple):
     def as_key(self) -> "Tokens":
         """Fields as (b, 1, 1, k)."""
         return self.map(lambda field: field[:, None, None, :])
+
+
+def with_fields(item: T, **fields: Any) -> T:
+    """Returns a NamedTuple with other values of some fields, also within a compiled block: what
+    `_replace` returns there is not rebuilt after a graph break by torch 2.11.
+    """
+    values = zip(item._fields, item, strict=True)
+    return type(item)(*(fields.get(name, value) for name, value in values))
 
 
 UNKNOWN = Tokens()  # no fields: neither padding nor documents

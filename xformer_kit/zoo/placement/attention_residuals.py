@@ -52,5 +52,5 @@ class AttentionResiduals(GrowingPlacement):
 
     def forward(self, state, sublayers, total, tokens):
         x, *outputs = state
-        outputs.append(total(self.norm.outputs(x, sublayers)))
+        outputs = [*outputs, total(self.norm.outputs(x, sublayers))]
         return attend_over_depth(self.query, outputs), *outputs

@@ -35,6 +35,6 @@ class DenseFormer(GrowingPlacement):
 
     def forward(self, state, sublayers, total, tokens):
         x, *outputs = state
-        outputs.append(x + total(self.norm.outputs(x, sublayers)))
+        outputs = [*outputs, x + total(self.norm.outputs(x, sublayers))]
         newest = outputs[::-1]
         return blend(self.average[: len(newest), None], newest), *outputs
