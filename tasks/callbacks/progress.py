@@ -11,14 +11,19 @@ from tasks.metrics import format_validation
 
 @dataclass(eq=False)
 class ProgressObserver:
-    """Updates the bar when it is due; only then the loss is read, which waits for the device."""
+    """Updates the bar when it is due; only then the loss is read, which waits for the device. The
+    average excludes the first step, which is longer than the others, in particular with
+    compilation.
+    """
 
     bar: Bar
     clock: TrainingClock
     seconds_per_step: float | None = None  # exponential moving average
+    first_step: int = 0
     shown: tuple[int, float] = (0, 0.0)  # step and seconds of the last update
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
+        self.first_step = task.step + 1
         self.shown = task.step, self.clock.spent
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
@@ -29,7 +34,8 @@ class ProgressObserver:
         pace = (seconds - last_seconds) / max(1, step - last_step)
         if self.seconds_per_step is not None:
             pace = 0.7 * self.seconds_per_step + 0.3 * pace
-        self.seconds_per_step = pace
+        if step != self.first_step:
+            self.seconds_per_step = pace
         loss = float(task.step_state.sums[0] / task.step_state.sums[1])
         speed = task.tokens_per_step() / pace if pace else 0.0
         self.bar.show(step, loss, speed, pace * (self.bar.total - step))
