@@ -15,7 +15,8 @@ MAY: dict[str, set[str]] = {
     "model.cache": {"registry"},
     "model.loss": set(),
     "model.fused_projections": set(),
-    "kernel": GROUND,
+    "model.uncompiled": set(),
+    "kernel": GROUND | {"model.uncompiled"},
     **dict.fromkeys(KINDS, GROUND),
     "attention": GROUND | {"kernel", "model.fused_projections", "model.cache"},
     "extra": GROUND | {"model.cache", "model.initialise"},
@@ -48,7 +49,7 @@ MAY: dict[str, set[str]] = {
     | {"model.build", "model.checkpoint", "model.lora", "model.model"},
     "inspect": GROUND
     | {*KINDS, "extra", "kernel", "plan", "objective", "data", "optim", "config"}
-    | {"model.block", "model.build", "model.compiling", "model.head", "model.loss"}
+    | {"model.block", "model.build", "model.uncompiled", "model.head", "model.loss"}
     | {"model.model", "model.stack"},
     "study": {"registry", "config", "inspect"},
     "laws": GROUND

@@ -147,6 +147,21 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
             "-m experiment=glob(zz*)",
             "experiment: no choice matches the pattern; got experiment=glob(zz*). Known: cogs,",
         ),
+        (
+            "-m position=rope,rotary,alibi",
+            "-m: has two jobs with the same config; got [job position=rope] and [job"
+            " position=rotary]. Leave one of them out.",
+        ),
+        (
+            "-m optim.lr=1e-3,0.001",
+            "-m: has two jobs with the same config; got [job optim.lr=0.001] and [job"
+            " optim.lr=0.001]. Leave one of them out.",
+        ),
+        (
+            "attn=mqa attn=gqa",
+            "attn: is given more than once; got attn=mqa, attn=gqa. Keep one of them.",
+        ),
+        ("+attn=mqa", "attn: has a choice, and + adds another; got mqa. Try attn=mqa."),
         ("-m model.dim=glob(*)", "model.dim: is no group, and glob lists the choices of a group"),
         (
             "attn.heads=2,4",

@@ -120,8 +120,8 @@ def test_a_name_over_the_options_of_another_component_is_refused(tmp_path):
         ),
         (
             ["attn=gqa"],
-            "attn.kv_heads: attn 'multi_head' needs this option. Give it key and value heads; null"
-            " is heads.",
+            "attn.kv_heads: attn 'multi_head' needs this option. Give it key and value heads,"
+            " such as 2.",
         ),
     ],
 )

@@ -36,7 +36,7 @@ class HeadShape(OptionGroup):
     """Numbers of heads and of their channels."""
 
     heads: int = 8  # query heads
-    kv_heads: int | None = None  # key and value heads; null is heads
+    kv_heads: int | None = None  # key and value heads, such as 2; null is heads
     head_dim: int | None = None  # channels of a head; null is dim / heads
     v_head_dim: int | None = None  # channels of a head's values; null is head_dim
 

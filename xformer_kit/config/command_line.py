@@ -1,8 +1,10 @@
 """Checks a whole command line: every job of a sweep is checked before Hydra runs one."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -51,6 +53,7 @@ def preflight(argv: list[str]) -> CommandLine:
     faults += _swept_instruction_faults(overrides)
     faults += _directory_faults(overrides, flags.config_dir)
     faults += repeated(overrides)
+    twice = {fault.path for fault in repeated(overrides)}
     if line.help:
         return line
     if line.resume is not None:
@@ -68,12 +71,10 @@ def preflight(argv: list[str]) -> CommandLine:
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     line.jobs = len(jobs)
     here, line_faults = runs_here(overrides), tuple(faults)
-    for job in jobs:
-        _, job_faults = compose_checked(
-            session, job, flags.config_name, here=here, line_faults=line_faults
-        )
-        label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
-        faults += [fault.with_fix(label) for fault in job_faults]
+    compose = partial(
+        compose_checked, session, name=flags.config_name, here=here, line_faults=line_faults
+    )
+    faults += _job_faults(jobs, overrides, compose, twice)
     _raise(faults)
     line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
     return line
@@ -157,6 +158,30 @@ def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Overr
         else:
             alternatives.append(parser.parse_overrides(texts))
     return map(list, itertools.product(*alternatives))
+
+
+def _job_faults(
+    jobs: list[list[Override]],
+    overrides: list[Override],
+    compose: Callable[[list[Override]], tuple[dict[str, Any], list[Fault]]],
+    twice: set[str],
+) -> Faults:
+    """Yields the faults of each job, except those of choices that are given `twice`, and of jobs
+    with the same config.
+    """
+    labels: dict[str, str] = {}  # config -> label of a job
+    for job in jobs:
+        config, faults = compose(job)
+        label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
+        for fault in faults:
+            if not any(f"{fault.path}.".startswith(f"{key}.") for key in twice):
+                yield fault.with_fix(label)
+        if faults or twice:
+            continue
+        if (key := str(config)) in labels:
+            got = f"{labels[key]} and {label}"
+            yield Fault("-m", "has two jobs with the same config", got, "Leave one of them out.")
+        labels[key] = label
 
 
 def _label(job: list[Override], overrides: list[Override]) -> str:

@@ -69,6 +69,9 @@ class Block(nn.Module):
         names = map("_".join, self.sublayer_groups)
         self.placement = nn.ModuleDict(dict(zip(names, placements, strict=True)))
         self.attention_group_of = dict(attention_group_of)
+        # A compiled graph that reads the dictionary would depend on its values, which differ
+        # between layers.
+        self.attention_names = tuple(attention_group_of)
         self.cross_attentions = cross_attentions
         self.dropout = dropout
         self.multipliers = dict(multipliers)
@@ -96,7 +99,7 @@ class Block(nn.Module):
         """A sublayer as a function of its input only. `wrap` of each extra may change its input and
         output.
         """
-        if name in self.attention_group_of:  # only attentions are in it
+        if name in self.attention_names:
             branch: Sublayer = partial(self._attend, name, layer)
         else:
             branch = partial(self._feed_forward, name, layer.tokens, report)
@@ -149,4 +152,4 @@ class Block(nn.Module):
 
     def attentions(self) -> dict[str, Attention]:
         """Name -> attention, in the order of the block."""
-        return {name: getattr(self, name) for name in self.attention_group_of}
+        return {name: getattr(self, name) for name in self.attention_names}

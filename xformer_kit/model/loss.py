@@ -27,6 +27,8 @@ FIRST_CHUNKS = 3
 # Logits that exist at once, 16 MiB in fp32. Smaller chunks make matrix products slow, larger ones
 # only need more memory.
 CHUNK = 4 * 2**20
+# Torch 2.11 leaves sums in place out of a traced autograd function, whose gradients are then 0.
+TRACES_CHUNKS = torch.__version__ >= "2.13"  # compared as versions
 
 
 def cross_entropy(
@@ -98,7 +100,8 @@ def _summed_loss(
         if hidden.device.type == "cpu" and vocab >= MIN_VOCAB_CPU
         else MAX_UNCHUNKED
     )
-    if len(target) * vocab <= limit:
+    traced = TRACES_CHUNKS or not torch.compiler.is_compiling()
+    if len(target) * vocab <= limit or not traced:
         return _unchunked_loss(hidden, weight, target, scale, bias, vocab, terms)
     needs_grad = tuple(
         torch.is_grad_enabled() and p is not None and p.requires_grad

@@ -79,7 +79,8 @@ def _value_faults(
         value, option, option_path = chosen[key], options[key], f"{path}.{key}".strip(".")
         if value == REQUIRED:
             rule = f"{registry.kind} '{node['name']}' needs this option"
-            yield Fault(option_path, rule, fix=f"Give it {option.meaning or 'a value'}.")
+            meaning = option.meaning.partition(";")[0] or "a value"  # without its other values
+            yield Fault(option_path, rule, fix=f"Give it {meaning}.")
             invalid.add(key)
         elif key in node and type(value) not in option.fits:
             nested_context = dataclasses.replace(context, outer=Options(invalid, **chosen))
