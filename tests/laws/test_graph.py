@@ -36,6 +36,13 @@ class Prints(MLP):
         return super().forward(x)
 
 
+class DetachesCompiled(MLP):
+    """Passes no gradient to earlier layers if it is compiled."""
+
+    def forward(self, x, tokens):
+        return super().forward(x.detach() if torch.compiler.is_compiling() else x)
+
+
 class ReadsValueInTables(Position):
     """Reads a tensor value outside of the blocks."""
 
@@ -111,6 +118,7 @@ ARGUMENTS = [
     ("graph", FFNS, ReadsValue, "item", FFN),
     ("graph", FFNS, BranchesOnValue, "branching", FFN),
     ("graph", FFNS, Prints, "print", FFN),
+    ("graph", FFNS, DetachesCompiled, "has another gradient", FFN),
     ("graph", POSITIONS, ReadsValueInTables, "item", {"position": "broken"}),
     ("one graph", FFNS, IntOfLayer, "3 graphs for 1 kind of layers", FFN),
     ("one graph", FFNS, FloatOfLayer, "3 graphs for 1 kind of layers", FFN),

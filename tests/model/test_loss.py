@@ -329,12 +329,8 @@ def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
     assert all_at_once.elements == tokens * vocab > module.CHUNK
 
 
-@pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
-def test_compiles_into_one_graph(monkeypatch, terms, chunked):
-    """Torch before 2.13 does not trace the chunks, and computes all logits in a compiled loss."""
-    if not chunked:
-        monkeypatch.setattr(module, "TRACES_CHUNKS", False)
+def test_compiles_into_one_graph(monkeypatch, terms):
     monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)
     monkeypatch.setattr(module, "CHUNK", 5 * 23)
     torch._dynamo.reset()

@@ -20,6 +20,7 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import stacks
 
+GRADIENT_TOLERANCE = 1e-4  # in fp32, of the largest gradient of a parameter
 LAYERS_PER_KIND = 3  # the first two may share a graph that the third does not share
 # If a number has another value the second time, torch makes it a symbol of the graph, for all later
 # ones: many layers with a number each would have two graphs, where they should have one. It may
@@ -36,17 +37,24 @@ OPTIONS: dict[str, Any] = {
 @law("graph", slow=True)
 def graph(composition: Composition) -> None:
     """The forward pass of a training step compiles as one graph: no tensor value is read into
-    Python or decides a branch.
+    Python or decides a branch. Compiled, it has the same gradients.
     """
     composition = _with_layers(composition, 1)
     model = composition.trainable_model().float().train()
+    forward = _forward(composition, model)
     with _compiling() as graphs:
         # not `fullgraph`, with which torch traces a value that is read
-        _run(composition, torch.compile(_forward(composition, model), backend=graphs.add))
+        compiled = torch.compile(forward, backend=graphs.add)
+        _run(composition, compiled)
         for reason in counters["graph_break"]:
             raise composition.broken(_shortened(reason))
         if graphs.count != 1:
             raise composition.broken(f"{graphs.count} graphs")
+        if not _drops_attention_weights(composition):
+            got, expected = (_gradients(model, function) for function in (compiled, forward))
+            for name, gradient in expected.items():
+                message = f"compiled, {name} has another gradient"
+                composition.assert_close(got[name], gradient, message, GRADIENT_TOLERANCE)
 
 
 @law("one graph", prerequisites=("graph",), slow=True)
@@ -108,6 +116,24 @@ def _forward(composition: Composition, model: Model) -> Callable[[], Tensor]:
     tokens = Tokens(ids=composition.ids)
     source = None if composition.source is None else Tokens(ids=composition.source)
     return lambda: model.head(model.hidden(tokens, source=source, further=True)[0])
+
+
+def _drops_attention_weights(composition: Composition) -> bool:
+    """Whether an attention has dropout: compiled, its random numbers are others."""
+    return any(context.options["attn"].get("dropout") for context in composition.attention_contexts)
+
+
+def _gradients(model: Model, forward: Callable[[], Tensor]) -> dict[str, Tensor]:
+    """Returns the gradients of the parameters, zeros for none, with the same random numbers at each
+    call.
+    """
+    torch.manual_seed(0)
+    model.zero_grad()
+    forward().square().sum().backward()
+    return {
+        name: torch.zeros_like(p) if p.grad is None else p.grad
+        for name, p in model.named_parameters()
+    }
 
 
 def _with_layers(composition: Composition, count: int) -> Composition:

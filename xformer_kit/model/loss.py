@@ -27,8 +27,6 @@ FIRST_CHUNKS = 3
 # Logits that exist at once, 16 MiB in fp32. Smaller chunks make matrix products slow, larger ones
 # only need more memory.
 CHUNK = 4 * 2**20
-# Torch 2.11 leaves sums in place out of a traced autograd function, whose gradients are then 0.
-TRACES_CHUNKS = torch.__version__ >= "2.13"  # compared as versions
 
 
 def cross_entropy(
@@ -100,8 +98,7 @@ def _summed_loss(
         if hidden.device.type == "cpu" and vocab >= MIN_VOCAB_CPU
         else MAX_UNCHUNKED
     )
-    traced = TRACES_CHUNKS or not torch.compiler.is_compiling()
-    if len(target) * vocab <= limit or not traced:
+    if len(target) * vocab <= limit:
         return _unchunked_loss(hidden, weight, target, scale, bias, vocab, terms)
     needs_grad = tuple(
         torch.is_grad_enabled() and p is not None and p.requires_grad
@@ -224,7 +221,9 @@ def _chunked_loss(
             rows = slice(start, start + size)
             row_scale = None if scale is None else scale[rows, None].to(exact)
             chunk = _chunk_loss(x[rows], w, b, target[rows], row_scale, gradients, rows, terms)
-            loss += chunk.sum() if row_scale is None else (chunk * row_scale).sum()
+            # Not in place: torch 2.11 compiles a function without gradients if its output is changed
+            # in place.
+            loss = loss + (chunk if row_scale is None else chunk * row_scale).sum()
             if losses is not None:
                 losses[rows] = chunk[:, 0]
     return loss, losses, gradients

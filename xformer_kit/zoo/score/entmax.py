@@ -69,7 +69,8 @@ class _Entmax(torch.autograd.Function):
             p = (x - exact(x)).clamp(min=0) ** (1 / (alpha - 1))
         ctx.save_for_backward(p)
         ctx.alpha = alpha
-        return p.to(scores.dtype)
+        # An output that is another name of a saved tensor has no gradient if torch 2.11 compiles it.
+        return p if p.dtype == scores.dtype else p.to(scores.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
