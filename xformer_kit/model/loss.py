@@ -221,8 +221,8 @@ def _chunked_loss(
             rows = slice(start, start + size)
             row_scale = None if scale is None else scale[rows, None].to(exact)
             chunk = _chunk_loss(x[rows], w, b, target[rows], row_scale, gradients, rows, terms)
-            # Not in place: torch 2.11 compiles a function without gradients if its output is changed
-            # in place.
+            # Not in place: torch 2.11 compiles a function without gradients if its output is
+            # changed in place.
             loss = loss + (chunk if row_scale is None else chunk * row_scale).sum()
             if losses is not None:
                 losses[rows] = chunk[:, 0]

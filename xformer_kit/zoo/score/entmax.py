@@ -69,7 +69,7 @@ class _Entmax(torch.autograd.Function):
             p = (x - exact(x)).clamp(min=0) ** (1 / (alpha - 1))
         ctx.save_for_backward(p)
         ctx.alpha = alpha
-        # An output that is another name of a saved tensor has no gradient if torch 2.11 compiles it.
+        # Compiled by torch 2.11, an output that is another name of a saved tensor has no gradient.
         return p if p.dtype == scores.dtype else p.to(scores.dtype)
 
     @staticmethod
