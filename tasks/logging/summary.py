@@ -29,6 +29,9 @@ from xformer_kit.study.report.numbers import compact
 SAMPLE_LINES = 8  # lines of a generated text on the page
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
+# Components that are proposed for another run, and the most overrides that it repeats.
+CHANGES = (("position=alibi", "ffn=mlp"), ("position=alibi",), ("ffn=mlp",), ("norm=layer",))
+MAX_OVERRIDES = 10
 NUMBER, NONE = (int, float), type(None)
 # File -> types of its keys, and its required keys.
 SCHEMAS: dict[str, tuple[State, tuple[str, ...]]] = {
@@ -275,22 +278,43 @@ def next_commands(
             commands.append(xformer("generate", run, "--prompt", prompt))
         commands.append(xformer("evaluate", run))
     if (overrides := summary.get("again")) is not None:
-        overrides = (*overrides, "position=alibi", "ffn=mlp")
         commands.append(command_lines.train(*overrides, components=components))
     return commands
 
 
 def rerun_overrides(config: Config) -> list[str] | None:
-    """Returns the overrides for another run with the same kind of model, task and data; None if the
-    data require options.
+    """Returns the overrides for a run with another component: those of this run if they are few,
+    else those of the kind of model, task and data; None if the data require options.
     """
+    return _with_other_component(config) or _of_the_same_kind(config)
+
+
+def _with_other_component(config: Config) -> list[str] | None:
+    """The overrides of this run with one of CHANGES; None if it has many or none composes."""
+    from xformer_kit.config import compose
+    from xformer_kit.config.to_overrides import to_overrides
+
+    with suppress(ConfigError):
+        own = to_overrides(config)
+        chosen = {word.partition("=")[0].partition(".")[0] for word in own}
+        for words in CHANGES if len(own) <= MAX_OVERRIDES else ():
+            if chosen.isdisjoint(word.partition("=")[0] for word in words):
+                with suppress(ConfigError):
+                    compose([*own, *words])
+                    return [*own, *words]
+    return None
+
+
+def _of_the_same_kind(config: Config) -> list[str] | None:
+    """The overrides of a run with the same kind of model, task and data, and other components."""
     data, task = config["data"]["name"], config["task"]["name"]
     if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
         return None
     stacks = [stack for stack in STACKS if stack in config["model"]]
     choices = {"model": "_".join(stacks), "task": task, "data": data}
     defaults = {"model": "decoder", "task": "language_modeling", "data": "pydoc"}
-    return [f"{key}={choice}" for key, choice in choices.items() if choice != defaults[key]]
+    kind = [f"{key}={choice}" for key, choice in choices.items() if choice != defaults[key]]
+    return [*kind, *CHANGES[0]]
 
 
 def summary_rows(summary: State) -> list[tuple[str, str]]:

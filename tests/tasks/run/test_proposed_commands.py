@@ -17,7 +17,7 @@ from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, load
-from xformer_kit.config import preflight
+from xformer_kit.config import compose, preflight
 
 OWN = '''
 from xformer_kit.ffn import FFNS, MLP
@@ -167,3 +167,29 @@ def test_a_proposed_command_quotes_the_path_of_a_study(tmp_path, monkeypatch, ca
         capsys.readouterr().err
         == "compare: takes runs; got my study, which is a study. Try: xformer report 'my study'\n"
     )
+
+
+def test_another_run_has_the_overrides_of_this_one_and_another_component():
+    def proposed(*words: str) -> list[str] | None:
+        return summary.rerun_overrides(compose(list(words)))
+
+    assert proposed() == ["position=alibi", "ffn=mlp"]
+    assert proposed("model.dim=32") == ["model.dim=32", "position=alibi", "ffn=mlp"]
+    assert proposed("position=alibi") == ["position=alibi", "ffn=mlp"]
+    assert proposed("attn=linear") == ["attn=linear", "ffn=mlp"]  # computes no biases
+    many = [f"trainer.{key}=7" for key in ("val_every", "checkpoint_every", "log_every_n_steps")]
+    many += [f"model.{key}" for key in ("dim=32", "layers=1", "vocab_multiple=2", "max_len=200")]
+    many += [
+        "seed=1",
+        "model.dropout=0.3",
+        "attn.heads=4",
+        "optim.lr=0.1",
+        "optim.weight_decay=0",
+        "data.batch_size=4",
+    ]
+    assert proposed("task=seq2seq", "data=dates", *many) == [
+        "task=seq2seq",
+        "data=dates",
+        "position=alibi",
+        "ffn=mlp",
+    ]
