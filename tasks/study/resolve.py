@@ -62,6 +62,21 @@ class StudyPlan:
         self.folder.mkdir(parents=True, exist_ok=True)
         summary.write(self.plain(), self.folder / PLAN)
 
+    def replacement_note(self) -> str:
+        """The sentence on a report of other runs that lies in the study's directory and will be
+        replaced; "" if there is none, or a run of it belongs to this plan, too.
+        """
+        try:
+            before = {run["key"] for run in json.loads((self.folder / PLAN).read_text())["runs"]}
+        except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one
+            return ""
+        if not before or not before.isdisjoint(run.key for run in self.runs):
+            return ""
+        return (
+            f"{self.folder} has a report of other runs, which this study replaces; the runs are"
+            " kept. To keep both, set study.name=NAME."
+        )
+
     def plain(self) -> dict:
         """Returns the content of plan.json."""
         # By id, because comparing configs is slow.

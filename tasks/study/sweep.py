@@ -61,6 +61,8 @@ def _run(launcher: Any, words: list[str]) -> int:
         show(plan, measure_outside(plan, line.trial_seconds))
         return 0
     search = search_of(plan)
+    if search is None and (note := plan.replacement_note()):
+        print(note, file=sys.stderr)
     plan.write()
     if plan.node["retry"] and search is None:
         delete_failed_runs(plan)

@@ -111,6 +111,13 @@ def test_finished_runs_are_not_repeated_and_seeds_are_added(copy):
     )
 
 
+def test_the_replacement_of_a_report_of_other_runs_is_announced(copy):
+    note = f"{STUDY} has a report of other runs, which this study replaces; the runs are kept."
+    assert note not in run_study(copy, "study.seeds=1")
+    assert note in run_study(copy, "study.seeds=1", "optim.lr=0.01")
+    assert len(runs(copy)) == 6
+
+
 def test_shared_runs_are_reused_by_another_study(copy):
     output = run_study(
         copy, "study.name=other", "study.factors={placement:[output]}", "study.seeds=1"
