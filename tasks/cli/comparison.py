@@ -102,8 +102,9 @@ def compare_runs(
 ) -> Comparison:
     """Returns the comparison of the runs in these directories by the requested metric.
 
-    Raises ConfigError for a directory that is no run or whose run has not ended, for runs of
-    several tasks, and for a metric that not all of them have.
+    A run that has not ended is left out, with a note. Raises ConfigError for a directory that is no
+    run, if the first run or all but one have not ended, for runs of several tasks, and for a metric
+    that not all of them have.
     """
     named = [user_path(name) for name in names]
     if find_spec("scipy") is None:
@@ -130,7 +131,8 @@ def compare_runs(
         )
     configs = {path: read_config(path) for path in paths}
     _require_one_task(configs)
-    ends = {path: _final_state(path, components) for path in paths}
+    ends, left_out = _final_states(paths, components)
+    configs = {path: configs[path] for path in ends}
     finished = {path: end.facts for path, end in ends.items() if end.status == "finished"}
     metrics, chosen = _metrics(finished, requested)
     groups = _groups(configs, ends)
@@ -141,7 +143,7 @@ def compare_runs(
     _set_names(groups, differing_paths)
     baseline, *others = (Runs(group.name, group.values(chosen), group.diverged) for group in groups)
     verdicts = answer(baseline, others, metric(chosen)) if others else None
-    return Comparison(groups, differing_paths, metrics, chosen, verdicts, list(_notes(finished)))
+    return Comparison(groups, differing_paths, metrics, chosen, verdicts, left_out + list(_notes(finished)))
 
 
 def _require_one_task(configs: Mapping[Path, Facts]) -> None:
@@ -157,18 +159,28 @@ def _require_one_task(configs: Mapping[Path, Facts]) -> None:
         )
 
 
-def _final_state(path: Path, components: Sequence[str]) -> state.State:
-    """Returns the state of a run that finished or diverged. Raises ConfigError for another one."""
-    end = state.of(path)
-    if end.status in ("finished", "diverged"):
-        return end
-    summary.check_summary(path, components)
-    why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
-    raise config_error(
-        path,
-        f"is not finished{why}; it has no summary.json",
-        fix=f"Leave it out, or go on with it: {resume(path, components)}",
-    )
+def _final_states(
+    paths: Sequence[Path], components: Sequence[str]
+) -> tuple[dict[Path, state.State], list[str]]:
+    """Returns the states of the runs that finished or diverged, and a note on each of the others.
+    Raises ConfigError if the first run or all but one are among these.
+    """
+    found: dict[Path, state.State] = {}
+    others: dict[Path, str] = {}
+    for path in paths:
+        end = state.of(path)
+        if end.status in ("finished", "diverged"):
+            found[path] = end
+            continue
+        summary.check_summary(path, components)
+        why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
+        others[path] = f"is not finished{why}; it has no summary.json"
+    if len(found) > 1 and paths[0] in found:
+        return found, [f"{path} {rule}, and is left out." for path, rule in others.items()]
+    for path, rule in others.items():
+        fix = f"Leave it out, or go on with it: {resume(path, components)}"
+        raise config_error(path, rule, fix=fix)
+    return found, []
 
 
 def _metrics(finished: Mapping[Path, Facts], requested: str | None) -> tuple[list[str], str]:

@@ -280,7 +280,7 @@ def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
 
 
 def test_impossible_comparisons_are_refused(capsys, pool):
-    one, other, *_ = pool.values()
+    one, other, third, *_ = pool.values()
     assert fault(capsys, "compare", one).startswith(
         "compare: takes two runs or more; got outputs/runs/"
     )
@@ -308,6 +308,11 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     assert (
         f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: xformer"
         f" train resume={other}" in fault(capsys, "compare", one, other)
+    )
+    assert fault(capsys, "compare", other, one, third).startswith(f"{other}: is not finished")
+    page = output(capsys, "compare", one, other, third)[1]
+    assert f"{other} is not finished; it has no summary.json, and is left out." in page.replace(
+        "\n", " "
     )
 
 
