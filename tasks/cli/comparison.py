@@ -143,7 +143,8 @@ def compare_runs(
     _set_names(groups, differing_paths)
     baseline, *others = (Runs(group.name, group.values(chosen), group.diverged) for group in groups)
     verdicts = answer(baseline, others, metric(chosen)) if others else None
-    return Comparison(groups, differing_paths, metrics, chosen, verdicts, left_out + list(_notes(finished)))
+    notes = [*left_out, *_notes(finished)]
+    return Comparison(groups, differing_paths, metrics, chosen, verdicts, notes)
 
 
 def _require_one_task(configs: Mapping[Path, Facts]) -> None:
