@@ -17,10 +17,9 @@ import torch
 from tasks import Config, Facts, Files, Metrics, State
 from tasks.logging.files import replace_text
 from tasks.run.exit_codes import NONFINITE, RESTART_HINT
-from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import REQUIRED, ConfigError, command_lines, config_error
+from xformer_kit.registry import ConfigError, command_lines, config_error
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import RESTORE_FIX, read_object
 from xformer_kit.registry.user_path import user_path
@@ -30,8 +29,15 @@ SAMPLE_LINES = 8  # lines of a generated text on the page
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
 # Components that are proposed for another run, and the most overrides that it repeats.
-CHANGES = (("position=alibi", "ffn=mlp"), ("position=alibi",), ("ffn=mlp",), ("norm=layer",))
-MAX_OVERRIDES = 10
+CHANGES = (
+    ("position=alibi", "ffn=mlp"),
+    ("position=alibi",),
+    ("ffn=mlp",),
+    ("norm=layer",),
+    ("position=rotary",),
+)
+MAX_OVERRIDES = 20
+Again = list[str] | None
 NUMBER, NONE = (int, float), type(None)
 # File -> types of its keys, and its required keys.
 SCHEMAS: dict[str, tuple[State, tuple[str, ...]]] = {
@@ -177,8 +183,12 @@ def _read_checked(path: Path, fix: str = RESTORE_FIX) -> State:
     return found
 
 
-def show(summary: State, run_dir: Path, sample: Any, components: Files = ()) -> None:
-    """Print the page at the end of a run. components: files given on the command line."""
+def show(
+    summary: State, run_dir: Path, sample: Any, again: Again = None, components: Files = ()
+) -> None:
+    """Print the page at the end of a run. again: the overrides of another run that is proposed.
+    components: files given on the command line.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -196,7 +206,8 @@ def show(summary: State, run_dir: Path, sample: Any, components: Files = ()) -> 
         console.print()
         _print_sample(console, sample)
     console.print()
-    for command in (*activation_commands(), *next_commands(summary, run_dir, sample, components)):
+    commands = next_commands(summary, run_dir, sample, again, components)
+    for command in (*activation_commands(), *commands):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
 
@@ -256,10 +267,14 @@ def continue_hint(run: str, components: Iterable[str] = ()) -> str:
 
 
 def next_commands(
-    summary: State, run_dir: Path, sample: Any = None, components: Files = ()
+    summary: State,
+    run_dir: Path,
+    sample: Any = None,
+    again: Again = None,
+    components: Files = (),
 ) -> list[str]:
     """Returns the commands that are proposed after a run; those that read the run only if it has a
-    checkpoint.
+    checkpoint. again: the overrides of another run.
     """
     task = summary.get("task")
     prompt = {
@@ -277,44 +292,55 @@ def next_commands(
         if prompt and len(prompt) <= MAX_PROMPT:
             commands.append(xformer("generate", run, "--prompt", prompt))
         commands.append(xformer("evaluate", run))
-    if (overrides := summary.get("again")) is not None:
-        commands.append(command_lines.train(*overrides, components=components))
+    if again:
+        commands.append(command_lines.train(*again, components=components))
     return commands
 
 
 def rerun_overrides(config: Config) -> list[str] | None:
-    """Returns the overrides for a run with another component: those of this run if they are few,
-    else those of the kind of model, task and data; None if the data require options.
+    """Returns the overrides for a run with another component: those of this run if they are not too
+    many, else those of the kind of model, task and data. None if none of them compose, and for a
+    run from the weights of another, whose components these determine.
     """
-    return _with_other_component(config) or _of_the_same_kind(config)
-
-
-def _with_other_component(config: Config) -> list[str] | None:
-    """The overrides of this run with one of CHANGES; None if it has many or none composes."""
-    from xformer_kit.config import compose
+    if (config.get("init_from") or {}).get("run"):
+        return None
     from xformer_kit.config.to_overrides import to_overrides
 
+    own: list[str] | None = None
     with suppress(ConfigError):
         own = to_overrides(config)
-        chosen = {word.partition("=")[0].partition(".")[0] for word in own}
-        for words in CHANGES if len(own) <= MAX_OVERRIDES else ():
-            if chosen.isdisjoint(word.partition("=")[0] for word in words):
-                with suppress(ConfigError):
-                    compose([*own, *words])
-                    return [*own, *words]
+    starts = [own] if own is not None and len(own) <= MAX_OVERRIDES else []
+    for start in [*starts, _kind(config)]:
+        for words in CHANGES:
+            if (overrides := _changed(start, words)) is not None:
+                return overrides
     return None
 
 
-def _of_the_same_kind(config: Config) -> list[str] | None:
-    """The overrides of a run with the same kind of model, task and data, and other components."""
-    data, task = config["data"]["name"], config["task"]["name"]
-    if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
+def _changed(start: list[str], words: tuple[str, ...]) -> list[str] | None:
+    """Returns the overrides with other components; None if they do not compose, or have one of them
+    already.
+    """
+    from xformer_kit.config import compose
+
+    keys = {word.partition("=")[0] for word in words}
+    kept = [word for word in start if word.partition("=")[0] not in keys]
+    if not keys.isdisjoint(word.partition("=")[0] for word in start if word in words):
         return None
+    # A component of the user may raise any error for a composition that he did not write.
+    with suppress(Exception):
+        compose([*kept, *words])
+        return [*kept, *words]
+    return None
+
+
+def _kind(config: Config) -> list[str]:
+    """Returns the overrides that select the kind of model, the task and the data."""
+    data, task = config["data"]["name"], config["task"]["name"]
     stacks = [stack for stack in STACKS if stack in config["model"]]
     choices = {"model": "_".join(stacks), "task": task, "data": data}
     defaults = {"model": "decoder", "task": "language_modeling", "data": "pydoc"}
-    kind = [f"{key}={choice}" for key, choice in choices.items() if choice != defaults[key]]
-    return [*kind, *CHANGES[0]]
+    return [f"{key}={choice}" for key, choice in choices.items() if choice != defaults[key]]
 
 
 def summary_rows(summary: State) -> list[tuple[str, str]]:

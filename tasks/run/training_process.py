@@ -308,7 +308,8 @@ class TrainingProcess:
             line = f"job {self.run_dir.name}: validation loss {loss:.4f}{stopped}"
             print(printable(line), flush=True)
         else:
-            summary.show(results, self.run_dir, sample, components=self.job.components)
+            again = summary.rerun_overrides(self.config)
+            summary.show(results, self.run_dir, sample, again, self.job.components)
 
     def _results(self) -> State:
         """The content of summary.json, without the sample."""
@@ -320,7 +321,6 @@ class TrainingProcess:
             **{f"test/{name}": value for name, value in task.test_metrics().items()},
             **decoding_speed(task),
             "task": config["task"]["name"],
-            "again": summary.rerun_overrides(config),
             "steps": task.step,
             "stopped": self.cadence.stop_message(),
             "steps_left_out": int(task.skipped_steps),

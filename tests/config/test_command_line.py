@@ -149,17 +149,24 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         ),
         (
             "-m position=rope,rotary,alibi",
-            "-m: has two jobs with the same config; got [job position=rope] and [job"
-            " position=rotary]. Leave one of them out.",
+            "-m: has jobs with the same config; got [position=rope] and [position=rotary]. Leave"
+            " one of them out.",
         ),
         (
             "-m optim.lr=1e-3,0.001",
-            "-m: has two jobs with the same config; got [job optim.lr=0.001] and [job"
-            " optim.lr=0.001]. Leave one of them out.",
+            "-m: has jobs with the same config; got [optim.lr=0.001] and [optim.lr=0.001]. Leave"
+            " one of them out.",
         ),
         (
             "attn=mqa attn=gqa",
             "attn: is given more than once; got attn=mqa, attn=gqa. Keep one of them.",
+        ),
+        ("+data=pydoc", "data: has a choice, and + adds another; got pydoc. Try data=pydoc."),
+        ("++attn=mqa", "attn: has a choice, and + adds another; got mqa. Try attn=mqa."),
+        (
+            "-m attn=mqa,cosine attn.kv_heads=2",
+            "attn.kv_heads: 'mqa' is multi_head with kv_heads=1; got 2. Leave one of them out, or"
+            " name 'multi_head'. [job attn=mqa]",
         ),
         ("+attn=mqa", "attn: has a choice, and + adds another; got mqa. Try attn=mqa."),
         ("-m model.dim=glob(*)", "model.dim: is no group, and glob lists the choices of a group"),

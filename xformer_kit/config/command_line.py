@@ -1,10 +1,8 @@
 """Checks a whole command line: every job of a sweep is checked before Hydra runs one."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -18,6 +16,7 @@ from xformer_kit.config.machine import can_create
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
     component_files,
+    contradicted_names,
     expand,
     instructions,
     parse,
@@ -71,10 +70,13 @@ def preflight(argv: list[str]) -> CommandLine:
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     line.jobs = len(jobs)
     here, line_faults = runs_here(overrides), tuple(faults)
-    compose = partial(
-        compose_checked, session, name=flags.config_name, here=here, line_faults=line_faults
-    )
-    faults += _job_faults(jobs, overrides, compose, twice)
+    composed = [
+        compose_checked(session, job, flags.config_name, here=here, line_faults=line_faults)
+        for job in jobs
+    ]
+    faults += _job_faults(jobs, overrides, [found for _, found in composed], twice)
+    if not faults:
+        faults += _equal_jobs(jobs, overrides, [str(config) for config, _ in composed])
     _raise(faults)
     line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
     return line
@@ -163,25 +165,34 @@ def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Overr
 def _job_faults(
     jobs: list[list[Override]],
     overrides: list[Override],
-    compose: Callable[[list[Override]], tuple[dict[str, Any], list[Fault]]],
+    composition_faults: list[list[Fault]],
     twice: set[str],
 ) -> Faults:
-    """Yields the faults of each job, except those of choices that are given `twice`, and of jobs
-    with the same config.
-    """
-    labels: dict[str, str] = {}  # config -> label of a job
-    for job in jobs:
-        config, faults = compose(job)
+    """Yields the faults of each job, except those of choices that are given `twice`."""
+    for job, found in zip(jobs, composition_faults, strict=True):
         label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
-        for fault in faults:
-            if not any(f"{fault.path}.".startswith(f"{key}.") for key in twice):
+        for fault in (*contradicted_names(job), *found) if len(jobs) > 1 else found:
+            path = f"{fault.path}."
+            if not any(path.startswith((f"{key}.", "config.")) for key in twice):
                 yield fault.with_fix(label)
-        if faults or twice:
-            continue
-        if (key := str(config)) in labels:
-            got = f"{labels[key]} and {label}"
-            yield Fault("-m", "has two jobs with the same config", got, "Leave one of them out.")
-        labels[key] = label
+
+
+def _equal_jobs(
+    jobs: list[list[Override]], overrides: list[Override], configs: list[str]
+) -> Faults:
+    """Yields the fault of a sweep in which two jobs have the same config, with the first two. A
+    config does not contain the keys of Hydra.
+    """
+    if any(o.key_or_group.startswith("hydra") and o.is_sweep_override() for o in overrides):
+        return
+    labels: dict[str, str] = {}  # config -> label of a job
+    for job, config in zip(jobs, configs, strict=True):
+        label = f"[{_label(job, overrides)}]"
+        if config in labels:
+            got = f"{labels[config]} and {label}"
+            yield Fault("-m", "has jobs with the same config", got, "Leave one of them out.")
+            return
+        labels[config] = label
 
 
 def _label(job: list[Override], overrides: list[Override]) -> str:

@@ -36,14 +36,9 @@ def _no_config(name: str) -> Fault:
     return Fault("--config-name", "no config has this name", got=name, fix=fix)
 
 
-def _added_choice(key: str, name: str) -> Fault:
-    return Fault(key, "has a choice, and + adds another", got=name, fix=f"Try {key}={name}.")
-
-
 FAULTS: dict[str, Callable[..., Fault]] = {
     r"Could not delete from config\. '(.+)' does not exist": _no_key,
     r"Could not delete from config\. The value of '(.+)' is (.+) and not (.+)\.": _other_value,
     r"Could not delete '(.+)'\. No match in the defaults list": _no_choice,
-    r"Multiple values for (.+)\. To override a value use 'override .+: (.+)'": _added_choice,
     r"Cannot find primary config '(.+?)'": _no_config,
 }

@@ -137,13 +137,13 @@ def parse(
         faults += key_faults
         (with_repeated_keys if key_faults else overrides).extend(parsed)
     faults += (unread := _component_faults(overrides))
-    faults += _contradictions(overrides)
+    faults += contradicted_names(overrides)
     file_faults = store_files(overrides, config_dir)
     session = open_session(config_dir)
     known = list[Override]()
     left_out = tuple(f"{o.key_or_group}." for o in with_repeated_keys)
     for given in overrides:
-        override = listed(session, given)
+        override = _added_choice(given) or listed(session, given)
         if isinstance(override, Fault):
             faults.append(override)
             left_out += (f"{given.key_or_group}.",)
@@ -162,6 +162,15 @@ def parse(
     return session, known, faults
 
 
+def _added_choice(override: Override) -> Fault | None:
+    """Returns the fault of a choice with a + in front, of a group that has one."""
+    key, name = override.key_or_group, str(override.input_line).partition("=")[2]
+    added = override.is_add() or override.is_force_add()
+    if not added or key not in (*GROUPS, "model", "trainer") or name.startswith("{"):
+        return None
+    return Fault(key, "has a choice, and + adds another", got=name, fix=f"Try {key}={name}.")
+
+
 def _component_faults(overrides: list[Override]) -> list[Fault]:
     """Imports the user's own components and returns the faults of their files."""
     files = component_files(instructions(overrides).get("components"))
@@ -172,7 +181,7 @@ def _component_faults(overrides: list[Override]) -> list[Fault]:
     return []
 
 
-def _contradictions(overrides: list[Override]) -> list[Fault]:
+def contradicted_names(overrides: list[Override]) -> list[Fault]:
     """Returns the fault of each option that another name of the line's component contradicts, as
     attn=mqa attn.kv_heads=2.
     """

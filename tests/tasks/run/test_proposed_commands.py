@@ -53,7 +53,8 @@ def proposed_commands(text, program):
 
 def test_commands_proposed_after_a_run_work(trained, capsys):
     _, out = trained
-    found = proposed_commands(out, "xformer")
+    *found, another = proposed_commands(out, "xformer")
+    assert another[1] == "train" and preflight(another[2:]).components == (NAME,)
     assert [words[1] for words in found] == ["generate", "evaluate"]
     for words in found:
         assert words[-2:] == ["--components", NAME]
@@ -84,9 +85,7 @@ def test_the_command_proposed_for_a_stopped_run_resumes_it(
 
 
 def test_another_run_is_proposed_with_the_components(component_files, tmp_path):
-    [line] = summary.next_commands(
-        {"again": ["task=seq2seq"]}, tmp_path, components=component_files
-    )
+    [line] = summary.next_commands({}, tmp_path, again=["task=seq2seq"], components=component_files)
     assert preflight(shlex.split(line)[2:4]).components == (NAME,)
 
 
@@ -177,19 +176,16 @@ def test_another_run_has_the_overrides_of_this_one_and_another_component():
     assert proposed("model.dim=32") == ["model.dim=32", "position=alibi", "ffn=mlp"]
     assert proposed("position=alibi") == ["position=alibi", "ffn=mlp"]
     assert proposed("attn=linear") == ["attn=linear", "ffn=mlp"]  # computes no biases
-    many = [f"trainer.{key}=7" for key in ("val_every", "checkpoint_every", "log_every_n_steps")]
-    many += [f"model.{key}" for key in ("dim=32", "layers=1", "vocab_multiple=2", "max_len=200")]
-    many += [
-        "seed=1",
-        "model.dropout=0.3",
-        "attn.heads=4",
-        "optim.lr=0.1",
-        "optim.weight_decay=0",
-        "data.batch_size=4",
-    ]
-    assert proposed("task=seq2seq", "data=dates", *many) == [
-        "task=seq2seq",
-        "data=dates",
-        "position=alibi",
-        "ffn=mlp",
-    ]
+    assert proposed("position=alibi", "ffn=mlp", "norm=layer")[-1] == "position=rotary"
+    assert proposed("experiment=induction")[-1] == "norm=layer"  # its blocks have no ffn
+    from_weights = compose(["model.dim=32"]) | {"init_from": {"run": "outputs/run"}}
+    assert summary.rerun_overrides(from_weights) is None  # its components fit these weights
+
+
+def test_a_component_that_does_not_know_another_one_does_not_end_the_run(monkeypatch):
+    def unknown(words):
+        raise KeyError("alibi")
+
+    config = compose(["model.dim=32"])
+    monkeypatch.setattr("xformer_kit.config.compose", unknown)
+    assert summary.rerun_overrides(config) is None
