@@ -188,7 +188,9 @@ def test_a_rank_without_progress_is_named_and_killed(tmp_path, text, stopped):  
     wait_until(lambda: last_step(run) > 2, ranks[0])
     ranks[stopped].send_signal(signal.SIGSTOP)
     said = [rank.communicate(timeout=TIMEOUT)[1] for rank in ranks]
-    assert f"Rank {stopped} has given no sign for 1 s (trainer.rank_timeout)" in said[1 - stopped]
+    assert (
+        f"Rank {stopped} has sent no heartbeat for 1 s (trainer.rank_timeout)" in said[1 - stopped]
+    )
     assert ranks[stopped].returncode == -signal.SIGKILL and ranks[1 - stopped].returncode == 1
     assert not any("Traceback" in err for err in said), said
     if stopped == 0:

@@ -18,7 +18,7 @@ from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.config.identity import hashed_config
 from xformer_kit.config.run_directories import run_directories
 from xformer_kit.config.saved import saved_components
-from xformer_kit.registry import ConfigError, config_error, did_you_mean
+from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
 from xformer_kit.registry.command_lines import resume, xformer
 from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
@@ -178,9 +178,13 @@ def _final_states(
         others[path] = f"is not finished{why}; it has no summary.json"
     if len(found) > 1 and paths[0] in found:
         return found, [f"{path} {rule}, and is left out." for path, rule in others.items()]
-    for path, rule in others.items():
-        fix = f"Leave it out, or go on with it: {resume(path, components)}"
-        raise config_error(path, rule, fix=fix)
+    fixes = {path: f"Leave it out, or go on with it: {resume(path, components)}" for path in others}
+    if len(found) > 1:
+        fixes[paths[0]] = f"The others are compared with it. {fixes[paths[0]]}"
+    if others:
+        raise ConfigError(
+            [Fault(str(path), rule, fix=fixes[path]) for path, rule in others.items()]
+        )
     return found, []
 
 

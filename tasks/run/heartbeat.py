@@ -78,7 +78,7 @@ class Heartbeat:
         """Kills the next rank's process, or this process if that is on another host."""
         host, pid = self.next_process.rsplit(" ", 1)
         print(
-            f"Rank {self.next_rank} has given no sign for {self.timeout:g} s"
+            f"Rank {self.next_rank} has sent no heartbeat for {self.timeout:g} s"
             f" (trainer.rank_timeout): its process {pid} on {host} is stopped or cut off. It is"
             " ended, and the run with it.",
             file=sys.stderr,

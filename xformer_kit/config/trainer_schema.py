@@ -44,7 +44,7 @@ class OwnTrainerOptions:
     checkpoint_every: int | None = 200
     # what a non-finite loss or gradient does; its step is left out
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    # seconds after which a rank without progress is ended, and named; null: never
+    # seconds after which a rank that sends no heartbeat is ended, and named; null: never
     rank_timeout: float | None = 60.0
     compile: bool | Literal["auto"] = "auto"  # compile each block; auto: on CUDA
     # optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off
