@@ -15,13 +15,13 @@ train: $(VENV)/ready  ## train the default model on the prose of this Python (ab
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-test: $(VENV)/ready  ## every contract and component once, a run, resume, two processes (5 minutes on 2 CPU cores)
+test: $(VENV)/ready  ## every contract and component once, a run, resume, two processes (13 minutes on 2 CPU cores)
 	@$(PYTEST) -m "not extended"
 
 test-rest: $(VENV)/ready
 	@$(PYTEST) -m extended
 
-test-all: $(VENV)/ready  ## all tests (20 minutes on 2 CPU cores)
+test-all: $(VENV)/ready  ## all tests (30 minutes on 2 CPU cores)
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-rest
 

@@ -181,11 +181,8 @@ def _final_states(
     fixes = {path: f"Leave it out, or go on with it: {resume(path, components)}" for path in others}
     if len(found) > 1:
         fixes[paths[0]] = f"The others are compared with it. {fixes[paths[0]]}"
-    if others:
-        raise ConfigError(
-            [Fault(str(path), rule, fix=fixes[path]) for path, rule in others.items()]
-        )
-    return found, []
+    faults = [Fault(str(path), rule, fix=fixes[path]) for path, rule in others.items()]
+    raise ConfigError(faults)
 
 
 def _metrics(finished: Mapping[Path, Facts], requested: str | None) -> tuple[list[str], str]:

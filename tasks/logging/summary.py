@@ -323,11 +323,11 @@ def _changed(start: list[str], words: tuple[str, ...]) -> list[str] | None:
     """
     from xformer_kit.config import compose
 
+    if any(word in words for word in start):
+        return None
     keys = {word.partition("=")[0] for word in words}
     kept = [word for word in start if word.partition("=")[0] not in keys]
-    if not keys.isdisjoint(word.partition("=")[0] for word in start if word in words):
-        return None
-    # A component of the user may raise any error for a composition that he did not write.
+    # The user's components may raise any error for a composition that is not the run's.
     with suppress(Exception):
         compose([*kept, *words])
         return [*kept, *words]

@@ -51,8 +51,8 @@ def preflight(argv: list[str]) -> CommandLine:
     faults += _mode_faults(flags.multirun, overrides)
     faults += _swept_instruction_faults(overrides)
     faults += _directory_faults(overrides, flags.config_dir)
-    faults += repeated(overrides)
-    twice = {fault.path for fault in repeated(overrides)}
+    faults += (repetitions := list(repeated(overrides)))
+    twice = {fault.path for fault in repetitions}
     if line.help:
         return line
     if line.resume is not None:
