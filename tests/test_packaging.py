@@ -58,7 +58,8 @@ def test_the_wheel_contains_conf_and_composes_from_it(tmp_path, installed):
     } <= names
     templates = (ROOT / "tasks" / "cli" / "project").rglob("*.*")
     assert {str(path.relative_to(ROOT)) for path in templates if path.suffix != ".pyc"} <= names
-    assert {"tasks/cli/completion.bash", "hydra_plugins/xformer_kit/study_sweeper.py"} <= names
+    scripts = {f"tasks/cli/completion.{shell}" for shell in ("bash", "zsh")}
+    assert {*scripts, "hydra_plugins/xformer_kit/study_sweeper.py"} <= names
     top = {name.partition("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {
         "xformer_kit",

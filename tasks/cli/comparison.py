@@ -103,8 +103,8 @@ def compare_runs(
     """Returns the comparison of the runs in these directories by the requested metric.
 
     A run that has not ended is left out, with a note. Raises ConfigError for a directory that is no
-    run, if the first run or all but one have not ended, for runs of several tasks, and for a metric
-    that not all of them have.
+    run, if the first run that is named or all but one have not ended, for runs of several tasks,
+    and for a metric that not all of them have.
     """
     named = [user_path(name) for name in names]
     if find_spec("scipy") is None:
@@ -130,9 +130,10 @@ def compare_runs(
             "Name another run's directory.",
         )
     configs = {path: read_config(path) for path in paths}
-    _require_one_task(configs)
-    ends, left_out = _final_states(paths, components)
+    required = paths[0] if paths[0] in named else None
+    ends, left_out = _final_states(paths, required, components)
     configs = {path: configs[path] for path in ends}
+    _require_one_task(configs)
     finished = {path: end.facts for path, end in ends.items() if end.status == "finished"}
     metrics, chosen = _metrics(finished, requested)
     groups = _groups(configs, ends)
@@ -161,10 +162,10 @@ def _require_one_task(configs: Mapping[Path, Facts]) -> None:
 
 
 def _final_states(
-    paths: Sequence[Path], components: Sequence[str]
+    paths: Sequence[Path], required: Path | None, components: Sequence[str]
 ) -> tuple[dict[Path, state.State], list[str]]:
     """Returns the states of the runs that finished or diverged, and a note on each of the others.
-    Raises ConfigError if the first run or all but one are among these.
+    Raises ConfigError if the required run or all but one are among these.
     """
     found: dict[Path, state.State] = {}
     others: dict[Path, str] = {}
@@ -176,11 +177,11 @@ def _final_states(
         summary.check_summary(path, components)
         why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
         others[path] = f"is not finished{why}; it has no summary.json"
-    if len(found) > 1 and paths[0] in found:
+    if len(found) > 1 and required not in others:
         return found, [f"{path} {rule}, and is left out." for path, rule in others.items()]
     fixes = {path: f"Leave it out, or go on with it: {resume(path, components)}" for path in others}
-    if len(found) > 1:
-        fixes[paths[0]] = f"The others are compared with it. {fixes[paths[0]]}"
+    if len(found) > 1 and required is not None:
+        fixes[required] = f"The others are compared with it. {fixes[required]}"
     faults = [Fault(str(path), rule, fix=fixes[path]) for path, rule in others.items()]
     raise ConfigError(faults)
 

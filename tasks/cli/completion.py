@@ -1,4 +1,4 @@
-"""Tab completion of `xformer ...` and `python train.py ...` in bash, by Hydra's flag
+"""Tab completion of `xformer ...` and `python train.py ...` in bash and zsh, by Hydra's flag
 --shell-completion.
 
 A query takes seconds if it imports all components, therefore their names are kept in the cache
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from xformer_kit.config.completion import CompletionTable
 
 FLAGS = ("-sc", "--shell-completion")
-SCRIPT = Path(__file__).with_name("completion.bash")
-FUNCTION = "_xformer_complete"
-SHELLS = ("bash",)
+# Shell -> how it removes the completion of these programs.
+SHELLS = {
+    "bash": "complete -r {}; unset -f _xformer_complete",
+    "zsh": "compdef -d {}; unfunction _xformer_complete",
+}
 
 
 def is_completion(words: Iterable[str]) -> bool:
@@ -35,22 +37,24 @@ def is_completion(words: Iterable[str]) -> bool:
 
 
 def main(words: list[str], commands: Mapping[str, Any]) -> int:
-    """Runs `-sc install=bash`, `uninstall=bash` or `query=bash`: prints what bash evaluates, or the
-    words that can complete the line XFORMER_LINE. commands: those of xformer.
+    """Runs `-sc install=SHELL`, `uninstall=SHELL` or `query=SHELL`: prints what the shell
+    evaluates, or the words that can complete the line XFORMER_LINE. commands: those of xformer.
     Raises ConfigError.
     """
     action, _, shell = " ".join(word for word in words if word not in FLAGS).partition("=")
     if action not in ("install", "uninstall", "query") or shell not in SHELLS:
         raise config_error(
             "--shell-completion",
-            f"takes install=bash or uninstall=bash; got {action}{'=' * bool(shell)}{shell}",
+            f"takes install or uninstall of {' or '.join(SHELLS)}",
+            got=f"{action}{'=' * bool(shell)}{shell}",
             fix=f'Try eval "$({program()} -sc install=bash)".',
         )
     names = "python python3 xformer" if Path(sys.argv[0]).suffix == ".py" else "xformer"
     if action == "install":
-        print(SCRIPT.read_text(encoding="utf-8").rstrip().removesuffix("xformer") + names)
+        script = Path(__file__).with_name(f"completion.{shell}").read_text(encoding="utf-8")
+        print(script.rstrip().removesuffix("xformer") + names)
     elif action == "uninstall":
-        print(f"complete -r {names}; unset -f {FUNCTION}")
+        print(SHELLS[shell].format(names))
     else:
         print(*completions(os.environ.get("XFORMER_LINE", ""), commands), sep="\n")
     return 0
@@ -79,7 +83,10 @@ def completions(line: str, commands: Mapping[str, Any]) -> list[str]:
     rest = words[skipped:]
     if command == "plot" and not rest:
         return [f"{kind} " for kind in commands["plot"].KINDS if kind.startswith(word)]
-    return sorted(set(overrides(word, rest, read_table(_component_files(rest)))))
+    table = read_table(_component_files(rest))
+    for group, name in _configs(rest):
+        table["choices"][group] = [*table["choices"].get(group, []), name]
+    return sorted(set(overrides(word, rest, table)))
 
 
 def _split(line: str) -> list[str]:
@@ -148,6 +155,16 @@ def _component_files(words: list[str]) -> list[str]:
     files = [file.strip(" '\"") for each in found for file in each.strip("[]").split(",")]
     flagged = [after for flag, after in pairwise(words) if flag == "--components"]
     return [file for file in (*files, *flagged) if file]
+
+
+def _configs(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Yields (group, name) of each config in the directory of --config-dir."""
+    for flag, directory in pairwise(word for each in words for word in each.split("=", 1)):
+        if flag in ("--config-dir", "-cd") and directory:
+            root = user_path(directory)
+            for path in root.glob("*/**/*.yaml"):
+                group, *name = path.relative_to(root).with_suffix("").parts
+                yield group, "/".join(name)
 
 
 def _cache_file() -> Path:

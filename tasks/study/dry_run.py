@@ -12,7 +12,6 @@ from tasks.logging.console import create_console
 from tasks.study import ladder_steps, stopping
 from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
-from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import Variant
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.study_node import levels_of
@@ -35,7 +34,7 @@ def measure_outside(
     """Trains the baseline for one step, if runs are missing. trial_seconds: trains a config for one
     step twice, and returns the seconds of both.
     """
-    if not (_is_search(plan) or _missing(plan)[0]):
+    if not (plan.adaptive or _missing(plan)[0]):
         return Outside(0.0, 0.0)
     startup.show("Measuring the time of a run", plain=False)
     config, clock = plan.variants[0].config, plan.costs.clock
@@ -77,7 +76,7 @@ def show(plan: StudyPlan, outside: Outside, console: Any = None) -> None:
             "-" if plan.node["budget"]["match"] == "none" else difference,
         )
     console.print(table)
-    if _is_search(plan):
+    if plan.adaptive:
         console.print(_search_space(plan, outside))
         return
     if any(variant.rung for variant in plan.variants):
@@ -93,11 +92,6 @@ def _table(*columns: Column) -> Table:
 def _run_seconds(variant: Variant, outside: Outside) -> float:
     """Returns the seconds of a run that is not the first."""
     return variant.cost["seconds"] + variant.cost["overhead"] + outside.each
-
-
-def _is_search(plan: StudyPlan) -> bool:
-    """Whether runs follow from the results of others."""
-    return bool(DESIGNS[plan.node["design"]["name"]].adaptive)
 
 
 def _missing(plan: StudyPlan) -> tuple[list[Any], Collection[str]]:

@@ -15,7 +15,7 @@ from tasks.study.timing import MIN_SECONDS, StepClock
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget
-from xformer_kit.study.design import Rung
+from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
 from xformer_kit.study.plan import Compose, StudyRun, Variant, full_name, runs, variants
 from xformer_kit.study.run_key import run_key
@@ -50,6 +50,11 @@ class StudyPlan:
         return state.of(self.directory(run), pruned=self.search is not None)
 
     @property
+    def adaptive(self) -> bool:
+        """Whether runs follow from the results of others, as in a search."""
+        return bool(DESIGNS[self.node["design"]["name"]].adaptive)
+
+    @property
     def size_text(self) -> str:
         """The number of variants and runs, or of trials, for the terminal."""
         if self.search is not None:
@@ -64,13 +69,17 @@ class StudyPlan:
 
     def replacement_note(self) -> str:
         """The sentence on a report of other runs that lies in the study's directory and will be
-        replaced; "" if there is none, or a run of it belongs to this plan, too.
+        replaced; "" if there is none, a run of it belongs to this plan, too, or a search goes on.
         """
+        if not (self.folder / "report.md").is_file():
+            return ""
         try:
-            before = {run["key"] for run in json.loads((self.folder / PLAN).read_text())["runs"]}
+            plan = json.loads((self.folder / PLAN).read_text())
+            before = {run["key"] for run in plan["runs"]}
         except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one
             return ""
-        if not before or not before.isdisjoint(run.key for run in self.runs):
+        goes_on = self.adaptive and plan.get("search") is not None
+        if goes_on or not before or not before.isdisjoint(run.key for run in self.runs):
             return ""
         return (
             f"{self.folder} has a report of other runs, which this study replaces; the runs are"

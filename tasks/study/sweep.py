@@ -18,7 +18,6 @@ from xformer_kit.registry import ConfigError, Fault, did_you_mean
 from xformer_kit.registry.command_lines import quoted, xformer
 from xformer_kit.study import study_node
 from xformer_kit.study.command import command
-from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import StudyRun
 
 SIGNAL_CODES = [128 + number for number in SIGNALS]  # exit codes of a run that a signal stopped
@@ -60,8 +59,9 @@ def _run(launcher: Any, words: list[str]) -> int:
 
         show(plan, measure_outside(plan, line.trial_seconds))
         return 0
+    note = plan.replacement_note()
     search = search_of(plan)
-    if search is None and (note := plan.replacement_note()):
+    if note:
         print(note, file=sys.stderr)
     plan.write()
     if plan.node["retry"] and search is None:
@@ -82,7 +82,7 @@ def _run(launcher: Any, words: list[str]) -> int:
 
 def search_of(plan: StudyPlan) -> Any:
     """Returns the search runner, if the design is adaptive; else None."""
-    if not DESIGNS[plan.node["design"]["name"]].adaptive:
+    if not plan.adaptive:
         return None
     from tasks.study.search import SearchRunner
 

@@ -104,6 +104,16 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
             "resume: is one instruction for all jobs, not a choice of a sweep; got resume=a,b.",
         ),
         (
+            "-m hydra.job.name=a,b",
+            "hydra.job.name: is one instruction for all jobs, not a choice of a sweep; got"
+            " hydra.job.name=a,b.",
+        ),
+        (
+            "-m +hydra.sweeper.params.seed='1,2'",
+            "hydra.sweeper.params.seed: the choices of a sweep are overrides of the line; got"
+            " +hydra.sweeper.params.seed='1,2'. Try -m seed=1,2.",
+        ),
+        (
             "-m attn={name:multi_head,heads:2},linear",
             (
                 "attn: a plain sweep takes names, not options; got {name:multi_head,heads:2}. Sweep"

@@ -1,6 +1,6 @@
-"""Rows that contain every pair of choices that is not refused. Finding them takes minutes, so they
-are stored in a file, which `python -m tests.laws.rows` writes. If the components or their variants
-have changed since then, the rows are computed again.
+"""Rows that contain every pair of choices that is not refused. Finding them takes ten minutes, so
+they are stored in a file, which `python -m tests.laws.rows` writes, with docs/refusals.md. If the
+components or their variants have changed since then, the rows are computed again.
 """
 
 import hashlib
@@ -13,10 +13,11 @@ from pathlib import Path
 
 from covertable import make
 
-from xformer_kit.laws.refusals import Choice, Pair, choices, pairs, refused_pairs
+from tests.laws.pairs import Choice, Pair, choices, pairs, refusal_table, search_refused_pairs
 from xformer_kit.laws.variants import STACKS, Row, factors, row_faults
 
 STORED = Path(__file__).with_suffix(".json")
+PAGE = Path(__file__).parents[2] / "docs" / "refusals.md"
 TRIES = 50  # random rows of which one is added
 # Compositions of three choices, which rows of pairs may lack: nothing depends on the order of
 # tokens.
@@ -58,7 +59,7 @@ def covering_rows() -> list[Row]:
     rows = [_first_levels(**UNORDERED, stack=STACKS[name]) for name in UNORDERED_STACKS]
     rows += [tuple((factor, row[factor]) for factor in factors()) for row in _covering_array()]
     rows = [row for row in rows if not row_faults(row)]
-    missing = set(pairs()) - refused_pairs().keys()
+    missing = set(pairs()) - search_refused_pairs()
     for row in rows:
         missing -= set(itertools.combinations(row, 2))
     draw = random.Random(0)
@@ -85,7 +86,7 @@ def _random_row_with(wanted: set[Pair], draw: random.Random) -> Row:
         extended = chosen | dict(added)
         if all(
             extended[factor] == level for factor, level in chosen.items()
-        ) and refused_pairs().keys().isdisjoint(itertools.combinations(_in_order(extended), 2)):
+        ) and search_refused_pairs().isdisjoint(itertools.combinations(_in_order(extended), 2)):
             chosen = extended
     return tuple(_in_order(chosen)) if chosen.keys() == factors().keys() else ()
 
@@ -97,7 +98,7 @@ def _in_order(chosen: dict[str, int]) -> Iterator[Choice]:
 def _covering_array() -> list[dict[str, int]]:
     """Returns rows that contain every pair, computed by covertable."""
     excluded: dict[tuple[str, str], set[tuple[int, int]]] = {}
-    for (one, level), (other, other_level) in refused_pairs():
+    for (one, level), (other, other_level) in search_refused_pairs():
         excluded.setdefault((one, other), set()).add((level, other_level))
     constraints = [
         {
@@ -121,5 +122,7 @@ def _first_levels(**chosen: object) -> Row:
 
 
 if __name__ == "__main__":
-    lines = ",\n".join(json.dumps([level for _, level in row]) for row in covering_rows())
+    rows = covering_rows()
+    lines = ",\n".join(json.dumps([level for _, level in row]) for row in rows)
     STORED.write_text(f'{{"choices": "{digest()}", "rows": [\n{lines}\n]}}\n')
+    PAGE.write_text(refusal_table(rows))

@@ -116,6 +116,8 @@ def test_the_replacement_of_a_report_of_other_runs_is_announced(copy):
     assert note not in run_study(copy, "study.seeds=1")
     assert note in run_study(copy, "study.seeds=1", "optim.lr=0.01")
     assert len(runs(copy)) == 6
+    (copy / STUDY / "report.md").unlink()
+    assert note not in run_study(copy, "study.seeds=1")
 
 
 def test_shared_runs_are_reused_by_another_study(copy):

@@ -316,6 +316,21 @@ def test_impossible_comparisons_are_refused(capsys, pool):
     )
 
 
+def test_an_unfinished_run_of_a_directory_is_left_out_also_the_first_and_of_another_task(
+    capsys, home, pool
+):
+    first, *others = sorted(pool.values())
+    config = read_config(first)
+    (first / "config.yaml").write_text(config_yaml(config | {"task": {"name": "seq2seq"}}))
+    (first / "summary.json").unlink()
+    found, expected = data(capsys, "compare", "outputs/runs"), data(capsys, "compare", *others)
+    assert found.pop("notes") == [
+        f"{first} is not finished; it has no summary.json, and is left out.",
+        *expected.pop("notes"),
+    ]
+    assert found == expected
+
+
 def test_a_directory_of_runs_stands_for_its_runs(capsys, home, pool):
     runs = sorted(pool.values())
     assert data(capsys, "compare", "outputs/runs") == data(capsys, "compare", *runs)

@@ -22,7 +22,9 @@ def finished_records(directory: Path) -> list[Any]:
 
 
 def records(folder: Path) -> Iterator[Any]:
-    """Yields the records of an offline run: LevelDB's log format after a header of 7 bytes."""
+    """Yields the records of an offline run: LevelDB's log format after a header of 7 bytes. A
+    record that is not yet written to its end is left out.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     (file,) = folder.glob("*.wandb")
@@ -32,6 +34,8 @@ def records(folder: Path) -> Iterator[Any]:
             at += left
             continue
         _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        if at + 7 + length > len(data):
+            return
         component += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):

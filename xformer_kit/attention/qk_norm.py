@@ -236,7 +236,7 @@ class NormedQK(QKNorm):
         return make_norm(self.over, self.norm, heads, head_dim, self.groups)
 
 
-@QK_NORMS.register("head")
+@QK_NORMS.register("head", similar=("rms", "rmsnorm", "rms_norm", "layer", "layernorm"))
 class HeadNorm(NormedQK):
     """A norm over head_dim with weights that the heads share (Dehghani et al., 2023,
     arXiv:2302.05442).

@@ -30,6 +30,7 @@ from xformer_kit.config.study_line import study_line
 from xformer_kit.registry import ConfigError, Fault, Faults
 
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
+SWEEPER_PARAMS = "hydra.sweeper.params."
 
 
 def preflight(argv: list[str]) -> CommandLine:
@@ -50,6 +51,8 @@ def preflight(argv: list[str]) -> CommandLine:
     faults += flag_faults(flags)
     faults += _mode_faults(flags.multirun, overrides)
     faults += _swept_instruction_faults(overrides)
+    faults += map(_sweeper_params_fault, params := _sweeper_params(overrides))
+    overrides = [o for o in overrides if o not in params]
     faults += _directory_faults(overrides, flags.config_dir)
     faults += (repetitions := list(repeated(overrides)))
     twice = {fault.path for fault in repetitions}
@@ -102,11 +105,28 @@ def _hydra_argv(
 
 
 def _swept_instruction_faults(overrides: list[Override]) -> Faults:
-    """Yields the fault of each instruction that has several values."""
+    """Yields the fault of each instruction, and of each key of Hydra, that has several values."""
     for o in overrides:
-        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override():
+        is_hydras = o.key_or_group.startswith(("hydra.", "hydra/"))
+        if (o.key_or_group in INSTRUCTIONS or is_hydras) and o.is_sweep_override():
             rule = "is one instruction for all jobs, not a choice of a sweep"
             yield Fault(o.key_or_group, rule, got=o.input_line)
+
+
+def _sweeper_params(overrides: list[Override]) -> list[Override]:
+    """Returns the overrides with choices for Hydra's own sweeper."""
+    if any(o.key_or_group == "hydra/sweeper" for o in overrides):
+        return []
+    return [o for o in overrides if f"{o.key_or_group}.".startswith(SWEEPER_PARAMS)]
+
+
+def _sweeper_params_fault(override: Override) -> Fault:
+    key, value = override.key_or_group, override.value()
+    option = f"{key}.".removeprefix(SWEEPER_PARAMS).strip(".") or "KEY"
+    choices = value if isinstance(value, dict) else {option: value}
+    line = " ".join(f"{name}={'VALUES' if v is None else v}" for name, v in choices.items())
+    rule = "the choices of a sweep are overrides of the line"
+    return Fault(key, rule, got=override.input_line, fix=f"Try -m {line}.")
 
 
 def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faults:
@@ -180,11 +200,7 @@ def _job_faults(
 def _equal_jobs(
     jobs: list[list[Override]], overrides: list[Override], configs: list[str]
 ) -> Faults:
-    """Yields the fault of a sweep in which two jobs have the same config, with the first two. A
-    config does not contain the keys of Hydra.
-    """
-    if any(o.key_or_group.startswith("hydra") and o.is_sweep_override() for o in overrides):
-        return
+    """Yields the fault of a sweep in which two jobs have the same config, with the first two."""
     labels: dict[str, str] = {}  # config -> label of a job
     for job, config in zip(jobs, configs, strict=True):
         label = f"[{_label(job, overrides)}]"

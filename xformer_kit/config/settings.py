@@ -93,7 +93,7 @@ class ModelSettings:
         yield from at_least(options, "step", unfreeze_at=1)
         if (options.unfreeze_at or 0) >= 1 and not options.freeze:
             rule = "is about the parameters of model.freeze, which has none"
-            fix = "Set model.freeze, or leave it out."
+            fix = "Set model.freeze (not with lora.rank), or leave it out."
             yield Fault("unfreeze_at", rule, options.unfreeze_at, fix)
         yield from at_most(options, "blocks", layers=MAX_BLOCKS)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)

@@ -2,7 +2,6 @@
 
 python -m xformer_kit.laws --random 2000 --seed 7     random compositions of all components
 python -m xformer_kit.laws attn=latent mask=chunked   one composition, e.g. one that breaks a law
-python -m xformer_kit.laws --refusals                 the table of refused pairs
 """
 
 import argparse
@@ -32,13 +31,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--random", type=int, metavar="N", help="number of random compositions")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random compositions")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--refusals", action="store_true", help="print the table of refused pairs")
     args = parser.parse_args(argv)
-    if args.refusals:
-        from xformer_kit.laws.refusals import refusal_table
-
-        print(refusal_table(), end="")
-        return 0
     if args.random is not None:
         return int(check_random_compositions(args.random, args.seed, args.processes) > 0)
     try:

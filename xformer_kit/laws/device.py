@@ -5,7 +5,8 @@ meta device, where tensors have no values, both fail, without a GPU.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,11 +19,18 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Node
 
+MAX_RESULTS = 50_000  # of operations that are kept
 CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, several
 
 
 class _OnlyMeta(TorchDispatchMode):
-    """Raises RuntimeError for an operation that returns a tensor on another device than meta."""
+    """Raises RuntimeError for an operation that returns a tensor on another device than meta.
+
+    An operation without effects is computed once for arguments of the same sizes: on meta, torch
+    computes most of them in Python, which takes longer than values would.
+    """
+
+    _results: ClassVar[dict[Any, Any]] = {}
 
     def __torch_dispatch__(
         self,
@@ -31,13 +39,47 @@ class _OnlyMeta(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Node | None = None,
     ) -> Any:
-        out = operation(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
+        kwargs = kwargs or {}
+        key = operation, _sizes(args), _sizes(tuple(kwargs.items()))
+        if key in self._results:
+            is_tensor, sizes = self._results[key]
+            tensors = [_empty(*each) for each in sizes]
+            return tensors[0] if is_tensor else tensors
+        out = operation(*args, **kwargs)
+        leaves = tree_leaves(out)
+        for tensor in leaves:
             if isinstance(tensor, Tensor) and not tensor.is_meta:
                 raise RuntimeError(
                     f"{operation} makes a tensor of {tuple(tensor.shape)} on {tensor.device}"
                 )
+        has_values = any(not isinstance(leaf, Tensor) for leaf in leaves)
+        if not has_values and not _has_effects(operation):
+            if len(self._results) >= MAX_RESULTS:
+                self._results.clear()
+            self._results[key] = isinstance(out, Tensor), _sizes(leaves)
         return out
+
+
+def _sizes(value: Any) -> Any:
+    """Returns sizes, type and device in place of each tensor, and the type of each other value."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.device
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_sizes, value))
+    return type(value), value
+
+
+def _empty(
+    shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device)
+
+
+@cache
+def _has_effects(operation: Any) -> bool:
+    """Whether an operation changes an argument, or returns a view of one."""
+    schema = operation._schema
+    return any(value.alias_info for value in (*schema.arguments, *schema.returns))
 
 
 @law("device")

@@ -1,6 +1,9 @@
-"""Tab completion: what can follow an unfinished line, and the function that bash calls."""
+"""Tab completion: what can follow an unfinished line, and the functions that bash and zsh call."""
 
+import copy
 import os
+import pty
+import select
 import shlex
 import shutil
 import subprocess
@@ -24,7 +27,7 @@ def table():
 
 @pytest.fixture
 def words(table, monkeypatch):
-    monkeypatch.setattr(completion, "read_table", lambda files: table)
+    monkeypatch.setattr(completion, "read_table", lambda files: copy.deepcopy(table))
     return lambda line: completion.completions(line, COMMANDS)
 
 
@@ -97,10 +100,21 @@ def test_own_components_are_read_from_their_files():
     assert completion._component_files(line) == ["a.py", "b c.py", "e.py", "d.py"]
 
 
+def test_choices_of_a_directory_of_ones_own(words, tmp_path):
+    for name in ("experiment/mine.yaml", "study/a/my_study.yaml", "train.yaml", "other/x.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for flag in (f"--config-dir {tmp_path}", f"-cd {tmp_path}", f"--config-dir={tmp_path}"):
+        assert words(f"xformer train {flag} experiment=m") == ["experiment=mine "]
+        assert words(f"xformer train {flag} study=a/") == ["study=a/my_study "]
+        assert words(f"xformer train {flag} oth") == ["other="]
+    assert words("xformer train --config-dir nowhere experiment=m") == []
+
+
 def test_other_shells_are_refused(capsys):
-    for word in ("install=zsh", "nothing=bash", ""):
+    for word in ("install=fish", "nothing=bash", ""):
         assert fault(capsys, "train", "-sc", word).startswith(
-            "--shell-completion: takes install=bash or uninstall=bash; got "
+            "--shell-completion: takes install or uninstall of bash or zsh"
         )
 
 
@@ -123,18 +137,23 @@ def in_bash(line, environment, home):
     return [word for word in done.stdout.partition("complete ")[0].split("|") if word]
 
 
-@pytest.mark.extended
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_bash_replaces_what_follows_the_last_equals_sign(tmp_path, table):
+@pytest.fixture
+def environment(tmp_path):
+    """An environment in which `python` and `xformer` are those of this test."""
     for name, command in (("python", ""), ("xformer", "-m tasks.cli")):
         program = tmp_path / name
         program.write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
         program.chmod(0o755)
-    environment = os.environ | {
+    return os.environ | {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(tmp_path),
     }
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_replaces_what_follows_the_last_equals_sign(environment, tmp_path, table):
     assert in_bash("xformer train attn=mul", environment, tmp_path) == ["multi_head "]
     names = [f"{name} " for name in sorted(table["choices"]["norm"])]
     assert in_bash("xformer train norm=", environment, tmp_path) == names
@@ -144,6 +163,42 @@ def test_bash_replaces_what_follows_the_last_equals_sign(tmp_path, table):
     assert in_bash("python other.py ffn.bias=f", environment, ROOT) == []
 
 
+def typed_in_zsh(lines, environment):
+    """What zsh shows of lines that are typed one after the other, each until `shown` appears."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(ROOT)
+        os.execvpe("zsh", ["zsh", "-f", "-i"], environment | {"PS1": "> ", "TERM": "dumb"})
+    screen = ""
+    for line, shown in lines:
+        os.write(terminal, line.encode())
+        seen = ""
+        while shown not in seen and select.select([terminal], [], [], 60)[0]:
+            seen += os.read(terminal, 4096).decode()
+        screen += seen
+        os.write(terminal, b"\x15")  # Ctrl-U takes the line away
+    os.close(terminal)
+    os.waitpid(process, 0)
+    return screen
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh")
+def test_zsh_completes_the_last_word(environment):
+    lines = [
+        (f"eval \"$({sys.executable} train.py -sc install=zsh)\"; echo do''ne\n", "done"),
+        ("xformer train attn=mul\t", "attn=multi_head "),
+        ("xformer train data.seq\t", "data.seq_len="),
+        ("xformer train ffn.bias=\t", "ffn.bias=false  ffn.bias=true"),
+        ("xformer train data.path=READ\t", "data.path=README.md "),
+        ("python train.py attn=gqa,mul\t", "attn=gqa,multi_head "),
+        ("python REA\t", "python README.md "),
+    ]
+    screen = typed_in_zsh(lines, environment)
+    assert all(shown in screen for _, shown in lines), screen
+
+
 def test_the_script_is_removed_again(capsys):
-    assert main(["train", "-sc", "uninstall=bash"]) == 0
-    assert "complete -r " in capsys.readouterr().out
+    for shell, removed in (("bash", "complete -r "), ("zsh", "compdef -d ")):
+        assert main(["train", "-sc", f"uninstall={shell}"]) == 0
+        assert removed in capsys.readouterr().out

@@ -74,9 +74,10 @@ def test_the_script_can_be_called_from_any_directory(project, monkeypatch):
 
 
 def test_without_the_script_messages_name_the_files_of_the_project(project):
+    both = "add --config-dir conf and components=[components.py]."
     for words, answer in (
-        (["experiment=first"], "conf/experiment/first.yaml is here: add --config-dir conf."),
-        (["study=positions"], "conf/study/positions.yaml is here: add --config-dir conf."),
+        (["experiment=first"], f"conf/experiment/first.yaml is here: {both}"),
+        (["study=positions"], f"conf/study/positions.yaml is here: {both}"),
         (["position=slopes"], "components.py has it: add components=[components.py]."),
         (
             ["--config-dir", "conf", "experiment=first"],

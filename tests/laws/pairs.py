@@ -1,10 +1,14 @@
-"""The pairs of choices that are refused in every composition, and the table of them."""
+"""The pairs of choices that are refused in every composition, and the table of them.
+
+A pair is refused if no accepted row with it is found. The search takes about a second for each
+refused pair, so the tests repeat it for some of them.
+"""
 
 import heapq
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -49,6 +53,14 @@ class _Accepted:
         for pair in itertools.combinations(row, 2):
             self.missing.pop(pair, None)
 
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> "_Accepted":
+        """Returns the record of rows that are known to be accepted."""
+        accepted = cls()
+        for row in rows:
+            accepted.add(row)
+        return accepted
+
     def add_first(self, rows: Iterator[Row]) -> None:
         """Records the first of these rows that is accepted."""
         if row := next((row for row in rows if not row_faults(row)), None):
@@ -63,32 +75,43 @@ class _Accepted:
 
 
 @cache
-def refused_pairs() -> dict[Pair, tuple[Fault, ...]]:
-    """Returns each pair that is refused in every composition, with the faults of one composition
-    that is accepted without the pair.
-    """
+def search_refused_pairs() -> set[Pair]:
+    """Returns the pairs that are refused in every composition."""
     draw, accepted = random.Random(0), _Accepted()
     for row in (random_row(draw) for _ in range(DRAWS)):
         if not row_faults(row):
             accepted.add(row)
     for choice in [choice for choice, rows in accepted.rows.items() if not rows]:
         accepted.add_first(_rows_with(choice, accepted))
-    refused: dict[Pair, tuple[Fault, ...]] = {}
+    refused: set[Pair] = set()
     for pair in list(accepted.missing):
         if pair not in accepted.missing:
             continue
-        tried = accepted.candidates(pair)
-        row = next((row for row in tried if not _faults(row)), None) or _repaired(pair, tried)
-        if row:
+        if row := accepted_row(pair, accepted.candidates(pair)):
             accepted.add(row)
         else:
-            refused[pair] = _faults(tried[0])
+            refused.add(pair)
     return refused
 
 
+def candidates_of_others(rows: Iterable[Row]) -> dict[Pair, list[Row]]:
+    """Returns, for each pair that is in none of these accepted rows, rows that differ from accepted
+    ones only in the pair.
+    """
+    accepted = _Accepted.of(rows)
+    return {pair: accepted.candidates(pair) for pair in accepted.missing}
+
+
+def accepted_row(pair: Pair, tried: list[Row]) -> Row | None:
+    """Returns an accepted row with the pair, found by changing its candidates; None if there is
+    none.
+    """
+    return next((row for row in tried if not faults_of(row)), None) or _repaired(pair, tried)
+
+
 @cache
-def _faults(row: Row) -> tuple[Fault, ...]:
-    """Returns why a row is refused; cached, because a fifth of the rows occur for several pairs."""
+def faults_of(row: Row) -> tuple[Fault, ...]:
+    """Returns why a row is refused; cached, because many rows occur for several pairs."""
     return tuple(row_faults(row))
 
 
@@ -97,11 +120,11 @@ def _repaired(pair: Pair, tried: list[Row]) -> Row | None:
     in rows with the fewest faults first. None if all rows that were tried share a fault, or if the
     search ends without one.
     """
-    if set.intersection(*(set(_faults(row)) for row in tried)):
+    if set.intersection(*(set(faults_of(row)) for row in tried)):
         return None
     limit = CHANGED_WITH_KERNEL if "kernel" in dict(pair) else CHANGED
     order = itertools.count()  # orders rows with equally many faults
-    queue = sorted((len(_faults(row)), next(order), row) for row in tried)
+    queue = sorted((len(faults_of(row)), next(order), row) for row in tried)
     changed: set[tuple[int, tuple[str, ...]]] = set()
     while queue and len(changed) < limit:
         count, _, row = heapq.heappop(queue)
@@ -109,7 +132,7 @@ def _repaired(pair: Pair, tried: list[Row]) -> Row | None:
             continue
         changed.add(group)
         for other in _changed_rows(row, pair):
-            faults = _faults(other)
+            faults = faults_of(other)
             if not faults:
                 return other
             if len(faults) <= count:
@@ -121,7 +144,7 @@ def _group(row: Row) -> tuple[int, tuple[str, ...]]:
     """Returns the stack of a row and the config paths of its faults: of rows that agree in both,
     one is changed.
     """
-    return dict(row)["stack"], tuple(fault.path for fault in _faults(row))
+    return dict(row)["stack"], tuple(fault.path for fault in faults_of(row))
 
 
 def _changed_rows(row: Row, pair: Pair) -> Iterator[Row]:
@@ -131,7 +154,7 @@ def _changed_rows(row: Row, pair: Pair) -> Iterator[Row]:
     for factor, levels in factors().items():
         others = [_row(dict(row) | {factor: level}) for level in range(len(levels))]
         others.remove(row)
-        depends = factor in ("stack", "layout") or _faults(others[0]) != _faults(row)
+        depends = factor in ("stack", "layout") or faults_of(others[0]) != faults_of(row)
         if factor not in dict(pair) and depends:
             yield from others
 
@@ -169,11 +192,20 @@ def choice_label(choice: Choice) -> str:
     return f"{factor} {as_literal(value)}"
 
 
-def refusal_table() -> str:
-    """Returns the refused pairs in Markdown: component, component, reason, count of variants."""
-    refused = refused_pairs()
-    rows = Counter(
-        (choice_label(a), choice_label(b), str(faults[0])) for (a, b), faults in refused.items()
+def reason(tried: list[Row]) -> Fault:
+    """Returns the most frequent fault of these rows, at its shortest path."""
+    faults = [fault for row in tried for fault in faults_of(row)]
+    counts = Counter(fault.rule for fault in faults)
+    return max(faults, key=lambda fault: (counts[fault.rule], -len(fault.path)))
+
+
+def refusal_table(rows: Iterable[Row]) -> str:
+    """Returns the pairs that are in none of these rows, in Markdown: component, component, reason,
+    count of variants.
+    """
+    refused = {pair: reason(tried) for pair, tried in candidates_of_others(rows).items()}
+    counts = Counter(
+        (choice_label(a), choice_label(b), str(fault)) for (a, b), fault in refused.items()
     )
     total = sum(1 for _ in pairs())
     accepted = total - len(refused)
@@ -184,7 +216,7 @@ def refusal_table() -> str:
             f"Of {total:,} pairs of choices, each component with each of its variants,"
             f" {accepted:,} ({accepted / total:.1%}) train and keep the laws. The table lists the"
             " others with the message that a user reads. Written by"
-            " `python -m xformer_kit.laws --refusals`."
+            " `python -m tests.laws.rows`."
         ),
         "",
         "| component | component | reason | count |",
@@ -192,6 +224,6 @@ def refusal_table() -> str:
     ]
     lines += [
         f"| {a} | {b} | {reason.replace('|', chr(92) + '|')} | {n} |"
-        for (a, b, reason), n in sorted(rows.items())
+        for (a, b, reason), n in sorted(counts.items())
     ]
     return "\n".join(lines) + "\n"
