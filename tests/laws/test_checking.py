@@ -30,6 +30,9 @@ class DeclaresBrokenLaws(MeanOverPast):
         "cache": "keeps no state of its mean.",
     }
 
+    def __init__(self, dim: int):  # without options, each value of which would be checked
+        super().__init__(dim)
+
 
 @pytest.mark.slow
 def test_a_component_is_exempt_from_a_law_that_it_declares_to_break():
