@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One more than cores: many tests wait for processes that they started.
 WORKERS ?= 3
 
-.PHONY: help train test test-rest test-all laws lint types notebooks docs bench clean
+.PHONY: help train test test-all laws lint types notebooks docs bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -18,12 +18,8 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist works
 test: $(VENV)/ready  ## every contract and component once, a run, resume, two processes (13 minutes on 2 CPU cores)
 	@$(PYTEST) -m "not extended"
 
-test-rest: $(VENV)/ready
-	@$(PYTEST) -m extended
-
 test-all: $(VENV)/ready  ## all tests (30 minutes on 2 CPU cores)
-	@$(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-rest
+	@$(PYTEST)
 
 laws: $(VENV)/ready  ## random compositions under every law: make laws N=2000 SEED=7
 	@OMP_NUM_THREADS=1 $(BIN)/python -m xformer_kit.laws --random $(or $(N),200) --seed $(or $(SEED),0) --processes $(WORKERS)
