@@ -147,6 +147,17 @@ OTHER_OPTIONS = {
     "act": "ffn.activation",
     "callbacks.early_stopping.monitor": "callbacks.early_stopping.metric",
     "attn.window": "mask.window",
+    "attn.flash": "kernel=sdpa",
+    "attn_implementation": "kernel=sdpa",
+    "use_flash_attention": "kernel=sdpa",
+    "checkpoints.monitor": "checkpoints.metric",
+    "checkpoints.every_n_train_steps": "trainer.checkpoint_every",
+    "ff_mult": "ffn.expand",
+    "ffn.mult": "ffn.expand",
+    "model.compile": "trainer.compile",
+    "tie_weights": "model.tie_embeddings",
+    "use_wandb": "logger=wandb",
+    "wandb": "logger=wandb",
     "depth": "model.layers",
     "dropout_rate": "model.dropout",
     "decoder_layers": "model.decoder.layers",
@@ -185,6 +196,7 @@ OTHER_CHOICES = {
     "attn=sdpa": "kernel=sdpa",
     "attn=sparse": "mask=strided",
     "debug=True": "debug=fast",
+    **{f"ffn={name}": f"ffn=mlp ffn.activation={name}" for name in ("gelu", "relu", "silu")},
     "model=bart": "task=text_infilling",
     "model=bert": "task=masked_language_modeling",
     "model=gpt": "model=decoder",
@@ -221,6 +233,7 @@ WITHOUT_OPTION = {
     "do_predict": _EVALUATED,
     "do_train": _EVALUATED,
     "test": _EVALUATED,
+    "train": _EVALUATED,
     "greater_is_better": ("is called checkpoints.mode here", "Set it to max or min."),
     "load_best_model_at_end": (
         "the best checkpoint and the last one are both kept",
@@ -276,6 +289,8 @@ def unknown_option(
     of_node = f"{path}.{key}"
     if path and (of_node in OTHER_OPTIONS or of_node in WITHOUT_OPTION):
         return cast(Fault, other_option(of_node, value))
+    if kind != "settings" and key in ("type", "kind"):
+        return Fault(of_node, f"is called {path} here", value, f"Try {path}={value}.")
     if of_node == "data.path" and isinstance(value, str) and value:
         rule = f"{kind} '{name}' reads no file"
         typed = for_shell(f"data.path={override_text(value)}")
@@ -313,7 +328,8 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
     """Returns the fault of an option of another library, with our option and the value; None for a
     key that is none. ours: the config path of our option; "" is that of OTHER_OPTIONS.
     """
-    if key in WITHOUT_OPTION:
+    is_mapping = isinstance(value, Mapping)  # of optimizer.lr=1e-3, for example
+    if key in WITHOUT_OPTION and not is_mapping:
         rule, fix = WITHOUT_OPTION[key]
         if value is False and (rule, fix) == _RECOMPUTED:
             fix = "Leave it out."
@@ -326,7 +342,11 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
     got = "" if value is None else format_value(value)
     if value is False and needed:  # fp16=false, early_stopping=false
         return Fault(key, f"is called {ours} here", got, "It is off unless set: leave it out.")
-    if ours == "resume" and (value is True or str(value).endswith(".ckpt")):
+    if is_mapping and value:
+        inside = [f"{ours}.{key}={override_text(each)}" for key, each in value.items()]
+        chosen = [f"{ours}={needed}"] * bool(needed)
+        return Fault(key, f"is called {ours} here", got, f"Try {' '.join([*chosen, *inside])}.")
+    if ours == "resume" and (value in (True, "best", "last") or str(value).endswith(".ckpt")):
         return Fault(key, "is called resume here", got, "Try resume=RUN, the directory of a run.")
     return Fault(key, f"is called {ours} here", got, f"Try {ours}={text}." if text else "")
 
@@ -349,6 +369,8 @@ def _with_value(places: list[str], value: Any) -> list[str]:
     """Returns config paths of options with the value; choices such as data=text as they are."""
     if any("=" in place for place in places):
         return places
+    if isinstance(value, list):
+        return [f"{place}={for_shell(override_text(value))}" for place in places]
     return [f"{place}={text}" if (text := value_text(place, value)) else place for place in places]
 
 
