@@ -14,6 +14,7 @@ GUESSES = {
     "optimizer.lr=1e-3": "Try optim.lr=0.001.",
     "wandb.project=mine": "Try logger=wandb logger.project=mine.",
     "wandb=true": "Try logger=wandb.",
+    "wandb=false": "Try logger=csv.",
     "tags=[a,b]": "Try logger.tags=",
     "ckpt=best": "Try resume=RUN,",
     "train=false": "xformer evaluate RUN evaluates a run.",

@@ -340,8 +340,9 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
     ours = ours or usual
     text = needed or value_text(ours, value)
     got = "" if value is None else format_value(value)
-    if value is False and needed:  # fp16=false, early_stopping=false
-        return Fault(key, f"is called {ours} here", got, "It is off unless set: leave it out.")
+    if value is False and needed:  # fp16=false, early_stopping=false, wandb=false
+        fix = "Try logger=csv." if ours == "logger" else "It is off unless set: leave it out."
+        return Fault(key, f"is called {ours} here", got, fix)
     if is_mapping and value:
         inside = [f"{ours}.{key}={override_text(each)}" for key, each in value.items()]
         chosen = [f"{ours}={needed}"] * bool(needed)
