@@ -16,6 +16,7 @@ MAY: dict[str, set[str]] = {
     "model.loss": set(),
     "model.fused_projections": set(),
     "model.uncompiled": set(),
+    "model.meta_results": set(),
     "kernel": GROUND | {"model.uncompiled"},
     **dict.fromkeys(KINDS, GROUND),
     "attention": GROUND | {"kernel", "model.fused_projections", "model.cache"},
@@ -50,12 +51,12 @@ MAY: dict[str, set[str]] = {
     "inspect": GROUND
     | {*KINDS, "extra", "kernel", "plan", "objective", "data", "optim", "config"}
     | {"model.block", "model.build", "model.uncompiled", "model.head", "model.loss"}
-    | {"model.model", "model.stack"},
+    | {"model.meta_results", "model.model", "model.stack"},
     "study": {"registry", "config", "inspect"},
     "laws": GROUND
     | {*KINDS, "extra", "kernel", "plan", "config"}
     | {"model.block", "model.build", "model.generation_cache", "model.initialise", "model.model"}
-    | {"model.compiling", "model.stack"},
+    | {"model.compiling", "model.meta_results", "model.stack"},
     "model": set(),
     "__init__": {"registry"},
     "__main__": set(),

@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from xformer_kit.inspect.attention_record import replaced
 from xformer_kit.kernel import ChunkedRecurrence, Kernel, Reference
+from xformer_kit.model.meta_results import MetaResults
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.model.uncompiled import uncompiled
@@ -112,7 +113,7 @@ def _run(
     mapping = {torch.ops.aten.linalg_solve_triangular: _triangular}
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
     kernels = replaced(_counted_kernels(step.model))
-    with uncompiled(), kernels, torch.enable_grad(), counter:
+    with uncompiled(), kernels, torch.enable_grad(), MetaResults(), counter:
         out = functional_call(step, tensors, inputs)
         forward, by_module = counter.get_total_flops(), counter.get_flop_counts()
         out.sum().backward()

@@ -5,8 +5,7 @@ meta device, where tensors have no values, both fail, without a GPU.
 """
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,22 +14,16 @@ from torch.utils._pytree import tree_leaves
 
 from xformer_kit.laws.composition import LENGTH, SOURCE, Composition
 from xformer_kit.laws.registry import law
+from xformer_kit.model.meta_results import MetaResults
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Node
 
-MAX_RESULTS = 50_000  # of operations that are kept
 CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, several
 
 
 class _OnlyMeta(TorchDispatchMode):
-    """Raises RuntimeError for an operation that returns a tensor on another device than meta.
-
-    An operation without effects is computed once for arguments of the same sizes: on meta, torch
-    computes most of them in Python, which takes longer than values would.
-    """
-
-    _results: ClassVar[dict[Any, Any]] = {}
+    """Raises RuntimeError for an operation that returns a tensor on another device than meta."""
 
     def __torch_dispatch__(
         self,
@@ -39,47 +32,13 @@ class _OnlyMeta(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Node | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
-        key = operation, _sizes(args), _sizes(tuple(kwargs.items()))
-        if key in self._results:
-            is_tensor, sizes = self._results[key]
-            tensors = [_empty(*each) for each in sizes]
-            return tensors[0] if is_tensor else tensors
-        out = operation(*args, **kwargs)
-        leaves = tree_leaves(out)
-        for tensor in leaves:
+        out = operation(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
             if isinstance(tensor, Tensor) and not tensor.is_meta:
                 raise RuntimeError(
                     f"{operation} makes a tensor of {tuple(tensor.shape)} on {tensor.device}"
                 )
-        has_values = any(not isinstance(leaf, Tensor) for leaf in leaves)
-        if not has_values and not _has_effects(operation):
-            if len(self._results) >= MAX_RESULTS:
-                self._results.clear()
-            self._results[key] = isinstance(out, Tensor), _sizes(leaves)
         return out
-
-
-def _sizes(value: Any) -> Any:
-    """Returns sizes, type and device in place of each tensor, and the type of each other value."""
-    if isinstance(value, Tensor):
-        return value.shape, value.stride(), value.dtype, value.device
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_sizes, value))
-    return type(value), value
-
-
-def _empty(
-    shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    return torch.empty_strided(shape, stride, dtype=dtype, device=device)
-
-
-@cache
-def _has_effects(operation: Any) -> bool:
-    """Whether an operation changes an argument, or returns a view of one."""
-    schema = operation._schema
-    return any(value.alias_info for value in (*schema.arguments, *schema.returns))
 
 
 @law("device")
@@ -119,7 +78,7 @@ def _meta_inputs(composition: Composition) -> tuple[Model, Tensor, Tokens | None
 def _run_on_meta(composition: Composition, name: str, run: Callable[[], None]) -> None:
     """Runs a function. Raises LawBroken if it leaves the meta device or reads a value."""
     try:
-        with _OnlyMeta():
+        with MetaResults(), _OnlyMeta():
             run()
     except (RuntimeError, NotImplementedError) as error:
         raise composition.broken(f"{name}: {' '.join(str(error).split())[:200]}") from None

@@ -1,0 +1,65 @@
+"""Operations on the meta device, each computed once for arguments of the same sizes."""
+
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+MAX_RESULTS = 50_000  # that are kept
+
+
+class MetaResults(TorchDispatchMode):
+    """Keeps the sizes of the results of operations on the meta device, where tensors have no
+    values: torch computes most of them in Python, which takes longer than values would.
+
+    An operation is computed each time if it changes an argument or returns a view of one.
+    """
+
+    _results: ClassVar[dict[Any, Any]] = {}
+
+    def __torch_dispatch__(
+        self,
+        operation: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        key = operation, _sizes(args), _sizes(tuple(kwargs.items()))
+        if key in self._results:
+            is_tensor, sizes = self._results[key]
+            tensors = [_empty(*each) for each in sizes]
+            return tensors[0] if is_tensor else tensors
+        out = operation(*args, **kwargs)
+        leaves = tree_leaves(out)
+        on_meta = all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in leaves)
+        if on_meta and not _has_effects(operation):
+            if len(self._results) >= MAX_RESULTS:
+                self._results.clear()
+            self._results[key] = isinstance(out, Tensor), _sizes(leaves)
+        return out
+
+
+def _sizes(value: Any) -> Any:
+    """Returns sizes, type and device in place of each tensor, and the type of each other value."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.device
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_sizes, value))
+    return type(value), value
+
+
+def _empty(
+    shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device)
+
+
+@cache
+def _has_effects(operation: Any) -> bool:
+    """Whether an operation changes an argument, or returns a view of one."""
+    schema = operation._schema
+    return any(value.alias_info for value in (*schema.arguments, *schema.returns))
