@@ -91,7 +91,19 @@ def initialized(config_dir: str | None) -> Iterator[ConfigLoader]:
         VersionBase.instance().version_base = base
 
 
-class ZooConfig(ConfigNode):
+class StoredConfig(ConfigNode):
+    """A config in Hydra's store. Hydra copies the store for each composition, and the configs that
+    it reads once more; the copies of the store share this one.
+    """
+
+    def __init__(self, group: str | None, name: str, node: Any, package: str | None = None):
+        super().__init__(f"{name}.yaml", OmegaConf.create(node), group, package, "xformer_kit")
+
+    def __deepcopy__(self, memo: Any) -> "StoredConfig":
+        return self
+
+
+class ZooConfig(StoredConfig):
     """The defaults of a component of the zoo, which is imported when Hydra reads them."""
 
     def __init__(self, group: str, name: str):
@@ -248,7 +260,8 @@ def _store(configs: Configs) -> None:
         store.repo.get(group, {}).pop(f"{name}.yaml", None)
     for (group, name), node in configs.items():
         package = "_global_" if group == TASK_DEFAULTS else None
-        store.store(group=group, name=name, node=node, package=package, provider="xformer_kit")
+        choices = store.repo if group is None else store.repo.setdefault(group, {})
+        choices[f"{name}.yaml"] = StoredConfig(group, name, node, package)
     for group, registry in GROUPS.items():
         for name in registry.zoo:
             choices = store.repo.setdefault(group, {})
