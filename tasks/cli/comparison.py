@@ -122,6 +122,7 @@ def compare_runs(
             f"Try: {xformer('report', study)}",
         )
     paths = run_directories(names)
+    configs = {path: read_config(path) for path in paths}
     if len(paths) < 2:
         raise config_error(
             "compare",
@@ -129,7 +130,6 @@ def compare_runs(
             ", ".join(map(str, paths)),
             "Name another run's directory.",
         )
-    configs = {path: read_config(path) for path in paths}
     required = paths[0] if paths[0] in named else None
     ends, left_out = _final_states(paths, required, components)
     configs = {path: configs[path] for path in ends}

@@ -52,7 +52,8 @@ def compose_and_run(line: Any) -> int:
     if _sweep_dirs:
         from tasks.logging.sweep_table import write_sweep_table
 
-        return write_sweep_table(_sweep_dirs[-1], line.components)
+        exit_code = write_sweep_table(_sweep_dirs[-1], line.components)
+        return exit_code or max(_exit_codes, default=0)
     return max(_exit_codes, default=0)
 
 

@@ -101,12 +101,23 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
     [
         (
             "-m resume=a,b",
-            "resume: is one instruction for all jobs, not a choice of a sweep; got resume=a,b.",
+            "resume: is one instruction for all jobs, not a choice of a sweep; got resume=a,b. Give"
+            " it one value.",
         ),
         (
             "-m hydra.job.name=a,b",
             "hydra.job.name: is one instruction for all jobs, not a choice of a sweep; got"
-            " hydra.job.name=a,b.",
+            " hydra.job.name=a,b. Give it one value.",
+        ),
+        (
+            "hydra/sweeper=optuna",
+            "hydra/sweeper: no sweeper of this name is installed; got optuna. Leave it out;"
+            " study=search searches with Optuna.",
+        ),
+        (
+            "-m hydra.sweeper.params.seed=1,2",
+            "hydra.sweeper.params.seed: the choices of a sweep are overrides of the line; got"
+            " hydra.sweeper.params.seed=1,2. Try -m seed=1,2.",
         ),
         (
             "-m +hydra.sweeper.params.seed='1,2'",

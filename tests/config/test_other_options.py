@@ -4,7 +4,7 @@ import pytest
 
 from xformer_kit import compose
 from xformer_kit.registry import ConfigError
-from xformer_kit.registry.other_options import OTHER_CHOICES, OTHER_OPTIONS, WITHOUT_OPTION
+from xformer_kit.registry.other_libraries import OTHER_CHOICES, OTHER_OPTIONS, WITHOUT_OPTION
 
 
 def fault_of(word):

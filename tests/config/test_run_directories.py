@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from xformer_kit.config import preflight
 from xformer_kit.config.run_directories import example_of_run, newest_run, run_directories
+from xformer_kit.registry import ConfigError
 
 
 @pytest.fixture
@@ -53,3 +55,19 @@ def test_a_message_names_a_run_that_exists_or_how_one_begins(write):
     assert example_of_run(None, "Try {}.", repr) == "Try 'outputs/a run'."
     write("sweep/0")
     assert example_of_run("sweep") == "Name a run's directory such as sweep/0."
+
+
+def test_the_directory_of_a_sweep_is_not_used_again(tmp_path):
+    line = ["-m", "attn.heads=2,4", f"hydra.sweep.dir={tmp_path}"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.yaml").touch()
+    assert preflight(line).jobs == 2
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "config.yaml").touch()
+    with pytest.raises(ConfigError) as error:
+        preflight(line)
+    assert error.value.messages == (
+        f"hydra.sweep.dir: holds a sweep already, which stays as it is; got {tmp_path}. Name"
+        " another directory.",
+    )
+    assert preflight([*line, "hydra.sweep.subdir=${hydra.job.override_dirname}"]).jobs == 2

@@ -26,6 +26,7 @@ from xformer_kit.config.overrides import (
     sweep_faults,
 )
 from xformer_kit.config.resume_line import resume_faults, resumed_length
+from xformer_kit.config.run_directories import runs_below
 from xformer_kit.config.study_line import study_line
 from xformer_kit.registry import ConfigError, Fault, Faults
 
@@ -50,9 +51,9 @@ def preflight(argv: list[str]) -> CommandLine:
     )
     faults += flag_faults(flags)
     faults += _mode_faults(flags.multirun, overrides)
-    faults += _swept_instruction_faults(overrides)
     faults += map(_sweeper_params_fault, params := _sweeper_params(overrides))
     overrides = [o for o in overrides if o not in params]
+    faults += _swept_instruction_faults(overrides)
     faults += _directory_faults(overrides, flags.config_dir)
     faults += (repetitions := list(repeated(overrides)))
     twice = {fault.path for fault in repetitions}
@@ -110,7 +111,7 @@ def _swept_instruction_faults(overrides: list[Override]) -> Faults:
         is_hydras = o.key_or_group.startswith(("hydra.", "hydra/"))
         if (o.key_or_group in INSTRUCTIONS or is_hydras) and o.is_sweep_override():
             rule = "is one instruction for all jobs, not a choice of a sweep"
-            yield Fault(o.key_or_group, rule, got=o.input_line)
+            yield Fault(o.key_or_group, rule, got=o.input_line, fix="Give it one value.")
 
 
 def _sweeper_params(overrides: list[Override]) -> list[Override]:
@@ -123,8 +124,9 @@ def _sweeper_params(overrides: list[Override]) -> list[Override]:
 def _sweeper_params_fault(override: Override) -> Fault:
     key, value = override.key_or_group, override.value()
     option = f"{key}.".removeprefix(SWEEPER_PARAMS).strip(".") or "KEY"
-    choices = value if isinstance(value, dict) else {option: value}
-    line = " ".join(f"{name}={'VALUES' if v is None else v}" for name, v in choices.items())
+    text = str(override.input_line).partition("=")[2].strip("'\"")
+    choices = value if isinstance(value, dict) else {option: text}
+    line = " ".join(f"{name}={values}" for name, values in choices.items())
     rule = "the choices of a sweep are overrides of the line"
     return Fault(key, rule, got=override.input_line, fix=f"Try -m {line}.")
 
@@ -133,6 +135,7 @@ def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faul
     """Yields the faults of directories that cannot be read or created."""
     if config_dir and not Path(config_dir).is_dir():
         yield Fault("--config-dir", "is no directory", got=config_dir)
+    names_subdir = any(o.key_or_group == "hydra.sweep.subdir" for o in overrides)
     for o in overrides:
         if o.key_or_group in DIRECTORIES and not o.is_sweep_override():
             value = str(o.value() or "")
@@ -140,6 +143,15 @@ def _directory_faults(overrides: list[Override], config_dir: str | None) -> Faul
                 yield Fault(
                     o.key_or_group, "must name a directory that can be made", got=f"{value!r}"
                 )
+            elif o.key_or_group == "hydra.sweep.dir" and not names_subdir:
+                yield from _sweep_faults(value)
+
+
+def _sweep_faults(directory: str) -> Faults:
+    """Yields the fault of a sweep's directory in which jobs have numbers already."""
+    if any(run.name.isdecimal() for run in runs_below(Path(directory))):
+        rule = "holds a sweep already, which stays as it is"
+        yield Fault("hydra.sweep.dir", rule, got=directory, fix="Name another directory.")
 
 
 def _sets_multirun(overrides: list[Override]) -> bool:

@@ -7,7 +7,7 @@ import hydra
 
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.registry.command_lines import for_shell, program
-from xformer_kit.registry.other_options import OTHER_OPTIONS, WITHOUT_OPTION
+from xformer_kit.registry.other_libraries import OTHER_OPTIONS, WITHOUT_OPTION
 
 
 def parse_flags(argv: list[str]) -> argparse.Namespace:

@@ -36,9 +36,17 @@ def _no_config(name: str) -> Fault:
     return Fault("--config-name", "no config has this name", got=name, fix=fix)
 
 
+def _no_plugin(kind: str, name: str) -> Fault:
+    fix = "Install its package, or leave it out."
+    if kind == "sweeper":
+        fix = "Leave it out; study=search searches with Optuna."
+    return Fault(f"hydra/{kind}", f"no {kind} of this name is installed", got=name, fix=fix)
+
+
 FAULTS: dict[str, Callable[..., Fault]] = {
     r"Could not delete from config\. '(.+)' does not exist": _no_key,
     r"Could not delete from config\. The value of '(.+)' is (.+) and not (.+)\.": _other_value,
     r"Could not delete '(.+)'\. No match in the defaults list": _no_choice,
     r"Cannot find primary config '(.+?)'": _no_config,
+    r"Could not find 'hydra/(sweeper|launcher)/(.+?)'": _no_plugin,
 }

@@ -10,12 +10,8 @@ from xformer_kit.config.check import GROUPS, OWN_FILE
 from xformer_kit.config.project_files import component_hint, config_hint
 from xformer_kit.registry import Fault, alternatives, did_you_mean, suggestion
 from xformer_kit.registry.command_lines import for_shell, program
-from xformer_kit.registry.other_options import (
-    OTHER_CHOICES,
-    PUBLISHED,
-    PUBLISHED_PAGE,
-    corpus_of,
-)
+from xformer_kit.registry.other_libraries import OTHER_CHOICES, PUBLISHED, PUBLISHED_PAGE
+from xformer_kit.registry.other_options import corpus_of
 
 MAX_NAMES = 10  # in a message
 
