@@ -111,8 +111,8 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         ),
         (
             "hydra/sweeper=optuna",
-            "hydra/sweeper: no sweeper of this name is installed; got optuna. Leave it out;"
-            " study=search searches with Optuna.",
+            "hydra/sweeper: no sweeper called 'optuna' is installed. Leave it out; study=search"
+            " searches with Optuna.",
         ),
         (
             "-m hydra.sweeper.params.seed=1,2",

@@ -102,10 +102,6 @@ SENTENCES = {
         "checkpoints.metric: must be a metric of the validation, val/..., or train/loss; got"
         " 'train_loss'. Try train/loss."
     ),
-    "trainer.checkpoint_every=10 trainer.enable_checkpointing=false": (
-        "trainer.checkpoint_every: has no effect: trainer.enable_checkpointing=false writes no"
-        " checkpoint. Leave it out."
-    ),
     "checkpoints.metric=val/los": (
         "checkpoints.metric: it is not known whether a low or a high 'val/los' is better. Did you"
         " mean 'val/loss'? If it is meant, set checkpoints.mode=min or checkpoints.mode=max."

@@ -96,7 +96,7 @@ def _lines(costs, width, monkeypatch):
     monkeypatch.setattr(dry_run, "_missing_runs", lambda *_: "")
     out = StringIO()
     console = Console(file=out, width=width, force_terminal=True, color_system=None)
-    plan = SimpleNamespace(variants=variants, node=node)
+    plan = SimpleNamespace(variants=variants, node=node, adaptive=False)
     dry_run.show(plan, dry_run.Outside(0.0, 0.0), console)
     return out.getvalue().splitlines()
 
@@ -144,6 +144,7 @@ def test_the_forecast_is_the_sum_of_the_runs_that_are_missing(over, expected):
         state=lambda run: SimpleNamespace(over=run.key in over),
         plain=lambda: {"study": {"stop": None}},
         node={"stop": None, "design": {"name": "one_at_a_time"}},
+        adaptive=False,
     )
     assert expected in _missing_runs(plan, Outside(9.0, 4.0))
     if len(over) == 3:  # nothing is trained to measure its time

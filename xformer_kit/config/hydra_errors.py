@@ -40,7 +40,7 @@ def _no_plugin(kind: str, name: str) -> Fault:
     fix = "Install its package, or leave it out."
     if kind == "sweeper":
         fix = "Leave it out; study=search searches with Optuna."
-    return Fault(f"hydra/{kind}", f"no {kind} of this name is installed", got=name, fix=fix)
+    return Fault(f"hydra/{kind}", f"no {kind} called '{name}' is installed", fix=fix)
 
 
 FAULTS: dict[str, Callable[..., Fault]] = {

@@ -157,10 +157,6 @@ def unused_overrides(config: Node, keys: Iterable[str]) -> Faults:
         yield from (replace(fault, path=key) for fault in (*inside[:1], *chosen))
         if key == "schedule.warmup":
             yield from _warmup_faults(config, config["trainer"].get("max_steps"))
-        writes_none = config["trainer"].get("enable_checkpointing", True) is False
-        if key == "trainer.checkpoint_every" and writes_none:
-            rule = "has no effect: trainer.enable_checkpointing=false writes no checkpoint"
-            yield Fault(key, rule, fix="Leave it out.")
 
 
 def _warmup_faults(config: Node, steps: int | None) -> Faults:
