@@ -1,7 +1,7 @@
 """The pairs of choices that are refused in every composition, and the table of them.
 
 A pair is refused if no accepted row with it is found. The search takes about a second for each
-refused pair, so the tests repeat it for some of them.
+refused pair.
 """
 
 import heapq

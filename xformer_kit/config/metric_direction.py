@@ -2,14 +2,16 @@
 that a user registered.
 """
 
-import re
-
 from xformer_kit.config.metrics import METRICS, higher_is_better
 from xformer_kit.registry import Fault, Faults, Options, did_you_mean
-from xformer_kit.registry.metric_names import HIGHER, LOWER, PREFIX, TRAIN_LOSS, metric_word
-
-# What other libraries begin the names of metrics of the validation with: val_loss, eval_loss.
-OTHER_PREFIX = re.compile(r"^(val|valid|validation|eval|dev|test)_")
+from xformer_kit.registry.metric_names import (
+    HIGHER,
+    LOWER,
+    PREFIX,
+    TRAIN_LOSS,
+    metric_word,
+    our_name,
+)
 
 
 def registered_direction(metric: str) -> bool | None:
@@ -36,8 +38,7 @@ def metric_faults(options: Options, name: str, node: str) -> Faults:
     last = metric.rpartition("/")[2]
     if metric != TRAIN_LOSS and (not metric.startswith(PREFIX) or not last):
         rule = f"must be a metric of the validation, {PREFIX}..., or {TRAIN_LOSS}"
-        ours = TRAIN_LOSS if last == "train_loss" else f"{PREFIX}{OTHER_PREFIX.sub('', last)}"
-        yield Fault(name, rule, repr(metric), f"Try {ours if last else f'{PREFIX}loss'}.")
+        yield Fault(name, rule, repr(metric), f"Try {our_name(metric)}.")
     elif (
         options.mode is None
         and metric_word(metric) is None

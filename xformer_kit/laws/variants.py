@@ -241,6 +241,11 @@ def config_of(row: Row) -> dict[str, Any]:
     """Returns the config of a row, without options that have no effect; activations are chosen in
     turn.
     """
+    return _config_and_faults(row)[0]
+
+
+def _config_and_faults(row: Row) -> tuple[dict[str, Any], list[Fault] | None]:
+    """Returns the config of a row, and its faults if they are known."""
     chosen = {factor: factors()[factor][level] for factor, level in row}
     stack, layout = chosen.pop("stack"), chosen.pop("layout")
     output = "encoder" if stack["model"] == "encoder" else "decoder"
@@ -284,9 +289,11 @@ def _without_norm(entry: Any) -> Any:
     }
 
 
-def _with_defaults_if_unused(config: dict[str, Any]) -> dict[str, Any]:
+def _with_defaults_if_unused(
+    config: dict[str, Any],
+) -> tuple[dict[str, Any], list[Fault] | None]:
     """Returns the config with the defaults of options and components that no layer uses, provided
-    that this changes no other fault.
+    that this changes no other fault; and its faults if they are known.
     """
     plans = stacks(config)
     defaults = default_config("_".join(plan.name for plan in plans))
@@ -299,11 +306,13 @@ def _with_defaults_if_unused(config: dict[str, Any]) -> dict[str, Any]:
             default = KINDS[kind].defaults(place.node["name"])[option]
             changed[kind] = {**changed[kind], option: default}
     if changed == config:
-        return config
+        return config, None
+    found = [faults(one) for one in (config, changed)]
     before, after = (
-        set(faults(one)) - set(unused_option_faults(one, plans)) for one in (config, changed)
+        set(of_one) - set(unused_option_faults(one, plans))
+        for one, of_one in zip((config, changed), found, strict=True)
     )
-    return changed if before == after else config
+    return (changed, found[1]) if before == after else (config, found[0])
 
 
 def _without_rotated_norms(attn: dict[str, Any], position: str) -> dict[str, Any]:
@@ -345,11 +354,12 @@ def row_faults(row: Row) -> list[Fault]:
     """Returns why a row is refused. A row whose layout has no networks is also refused if it would
     be with networks; otherwise a network would count as composed with components it never meets.
     """
-    found = faults(config_of(row))
+    config, found = _config_and_faults(row)
+    found = faults(config) if found is None else found
     layout = factors()["layout"][dict(row)["layout"]]
     if found or layout.get("layout") != ["attn"]:
         return found
-    return faults(config_of(tuple((dict(row) | {"layout": 0}).items())))
+    return row_faults(tuple((dict(row) | {"layout": 0}).items()))
 
 
 def row_label(row: Row) -> str:

@@ -1,5 +1,7 @@
 """Words in the names of metrics, their units, and whether a higher value is better."""
 
+import re
+
 # Last word of a metric's name -> unit.
 LOWER = {
     "loss": "nats",
@@ -23,6 +25,14 @@ HIGHER = dict.fromkeys(
 ) | {"f1": "points", "tokens_per_second": "tokens/s"}
 PREFIX = "val/"  # of the metrics of the validation split
 TRAIN_LOSS = "train/loss"
+# What other libraries begin the names of metrics of the validation with: val_loss, eval_loss.
+OTHER_PREFIX = re.compile(r"^(val|valid|validation|eval|dev|test)_")
+
+
+def our_name(metric: str) -> str:
+    """Returns the name here of a metric that another library calls loss, val_loss or eval_loss."""
+    last = metric.rpartition("/")[2]
+    return TRAIN_LOSS if last == "train_loss" else PREFIX + (OTHER_PREFIX.sub("", last) or "loss")
 
 
 def metric_word(name: str) -> str | None:

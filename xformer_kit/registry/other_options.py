@@ -9,6 +9,7 @@ from typing import Any, cast
 from xformer_kit.registry.command_lines import for_shell, override_text
 from xformer_kit.registry.fault import Fault, format_value
 from xformer_kit.registry.messages import SYNONYMS, alternatives, did_you_mean
+from xformer_kit.registry.metric_names import our_name
 from xformer_kit.registry.other_libraries import (
     CORPUS_OF_SUFFIX,
     OTHER_OPTIONS,
@@ -129,8 +130,7 @@ def value_text(ours: str, value: Any) -> str:
         return SYNONYMS.get(text.rpartition(".")[2], text)  # torch.bfloat16
     if not ours.endswith(".metric"):
         return text
-    text = re.sub(r"^(val|valid|validation|eval)_", "val/", re.sub("^train_", "train/", text))
-    return text if "/" in text else f"val/{text}"
+    return text if "/" in text else our_name(text)
 
 
 def _with_value(places: list[str], value: Any) -> list[str]:
