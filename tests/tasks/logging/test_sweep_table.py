@@ -1,11 +1,14 @@
 """The table of a multirun has the status of each job."""
 
 import signal
+import sys
 
 import pytest
 
 from tasks.logging import summary, sweep_table
+from tasks.run import hydra_app
 from xformer_kit.config import config_yaml
+from xformer_kit.config.checked_line import CommandLine
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,16 @@ def test_failed_jobs_are_listed_and_stopped_ones_can_be_resumed(tmp_path):
         f"Job 3 was stopped. Go on with: python train.py resume={tmp_path}/3",
     ]
     assert not list(sweep_table.unfinished_messages(rows[:1], tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("of_table", "of_jobs", "code"), [(0, [0, 2], 2), (1, [0, 1], 1), (0, [0], 0)]
+)
+def test_a_sweep_fails_also_if_a_job_did_not_start_a_run(monkeypatch, of_table, of_jobs, code):
+    """Its directory may hold an earlier run, which the table shows."""
+    monkeypatch.setattr(sys, "argv", ["xformer"])
+    monkeypatch.setattr(hydra_app, "_run_hydra", lambda: None)
+    monkeypatch.setattr(hydra_app, "_sweep_dirs", ["sweep"])
+    monkeypatch.setattr(hydra_app, "_exit_codes", of_jobs)
+    monkeypatch.setattr(sweep_table, "write_sweep_table", lambda *_: of_table)
+    assert hydra_app.compose_and_run(CommandLine(argv=["-m"], multirun=True)) == code
