@@ -58,7 +58,8 @@ FOLLOWING = {
     "attn.heads=7 model.decoder.attn.kv_heads=2": f"attn.heads: {HEADS}",
     "attn.heads=7 model.decoder.attn.bias=3": (
         f"attn.heads: {HEADS}\n"
-        "model.decoder.attn.bias: must be true or false or a list of q or k or v or o; got 3."
+        "model.decoder.attn.bias: must be true or false or a list of q or k or v or o; got 3. Try"
+        " false."
     ),
     "mask=sliding_window mask.window=0 model.decoder.mask.causal=false": (
         "mask.window: must be at least 1 token; got 0."

@@ -74,10 +74,12 @@ ONE_FAULT = {
     ),
     "init.std=0": "init.std: must be above 0; got 0.",
     "init=lecun init.embedding=0": "init.embedding: must be above 0; got 0.",
-    "norm.eps=inf": "norm.eps: must be a finite number; got inf.",
+    "norm.eps=inf": "norm.eps: must be a finite number; got inf. Try 1e-06.",
     "model.embed_scale=0": "model.embed_scale: must be above 0; got 0. Try 1.0 or sqrt_dim.",
-    "model.embed_scale=sqrt": "model.embed_scale: must be a number or sqrt_dim; got 'sqrt'.",
-    "model.embed_scale=null": "model.embed_scale: must be a number or sqrt_dim; got null.",
+    "model.embed_scale=sqrt": (
+        "model.embed_scale: must be a number or sqrt_dim; got 'sqrt'. Try 1.0."
+    ),
+    "model.embed_scale=null": "model.embed_scale: must be a number or sqrt_dim; got null. Try 1.0.",
     "position=sinusoidal position.layout=interleave": (
         "position.layout: no choice is called 'interleave'. Did you mean 'interleaved'? Known:"
         " interleaved, concatenated."
@@ -151,7 +153,7 @@ ONE_FAULT = {
         " relu6, leaky_relu, softplus, softsign, softshrink, hardshrink, tanhshrink, hardtanh,"
         " hardsigmoid, hardswish, logsigmoid."
     ),
-    "optim.lr=abc": "optim.lr: must be a number; got 'abc'.",
+    "optim.lr=abc": "optim.lr: must be a number; got 'abc'. Try 0.002.",
     "optim=adamz": "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw.",
     "schedule=cosin": (
         "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine,"
@@ -175,8 +177,8 @@ ONE_FAULT = {
     "model.dropout=1.5": "model.dropout: must be at least 0 and below 1; got 1.5.",
     "trainer.max_steps=-5": "trainer.max_steps: must be at least 1; got -5.",
     "trainer.accumulate_grad_batches=4": (
-        "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4. Set that"
-        " instead."
+        "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4. Try"
+        " trainer.accumulate=4."
     ),
     "data.batch_size=0": "data.batch_size: must be at least 1 sequence; got 0.",
     "data.seqlen=3": (
@@ -184,8 +186,8 @@ ONE_FAULT = {
         " seq_len, valid_len, batch_size, batch_tokens, too_long, documents, num_workers, seed,"
         " cache."
     ),
-    "seed=x": "seed: must be a whole number; got 'x'.",
-    "seed=true": "seed: must be a whole number; got true.",
+    "seed=x": "seed: must be a whole number; got 'x'. Try 0.",
+    "seed=true": "seed: must be a whole number; got true. Try 0.",
     "name=a/b": "name: must be the name of a directory; got 'a/b'.",
     "attn.heads=2,4": (
         "attn.heads: several values are a sweep; got attn.heads=2,4. Compose one after the other,"
@@ -195,7 +197,7 @@ ONE_FAULT = {
         "model.vocab_size: must hold the tokenizer's 256 tokens or more; got 255. null is the"
         " tokenizer's."
     ),
-    "model.dim=true": "model.dim: must be a whole number; got true.",
+    "model.dim=true": "model.dim: must be a whole number; got true. Try 128.",
     "model.decoder.layout=attn": (
         "model.decoder.layout: must be a list of sublayers; got 'attn'. Sublayers: attn, cross,"
         " ffn."
@@ -208,8 +210,10 @@ ONE_FAULT = {
     ),
     "model.layers=-1": "model.layers: must be at least 1; got -1.",
     "model.layers=0 model.decoder.first=[base]": "model.layers: must be at least 1; got 0.",
-    "model.layers=true": "model.layers: must be a whole number; got true.",
-    "model.layers=x model.decoder.first=[base]": "model.layers: must be a whole number; got 'x'.",
+    "model.layers=true": "model.layers: must be a whole number; got true. Try 4.",
+    "model.layers=x model.decoder.first=[base]": (
+        "model.layers: must be a whole number; got 'x'. Try 4."
+    ),
     "model.decoder.layers=-1": "model.decoder.layers: must be at least 1 block; got -1.",
     "model.decoder.layers=0 model.layers=1 model.decoder.last=[base,base]": (
         "model.decoder.layers: must be at least 1 block; got 0."
@@ -252,9 +256,18 @@ def test_an_unknown_key_is_answered_with_the_nearest():
     for word in ("modle.dim=3", "+modle.dim=3", "++modle.dim=3"):
         with pytest.raises(
             ConfigError,
-            match=r"^modle: the config has no such key\. Did you mean 'model'\? It has: attn, ",
+            match=r"^modle\.dim: the config has no such key\. Try model\.dim=3\.$",
         ):
             compose([word])
+    fault = "modle: the config has no such key. Did you mean 'model'? It has: attn, "
+    (sentence,) = refused("modle.wheels=4 modle.dim=3")  # one of its keys is known nowhere
+    assert sentence.startswith(fault)
+    assert refused("train.max_steps=5 train.max_norm=1 eval.interval=9") == [
+        "train.max_steps: the config has no such key. Try trainer.max_steps=5.",
+        "train.max_norm: is called trainer.gradient_clip_val here; got 1. Try"
+        " trainer.gradient_clip_val=1.",
+        "eval.interval: is called trainer.val_every here; got 9. Try trainer.val_every=9.",
+    ]
 
 
 def test_all_faults_come_at_once():
@@ -265,7 +278,7 @@ def test_all_faults_come_at_once():
         "attn.heads=[1",
         "ffn.width",
         "mask",
-        "modle",
+        "modle.dim",
         "optim.lr",
     ]
 

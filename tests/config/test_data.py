@@ -45,7 +45,8 @@ def test_tokenizer_shared_is_for_every_tokenizer(files):
         == "tokenizer.shared: false is for source and target, and data=pydoc gives text. Leave it"
         " true."
     )
-    assert said(f"{words} tokenizer.shared=2") == "tokenizer.shared: must be true or false; got 2."
+    fault = "tokenizer.shared: must be true or false; got 2. Try true."
+    assert said(f"{words} tokenizer.shared=2") == fault
 
 
 def test_settings_for_pairs_are_refused_where_there_are_none(files):

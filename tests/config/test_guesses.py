@@ -27,7 +27,7 @@ GUESSES = {
     "tags=[a,b]": "Try logger.tags=",
     "ckpt=best": "Try resume=RUN,",
     "train=false": "xformer evaluate RUN evaluates a run.",
-    "train.max_steps=10": "Did you mean 'trainer'?",
+    "train.max_steps=10": "Try trainer.max_steps=10.",
     "ffn=gelu": "Try ffn=mlp ffn.activation=gelu.",
     "ffn.mult=4": "Try ffn.expand=4.",
     "norm.type=layer": "Try norm=layer.",

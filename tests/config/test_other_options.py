@@ -96,8 +96,9 @@ def test_options_that_are_named_exist():
             "trainer.limit_val_batches=1",
         ]
     )
-    # of ffn=moe, of init=normal, of the line
+    # of ffn=moe, of data=text, of init=normal, of the line
     of_others = {
+        "data.valid",
         "ffn.experts",
         "ffn.top_k",
         "init.std",

@@ -77,7 +77,7 @@ def test_each_proposed_fix_composes(line):
         (
             "attn.heads=0 attn.dropout=2 attn.bias=9",
             [
-                "attn.bias: must be true or false or a list of q or k or v or o; got 9.",
+                "attn.bias: must be true or false or a list of q or k or v or o; got 9. Try false.",
                 "attn.heads: must be at least 1; got 0.",
                 "attn.dropout: must be at least 0 and below 1; got 2.",
             ],
@@ -85,7 +85,7 @@ def test_each_proposed_fix_composes(line):
         (  # whether kv_heads divides them is not known
             "attn.heads=abc attn.kv_heads=3 attn.dropout=2 attn.head_dim=0",
             [
-                "attn.heads: must be a whole number; got 'abc'.",
+                "attn.heads: must be a whole number; got 'abc'. Try 8.",
                 "attn.head_dim: must be at least 1 channel; got 0.",
                 "attn.dropout: must be at least 0 and below 1; got 2.",
             ],
@@ -164,7 +164,7 @@ def test_a_component_of_a_part_may_be_chosen_beside_its_options():
         {"name": "head", "after": True},
     )
     assert refused("attn.qk_norm=l2 attn.qk_norm.after=1") == [
-        "attn.qk_norm.after: must be true or false; got 1."
+        "attn.qk_norm.after: must be true or false; got 1. Try false."
     ]
 
 

@@ -58,7 +58,8 @@ def test_no_number_is_infinite():
                     registry.faults({"name": name, key: value}, group, Context(dim=64))
                 )
                 expected = f"{group}.{key}: must be a finite number; got {value}."
-                assert [f for f in found if f not in there] == [expected], f"{group} {name}"
+                (fault,) = (f for f in found if f not in there)
+                assert fault.partition(" Try ")[0] == expected, f"{group} {name}"
                 tried += 1
     assert tried > 100
 

@@ -189,9 +189,18 @@ def test_forgetting_a_module_takes_its_components_and_their_other_names_back(hat
             {"name": "bare", "x": 1},
             "wardrobe.x: hat 'bare' has no option 'x'. It has no options. Leave it out.",
         ),
-        ({"name": "top", "height": "tall"}, "wardrobe.height: must be a whole number; got 'tall'."),
-        ({"name": "top", "height": 7.5}, "wardrobe.height: must be a whole number; got 7.5."),
-        ({"name": "top", "height": True}, "wardrobe.height: must be a whole number; got true."),
+        (
+            {"name": "top", "height": "tall"},
+            "wardrobe.height: must be a whole number; got 'tall'. Try 7.",
+        ),
+        (
+            {"name": "top", "height": 7.5},
+            "wardrobe.height: must be a whole number; got 7.5. Try 7.",
+        ),
+        (
+            {"name": "top", "height": True},
+            "wardrobe.height: must be a whole number; got true. Try 7.",
+        ),
         ({"name": "top", "brim": "wide"}, "wardrobe.brim: must be a number or null; got 'wide'."),
         (
             {"name": "top", "felt": "rabit"},
@@ -246,7 +255,7 @@ def test_all_faults_come_at_once(hats):
 
 def test_a_range_is_checked_beside_a_type_that_does_not_fit(hats):
     assert faults(hats, {"name": "top", "height": "x", "brim": 99}) == [
-        "wardrobe.height: must be a whole number; got 'x'.",
+        "wardrobe.height: must be a whole number; got 'x'. Try 7.",
         "wardrobe.brim: must be at least 0 and below 3; got 99.",
     ]
 

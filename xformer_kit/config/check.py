@@ -1,6 +1,7 @@
 """Checks of a whole config: all its faults at once, each with its config path."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,7 @@ from xformer_kit.registry import (
     format_value,
     independent_check,
     mapping_faults,
+    other_option,
     unknown_option,
 )
 
@@ -160,8 +162,7 @@ def _node_faults(config: Node, data: bool) -> Faults:
     elsewhere = partial(option_paths, config)
     for key in config:
         if key not in TOP_KEYS:
-            known = sorted(TOP_KEYS)
-            yield unknown_option("", "settings", "run", key, known, elsewhere(), config[key])
+            yield from _unknown_key_faults(key, config[key], elsewhere())
     for key in ("model", "trainer", "ema", "checkpoints", *GROUPS):
         if key not in config:
             yield Fault(key, "is missing; a config needs it", fix=f"It has: {', '.join(config)}.")
@@ -187,6 +188,21 @@ def _node_faults(config: Node, data: bool) -> Faults:
         yield from mapping_faults(registry, config.get(group, {}), group, context, hint)
     if isinstance(model, Mapping):
         yield from _stacks_faults(config, context)
+
+
+def _unknown_key_faults(key: str, value: Any, elsewhere: Mapping[str, list[str]]) -> Faults:
+    """Yields the fault of an unknown key at the top. A node whose keys all have an answer, such as
+    train.max_steps, has the fault of each.
+    """
+    known = partial(unknown_option, "", "settings", "run", elsewhere=elsewhere)
+    node = {} if not isinstance(value, Mapping) or other_option(key, value) else value
+    of_node = {option: other_option(f"{key}.{option}", item) for option, item in node.items()}
+    if node and all(of_node[k] or k in elsewhere or other_option(k) for k in node):
+        for option, item in node.items():
+            fault = of_node[option] or known(option, sorted(TOP_KEYS), value=item)
+            yield replace(fault, path=f"{key}.{option}")
+    else:
+        yield known(key, sorted(TOP_KEYS), value=value)
 
 
 def _stacks_faults(config: Node, context: Context) -> Faults:
@@ -246,6 +262,16 @@ def _component_context(config: Node) -> Context:
     return Context(dim=dim if type(dim) is int and dim > 0 else 0, names=names)
 
 
+# node of settings -> the setting that is proposed for a value that is no mapping, as in lora=true
+_FIRST_SETTING = {
+    "checkpoints": "keep_best=3",
+    "ema": "decay=0.999",
+    "init_from": "run=RUN",
+    "lora": "rank=8",
+    "model": "layers=4",
+}
+
+
 def _settings_faults(
     name: str,
     node: Any,
@@ -258,7 +284,8 @@ def _settings_faults(
     elsewhere.
     """
     if not isinstance(node, Mapping):
-        fix = "Try lora.rank=8." if path == "lora" else ""
+        option = _FIRST_SETTING.get(path, "")
+        fix = f"Try {path}.{option}." if option else ""
         yield Fault(path, "must be a mapping of options", got=format_value(node), fix=fix)
         return
     if "name" in node:

@@ -7,6 +7,8 @@ The directory may be untrusted: the files are read as plain data, within limits,
 import hashlib
 import re
 from collections.abc import Collection, Iterable
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +92,7 @@ def read_config(run: str | Path) -> dict[str, Any]:
 def parse_config(text: str, place: str | Path) -> dict[str, Any]:
     """Returns the config in a YAML text; place: its file, for messages. Raises ConfigError."""
     try:
-        config = yaml.load(text, Loader=_Loader)
+        config = deepcopy(_parsed(text))  # a caller may change it
         in_limit = isinstance(config, dict) and _count_values(config, {}) <= MAX_VALUES
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
         reason = " ".join(str(error).split())
@@ -105,6 +107,11 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
             fix="It is not what a run saved.",
         )
     return config
+
+
+@lru_cache(maxsize=8)  # a resume needs the same text for each of its checks, 40 ms each
+def _parsed(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)
 
 
 def _count_values(node: Any, counts: dict[int, int]) -> int:

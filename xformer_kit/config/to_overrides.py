@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,7 +15,7 @@ from xformer_kit.config.overrides import expand, parse
 from xformer_kit.config.saved import read_config
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import ConfigError, config_error, registry_version
 from xformer_kit.registry.command_lines import for_shell, override_text, value
 
 Facts = Mapping[str, Any]  # a config
@@ -99,15 +100,20 @@ def _without(overrides: Iterable[str], paths: set[str]) -> list[str]:
     return [o for o in overrides if not f"{_path(o)}.".startswith(below)]
 
 
-def _compose(overrides: list[str]) -> dict[str, Any]:
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the config that overrides compose, whether or not it can be run. Raises ConfigError
     if they compose none.
     """
+    return _composed(tuple(overrides), registry_version())
+
+
+@lru_cache(maxsize=16)  # the choices of the runs of a study are often the same
+def _composed(overrides: tuple[str, ...], version: int) -> dict[str, Any]:
     session, parsed, parse_faults = parse(expand(overrides), None)
     config, compose_faults = compose_overrides(session, parsed)
     if faults := parse_faults + compose_faults:
         raise ConfigError(dict.fromkeys(faults))
-    return config
+    return config  # which no caller changes
 
 
 def override_value(value: Any) -> str:

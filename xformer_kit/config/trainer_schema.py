@@ -26,6 +26,7 @@ from xformer_kit.registry import (
     mismatch,
     other_option,
     suggestion,
+    with_default,
 )
 
 TRAINER = Registry("trainer")
@@ -93,28 +94,35 @@ class LightningOptions:
 OURS, LIGHTNING = TRAINER.options("ours"), TRAINER.options("lightning")
 OPTIONS: dict[str, Option] = LIGHTNING | OURS
 
+_REACHED = ("trainer.max_steps, which every run reaches", "Leave it out.")
+_STEPS = ("trainer.val_every", "Set that instead; it is a number of optimizer steps.")
+# Lightning's other keywords -> (what decides it here, the fix if it is not `other_option`'s)
 REPLACED = {
-    "accumulate_grad_batches": "trainer.accumulate",
-    "val_check_interval": "trainer.val_every (optimizer steps)",
-    "check_val_every_n_epoch": "trainer.val_every (optimizer steps)",
+    "accumulate_grad_batches": ("trainer.accumulate", ""),
+    "val_check_interval": _STEPS,
+    "check_val_every_n_epoch": _STEPS,
     "reload_dataloaders_every_n_epochs": (
-        "data, whose order is a function of seed, epoch and position"
+        "data, whose order is a function of seed, epoch and position",
+        "Leave it out.",
     ),
-    "fast_dev_run": "debug=fast",
-    "barebones": "logger=none trainer.enable_progress_bar=false",
-    "logger": "logger=wandb|csv|tensorboard|none",
-    "default_root_dir": "hydra.run.dir",
-    "use_distributed_sampler": "data, which gives every rank its slice",
-    "limit_test_batches": "xformer evaluate RUN",
-    "limit_predict_batches": "xformer generate RUN",
-    "profiler": "trainer.profile=10 or debug=profile",
-    "min_steps": "trainer.max_steps, which every run reaches",
-    "min_epochs": "trainer.max_steps, which every run reaches",
-    "sync_batchnorm": "the components, none of which has a batch norm",
-    "callbacks": "components=[my_callbacks.py] callbacks.mine={}",
-    "plugins": "trainer.precision and trainer.strategy",
-    "enable_autolog_hparams": "logger=...; the config is always logged",
-    "model_registry": "logger=...; checkpoints stay in the run's directory",
+    "fast_dev_run": ("debug", "Try debug=fast."),
+    "barebones": ("logger", "Try logger=none trainer.enable_progress_bar=false."),
+    "logger": ("logger", "Try logger=wandb, or logger=csv, tensorboard, mlflow or none."),
+    "default_root_dir": ("hydra.run.dir", ""),
+    "use_distributed_sampler": ("data, which gives every rank its slice", "Leave it out."),
+    "limit_test_batches": ("xformer evaluate", "Leave it out, and type xformer evaluate RUN."),
+    "limit_predict_batches": ("xformer generate", "Leave it out, and type xformer generate RUN."),
+    "profiler": ("trainer.profile", "Try trainer.profile=10, or debug=profile."),
+    "min_steps": _REACHED,
+    "min_epochs": _REACHED,
+    "sync_batchnorm": ("the components, none of which has a batch norm", "Leave it out."),
+    "callbacks": ("callbacks", "Try components=[my_callbacks.py] callbacks.mine={}."),
+    "plugins": (
+        "trainer.precision and trainer.strategy",
+        "Try trainer.precision=bf16-mixed, or trainer.strategy=ddp.",
+    ),
+    "enable_autolog_hparams": ("logger: the config is always logged", "Leave it out."),
+    "model_registry": ("logger: checkpoints stay in the run's directory", "Leave it out."),
 }
 
 
@@ -150,12 +158,10 @@ def _faults(node: Node) -> Faults:
     valid = {}
     for key, value in node.items():
         if key in REPLACED:
-            yield Fault(
-                key,
-                f"is decided by {REPLACED[key]} here",
-                got=format_value(value),
-                fix="Set that instead.",
-            )
+            decided_by, fix = REPLACED[key]
+            known = other_option(key, value)
+            fix = fix or (known.fix if known else "")
+            yield Fault(key, f"is decided by {decided_by} here", format_value(value), fix)
         elif key not in OPTIONS and (
             fault := other_option(f"trainer.{key}", value) or other_option(key, value)
         ):
@@ -165,7 +171,7 @@ def _faults(node: Node) -> Faults:
                 key, f"the trainer has no option '{key}'", fix=suggestion(key, sorted(OPTIONS))
             )
         elif found := list(mismatch(OPTIONS[key].type, value, key, Context())):
-            yield from found
+            yield from (with_default(fault, OPTIONS[key].default) for fault in found)
         else:
             valid[key] = value
     yield from _out_of_range(valid)

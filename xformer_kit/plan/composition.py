@@ -149,7 +149,7 @@ def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int
     )
     groups = []
     for group in layout:
-        group_context = replace(context, parallel=tuple(sub.kind for sub in group))
+        group_context = context.changed(parallel=tuple(sub.kind for sub in group))
         contexts = [_sublayer_context(group_context, sub, block) for sub in group]
         pairs = zip(group, contexts, strict=True)
         groups.append(tuple(SublayerPlan(**vars(sub), context=own) for sub, own in pairs))
@@ -161,8 +161,7 @@ def _sublayer_context(context: Context, sub: SublayerNodes, block: BlockPlan) ->
     own = {"mask": sub.mask, "position": sub.position, "norm": sub.norm, sub.kind: sub.component}
     nodes = dict(block.nodes) | own
     attn, norm = ATTENTIONS.with_inner(nodes["attn"]), NORMS[nodes["norm"]["name"]]
-    return replace(
-        context,
+    return context.changed(
         names={kind: node["name"] for kind, node in nodes.items()},
         options=nodes,
         attn=ATTENTIONS[attn["name"]].traits(attn, context.dim),

@@ -1,6 +1,7 @@
 """The registry of components, the options of each, and the faults of a config."""
 
 from xformer_kit.registry.canonical import canonical_node, contradictions
+from xformer_kit.registry.checking import with_default
 from xformer_kit.registry.component_mapping import complete_mapping, mapping_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, Option
@@ -86,4 +87,5 @@ __all__ = [
     "type_phrase",
     "unknown_option",
     "whole_number",
+    "with_default",
 ]

@@ -6,11 +6,12 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from xformer_kit.registry.command_lines import override_text
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.fault import Fault, Faults, format_value
 from xformer_kit.registry.messages import Options, UnknownValueError
 from xformer_kit.registry.node import Node
-from xformer_kit.registry.option_types import REQUIRED, holds_nested, mismatch
+from xformer_kit.registry.option_types import REQUIRED, holds_nested, mismatch, to_plain
 from xformer_kit.registry.other_options import unknown_option
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def node_faults(
     if hasattr(registry[name], "check"):
         # A check stops where it reads an invalid value.
         with suppress(UnknownValueError):
-            own_context = dataclasses.replace(context, path=path)
+            own_context = context.changed(path=path)
             for fault in registry[name].check(Options(invalid, **chosen), own_context):
                 yield fault.at(path)
 
@@ -83,10 +84,23 @@ def _value_faults(
             yield Fault(option_path, rule, fix=f"Give it {meaning}.")
             invalid.add(key)
         elif key in node and type(value) not in option.fits:
-            nested_context = dataclasses.replace(context, outer=Options(invalid, **chosen))
-            for fault in mismatch(option.type, value, option_path, nested_context):
-                yield fault
+            own_context = context
+            if holds_nested(option.type) is not None:
+                own_context = context.changed(outer=Options(invalid, **chosen))
+            for fault in mismatch(option.type, value, option_path, own_context):
+                yield with_default(fault, option.default) if fault.path == option_path else fault
                 invalid.add(key)
+
+
+def with_default(fault: Fault, default: Any) -> Fault:
+    """Returns the fault of a value of another type with the option's default as its fix, if it has
+    no other fix.
+    """
+    default = to_plain(default)
+    if fault.fix or default in (None, REQUIRED) or isinstance(default, Mapping):
+        return fault
+    text = override_text(default) if isinstance(default, list) else format_value(default)
+    return dataclasses.replace(fault, fix=f"Try {text}.")
 
 
 def _nested_option(registry: "Registry", name: str, path: str, key: str) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """The context of a component: the other components of its sublayer and sizes of the model."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,3 +44,11 @@ class Context:
     precision: str = "auto"  # trainer.precision
     outer: Options | None = None  # options of the component that this one is an option of
     stacks: tuple[Any, ...] = ()  # for an extra: the plans of the model's stacks
+
+    def changed(self, **values: Any) -> "Context":
+        """Returns a copy with these fields. `dataclasses.replace` would call the constructor, which
+        takes several times as long, and a check of a composition makes about 60 copies.
+        """
+        context = copy(self)
+        vars(context).update(values)
+        return context

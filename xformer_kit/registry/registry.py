@@ -9,7 +9,6 @@ A rare component is a file of its own, xformer_kit/zoo/<group>/<name>.py, that i
 time the component is needed.
 """
 
-import dataclasses
 import importlib
 import re
 import sys
@@ -27,6 +26,7 @@ from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
     NESTED,
     PLAIN,
+    holds_nested,
     nest,
     nested,
     nested_nodes,
@@ -99,6 +99,7 @@ class Registry(Node):
         self._options_of: dict[str, dict[str, Option]] = {}
         # Name -> (node of all defaults, options whose default is converted to plain data).
         self._defaults: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        self._nesting: dict[str, dict[str, Any]] = {}  # name -> {option that may hold some: type}
         self.base = base
         if base is not None:
             NESTED[base] = self
@@ -211,6 +212,7 @@ class Registry(Node):
             name for name, component in self._components.items() if component.__module__ == module
         ]:
             del self._components[name], self._options_of[name], self._defaults[name]
+            self._nesting.pop(name, None)
             self._other_names.remove(name)
 
     @contextmanager
@@ -235,10 +237,7 @@ class Registry(Node):
         """Returns a complete config node of the component: its name and the default of every
         option.
         """
-        self._load(name)
-        defaults, converted = self._defaults[name]
-        # in the order of the options
-        return defaults | {key: to_plain(defaults[key]) for key in converted}
+        return self.complete({"name": name})
 
     def as_node(self, node: Any) -> Any:
         """Returns {"name": name} for a name, and for a boolean the component that it chooses
@@ -252,7 +251,10 @@ class Registry(Node):
         set.
         """
         node = self.as_node(node)
-        return self.defaults(node["name"]) | dict(node)
+        self._load(name := node["name"])
+        defaults, converted = self._defaults[name]
+        plain = {key: to_plain(defaults[key]) for key in converted if key not in node}
+        return defaults | plain | dict(node)  # in the order of the options
 
     def inner(self, name: str) -> dict[str, "Registry"]:
         """Returns {option: registry} of the options of a component that hold components."""
@@ -263,8 +265,11 @@ class Registry(Node):
         """Yields (option, registry, complete node) of each component inside a complete node; an
         option may hold several.
         """
-        for option, each in self.options(node["name"]).items():
-            yield from nested_nodes(each.type, node.get(option), option)
+        if (name := node["name"]) not in self._nesting:
+            types = {option: each.type for option, each in self.options(name).items()}
+            self._nesting[name] = {k: t for k, t in types.items() if holds_nested(t) is not None}
+        for option, kind in self._nesting[name].items():
+            yield from nested_nodes(kind, node.get(option), option)
 
     def with_inner(self, node: Any) -> dict[str, Any]:
         """Returns the complete node, in which each option that is a component is an `InnerNode`."""
@@ -280,8 +285,8 @@ class Registry(Node):
         component, options = self[node["name"]], Options(**node)
         if hasattr(component, "cannot"):
             yield from component.cannot(options, context)
-        inside = dataclasses.replace(context, outer=options)
         for path, registry, inner in self.nested(node):
+            inside = context.changed(outer=options)
             yield from (fault.at(path) for fault in registry.cannot(inner, inside))
 
     def broken_laws(self, node: Any) -> dict[str, Broken]:

@@ -182,7 +182,7 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
         ("callbacks.mine.every=0", "callbacks.mine.every: must be at least 1 step; got 0."),
         (
             "callbacks.mine.every=often",
-            "callbacks.mine.every: must be a whole number; got 'often'.",
+            "callbacks.mine.every: must be a whole number; got 'often'. Try 10.",
         ),
         (
             "callbacks.mine.evry=3",

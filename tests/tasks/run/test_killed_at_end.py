@@ -2,10 +2,12 @@
 
 import csv
 import json
+import os
 import random
 import shutil
 import sys
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,8 +47,8 @@ TASKS = str(Path(tasks.__file__).parent)
 
 
 class States:
-    """Copies of a run's directory, one for each state that it has between two calls: what a kill at
-    that moment leaves.
+    """Copies of a run's directory, one for each state that it has between two lines of the tasks:
+    what a kill at that moment leaves.
     """
 
     def __init__(self, run_dir: Path, copies: Path):
@@ -57,20 +59,40 @@ class States:
         self.kept: deque[Path] = deque(maxlen=KEPT)
 
     def __call__(self, frame, event, arg):
-        if not frame.f_code.co_filename.startswith(TASKS) or not self.run_dir.is_dir():
+        """A trace function, which is also called for each line of the frames that it returns itself
+        for.
+        """
+        if not frame.f_code.co_filename.startswith(TASKS):
+            return None
+        self._copy_if_changed()
+        return self
+
+    def _copy_if_changed(self) -> None:
+        if not self.run_dir.is_dir():
             return
-        files = [p for p in self.run_dir.rglob("*") if p.is_file() and p.name != "train.log"]
         try:
-            now = [(p, p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino) for p in files]
+            now = list(file_states(self.run_dir))
         except FileNotFoundError:
             return
         if now != self.last:
             self.last, self.count = now, self.count + 1
             for name, before in self.lines.items():
-                self.lines[name] = sum(p.read_bytes().count(b"\n") for p in files if p.name == name)
+                files = (Path(path) for path, *_ in now if path.endswith(f"/{name}"))
+                self.lines[name] = sum(file.read_bytes().count(b"\n") for file in files)
                 self.lost += [name] * (self.lines[name] < before)
             self.kept.append(self.copies / str(self.count))
             shutil.copytree(self.run_dir, self.kept[-1])
+
+
+def file_states(directory: str | Path) -> Iterator[tuple[str, int, int, int]]:
+    """Yields (path, size, time of change, inode) of each file below a directory but train.log."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from file_states(entry.path)
+            elif entry.name != "train.log":
+                stat = entry.stat()
+                yield entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def same(a, b) -> bool:
@@ -120,9 +142,9 @@ def test_a_run_killed_at_its_end_is_resumed_to_the_same_end(tmp_path, monkeypatc
     config = compose(
         [*PAIRS, "data=tsv", f"data.path={pairs}", f"data.test_path={test}", *averages]
     )
-    sys.setprofile(states)
+    sys.settrace(states)
     code = start_run(config, whole)
-    sys.setprofile(None)
+    sys.settrace(None)
     assert code == 0
     assert not states.lost and states.lines["samples.csv"] == 3  # a header and two validations
     wanted = outcome(whole)

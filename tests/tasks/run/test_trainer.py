@@ -54,10 +54,7 @@ def test_the_defaults_have_no_fault():
         ({"strategy": "fsdp"}, "trainer.strategy: no choice is called 'fsdp'. Known: auto, ddp."),
         (
             {"profiler": "simple"},
-            (
-                "trainer.profiler: is decided by trainer.profile=10 or debug=profile here; got"
-                " 'simple'."
-            ),
+            ("trainer.profiler: is decided by trainer.profile here; got 'simple'."),
         ),
         ({"rank_timeout": 0}, "trainer.rank_timeout: must be above 0; got 0. null means no limit."),
         ({"val_every": True}, "trainer.val_every: must be a whole number or null; got true."),
