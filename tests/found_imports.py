@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,8 +110,16 @@ def used_names(source: str) -> set[str]:
     }
 
 
-LIBRARY = imports_of_files("xformer_kit/**/*.py")
-TASKS = imports_of_files("tasks/**/*.py")
+@cache
+def library_imports() -> list[Import]:
+    """Returns the imports of all files of xformer_kit."""
+    return imports_of_files("xformer_kit/**/*.py")
+
+
+@cache
+def tasks_imports() -> list[Import]:
+    """Returns the imports of all files of tasks."""
+    return imports_of_files("tasks/**/*.py")
 
 
 def between_units(found: list[Import]) -> Iterator[tuple[str, str, bool]]:

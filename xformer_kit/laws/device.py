@@ -9,36 +9,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from xformer_kit.laws.composition import LENGTH, SOURCE, Composition
 from xformer_kit.laws.registry import law
 from xformer_kit.model.meta_results import MetaResults
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Node
 
 CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, several
 
 
-class _OnlyMeta(TorchDispatchMode):
+class _OnlyMeta(MetaResults):
     """Raises RuntimeError for an operation that returns a tensor on another device than meta."""
 
-    def __torch_dispatch__(
-        self,
-        operation: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Node | None = None,
-    ) -> Any:
-        out = operation(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
+    def check(self, operation: Any, tensors: list[Any]) -> None:
+        for tensor in tensors:
             if isinstance(tensor, Tensor) and not tensor.is_meta:
                 raise RuntimeError(
                     f"{operation} makes a tensor of {tuple(tensor.shape)} on {tensor.device}"
                 )
-        return out
 
 
 @law("device")
@@ -78,7 +67,7 @@ def _meta_inputs(composition: Composition) -> tuple[Model, Tensor, Tokens | None
 def _run_on_meta(composition: Composition, name: str, run: Callable[[], None]) -> None:
     """Runs a function. Raises LawBroken if it leaves the meta device or reads a value."""
     try:
-        with MetaResults(), _OnlyMeta():
+        with _OnlyMeta():
             run()
     except (RuntimeError, NotImplementedError) as error:
         raise composition.broken(f"{name}: {' '.join(str(error).split())[:200]}") from None

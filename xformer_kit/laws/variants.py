@@ -364,6 +364,7 @@ def row_faults(row: Row) -> list[Fault]:
 
 def row_label(row: Row) -> str:
     """Returns the names of a row's components, stack and layout, joined by hyphens."""
-    config = config_of(row)
+    levels = factors()
+    components = [levels[kind][level]["name"] for kind, level in row if kind in KINDS]
     names = [[*NAMED_FACTORS[factor]][level] for factor, level in row if factor in NAMED_FACTORS]
-    return "-".join([*(config[kind]["name"] for kind, _ in row if kind in KINDS), *names])
+    return "-".join([*components, *names])

@@ -35,12 +35,16 @@ class MetaResults(TorchDispatchMode):
             return tensors[0] if is_tensor else tensors
         out = operation(*args, **kwargs)
         leaves = tree_leaves(out)
+        self.check(operation, leaves)
         on_meta = all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in leaves)
         if on_meta and not _has_effects(operation):
             if len(self._results) >= MAX_RESULTS:
                 self._results.clear()
             self._results[key] = isinstance(out, Tensor), _sizes(leaves)
         return out
+
+    def check(self, operation: Any, tensors: list[Any]) -> None:
+        """Called with the results of each operation that is computed."""
 
 
 def _sizes(value: Any) -> Any:
