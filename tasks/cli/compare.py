@@ -18,8 +18,8 @@ from xformer_kit.registry import ConfigError
 
 SUMMARY = "runs side by side: configs, metrics, cost and speed, grouped over seeds"
 EXAMPLES = """examples:
-  xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
   xformer compare outputs/decoder/2026-11-20_12-00-00 --metric val/bits_per_byte
+  xformer compare outputs/decoder/2026-11-20_12-00-00 outputs/decoder/2026-11-20_13-00-00
   xformer compare outputs/runs/* --json"""
 OPTIONS = {
     "run+ RUN": (

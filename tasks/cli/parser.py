@@ -13,6 +13,7 @@ from xformer_kit.registry import suggestion
 from xformer_kit.registry.command_lines import for_shell
 
 # Metavar of an option -> type of its value; the values of other options are texts.
+EXAMPLE_RUN = re.compile(r"outputs/\w+/[\d_-]+")  # in the examples of a command
 NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 
 
@@ -27,9 +28,10 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> Any:
-        # A misspelled option explains why a required one is missing.
-        if "required" in message and (unknown := self._first_unknown_option()):
-            message = self._unknown_option_message(unknown)
+        if found := re.search(r"arguments(?: are required:)? (.*?)(?: is required)?$", message):
+            # A misspelled option explains why a required one is missing.
+            unknown = self._first_unknown_option()
+            message = self._unknown_option_message(unknown) if unknown else self._needs(found[1])
         sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
         raise SystemExit(2)
 
@@ -63,6 +65,21 @@ class Parser(argparse.ArgumentParser):
                 f"{arguments[0]}: is a text, not a run. Try --input {for_shell(arguments[0])}"
             )
         self.error(f"unexpected arguments: {' '.join(arguments)}. Leave them out")
+
+    def _needs(self, missing: str) -> str:
+        """Returns the message for arguments that are missing, with the first example of the
+        command, in which the run is the one on the command line, or else the newest one.
+        """
+        from xformer_kit.config.run_directories import example_of_run, newest_run
+
+        names = missing.replace(",", "").split()
+        of_these = f"{'one of ' * (names[0][0] == '-' and len(names) > 1)}{', '.join(names)}"
+        example = next(line.strip() for line in str(self.epilog).split("\n") if "xformer" in line)
+        given = next((word for word in self.arguments[:1] if word[0] != "-"), None)
+        run = given or newest_run()
+        if EXAMPLE_RUN.search(example) and run is None:
+            return f"needs {of_these}. {example_of_run()}"
+        return f"needs {of_these}. Try {EXAMPLE_RUN.sub(for_shell(str(run)), example)}"
 
     def _first_unknown_option(self) -> str | None:
         """Returns the first option on the command line that this parser does not have."""

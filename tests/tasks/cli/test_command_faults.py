@@ -51,7 +51,14 @@ from tests.tasks.command_lines import fault
             ["describe", "tokenizer=char"],
             "model.vocab_size: is not known before tokenizer 'char' has read the text;",
         ),
-        (["evaluate"], "xformer evaluate: the following arguments are required: RUN."),
+        (["evaluate"], "xformer evaluate: needs RUN. "),
+        (
+            ["generate", "some/run", "--top-k", "3"],
+            "xformer generate: needs one of --prompt, --input, --interactive. Try xformer generate"
+            ' some/run --prompt "The ".',
+        ),
+        (["score", "some/run"], "xformer score: needs --input. Try xformer score some/run --input"),
+        (["new"], "xformer new: needs PROJECT. Try xformer new my_project."),
         (["evaluate", "nowhere"], "nowhere: is no directory."),
         (
             ["sweep", "optim.lr=1,2", "--method", "worst"],
