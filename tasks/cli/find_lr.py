@@ -149,7 +149,7 @@ def plot(result: RangeTest) -> Any:
         axes.set_ylim(*_shown(result))
         axes.set_xlabel("learning rate, optim.lr")
         axes.set_ylabel("training loss, nats per token")
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=3)
 
     return Picture(6.4, 3.8, draw)
 
