@@ -272,7 +272,7 @@ REFUSED = {
     "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
     "attn.scale=by_lair": "attn.scale: must be a number or by_layer or null; got 'by_lair'.",
     "attn.bias=[q,x]": (
-        "attn.bias: must be true or false or a list of q or k or v or o; got ['q', 'x']."
+        "attn.bias: must be true or false or a list of q or k or v or o; got ['q', 'x']. Try false."
     ),
     "attn.qk_norm_after=true": (
         f"attn.qk_norm_after: attn 'multi_head' has no option 'qk_norm_after'. {HAS} Try"

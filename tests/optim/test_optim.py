@@ -135,7 +135,7 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
     [
         ({"lr": -1}, "optim.lr: must be above 0 and finite; got -1. Try 1e-3."),
         ({"lr": 0.0}, "optim.lr: must be above 0 and finite; got 0.0. Try 1e-3."),
-        ({"lr": float("nan")}, "optim.lr: must be a finite number; got nan."),
+        ({"lr": float("nan")}, "optim.lr: must be a finite number; got nan. Try 0.002."),
         ({"eps": 0.0}, "optim.eps: must be above 0 and finite; got 0.0. Try 1e-8."),
         (
             {"weight_decay": -0.1},
@@ -145,7 +145,7 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
             {"betas": [0.9, 1.0]},
             "optim.betas[1]: must be at least 0 and below 1; got 1.0. Try 0.99.",
         ),
-        ({"betas": [0.9]}, "optim.betas: must be a list of 2 values; got [0.9]."),
+        ({"betas": [0.9]}, "optim.betas: must be a list of 2 values; got [0.9]. Try [0.9,0.99]."),
         (
             {"momentum": 0.9},
             (

@@ -136,7 +136,7 @@ def test_a_schedule_travels_to_a_worker(name):
         ),
         (
             {"name": "linear", "final": float("nan")},
-            "schedule.final: must be a finite number; got nan.",
+            "schedule.final: must be a finite number; got nan. Try 0.0.",
         ),
         (
             {"name": "wsd", "decay": 0.0},
