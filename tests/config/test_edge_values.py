@@ -119,7 +119,7 @@ SENTENCES = {
         " none; got 2. Set it to 1, or trainer.enable_checkpointing=true."
     ),
     "tokenizer.vocab_size=100000000000": (
-        "tokenizer.vocab_size: must be at most 2,147,483,647 tokens; got 100000000000."
+        "tokenizer.vocab_size: must be at most 16,777,216 tokens; got 100000000000."
     ),
     "trainer.precision=bf16": (
         "trainer.precision: no choice is called 'bf16'. Did you mean 'bf16-mixed'? Known: auto,"

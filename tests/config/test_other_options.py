@@ -94,6 +94,8 @@ def test_options_that_are_named_exist():
             "extra.embedding_noise={}",
             "trainer.deterministic=true",
             "trainer.limit_val_batches=1",
+            "trainer.enable_progress_bar=true",
+            "trainer.enable_model_summary=true",
         ]
     )
     # of ffn=moe, of data=text, of init=normal, of the line

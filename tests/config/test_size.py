@@ -28,6 +28,8 @@ def machine(monkeypatch):
         (["model.layers=10000"], "model.layers=10000"),
         (["model.vocab_size=1000000000000"], "model.vocab_size=1000000000000"),
         (["ffn.width=1000000000"], "ffn.width=1000000000"),
+        (["ffn.expand=1e9"], "ffn.expand=1000000000.0"),
+        (["ffn.expand=1e300"], "ffn.expand=1e+300"),
         (["model.dim=8192", "model.layers=80"], "model.dim=8192, model.layers=80"),
     ],
     ids=lambda x: x[-1] if isinstance(x, list) else "",

@@ -199,7 +199,11 @@ def _unknown_key_faults(key: str, value: Any, elsewhere: Mapping[str, list[str]]
     of_node = {option: other_option(f"{key}.{option}", item) for option, item in node.items()}
     if node and all(of_node[k] or k in elsewhere or other_option(k) for k in node):
         for option, item in node.items():
-            fault = of_node[option] or known(option, sorted(TOP_KEYS), value=item)
+            fault = of_node[option]
+            if option in TOP_KEYS and not isinstance(item, Mapping):  # train.seed=1
+                fix = f"Try {option}={format_value(item)}."
+                fault = Fault("", "the config has no such key", fix=fix)
+            fault = fault or known(option, sorted(TOP_KEYS), value=item)
             yield replace(fault, path=f"{key}.{option}")
     else:
         yield known(key, sorted(TOP_KEYS), value=value)

@@ -154,13 +154,13 @@ def _cut(config: Node, cap: int) -> dict[str, Any]:
     return {**config, "model": model, "extra": extra}
 
 
-def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yields (path, value) of each integer in a node that sets a size."""
+def _sizes(node: Any, path: str) -> Iterator[tuple[str, float]]:
+    """Yields (path, value) of each number in a node that sets a size: integers, and ffn.expand."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if key not in NO_SIZES:
                 yield from _sizes(value, f"{path}.{key}")
-    elif isinstance(node, int) and not isinstance(node, bool):
+    elif type(node) is int or (type(node) is float and path == "ffn.expand"):
         yield path, node
 
 

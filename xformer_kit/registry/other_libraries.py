@@ -25,6 +25,7 @@ OTHER_OPTIONS = {
     "ckpt_path": "resume",
     "clip_grad_norm": "trainer.gradient_clip_val",
     "context_length": "data.seq_len",
+    "checkpoints.every": "trainer.checkpoint_every",
     "d_ff": "ffn.width",
     "d_model": "model.dim",
     "dataloader_num_workers": "data.num_workers",
@@ -42,6 +43,9 @@ OTHER_OPTIONS = {
     "evaluation_strategy": "trainer.val_every=200",
     "experiment_name": "name",
     "fast_dev_run": "debug=fast",
+    "default_root_dir": "hydra.run.dir",
+    "ema.beta": "ema.decay",
+    "ema.rate": "ema.decay",
     "ffn_dim": "ffn.width",
     "fp16": "trainer.precision=16-mixed",
     "full_determinism": "trainer.deterministic",
@@ -64,6 +68,7 @@ OTHER_OPTIONS = {
     "learning_rate": "optim.lr",
     "log_interval": "trainer.log_every_n_steps",
     "logging_steps": "trainer.log_every_n_steps",
+    "lora.target": "lora.of",
     "lora_alpha": "lora.alpha",
     "lora_dropout": "lora.dropout",
     "lora_r": "lora.rank",
@@ -74,6 +79,7 @@ OTHER_OPTIONS = {
     "max_grad_norm": "trainer.gradient_clip_val",
     "max_iters": "trainer.max_steps",
     "max_length": "data.seq_len",
+    "max_lr": "optim.lr",
     "max_norm": "trainer.gradient_clip_val",
     "max_position_embeddings": "data.seq_len",
     "max_seq_len": "data.seq_len",
@@ -105,6 +111,8 @@ OTHER_OPTIONS = {
     "num_layers": "model.layers",
     "num_local_experts": "ffn.experts",
     "num_train_epochs": "trainer.max_epochs",
+    "num_warmup_steps": "schedule.warmup",
+    "optimized_metric": "checkpoints.metric",
     "optimizer": "optim",
     "out_dir": "hydra.run.dir",
     "output_dir": "hydra.run.dir",
@@ -136,6 +144,7 @@ OTHER_OPTIONS = {
     "val_split_fraction": "data.valid",
     "validation_split": "data.valid",
     "wandb_project": "logger.project",
+    "wandb_run_name": "logger.run_name",
     "warmup_iters": "schedule.warmup",
     "warmup_steps": "schedule.warmup",
     "wd": "optim.weight_decay",
@@ -186,7 +195,11 @@ OTHER_OPTIONS = {
     "seed_everything": "seed",
     "trainer.batch_size": "data.batch_size",
     "trainer.lr": "optim.lr",
+    "trainer.progress_bar_refresh_rate": "trainer.enable_progress_bar=true",
     "trainer.seed": "seed",
+    "trainer.terminate_on_nan": "trainer.on_nonfinite=stop",
+    "trainer.track_grad_norm": "callbacks.norms.every=50",
+    "trainer.weights_summary": "trainer.enable_model_summary=true",
 }
 
 
@@ -237,6 +250,10 @@ _TOKENS = (
     "the length of a run is a number of steps",
     "Divide by data.batch_size * data.seq_len and set trainer.max_steps.",
 )
+_OFFLINE = (
+    "is set by an environment variable",
+    "Leave it out, and write WANDB_MODE=offline in front of the command.",
+)
 WITHOUT_OPTION = {
     "activation_checkpoint": RECOMPUTED,
     "activation_checkpointing": RECOMPUTED,
@@ -245,6 +262,7 @@ WITHOUT_OPTION = {
     "do_eval": _EVALUATED,
     "do_predict": _EVALUATED,
     "do_train": _EVALUATED,
+    "eval_only": _EVALUATED,
     "test": _EVALUATED,
     "train": _EVALUATED,
     "greater_is_better": ("is called checkpoints.mode here", "Set it to max or min."),
@@ -279,9 +297,12 @@ WITHOUT_OPTION = {
         "the last checkpoint is always kept",
         "Leave it out; trainer.checkpoint_every=200 sets how often it is written.",
     ),
-    "logger.offline": (
-        "is set by an environment variable",
-        "Leave it out, and write WANDB_MODE=offline in front of the command.",
+    "logger.mode": _OFFLINE,
+    "logger.offline": _OFFLINE,
+    "trainer.auto_lr_find": ("is a command here", "Leave it out, and type xformer find-lr."),
+    "trainer.auto_scale_batch_size": (
+        "is a command here",
+        "Leave it out, and type xformer find-batch.",
     ),
     "attn.causal": ("is decided by the mask", "Set mask=causal or mask=full."),
     "preset": (

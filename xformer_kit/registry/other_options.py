@@ -111,9 +111,10 @@ def _inside(ours: str, needed: str, options: Mapping[str, Any]) -> str:
             words.insert(0, f"{node}={value}")
         elif key != "_target_":
             known = OTHER_OPTIONS.get(f"{node}.{key}") or OTHER_OPTIONS.get(key, "")
-            path = known.partition("=")[0]
-            path = path if path.startswith(f"{node}.") else f"{node}.{key}"
-            words.append(f"{path}={value_text(path, value) or override_text(value)}")
+            path, _, text = known.partition("=")
+            if not path.startswith(f"{node}."):
+                path, text = f"{node}.{key}", ""
+            words.append(f"{path}={text or value_text(path, value) or override_text(value)}")
     return f"Try {' '.join(words)}." if words else "Leave it out."
 
 

@@ -15,7 +15,7 @@ from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
 from xformer_kit.registry import Fault, Faults, Options, at_least, at_most, config_error
 from xformer_kit.registry.messages import in_open_range
 
-MAX_VOCAB_SIZE = 2**31 - 1
+MAX_VOCAB_SIZE = 2**24  # the library allocates 70 bytes for each before it reads a text
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
 
