@@ -12,6 +12,7 @@ import pytest
 from tasks.cli import COMMANDS
 from tasks.cli.parser import Parser, add_options
 from tests.messages import messages
+from tests.refusals import refused
 from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, preflight
 from xformer_kit.inspect.table import TABLES, refreshed
@@ -33,6 +34,17 @@ FILES |= dict.fromkeys(("documents.jsonl", "held_out.jsonl"), '{"text": "a text"
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/getting_started.md"])
+def test_the_refused_command_has_the_printed_answer(name):
+    """A line of the answer that ends with ... is the beginning of one."""
+    found = re.search(r"\$ python train.py (.*heads=7.*)\n((?: {4}.*\n)+)", read(name))
+    faults = refused(found[1])
+    printed = [line.strip() for line in found[2].splitlines()]
+    assert len(printed) == len(faults)
+    for line, fault in zip(printed, faults, strict=True):
+        assert fault.startswith(line.removesuffix("...")) if line.endswith("...") else fault == line
 
 
 @pytest.mark.parametrize("name", TABLES)

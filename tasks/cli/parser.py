@@ -12,8 +12,8 @@ from tasks.cli.other_options import similar_options
 from xformer_kit.registry import suggestion
 from xformer_kit.registry.command_lines import for_shell
 
-# Metavar of an option -> type of its value; the values of other options are texts.
 EXAMPLE_RUN = re.compile(r"outputs/\w+/[\d_-]+")  # in the examples of a command
+# Metavar of an option -> type of its value; the values of other options are texts.
 NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 
 

@@ -267,13 +267,7 @@ def _component_context(config: Node) -> Context:
 
 
 # node of settings -> the setting that is proposed for a value that is no mapping, as in lora=true
-_FIRST_SETTING = {
-    "checkpoints": "keep_best=3",
-    "ema": "decay=0.999",
-    "init_from": "run=RUN",
-    "lora": "rank=8",
-    "model": "layers=4",
-}
+_FIRST_SETTING = {"checkpoints": "keep_best=3", "ema": "decay=0.999", "lora": "rank=8"}
 
 
 def _settings_faults(

@@ -1,7 +1,6 @@
 """The context of a component: the other components of its sublayer and sizes of the model."""
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +48,6 @@ class Context:
         """Returns a copy with these fields. `dataclasses.replace` would call the constructor, which
         takes several times as long, and a check of a composition makes about 60 copies.
         """
-        context = copy(self)
-        vars(context).update(values)
+        context = object.__new__(Context)
+        vars(context).update(vars(self) | values)
         return context
