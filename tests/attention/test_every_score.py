@@ -7,6 +7,7 @@ from torch.testing import assert_close
 from tests.messages import messages
 from tests.scores import HEADS, SCORED, SEEN, drawn, random_score
 from xformer_kit.laws import LAWS, faults, tiny_config
+from xformer_kit.laws.building import sampled_comparisons
 
 BEYOND_SOFTMAX = [
     {"name": "softmax", "softcap": 2.0, "sinks": True},
@@ -77,10 +78,9 @@ def test_gradients_equal_finite_differences(node):
 )
 def test_laws(law, node):
     position = "alibi" if law in ("cache", "padding") else "none"
-    assert (
-        LAWS[law](tiny_config(attn={"name": "multi_head", "score": node}, position=position))
-        is None
-    )
+    config = tiny_config(attn={"name": "multi_head", "score": node}, position=position)
+    with sampled_comparisons():
+        assert LAWS[law](config) is None
 
 
 @pytest.mark.parametrize("node", BEYOND_SOFTMAX, ids=name_of)

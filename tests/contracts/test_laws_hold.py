@@ -3,6 +3,7 @@
 import pytest
 
 from xformer_kit.laws import LAWS, tiny_config
+from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.registry import SLOW
 
 COMPONENTS = {
@@ -42,7 +43,9 @@ SILENT = {
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named(name):
-    reasons = {law: keeps(tiny_config(**COMPONENTS[name])) for law, keeps in LAWS.items()}
+    config = tiny_config(**COMPONENTS[name])
+    with sampled_comparisons():
+        reasons = {law: keeps(config) for law, keeps in LAWS.items()}
     assert {law for law, reason in reasons.items() if reason} == SILENT.get(
         name, set()
     ) | ALWAYS | LAWS_OF_A_SOURCE
@@ -52,10 +55,12 @@ def test_every_law_is_kept_or_named(name):
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named_in_two_stacks(name):
-    reasons = {
-        law: keeps(tiny_config("encoder_decoder", **COMPONENTS[name], **TWO[name]))
-        for law, keeps in LAWS.items()
-        if law not in SLOW  # they take as long again, and are tested on one stack
-    }
+    config = tiny_config("encoder_decoder", **COMPONENTS[name], **TWO[name])
+    with sampled_comparisons():
+        reasons = {
+            law: keeps(config)
+            for law, keeps in LAWS.items()
+            if law not in SLOW  # they take as long again, and are tested on one stack
+        }
     silent = SILENT.get(name, set()) | ALWAYS | {"source order"}
     assert {law for law, reason in reasons.items() if reason} == silent
