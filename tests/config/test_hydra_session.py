@@ -131,7 +131,7 @@ def test_choices_are_composed_once():
     session, words = HydraSession(), ["norm=layer", "hydra/launcher=basic", "seed=1"]
     for more in ([], ["model.dim=48"], ["attn.heads=2", "++task.added=1"]):
         compose_resolved(session, parsed([*words, *more]))
-    assert session.compose_choices.cache_info().misses == 1
+    assert session.pickled.cache_info().misses == 1
 
 
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)
@@ -335,7 +335,7 @@ def test_the_cache_of_choices_has_a_limit(monkeypatch):
     session = HydraSession()
     for name in ("rotary", "alibi", "none", "alibi"):
         assert compose_resolved(session, parsed([f"position={name}"])).position.name == name
-    assert session.compose_choices.cache_info().currsize == 2
+    assert session.pickled.cache_info().currsize == 2
 
 
 def test_hydra_is_left_as_it_was():

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -113,6 +114,14 @@ def _by_name(parser: OverridesParser, word: str) -> str:
     return word
 
 
+@lru_cache(maxsize=1024)
+def parse_word(word: str) -> list[Override]:
+    """Returns what Hydra parses, which no caller changes. It takes a millisecond; the lines of a
+    study, and a line that is composed again with other words, have most words in common.
+    """
+    return OverridesParser.create().parse_overrides([word])
+
+
 def parse(
     words: Iterable[str], config_dir: str | None
 ) -> tuple[HydraSession, list[Override], list[Fault]]:
@@ -128,7 +137,7 @@ def parse(
     with_repeated_keys: list[Override] = []
     for word in words:
         try:
-            parsed = parser.parse_overrides([word])
+            parsed = parse_word(word)
         except HydraException as error:
             rule, fix = _syntax_fix(parser, word, str(error))
             faults.append(Fault(word, f"cannot be read as key=value{rule}", fix=fix))

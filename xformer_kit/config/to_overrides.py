@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
 from xformer_kit.config.check import GROUPS
 from xformer_kit.config.composition import compose, compose_overrides
-from xformer_kit.config.overrides import expand, parse
+from xformer_kit.config.overrides import expand, parse, parse_word
 from xformer_kit.config.saved import read_config
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import KINDS, STACKS
@@ -133,7 +132,7 @@ def override_value(value: Any) -> str:
 def _parses_as(plain: str, value: Any) -> bool:
     """Whether Hydra parses a text as this value."""
     try:
-        return _equal(OverridesParser.create().parse_override(f"x={plain}").value(), value)
+        return _equal(parse_word(f"x={plain}")[0].value(), value)
     except HydraException:
         return False
 
