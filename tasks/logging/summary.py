@@ -304,33 +304,42 @@ def rerun_overrides(config: Config) -> list[str] | None:
     """
     if (config.get("init_from") or {}).get("run"):
         return None
+    from xformer_kit.config import compose
     from xformer_kit.config.to_overrides import to_overrides
 
-    own: list[str] | None = None
     with suppress(ConfigError):
         own = to_overrides(config)
-    starts = [own] if own is not None and len(own) <= MAX_OVERRIDES else []
-    for start in [*starts, _kind(config)]:
-        for words in CHANGES:
-            if (overrides := _changed(start, words)) is not None:
-                return overrides
+        if len(own) <= MAX_OVERRIDES and (overrides := _with_other_components(own, config)):
+            return overrides
+    # The user's components may raise any error for a composition that is not the run's.
+    with suppress(Exception):
+        kind = _kind(config)
+        return _with_other_components(kind, compose(kind))
     return None
 
 
-def _changed(start: list[str], words: tuple[str, ...]) -> list[str] | None:
-    """Returns the overrides with other components; None if they do not compose, or have one of them
-    already.
+def _with_other_components(own: list[str], config: Config) -> list[str] | None:
+    """Returns the overrides with the first of CHANGES that is valid; None if none is. config: what
+    the overrides compose. It is not composed again, which would take a third of a second.
     """
-    from xformer_kit.config import compose
+    from xformer_kit.config import GROUPS, check
+    from xformer_kit.config.unused_options import unused_overrides
 
-    if any(word in words for word in start):
-        return None
-    keys = {word.partition("=")[0] for word in words}
-    kept = [word for word in start if word.partition("=")[0] not in keys]
-    # The user's components may raise any error for a composition that is not the run's.
-    with suppress(Exception):
-        compose([*kept, *words])
-        return [*kept, *words]
+    for words in CHANGES:
+        names = dict(word.split("=") for word in words)
+        if any(word in words for word in own):
+            continue
+        kept = [word for word in own if word.partition("=")[0] not in names]
+        paths = [word.partition("=")[0].split(".") for word in kept]
+        nodes = {group: GROUPS[group].defaults(name) for group, name in names.items()}
+        for group, *key in paths:
+            if group in nodes:
+                nodes[group][key[0]] = config[group][key[0]]
+        changed = {**config, **nodes}
+        with suppress(Exception):  # as above
+            unused = unused_overrides(changed, [*map(".".join, paths), *names])
+            if not check(changed) and not any(unused):
+                return [*kept, *words]
     return None
 
 

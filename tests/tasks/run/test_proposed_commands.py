@@ -170,7 +170,9 @@ def test_a_proposed_command_quotes_the_path_of_a_study(tmp_path, monkeypatch, ca
 
 def test_another_run_has_the_overrides_of_this_one_and_another_component():
     def proposed(*words: str) -> list[str] | None:
-        return summary.rerun_overrides(compose(list(words)))
+        again = summary.rerun_overrides(compose(list(words)))
+        compose(again)
+        return again
 
     assert proposed() == ["position=alibi", "ffn=mlp"]
     assert proposed("model.dim=32") == ["model.dim=32", "position=alibi", "ffn=mlp"]
@@ -178,14 +180,17 @@ def test_another_run_has_the_overrides_of_this_one_and_another_component():
     assert proposed("attn=linear") == ["attn=linear", "ffn=mlp"]  # computes no biases
     assert proposed("position=alibi", "ffn=mlp", "norm=layer")[-1] == "position=rotary"
     assert proposed("experiment=induction")[-1] == "norm=layer"  # its blocks have no ffn
+    assert proposed("ffn.expand=2")[-2:] == ["position=alibi", "ffn=mlp"]
+    assert proposed("ffn.clamp=7.0")[-1] == "position=alibi"  # mlp has no such option
+    assert proposed("position.theta=2e4", "ffn=mlp")[-1] == "norm=layer"
     from_weights = compose(["model.dim=32"]) | {"init_from": {"run": "outputs/run"}}
     assert summary.rerun_overrides(from_weights) is None  # its components fit these weights
 
 
 def test_a_component_that_does_not_know_another_one_does_not_end_the_run(monkeypatch):
-    def unknown(words):
+    def unknown(config):
         raise KeyError("alibi")
 
     config = compose(["model.dim=32"])
-    monkeypatch.setattr("xformer_kit.config.compose", unknown)
+    monkeypatch.setattr("xformer_kit.config.check", unknown)
     assert summary.rerun_overrides(config) is None
