@@ -11,6 +11,7 @@ from typing import Any
 from tasks.cli.other_options import similar_options
 from xformer_kit.registry import suggestion
 from xformer_kit.registry.command_lines import for_shell
+from xformer_kit.registry.printable import printable
 
 EXAMPLE_RUN = re.compile(r"outputs/\w+/[\d_-]+")  # in the examples of a command
 # Metavar of an option -> type of its value; the values of other options are texts.
@@ -76,10 +77,16 @@ class Parser(argparse.ArgumentParser):
         of_these = f"{'one of ' * (names[0][0] == '-' and len(names) > 1)}{', '.join(names)}"
         example = next(line.strip() for line in str(self.epilog).split("\n") if "xformer" in line)
         given = next((word for word in self.arguments[:1] if word[0] != "-"), None)
+        of_run = EXAMPLE_RUN.search(example)
+        needs = f"needs {of_these}"
+        positional = [action.metavar for action in self._get_positional_actions()]
+        is_run = positional[:1] != ["RUN"] or os.path.isfile(f"{given}/config.yaml")
+        if given and of_run and not is_run:
+            needs, given = f"got {printable(given)}, which is no run, and {needs}", None
         run = given or newest_run()
-        if EXAMPLE_RUN.search(example) and run is None:
-            return f"needs {of_these}. {example_of_run()}"
-        return f"needs {of_these}. Try {EXAMPLE_RUN.sub(for_shell(str(run)), example)}"
+        if of_run and run is None:
+            return f"{needs}. {example_of_run()}"
+        return f"{needs}. Try {EXAMPLE_RUN.sub(for_shell(str(run)), example)}"
 
     def _first_unknown_option(self) -> str | None:
         """Returns the first option on the command line that this parser does not have."""

@@ -65,10 +65,10 @@ test_an_option_of_another_component = refusals(FAULTS)
 test_a_name_of_another_library = refusals_with(
     {
         "position=none position.base=1": f"Did you mean 'theta' of {THETA}? It has no options.",
-        "position.rope_theta=1": "Did you mean 'theta'? It has: theta,",
+        "position.rope_theta=1": "position.rope_theta: is called position.theta here; got 1. Try",
         "attn.rope_theta=1": "attn.rope_theta: is called position.theta here; got 1.",
         "d_model=64": "d_model: is called model.dim here; got 64. Try model.dim=64.",
-        "model.d_model=64": "Did you mean 'dim'? It has: dim,",
+        "model.d_model=64": "model.d_model: is called model.dim here; got 64. Try model.dim=64.",
         "model.position=rotary": "freeze, unfreeze_at, encoder, decoder. Try position=rotary.",
         "trainer.steps=3": "trainer.steps: is called trainer.max_steps here; got 3. Try"
         " trainer.max_steps=3.",

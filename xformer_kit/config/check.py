@@ -194,7 +194,8 @@ def _unknown_key_faults(key: str, value: Any, elsewhere: Mapping[str, list[str]]
     """Yields the fault of an unknown key at the top. A node whose keys all have an answer, such as
     train.max_steps, has the fault of each.
     """
-    known = partial(unknown_option, "", "settings", "run", elsewhere=elsewhere)
+    choices = {group: sorted(GROUPS[group]) for group in ("optim", "schedule")}
+    known = partial(unknown_option, "", "settings", "run", elsewhere=elsewhere, choices=choices)
     node = {} if not isinstance(value, Mapping) or other_option(key, value) else value
     of_node = {option: other_option(f"{key}.{option}", item) for option, item in node.items()}
     if node and all(of_node[k] or k in elsewhere or other_option(k) for k in node):

@@ -9,10 +9,12 @@ from xformer_kit.registry.registry import Registry
 
 
 def complete_mapping(registry: Registry, node: Any) -> Any:
-    """Returns the node with the defaults of each component, without components that are null."""
+    """Returns the node with the defaults of each component, without components that are null; an
+    unknown name stays, for its fault.
+    """
     if not isinstance(node, Mapping):
         return node
-    found = {name: options for name, options in node.items() if options is not None}
+    found = {k: v for k, v in node.items() if v is not None or registry.find_name(k) is None}
     for name, options in found.items():
         if name in registry and isinstance(options, Mapping):
             found[name] = {**registry.defaults(name), **options}

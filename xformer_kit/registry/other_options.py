@@ -17,6 +17,10 @@ from xformer_kit.registry.other_libraries import (
     WITHOUT_OPTION,
 )
 
+Choices = Mapping[str, list[str]]  # group -> its names
+# Names of the file of a ready tokenizer, below another tokenizer.
+PRETRAINED = {f"tokenizer.{key}" for key in ("path", "pretrained", "file", "name_or_path")}
+
 
 def unknown_option(
     path: str,
@@ -26,10 +30,12 @@ def unknown_option(
     options: Iterable[str],
     elsewhere: Mapping[str, list[str]] | None = None,
     value: Any = None,
+    choices: Choices | None = None,
 ) -> Fault:
     """Returns the fault of an unknown option.
 
     elsewhere: option of another component or node -> its config paths. value: the option's value.
+    choices: see `other_option`.
     """
     options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
     of_node = f"{path}.{key}"
@@ -37,12 +43,12 @@ def unknown_option(
         return cast(Fault, other_option(of_node, value))
     if kind != "settings" and key in ("type", "kind"):
         return Fault(of_node, f"is called {path} here", value, f"Try {path}={value}.")
-    if of_node == "data.path" and isinstance(value, str) and value:
-        rule = f"{kind} '{name}' reads no file"
-        typed = for_shell(f"data.path={override_text(value)}")
-        return Fault(of_node, rule, value, f"Try data={corpus_of(value)} {typed}.")
+    if isinstance(value, str) and value and (fix := _reader_of(of_node, value)):
+        return Fault(of_node, f"{kind} '{name}' reads no file", value, fix)
     usual = OTHER_OPTIONS.get(key, "").partition("=")[0]
     word = usual.rpartition(".")[2]
+    if path and word in options and (fault := other_option(key, value, f"{path}.{word}")):
+        return replace(fault, path=of_node)
     places = elsewhere.get(word, []) if path or word not in options else []
     is_elsewhere = key not in elsewhere and (word not in options or not path)
     is_unchosen = any("=" in place for place in places)  # an option of other components
@@ -50,29 +56,64 @@ def unknown_option(
         is_elsewhere
         and not is_unchosen
         and (
-            fault := other_option(key, value, usual if usual in places else next(iter(places), ""))
+            fault := other_option(
+                key, value, usual if usual in places else next(iter(places), ""), choices
+            )
         )
     ):
         return replace(fault, path=f"{path}.{key}".strip("."))
     settings = kind == "settings"
     rule = "the config has no such key" if settings else f"{kind} '{name}' has no option '{key}'"
+    fix = _similar(key, word, options, elsewhere, value, bool(path), settings)
+    return Fault(f"{path}.{key}".strip("."), rule, fix=fix)
+
+
+def _similar(
+    key: str,
+    word: str,
+    options: list[str],
+    elsewhere: Mapping[str, list[str]],
+    value: Any,
+    in_node: bool,
+    settings: bool,
+) -> str:
+    """Returns the fix for an unknown option: an option of that name elsewhere, or a similar one.
+    word: our name of the option, if another library has it.
+    """
     has = f"It has: {', '.join(options)}." if options else "It has no options."
     if key in elsewhere:
         known = _with_value(elsewhere[key], value)
-        hint, has = "", f"{has if path else ''} Try {alternatives(known)}.".strip()
+        hint, has = "", f"{has if in_node else ''} Try {alternatives(known)}.".strip()
     elif word in options or did_you_mean(key, options):
         hint = f"Did you mean '{word}'? " if word in options else did_you_mean(key, options)
-    elif close := [word] * bool(places) or get_close_matches(key, elsewhere, n=1, cutoff=0.75):
+    elif close := get_close_matches(word if word in elsewhere else key, elsewhere, 1, 0.75):
         there = alternatives(elsewhere[close[0]])
         hint = f"Did you mean {there}? " if settings else f"Did you mean '{close[0]}' of {there}? "
     else:
         hint, has = "", f"{has} Leave it out."
-    return Fault(f"{path}.{key}".strip("."), rule, fix=f"{hint}{has}")
+    return f"{hint}{has}"
 
 
-def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
+def _reader_of(path: str, file: str) -> str:
+    """Returns the fix for a file that is given to a corpus or a tokenizer that reads none; "" for
+    any other option.
+    """
+    if path == "data.path":
+        typed = for_shell(f"data.path={override_text(file)}")
+        return f"Try data={corpus_of(file)} {typed}."
+    if path in PRETRAINED:
+        return f"Try tokenizer=pretrained {for_shell(f'tokenizer.path={override_text(file)}')}."
+    return ""
+
+
+def other_option(
+    key: str, value: Any = None, ours: str = "", choices: Choices | None = None
+) -> Fault | None:
     """Returns the fault of an option of another library, with our option and the value; None for a
-    key that is none. ours: the config path of our option; "" is that of OTHER_OPTIONS.
+    key that is none.
+
+    ours: the config path of our option; "" is that of OTHER_OPTIONS. choices: names of groups, of
+    which the fix has the most similar one.
     """
     is_mapping = isinstance(value, Mapping)  # of optimizer.lr=1e-3, for example
     if key in WITHOUT_OPTION and not is_mapping:
@@ -91,14 +132,30 @@ def other_option(key: str, value: Any = None, ours: str = "") -> Fault | None:
         fix = "Try logger=csv." if ours == "logger" else "It is off unless set: leave it out."
         return Fault(key, f"is called {ours} here", got, fix)
     if is_mapping:
-        return Fault(key, f"is called {ours} here", got, _inside(ours, needed, value))
+        return Fault(key, f"is called {ours} here", got, _inside(ours, needed, value, choices))
     if ours == "resume" and (value in (True, "best", "last") or str(value).endswith(".ckpt")):
         return Fault(key, "is called resume here", got, "Try resume=RUN, the directory of a run.")
+    if ours == "trainer.devices" and text == "0":  # trainer.gpus=0
+        ours, text = "trainer.accelerator", "cpu"
+    text = _choice(ours, text, choices)
     fix = f"Try {ours}={text}." if text else "Leave it out." if value is None else ""
     return Fault(key, f"is called {ours} here", got, fix)
 
 
-def _inside(ours: str, needed: str, options: Mapping[str, Any]) -> str:
+def _choice(group: str, text: str, choices: Choices | None) -> str:
+    """Returns a choice of another library, such as torch.optim.AdamW, as the most similar of the
+    group's names; all of them if none is similar.
+    """
+    names = (choices or {}).get(group, [])
+    if not names or not text or text in names:
+        return text
+    close = get_close_matches(text.lower().rpartition(".")[2], names, n=1, cutoff=0.5)
+    return close[0] if close else alternatives(names)
+
+
+def _inside(
+    ours: str, needed: str, options: Mapping[str, Any], choices: Choices | None = None
+) -> str:
     """Returns the fix for options of a node of another library, such as optimizer.lr=1e-3 or
     early_stopping.patience=3.
     """
@@ -107,8 +164,9 @@ def _inside(ours: str, needed: str, options: Mapping[str, Any]) -> str:
     node = ours.rpartition(".")[0] or ours
     words = [f"{ours}={needed}"] * bool(needed and node == ours)
     for key, value in options.items():
-        if key in ("name", "type") and node == ours:
-            words.insert(0, f"{node}={value}")
+        is_name = key in ("name", "type") or (key == "_target_" and node in (choices or {}))
+        if is_name and node == ours:
+            words.insert(0, f"{node}={_choice(node, str(value), choices)}")
         elif key != "_target_":
             known = OTHER_OPTIONS.get(f"{node}.{key}") or OTHER_OPTIONS.get(key, "")
             path, _, text = known.partition("=")

@@ -1,5 +1,7 @@
 """Invalid arguments of the xformer command: one message each, with the fix."""
 
+from pathlib import Path
+
 import pytest
 
 from tasks.cli import main
@@ -54,10 +56,13 @@ from tests.tasks.command_lines import fault
         (["evaluate"], "xformer evaluate: needs RUN. "),
         (
             ["generate", "some/run", "--top-k", "3"],
-            "xformer generate: needs one of --prompt, --input, --interactive. Try xformer generate"
-            ' some/run --prompt "The ".',
+            "xformer generate: got some/run, which is no run, and needs one of --prompt, --input,"
+            " --interactive. ",
         ),
-        (["score", "some/run"], "xformer score: needs --input. Try xformer score some/run --input"),
+        (
+            ["score", "some/run"],
+            "xformer score: got some/run, which is no run, and needs --input. ",
+        ),
         (["new"], "xformer new: needs PROJECT. Try xformer new my_project."),
         (["evaluate", "nowhere"], "nowhere: is no directory."),
         (
@@ -78,6 +83,16 @@ from tests.tasks.command_lines import fault
 )
 def test_invalid_arguments_have_one_message(capsys, words, answer):
     assert fault(capsys, *words).startswith(answer)
+
+
+def test_a_needed_argument_is_proposed_for_the_run_that_was_typed(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("some/run").mkdir(parents=True)
+    Path("some/run/config.yaml").touch()
+    assert fault(capsys, "generate", "some/run", "--top-k", "3") == (
+        "xformer generate: needs one of --prompt, --input, --interactive. Try xformer generate"
+        ' some/run --prompt "The ".'
+    )
 
 
 @pytest.mark.parametrize(
