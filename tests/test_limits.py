@@ -4,6 +4,7 @@ test files.
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,29 +17,34 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 Sizes = Iterator[tuple[str, int]]  # name within the file, size
 
 
-def lines_of_files(path: Path, tree: ast.Module) -> Sizes:
+def lines_of_files(path: Path) -> Sizes:
     yield "", len(path.read_text(encoding="utf-8").splitlines())
 
 
-def characters_of_lines(path: Path, tree: ast.Module) -> Sizes:
+def characters_of_lines(path: Path) -> Sizes:
     """Yields the length of the longest line, with a `noqa` comment, which ruff does not count."""
     lines = path.read_text(encoding="utf-8").splitlines()
     yield "", max(map(len, lines), default=0)
 
 
-def lines_of_functions(path: Path, tree: ast.Module) -> Sizes:
+def lines_of_functions(path: Path) -> Sizes:
     """Yields the lines of each function, without decorators."""
-    for name, node in functions(tree):
+    for name, node in functions(parsed(path)):
         yield name, node.end_lineno - node.lineno + 1
 
 
-def arguments_of_constructors(path: Path, tree: ast.Module) -> Sizes:
+def arguments_of_constructors(path: Path) -> Sizes:
     """Yields the number of arguments of each constructor, without self."""
-    for name, node in functions(tree):
+    for name, node in functions(parsed(path)):
         if name.endswith("__init__"):
             args = node.args
             starred = [arg for arg in (args.vararg, args.kwarg) if arg is not None]
             yield name, len([*args.posonlyargs, *args.args, *args.kwonlyargs, *starred]) - 1
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -53,7 +59,7 @@ def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.Functio
             yield from functions(child, owner)
 
 
-LIMITS: dict[Callable[[Path, ast.Module], Sizes], int] = {
+LIMITS: dict[Callable[[Path], Sizes], int] = {
     lines_of_files: 400,
     characters_of_lines: 100,
     lines_of_functions: 50,
@@ -62,13 +68,12 @@ LIMITS: dict[Callable[[Path, ast.Module], Sizes], int] = {
 FILES = {lines_of_files: CODE + TESTS}  # measure -> files, if they are not CODE
 
 
-def larger(measure: Callable[[Path, ast.Module], Sizes], limit: int) -> dict[str, int]:
+def larger(measure: Callable[[Path], Sizes], limit: int) -> dict[str, int]:
     """Returns everything whose size is above a limit, with its size."""
     found = {}
     for path in FILES.get(measure, CODE):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         place = str(path.relative_to(ROOT))
-        for name, size in measure(path, tree):
+        for name, size in measure(path):
             if size > limit:
                 found[f"{place} {name}".strip()] = size
     return found
@@ -91,8 +96,7 @@ class A:
 def test_sizes_of_a_small_file(tmp_path):
     path = tmp_path / "file.py"
     path.write_text(SOURCE)
-    tree = ast.parse(SOURCE)
-    assert dict(lines_of_files(path, tree)) == {"": 5}
-    assert dict(characters_of_lines(path, tree)) == {"": 46}
-    assert dict(lines_of_functions(path, tree)) == {"A.__init__": 3, "A.__init__.f": 2}
-    assert dict(arguments_of_constructors(path, tree)) == {"A.__init__": 5}
+    assert dict(lines_of_files(path)) == {"": 5}
+    assert dict(characters_of_lines(path)) == {"": 46}
+    assert dict(lines_of_functions(path)) == {"A.__init__": 3, "A.__init__.f": 2}
+    assert dict(arguments_of_constructors(path)) == {"A.__init__": 5}
