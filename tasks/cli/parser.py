@@ -71,20 +71,19 @@ class Parser(argparse.ArgumentParser):
         """Returns the message for arguments that are missing, with the first example of the
         command, in which the run is the one on the command line, or else the newest one.
         """
-        from xformer_kit.config.run_directories import example_of_run, newest_run
+        from xformer_kit.config.run_directories import CONFIG, example_of_run, newest_run
+        from xformer_kit.registry.user_path import user_path
 
         names = missing.replace(",", "").split()
         of_these = f"{'one of ' * (names[0][0] == '-' and len(names) > 1)}{', '.join(names)}"
         example = next(line.strip() for line in str(self.epilog).split("\n") if "xformer" in line)
         given = next((word for word in self.arguments[:1] if word[0] != "-"), None)
-        of_run = EXAMPLE_RUN.search(example)
         needs = f"needs {of_these}"
-        positional = [action.metavar for action in self._get_positional_actions()]
-        is_run = positional[:1] != ["RUN"] or os.path.isfile(f"{given}/config.yaml")
-        if given and of_run and not is_run:
+        takes_run = [action.metavar for action in self._get_positional_actions()][:1] == ["RUN"]
+        if given and takes_run and not (user_path(given) / CONFIG).is_file():
             needs, given = f"got {printable(given)}, which is no run, and {needs}", None
         run = given or newest_run()
-        if of_run and run is None:
+        if EXAMPLE_RUN.search(example) and run is None:
             return f"{needs}. {example_of_run()}"
         return f"{needs}. Try {EXAMPLE_RUN.sub(for_shell(str(run)), example)}"
 

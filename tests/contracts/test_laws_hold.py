@@ -3,7 +3,6 @@
 import pytest
 
 from xformer_kit.laws import LAWS, tiny_config
-from xformer_kit.laws.building import sampled_comparisons
 from xformer_kit.laws.registry import SLOW
 
 COMPONENTS = {
@@ -44,8 +43,7 @@ SILENT = {
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named(name):
     config = tiny_config(**COMPONENTS[name])
-    with sampled_comparisons():
-        reasons = {law: keeps(config) for law, keeps in LAWS.items()}
+    reasons = {law: keeps(config) for law, keeps in LAWS.items()}
     assert {law for law, reason in reasons.items() if reason} == SILENT.get(
         name, set()
     ) | ALWAYS | LAWS_OF_A_SOURCE
@@ -56,11 +54,10 @@ def test_every_law_is_kept_or_named(name):
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_every_law_is_kept_or_named_in_two_stacks(name):
     config = tiny_config("encoder_decoder", **COMPONENTS[name], **TWO[name])
-    with sampled_comparisons():
-        reasons = {
-            law: keeps(config)
-            for law, keeps in LAWS.items()
-            if law not in SLOW  # they take as long again, and are tested on one stack
-        }
+    reasons = {
+        law: keeps(config)
+        for law, keeps in LAWS.items()
+        if law not in SLOW  # they take as long again, and are tested on one stack
+    }
     silent = SILENT.get(name, set()) | ALWAYS | {"source order"}
     assert {law for law, reason in reasons.items() if reason} == silent

@@ -116,8 +116,8 @@ def _by_name(parser: OverridesParser, word: str) -> str:
 
 @lru_cache(maxsize=1024)
 def parse_word(word: str) -> list[Override]:
-    """Returns what Hydra parses, which no caller changes. It takes a millisecond; the lines of a
-    study, and a line that is composed again with other words, have most words in common.
+    """Returns the overrides of a word, which no caller changes. Hydra takes a millisecond for each
+    word, and the lines of a study have most words in common.
     """
     return OverridesParser.create().parse_overrides([word])
 

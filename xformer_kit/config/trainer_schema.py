@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.registry import (
     Context,
     Fault,
@@ -97,7 +98,6 @@ OPTIONS: dict[str, Option] = LIGHTNING | OURS
 
 _REACHED = ("trainer.max_steps, which every run reaches", "Leave it out.")
 _STEPS = ("trainer.val_every", "Set that instead; it is a number of optimizer steps.")
-LOGGER_NAMES = ("wandb", "csv", "tensorboard", "mlflow", "none")
 # Lightning's other keywords -> (what decides it here, the fix if it is not `other_option`'s)
 REPLACED = {
     "accumulate_grad_batches": ("trainer.accumulate", ""),
@@ -109,7 +109,7 @@ REPLACED = {
     ),
     "fast_dev_run": ("debug", "Try debug=fast."),
     "barebones": ("logger", "Try logger=none trainer.enable_progress_bar=false."),
-    "logger": ("logger", f"Try logger={alternatives(LOGGER_NAMES)}."),
+    "logger": ("logger", f"Try logger={alternatives(sorted(LOGGERS))}."),
     "default_root_dir": ("hydra.run.dir", ""),
     "use_distributed_sampler": ("data, which gives every rank its slice", "Leave it out."),
     "limit_test_batches": ("xformer evaluate", "Leave it out, and type xformer evaluate RUN."),
@@ -163,8 +163,8 @@ def _faults(node: Node) -> Faults:
             decided_by, fix = REPLACED[key]
             known = other_option(key, value)
             fix = fix or (known.fix if known else "")
-            if key == "logger" and (value is False or value in LOGGER_NAMES):
-                fix = f"Try logger={value or 'none'}."
+            if key == "logger" and (name := "none" if value is False else str(value)) in LOGGERS:
+                fix = f"Try logger={name}."
             yield Fault(key, f"is decided by {decided_by} here", format_value(value), fix)
         elif key not in OPTIONS and (
             fault := other_option(f"trainer.{key}", value) or other_option(key, value)

@@ -83,15 +83,14 @@ def _similar(
     has = f"It has: {', '.join(options)}." if options else "It has no options."
     if key in elsewhere:
         known = _with_value(elsewhere[key], value)
-        hint, has = "", f"{has if in_node else ''} Try {alternatives(known)}.".strip()
-    elif word in options or did_you_mean(key, options):
-        hint = f"Did you mean '{word}'? " if word in options else did_you_mean(key, options)
-    elif close := get_close_matches(word if word in elsewhere else key, elsewhere, 1, 0.75):
+        return f"{has if in_node else ''} Try {alternatives(known)}.".strip()
+    if hint := did_you_mean(key, options):
+        return f"{hint}{has}"
+    if close := get_close_matches(word if word in elsewhere else key, elsewhere, 1, 0.75):
         there = alternatives(elsewhere[close[0]])
-        hint = f"Did you mean {there}? " if settings else f"Did you mean '{close[0]}' of {there}? "
-    else:
-        hint, has = "", f"{has} Leave it out."
-    return f"{hint}{has}"
+        found = there if settings else f"'{close[0]}' of {there}"
+        return f"Did you mean {found}? {has}"
+    return f"{has} Leave it out."
 
 
 def _reader_of(path: str, file: str) -> str:
