@@ -64,7 +64,9 @@ def completions(line: str, commands: Mapping[str, Any]) -> list[str]:
     """Returns the words that can replace the last word of an unfinished line; a complete one ends
     with a blank.
     """
-    *words, word = _split(line)
+    if len(split := _split(line)) < 2:  # typed by hand, without a line
+        return []
+    *words, word = split
     before = re.match(r"python\S* (?:\S*train\.py|-m xformer_kit)|\S+", " ".join(words) or line)
     skipped = len(before.group().split()) if before else 1
     command = "train"

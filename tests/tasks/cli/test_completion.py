@@ -38,6 +38,7 @@ def test_commands_and_their_options(words):
     assert words("xformer plot ") == ["mask ", "bias ", "attention ", "curves ", "norms "]
     assert words("xformer plot cu") == ["curves "]
     assert words("xformer nothing a") == words("xformer evaluate out") == []
+    assert words("") == words("xformer") == []
 
 
 def test_components_and_choices(words):
