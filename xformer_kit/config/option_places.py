@@ -183,8 +183,10 @@ def _has_norm(block: BlockPlan, sub: SublayerPlan) -> bool:
     """Whether a sublayer has a norm: of its placement, or in a component that gets the kind of norm
     of its block, if its `builds_block_norm(options)` is true.
     """
+    if has_norms(block.nodes["placement"]):
+        return True
     name, components = sub.component["name"], KINDS[sub.kind]
     inside = "norm" in components.model_arguments(name)
     if inside and hasattr(components[name], "builds_block_norm"):
         inside = components[name].builds_block_norm(components.with_inner(sub.component))
-    return inside or has_norms(block.nodes["placement"])
+    return inside

@@ -157,7 +157,7 @@ def faults(node: Any) -> Faults:
 
 def _faults(node: Node) -> Faults:
     """Yields the faults of the options, with paths inside the node."""
-    valid = {}
+    valid, context = {}, Context()
     for key, value in node.items():
         if key in REPLACED:
             decided_by, fix = REPLACED[key]
@@ -174,7 +174,7 @@ def _faults(node: Node) -> Faults:
             yield Fault(
                 key, f"the trainer has no option '{key}'", fix=suggestion(key, sorted(OPTIONS))
             )
-        elif found := list(mismatch(OPTIONS[key].type, value, key, Context())):
+        elif found := list(mismatch(OPTIONS[key].type, value, key, context)):
             yield from (with_default(fault, OPTIONS[key].default) for fault in found)
         else:
             valid[key] = value

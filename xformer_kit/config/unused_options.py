@@ -51,7 +51,7 @@ def unused_option_faults(
     `cannot`.
     """
     yield from _unused_layout_faults(config, plans)
-    for option in find_unused(config, plans, refused):
+    for option in find_unused(config, option_places(config, plans, refused)):
         path = "" if option.key == "name" else option.key.removesuffix(".name")
         fault = option.reason or _no_layer_fault(config, plans, option)
         yield replace(fault, path=path).at(option.place.path)
@@ -121,21 +121,22 @@ def _unused_layout_faults(config: Node, plans: Sequence[StackPlan]) -> Faults:
             )
 
 
-def find_unused(
-    config: Node, plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
-) -> Iterator[UnusedOption]:
-    """Yields each option that no layer uses; refused: what components yield in `cannot`."""
-    for place in option_places(config, plans, refused):
+def find_unused(config: Node, places: Iterable[Place]) -> Iterator[UnusedOption]:
+    """Yields each option that no layer uses; places: the config's `option_places`."""
+    for place in places:
         if any(one.node == place.node and not one.unused for one in place.components):
             continue  # a layer uses all of it, which is the most frequent case
         own = _option_values(place.kind, place.node, place.base)
-        components = [(one, _option_values(place.kind, one.node)) for one in place.components]
-        for key, value in own.items():
-            is_set = key.partition(".")[0] in place.options
-            is_default = place.path in PRESET if key == "name" else value.value == value.default
-            if not is_set or is_default:
-                continue
-            having = [one for one, values in components if _has_same_value(own, key, values)]
+        chosen = {
+            key: value
+            for key, value in own.items()
+            if key.partition(".")[0] in place.options
+            and (place.path not in PRESET if key == "name" else value.value != value.default)
+        }
+        components = place.components if chosen else ()
+        nodes = [(one, _option_values(place.kind, one.node)) for one in components]
+        for key, value in chosen.items():
+            having = [one for one, values in nodes if _has_same_value(own, key, values)]
             if having and all(key in one.unused for one in having):
                 yield UnusedOption(place, key, value, having[0].unused[key])
             elif not having and _default_is_valid(config, place, key, value.default):
@@ -150,7 +151,7 @@ def unused_overrides(config: Node, keys: Iterable[str]) -> Faults:
     effect.
     """
     unread = list(unread_key_faults(config))
-    unused = list(unused_components(config, stacks(config)))
+    unused = list(unused_components(option_places(config, stacks(config))))
     for key in dict.fromkeys(keys):
         inside = [fault for fault in unread if f"{key}.".startswith(f"{fault.path}.")]
         chosen = [fault for fault in unused if fault.path == key.removesuffix(".name")]
@@ -173,11 +174,11 @@ def _warmup_faults(config: Node, steps: int | None) -> Faults:
         )
 
 
-def unused_components(config: Node, plans: Sequence[StackPlan]) -> Faults:
+def unused_components(places: Iterable[Place]) -> Faults:
     """Yields the fault of each component that no layer has, of those that a default may have
-    chosen.
+    chosen; places: the config's `option_places`.
     """
-    for place in option_places(config, plans):
+    for place in places:
         may_be_default = place.path == place.kind or (
             "name" in place.options and place.path in PRESET
         )

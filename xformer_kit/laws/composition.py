@@ -70,16 +70,16 @@ def tiny_config(model: str = "decoder", **changes: Any) -> dict[str, Any]:
     """Returns a tiny config of a model. `changes`: nodes or names of components (attn=...),
     differences of the `encoder` or the `decoder`, and values of `model`.
     """
-    config = default_config(model)
+    config = dict(_default_config(model))
     for kind in KINDS:
         config[kind] = tiny_node(kind, changes.pop(kind, config[kind]["name"]))
     config["extra"] = complete_mapping(EXTRAS, changes.pop("extra", {}))
-    config["data"] |= {"seq_len": LENGTH, "batch_size": BATCH}
+    config["data"] = config["data"] | {"seq_len": LENGTH, "batch_size": BATCH}
     for stack in ("encoder", "decoder"):  # merged with the choice of stacks, as on a command line
         if stack in changes:
             changes[stack] = {**config["model"].get(stack, {}), **changes[stack]}
     sizes = {"dim": DIM, "layers": LAYERS, "vocab_multiple": 8, "max_len": MAX_LEN}
-    config["model"] |= sizes | changes
+    config["model"] = config["model"] | sizes | changes
     return to_plain(config)
 
 

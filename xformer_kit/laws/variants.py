@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from xformer_kit.config.option_places import option_places
 from xformer_kit.config.unused_options import (
     find_unused,
     unused_components,
@@ -296,10 +297,11 @@ def _with_defaults_if_unused(
     that this changes no other fault; and its faults if they are known.
     """
     plans = stacks(config)
-    defaults = default_config("_".join(plan.name for plan in plans))
-    components = [fault.path for fault in unused_components(config, plans) if fault.path in KINDS]
+    places = list(option_places(config, plans))
+    components = [fault.path for fault in unused_components(places) if fault.path in KINDS]
+    defaults = default_config("_".join(plan.name for plan in plans)) if components else {}
     changed = config | {kind: defaults[kind] for kind in components}
-    for place, key, *_ in find_unused(config, plans):
+    for place, key, *_ in find_unused(config, places):
         kind = place.kind
         if place.path == kind and kind not in components:
             option = key.partition(".")[0]
@@ -307,12 +309,13 @@ def _with_defaults_if_unused(
             changed[kind] = {**changed[kind], option: default}
     if changed == config:
         return config, None
-    found = [faults(one) for one in (config, changed)]
-    before, after = (
-        set(of_one) - set(unused_option_faults(one, plans))
-        for one, of_one in zip((config, changed), found, strict=True)
+    before, after = faults(config), faults(changed)
+    same = all(
+        set(unused_option_faults(one, plans)).issuperset(only)
+        for one, own, others in ((config, before, after), (changed, after, before))
+        if (only := set(own) - set(others))
     )
-    return (changed, found[1]) if before == after else (config, found[0])
+    return (changed, after) if same else (config, before)
 
 
 def _without_rotated_norms(attn: dict[str, Any], position: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from xformer_kit.registry.context import Context
 from xformer_kit.registry.fault import Fault, Faults, format_value
 from xformer_kit.registry.messages import Options, UnknownValueError
 from xformer_kit.registry.node import Node
-from xformer_kit.registry.option_types import REQUIRED, holds_nested, mismatch, to_plain
+from xformer_kit.registry.option_types import REQUIRED, mismatch, to_plain
 from xformer_kit.registry.other_options import unknown_option
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def _value_faults(
     invalid: set[str],
 ) -> Faults:
     """Yields the faults of single values; adds their options to `invalid`."""
-    options = registry.options(node["name"])
+    options, nesting = registry.options(node["name"]), registry.nesting(node["name"])
     # Nested components come last, because their checks read the options of this one.
-    for key in sorted(options, key=lambda key: holds_nested(options[key].type) is not None):
+    for key in [*(key for key in options if key not in nesting), *nesting]:
         value, option, option_path = chosen[key], options[key], f"{path}.{key}".strip(".")
         if value == REQUIRED:
             rule = f"{registry.kind} '{node['name']}' needs this option"
@@ -85,7 +85,7 @@ def _value_faults(
             invalid.add(key)
         elif key in node and type(value) not in option.fits:
             own_context = context
-            if holds_nested(option.type) is not None:
+            if key in nesting:
                 own_context = context.changed(outer=Options(invalid, **chosen))
             for fault in mismatch(option.type, value, option_path, own_context):
                 yield with_default(fault, option.default) if fault.path == option_path else fault

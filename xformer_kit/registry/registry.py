@@ -254,28 +254,34 @@ class Registry(Node):
         self._load(name := node["name"])
         defaults, converted = self._defaults[name]
         plain = {key: to_plain(defaults[key]) for key in converted if key not in node}
-        return defaults | plain | dict(node)  # in the order of the options
+        return {**defaults, **plain, **node}  # in the order of the options
 
     def inner(self, name: str) -> dict[str, "Registry"]:
-        """Returns {option: registry} of the options of a component that hold components."""
-        found = {option: nested(o.type) for option, o in self.options(name).items()}
+        """Returns {option: registry} of the options of a component that are one component."""
+        found = {option: nested(kind) for option, kind in self.nesting(name).items()}
         return {option: registry for option, registry in found.items() if registry is not None}
+
+    def nesting(self, name: str) -> dict[str, Any]:
+        """Returns {option: type} of the options of a component that may hold components."""
+        if name not in self._nesting:
+            types = {option: each.type for option, each in self.options(name).items()}
+            self._nesting[name] = {k: t for k, t in types.items() if holds_nested(t) is not None}
+        return self._nesting[name]
 
     def nested(self, node: Node) -> Iterator[tuple[str, "Registry", dict[str, Any]]]:
         """Yields (option, registry, complete node) of each component inside a complete node; an
         option may hold several.
         """
-        if (name := node["name"]) not in self._nesting:
-            types = {option: each.type for option, each in self.options(name).items()}
-            self._nesting[name] = {k: t for k, t in types.items() if holds_nested(t) is not None}
-        for option, kind in self._nesting[name].items():
+        for option, kind in self.nesting(node["name"]).items():
             yield from nested_nodes(kind, node.get(option), option)
 
     def with_inner(self, node: Any) -> dict[str, Any]:
         """Returns the complete node, in which each option that is a component is an `InnerNode`."""
         node = self.complete(node)
-        inside = {path: InnerNode(registry, inner) for path, registry, inner in self.nested(node)}
-        return node | {path: inner for path, inner in inside.items() if path in node}
+        for path, registry, inner in self.nested(node):
+            if path in node:
+                node[path] = InnerNode(registry, inner)
+        return node
 
     def cannot(self, node: Any, context: Context) -> Faults:
         """Yields why a component, or one nested in it, cannot be composed with its context; the
@@ -361,19 +367,7 @@ class Registry(Node):
         names = {_letters(word): own for word, own in self.also_called.items()}
         return (names | {_letters(own): own for own in self}).get(_letters(name))
 
-    def faults(
-        self,
-        node: Any,
-        path: str,
-        context: Context,
-        other_keys: Iterable[str] = (),
-        elsewhere: Callable[[], Mapping[str, list[str]]] | None = None,
-        invalid: Iterable[str] = (),
-    ) -> Faults:
-        """Yields every fault of a component's node and of components nested in it, see
-        `node_faults`.
-        """
-        return node_faults(self, node, path, context, other_keys, elsewhere, invalid)
+    faults = node_faults
 
     def override_for(self, name: str, path: str = "") -> str:
         """Returns the override that chooses a component, such as mask=causal; at a config path
