@@ -1,6 +1,6 @@
 """Speed and memory of a training step compared with other libraries, on one GPU, in bf16.
 
-    python -m benchmarks.gpu_training_speed [--shapes S M] [--compile] [--only WORD ...] [--save]
+    python -m benchmarks.gpu_training_speed [--shapes L S] [--compile] [--only WORD ...] [--save]
 
 A step is forward, loss, backward and a fused AdamW step, under autocast to bf16. With `--compile`
 our blocks are compiled, as in a run (`trainer.compile`), and the others as a whole. A round is
@@ -20,9 +20,9 @@ from benchmarks.peers import OURS, Peer, Shape
 from benchmarks.training_speed import contestants, optimizer, ratios
 from xformer_kit.model.compiling import compile_blocks
 
-SHAPES = {
-    "S": Shape(layers=12, dim=768, heads=12, length=1024, vocab=50304, batch=16),
-    "M": Shape(layers=8, dim=2048, heads=16, length=1024, vocab=50304, batch=8),
+SHAPES = {  # the size of GPT-2 with a large and a small vocabulary
+    "L": Shape(layers=12, dim=768, heads=12, length=1024, vocab=50304, batch=16),
+    "S": Shape(layers=12, dim=768, heads=12, length=1024, vocab=256, batch=16),
 }
 STEPS = 4  # of a contestant in a round
 GIB = 2**30
@@ -113,7 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["S"])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--compile", action="store_true", help="compile every contestant")
     parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")

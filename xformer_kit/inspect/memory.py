@@ -133,7 +133,8 @@ def training_memory(config: Node, vocab_size: int) -> TrainingMemory:
 
     rows, micro_batches = micro_batch(config)
     labelled_tokens = _labelled_tokens(config, rows)
-    with FakeTensorMode(allow_non_fake_inputs=True), StorageTracker() as tracker, first_chunks():
+    fake, chunks = FakeTensorMode(allow_non_fake_inputs=True), first_chunks(_device(config))
+    with fake, StorageTracker() as tracker, chunks:
         model = _fake_model(config, vocab_size)
         objective = objective_of(config)
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -218,6 +219,12 @@ def precision(config: Node) -> str:
     if chosen != "auto":
         return str(chosen)
     return "bf16-mixed" if torch.cuda.is_available() else "32-true"
+
+
+def _device(config: Node) -> str:
+    """The type of device of a run on this machine: cuda or cpu."""
+    accelerator = (config.get("trainer") or {}).get("accelerator", "auto")
+    return "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def weights_dtype(config: Node) -> torch.dtype:

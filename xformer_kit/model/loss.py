@@ -27,6 +27,10 @@ FIRST_CHUNKS = 3
 # Logits that exist at once, 16 MiB in fp32. Smaller chunks make matrix products slow, larger ones
 # only need more memory.
 CHUNK = 4 * 2**20
+# On a GPU: after each chunk the whole gradient of the weight is read and written, which takes as
+# long as the products of 160 tokens (H100, bf16), and the kernels of a chunk are launched anew.
+CHUNK_GPU = 64 * 2**20
+MIN_TOKENS_GPU = 2048
 
 
 def cross_entropy(
@@ -107,18 +111,27 @@ def _summed_loss(
     return _ChunkedLoss.apply(hidden, weight, bias, target, scale, vocab, needs_grad, terms)
 
 
-_first_chunks_only = False  # whether only the first chunks are computed
+_estimated_device: str | None = None  # of `first_chunks`
 
 
 @contextmanager
-def first_chunks() -> Iterator[None]:
-    """Computes only the first FIRST_CHUNKS chunks in this context, to measure memory."""
-    global _first_chunks_only
-    _first_chunks_only = True
+def first_chunks(device: str) -> Iterator[None]:
+    """Computes only the first FIRST_CHUNKS chunks in this context, of the size that they have on
+    another type of device, to estimate its memory.
+    """
+    global _estimated_device
+    _estimated_device = device
     try:
         yield
     finally:
-        _first_chunks_only = False
+        _estimated_device = None
+
+
+def _chunk_tokens(device: str, vocab: int) -> int:
+    """Tokens of a chunk on this type of device."""
+    if device == "cpu":
+        return max(1, CHUNK // vocab)
+    return max(MIN_TOKENS_GPU, CHUNK_GPU // vocab)
 
 
 class Terms(NamedTuple):
@@ -215,8 +228,8 @@ def _chunked_loss(
     with torch.autocast(hidden.device.type, enabled=False):
         x, w = hidden.to(compute), weight[:vocab].to(compute)
         b = None if bias is None else bias[:vocab].to(exact)
-        size = max(1, CHUNK // vocab)
-        end = min(tokens, FIRST_CHUNKS * size) if _first_chunks_only else tokens
+        size = _chunk_tokens(_estimated_device or hidden.device.type, vocab)
+        end = min(tokens, FIRST_CHUNKS * size) if _estimated_device else tokens
         for start in range(0, end, size):
             rows = slice(start, start + size)
             row_scale = None if scale is None else scale[rows, None].to(exact)
