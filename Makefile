@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than cores: many tests wait for processes that they started.
-WORKERS ?= 3
+# Processes that run tests: as many as cores of CI. Each imports and builds for itself.
+WORKERS ?= 2
 
 .PHONY: help train test test-all laws lint types notebooks docs bench clean
 
