@@ -253,7 +253,8 @@ def _chunk_loss(
     terms: Terms,
 ) -> Tensor:
     """Returns the losses of a chunk, (tokens, dim) x (vocab, dim) -> (tokens, 1), and adds their
-    gradients, times the scale (tokens, 1), to `gradients`. One (tokens, vocab) buffer in fp32.
+    gradients, times the scale (tokens, 1), to `gradients`. One (tokens, vocab) buffer in fp32, next
+    to one of logits in half precision.
 
     With e = exp(logit - max) and z = sum(e): loss = log z + max - logit[target]; the gradient of
     the logits is e / z - onehot = (e - z onehot) / z, in which the division is applied to the
@@ -264,18 +265,25 @@ def _chunk_loss(
     """
     smoothing, c, cap = terms
     keep, index = target[:, None] >= 0, target[:, None].clamp(min=0)
-    e = (x @ w.t()).to(torch.promote_types(x.dtype, torch.float32))
+    e, exact = x @ w.t(), torch.promote_types(x.dtype, torch.float32)
     if b is not None:
-        e += b
+        e = e.to(exact).add_(b)
     slope = None
     if cap is not None:
-        e = e.div_(cap).tanh_()
+        e = e.to(exact).div_(cap).tanh_()
         slope, e = 1 - e.square(), e.mul_(cap)
-    maximum, target_logit = e.amax(-1, keepdim=True), e.gather(-1, index)
+    target_logit = own_logit = e.gather(-1, index).to(exact)
     if smoothing:
-        target_logit = (1 - smoothing) * target_logit + smoothing * e.mean(-1, keepdim=True)
-    z = e.sub_(maximum).exp_().sum(-1, keepdim=True)
-    total = z.log() + maximum
+        mean = e.mean(-1, keepdim=True, dtype=exact)
+        target_logit = (1 - smoothing) * own_logit + smoothing * mean
+    if x.dtype == exact:  # in place: a new buffer is slow to write on a CPU
+        maximum = e.amax(-1, keepdim=True)
+        z = e.sub_(maximum).exp_().sum(-1, keepdim=True)
+        total = z.log() + maximum
+    else:  # one kernel reads half precision and writes fp32: half of the memory traffic on a GPU
+        e = e.log_softmax(-1, dtype=exact)
+        total, z = own_logit - e.gather(-1, index), torch.ones_like(own_logit)
+        e.exp_()
     loss = total - target_logit + c * total.square() if c else total - target_logit
     if any(g is not None for g in gradients):
         if c:
@@ -298,8 +306,7 @@ def _accumulate(
     vocab = e.shape[-1]
     if gradients.bias is not None:
         gradients.bias[:vocab] += (e.t() @ share).squeeze(-1)
-    if x.dtype != e.dtype:  # half precision: 1 / z would underflow in the smaller factor
-        e, share = e.mul_(share).to(x.dtype), torch.ones_like(share)
+    e = e.to(x.dtype)
     if gradients.hidden is not None:
         gradients.hidden[rows] = (e @ w) * share
     if gradients.weight is not None:
