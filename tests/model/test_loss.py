@@ -329,6 +329,18 @@ def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
     assert all_at_once.elements == tokens * vocab > module.CHUNK
 
 
+def test_chunks_of_another_device_are_larger():
+    """On a GPU, for which torch's meta device stands here, a chunk has 64 million logits, and at
+    least 2,048 tokens.
+    """
+    for vocab, tokens in ((50_000, 2048), (8192, 8192)):
+        hidden = torch.empty(10_000, 3, device="meta", requires_grad=True)
+        weight = torch.empty(vocab, 3, device="meta", requires_grad=True)
+        with Largest() as made:
+            cross_entropy(hidden, weight, torch.empty(10_000, dtype=torch.int64, device="meta"))
+        assert made.elements == tokens * vocab
+
+
 @pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
 def test_compiles_into_one_graph(monkeypatch, terms):
     monkeypatch.setattr(module, "MAX_UNCHUNKED", 0)

@@ -256,11 +256,11 @@ def _chunk_loss(
     gradients, times the scale (tokens, 1), to `gradients`. One (tokens, vocab) buffer in fp32, next
     to one of logits in half precision.
 
-    With e = exp(logit - max) and z = sum(e): loss = log z + max - logit[target]; the gradient of
-    the logits is e / z - onehot = (e - z onehot) / z, in which the division is applied to the
+    With e = exp(logit - m) and z = sum(e): loss = log z + m - logit[target]; the gradient of the
+    logits is e / z - onehot = (e - z onehot) / z, in which the division is applied to the
     smaller factor of each product. Smoothing by s over v tokens replaces logit[target] by (1 - s)
     logit[target] + s mean(logit), and onehot by (1 - s) onehot + s / v. c log^2 Z, where log Z =
-    log z + max, multiplies e by 1 + 2 c log Z. The derivative of a bounded logit is 1 - (logit /
+    log z + m, multiplies e by 1 + 2 c log Z. The derivative of a bounded logit is 1 - (logit /
     bound)^2, which needs a second buffer.
     """
     smoothing, c, cap = terms
@@ -272,18 +272,11 @@ def _chunk_loss(
     if cap is not None:
         e = e.to(exact).div_(cap).tanh_()
         slope, e = 1 - e.square(), e.mul_(cap)
-    target_logit = own_logit = e.gather(-1, index).to(exact)
+    target_logit = e.gather(-1, index).to(exact)
     if smoothing:
         mean = e.mean(-1, keepdim=True, dtype=exact)
-        target_logit = (1 - smoothing) * own_logit + smoothing * mean
-    if x.dtype == exact:  # in place: a new buffer is slow to write on a CPU
-        maximum = e.amax(-1, keepdim=True)
-        z = e.sub_(maximum).exp_().sum(-1, keepdim=True)
-        total = z.log() + maximum
-    else:  # one kernel reads half precision and writes fp32: half of the memory traffic on a GPU
-        e = e.log_softmax(-1, dtype=exact)
-        total, z = own_logit - e.gather(-1, index), torch.ones_like(own_logit)
-        e.exp_()
+        target_logit = (1 - smoothing) * target_logit + smoothing * mean
+    e, z, total = _exponentials(e, in_place=x.dtype == exact)
     loss = total - target_logit + c * total.square() if c else total - target_logit
     if any(g is not None for g in gradients):
         if c:
@@ -295,6 +288,20 @@ def _chunk_loss(
             e *= slope
         _accumulate(e, keep / z if scale is None else keep * scale / z, x, w, gradients, rows)
     return loss.masked_fill(~keep, 0)
+
+
+def _exponentials(logits: Tensor, in_place: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns e = exp(logits - m) in at least fp32, z = sum(e) and log Z = log z + m, for one m per
+    token: the maximum, or log Z itself.
+    """
+    if in_place:  # a new buffer is slow to write on a CPU
+        m = logits.amax(-1, keepdim=True)
+        z = logits.sub_(m).exp_().sum(-1, keepdim=True)
+        return logits, z, z.log() + m
+    # One kernel reads half precision and writes fp32, which halves the memory traffic on a GPU.
+    log_p = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    total = logits[:, :1] - log_p[:, :1]
+    return log_p.exp_(), torch.ones_like(total), total
 
 
 def _accumulate(
