@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -329,15 +330,13 @@ def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
     assert all_at_once.elements == tokens * vocab > module.CHUNK
 
 
-def test_chunks_of_another_device_are_larger():
-    """On a GPU, for which torch's meta device stands here, a chunk has 64 million logits, and at
-    least 2,048 tokens.
-    """
+def test_chunks_of_a_gpu_are_larger():
+    """A chunk has 64 million logits, and at least 2,048 tokens."""
     for vocab, tokens in ((50_000, 2048), (8192, 8192)):
-        hidden = torch.empty(10_000, 3, device="meta", requires_grad=True)
-        weight = torch.empty(vocab, 3, device="meta", requires_grad=True)
-        with Largest() as made:
-            cross_entropy(hidden, weight, torch.empty(10_000, dtype=torch.int64, device="meta"))
+        with FakeTensorMode(), Largest() as made, module.first_chunks("cuda"):
+            hidden = torch.empty(10_000, 3, requires_grad=True)
+            weight = torch.empty(vocab, 3, requires_grad=True)
+            cross_entropy(hidden, weight, torch.empty(10_000, dtype=torch.int64))
         assert made.elements == tokens * vocab
 
 
