@@ -33,6 +33,8 @@ class Parser(argparse.ArgumentParser):
             # A misspelled option explains why a required one is missing.
             unknown = self._first_unknown_option()
             message = self._unknown_option_message(unknown) if unknown else self._needs(found[1])
+        if found := re.fullmatch(r"argument (?:-\w/)?(--[\w-]+): expected .*", message):
+            message = f"{found[1]}: needs a value. See {self.prog} --help"
         sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
         raise SystemExit(2)
 

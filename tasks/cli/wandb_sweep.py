@@ -69,7 +69,9 @@ def export_sweep(
     try:
         overrides = [parser.parse_override(word) for word in expand(arguments)]
     except HydraException as error:
-        raise config_error("sweep", f"cannot be read: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        fix = "Give values of options: attn.heads=2,4."
+        raise config_error("sweep", f"cannot be read: {reason}", " ".join(arguments), fix) from None
     if any(override.key_or_group == "study" for override in overrides):
         return _study_sweep([*files, *arguments], method, metric_name)
     varied = [override for override in overrides if override.is_sweep_override()]

@@ -270,7 +270,9 @@ REFUSED = {
     "attn.v_head_dim=0": "attn.v_head_dim: must be at least 1 channel; got 0.",
     "attn.clip=0": "attn.clip: must be above 0; got 0. null is no limit.",
     "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
-    "attn.scale=by_lair": "attn.scale: must be a number or by_layer or null; got 'by_lair'.",
+    "attn.scale=by_lair": (
+        "attn.scale: must be a number or by_layer or null; got 'by_lair'. Try by_layer."
+    ),
     "attn.bias=[q,x]": (
         "attn.bias: must be true or false or a list of q or k or v or o; got ['q', 'x']. Try false."
     ),

@@ -77,7 +77,7 @@ ONE_FAULT = {
     "norm.eps=inf": "norm.eps: must be a finite number; got inf. Try 1e-06.",
     "model.embed_scale=0": "model.embed_scale: must be above 0; got 0. Try 1.0 or sqrt_dim.",
     "model.embed_scale=sqrt": (
-        "model.embed_scale: must be a number or sqrt_dim; got 'sqrt'. Try 1.0."
+        "model.embed_scale: must be a number or sqrt_dim; got 'sqrt'. Try sqrt_dim."
     ),
     "model.embed_scale=null": "model.embed_scale: must be a number or sqrt_dim; got null. Try 1.0.",
     "position=sinusoidal position.layout=interleave": (

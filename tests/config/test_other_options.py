@@ -39,7 +39,7 @@ def fault_of(word):
         ("gradient_checkpointing=false", "got false. Leave it out."),
         ("fp16=false", "got false. It is off unless set: leave it out."),
         ("early_stopping=false", "got false. It is off unless set: leave it out."),
-        ("attn.sliding_window=64", "Try mask.window=64."),
+        ("attn.sliding_window=64", "Try mask=sliding_window mask.window=64."),
         ("attention_bias=true", "Try attn.bias=true."),
         ("gradient_checkpointing=true", "set trainer.accumulate=4, or lower data.batch_size."),
         ("lr_scheduler_type=linear", "Try schedule=linear."),

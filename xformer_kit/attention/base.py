@@ -126,12 +126,13 @@ def check_heads(options: Any, context: Context):
         yield Fault("heads", "must be at least 1", got=heads)
         return
     if options.head_dim is None and context.dim and context.dim % heads:
-        yield Fault(
-            "heads",
-            "must divide model.dim",
-            got=f"{heads} and {context.dim}",
-            fix=f"Try {nearest_values(heads, divisors(context.dim))}, or set attn.head_dim.",
-        )
+        # Positions that rotate need an even head_dim.
+        even = [count for count in divisors(context.dim) if context.dim // count % 2 == 0]
+        near = max(1, round(context.dim / heads / 2)) * heads * 2
+        fix = f"Try {nearest_values(heads, even)}" if even else f"Try model.dim={near}"
+        got = f"{heads} and {context.dim}"
+        fix = f"{fix}, or set attn.head_dim."
+        yield Fault("heads", "must divide model.dim", got, fix)
     if kv is not None and (kv < 1 or heads % kv):
         yield Fault(
             "kv_heads",

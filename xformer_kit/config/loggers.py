@@ -58,6 +58,7 @@ class WandB:
     @classmethod
     def check(cls, options: Options, context: Context) -> Faults:
         yield from _no_name(options, "run_name", "null")
+        yield from _no_name(options, "project", "xformer_kit")
 
 
 @LOGGERS.register("csv")

@@ -4,6 +4,7 @@ components.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
@@ -171,6 +172,9 @@ def _other_type(annotation: Any, value: Any, path: str, context: "Context") -> F
             fix = f"Try [{value if isinstance(value, str) else format_value(value)}]."
         if other is int and isinstance(value, float) and value.is_integer():
             fix = f"Try {int(value)}."
+        if get_origin(other) is Literal and isinstance(value, str) and not fix:
+            close = get_close_matches(value, map(str, get_args(other)), n=1)
+            fix = f"Try {close[0]}." if close else ""
     return Fault(
         path, f"must be {type_phrase(type_name(annotation))}", got=format_value(value), fix=fix
     )

@@ -265,6 +265,10 @@ WITHOUT_OPTION = {
     "eval_only": _EVALUATED,
     "test": _EVALUATED,
     "train": _EVALUATED,
+    "model.net": (
+        "the model has no such level here",
+        "Try model.dim, model.layers, attn.heads or ffn.width.",
+    ),
     "greater_is_better": ("is called checkpoints.mode here", "Set it to max or min."),
     "load_best_model_at_end": (
         "the best checkpoint and the last one are both kept",

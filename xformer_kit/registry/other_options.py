@@ -18,7 +18,9 @@ from xformer_kit.registry.other_libraries import (
 )
 
 Choices = Mapping[str, list[str]]  # group -> its names
+COLUMNS = {"data.text", "data.label", "data.source", "data.target"}  # of a file with columns
 # Names of the file of a ready tokenizer, below another tokenizer.
+CHOICES_WITH = {"mask.window": "mask=sliding_window"}  # option -> the choice that has it
 PRETRAINED = {f"tokenizer.{key}" for key in ("path", "pretrained", "file", "name_or_path")}
 
 
@@ -40,7 +42,11 @@ def unknown_option(
     options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
     of_node = f"{path}.{key}"
     if path and (of_node in OTHER_OPTIONS or of_node in WITHOUT_OPTION):
-        return cast(Fault, other_option(of_node, value))
+        word = OTHER_OPTIONS.get(of_node, "").rpartition(".")[2]
+        return cast(Fault, other_option(of_node, value, places=elsewhere.get(word, [])))
+    if of_node in COLUMNS and "columns" in options:
+        fix = "Try 'data.columns=[text,label]', with the names in the file's first line."
+        return Fault(of_node, "is one of data.columns here", value, fix)
     if kind != "settings" and key in ("type", "kind"):
         return Fault(of_node, f"is called {path} here", value, f"Try {path}={value}.")
     if isinstance(value, str) and value and (fix := _reader_of(of_node, value)):
@@ -57,7 +63,7 @@ def unknown_option(
         and not is_unchosen
         and (
             fault := other_option(
-                key, value, usual if usual in places else next(iter(places), ""), choices
+                key, value, usual if usual in places else next(iter(places), ""), choices, places
             )
         )
     ):
@@ -106,16 +112,20 @@ def _reader_of(path: str, file: str) -> str:
 
 
 def other_option(
-    key: str, value: Any = None, ours: str = "", choices: Choices | None = None
+    key: str,
+    value: Any = None,
+    ours: str = "",
+    choices: Choices | None = None,
+    places: Iterable[str] = (),
 ) -> Fault | None:
     """Returns the fault of an option of another library, with our option and the value; None for a
     key that is none.
 
     ours: the config path of our option; "" is that of OTHER_OPTIONS. choices: names of groups, of
-    which the fix has the most similar one.
+    which the fix has the most similar one. places: paths of such an option in this config.
     """
     is_mapping = isinstance(value, Mapping)  # of optimizer.lr=1e-3, for example
-    if key in WITHOUT_OPTION and not is_mapping:
+    if key in WITHOUT_OPTION and (not is_mapping or "." in key):
         rule, fix = WITHOUT_OPTION[key]
         if value is False and (rule, fix) == RECOMPUTED:
             fix = "Leave it out."
@@ -127,6 +137,8 @@ def other_option(
     is_count = needed.isdigit() and type(value) is int  # early_stopping=3
     text = str(value) if is_count else needed or value_text(ours, value)
     got = "" if value is None else format_value(value)
+    if value is None and ours == "logger":  # wandb=null
+        value = False
     if value is False and needed:  # fp16=false, early_stopping=false, wandb=false
         fix = "Try logger=csv." if ours == "logger" else "It is off unless set: leave it out."
         return Fault(key, f"is called {ours} here", got, fix)
@@ -137,7 +149,8 @@ def other_option(
     if ours == "trainer.devices" and text == "0":  # trainer.gpus=0
         ours, text = "trainer.accelerator", "cpu"
     text = _choice(ours, text, choices)
-    fix = f"Try {ours}={text}." if text else "Leave it out." if value is None else ""
+    chosen = f"{CHOICES_WITH[ours]} " if ours in CHOICES_WITH and ours not in places else ""
+    fix = f"Try {chosen}{ours}={text}." if text else "Leave it out." if value is None else ""
     return Fault(key, f"is called {ours} here", got, fix)
 
 
@@ -195,6 +208,8 @@ def _with_value(places: list[str], value: Any) -> list[str]:
     """Returns config paths of options with the value; choices such as data=text as they are."""
     if any("=" in place for place in places):
         return places
+    if isinstance(value, str) and all(place.endswith(".tags") for place in places):
+        value = [value]
     if isinstance(value, list):
         return [f"{place}={for_shell(override_text(value))}" for place in places]
     return [f"{place}={text}" if (text := value_text(place, value)) else place for place in places]
