@@ -84,6 +84,10 @@ SENTENCES = {
     "data.valid_len=64 model.max_len=32": (
         "model.max_len: must be at least data.seq_len; got 32 and 128. null is data.seq_len."
     ),
+    "trainer.checkpoint_every=10 trainer.enable_checkpointing=false": (
+        "trainer.checkpoint_every: has no effect, because trainer.enable_checkpointing=false writes"
+        " no checkpoint; got 10. Leave it out."
+    ),
     "checkpoints.keep_best=2 trainer.enable_checkpointing=false": (
         "checkpoints.keep_best: is of checkpoints, and trainer.enable_checkpointing=false writes"
         " none; got 2. Set it to 1, or trainer.enable_checkpointing=true."

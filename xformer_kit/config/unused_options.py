@@ -158,6 +158,11 @@ def unused_overrides(config: Node, keys: Iterable[str]) -> Faults:
         yield from (replace(fault, path=key) for fault in (*inside[:1], *chosen))
         if key == "schedule.warmup":
             yield from _warmup_faults(config, config["trainer"].get("max_steps"))
+        if key == "trainer.checkpoint_every" and not config["trainer"].get(
+            "enable_checkpointing", True
+        ):
+            rule = "has no effect, because trainer.enable_checkpointing=false writes no checkpoint"
+            yield Fault(key, rule, config["trainer"]["checkpoint_every"], "Leave it out.")
 
 
 def _warmup_faults(config: Node, steps: int | None) -> Faults:
