@@ -49,6 +49,7 @@ GUESSES = {
     "attn.dropout_rate=0.1": "Try attn.dropout=0.1.",
     "attn.window=128": "Try mask=sliding_window mask.window=128.",
     "tags=dev": "Try logger.tags='[dev]'.",
+    "logger.wandb.name=mine": "Try name=mine for the name of the run.",
     "wandb=null": "Try logger=csv.",
     "model.net.dim=64": "Try model.dim, model.layers, attn.heads or ffn.width.",
     "model.dim=63": "Try model.dim=64,",

@@ -185,6 +185,11 @@ def _options(name: str, shared: Node, own: Node) -> Any:
 def logger_faults(node: Any, context: Context, elsewhere: Any = None) -> Faults:
     """Yields the faults of the node `logger`."""
     if not isinstance(node, Mapping) or "name" in node or not node:
+        name = node.get("name") if isinstance(node, Mapping) else None
+        if isinstance(name, str) and name not in LOGGERS and not LOGGERS.has_similar(name):
+            fix = f"Known: {', '.join(LOGGERS)}. Try name={name} for the name of the run."
+            yield Fault("logger.name", "no logger has this name", name, fix)
+            return
         yield from LOGGERS.faults(node, "logger", context, elsewhere=elsewhere)
         return
     names = [key for key, options in node.items() if isinstance(options, Mapping) or key in LOGGERS]
