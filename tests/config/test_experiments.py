@@ -132,3 +132,39 @@ def _differences(one, other, prefix=""):
             yield from _differences(a, b, f"{prefix}{key}.")
         elif a != b:
             yield f"{prefix}{key}"
+
+
+@pytest.mark.parametrize(
+    ("line_of_file", "chosen"),
+    [
+        ("position: rope", "position=alibi"),
+        ("position: {name: rope, theta: 500.0}", "position=alibi position.exponent=4.0"),
+        ("ffn: {name: mlp}", "ffn=glu"),
+        ("attn: {name: gqa, kv_heads: 2}", "attn=linear"),
+        ("attn: {name: gqa, kv_heads: 2}", "attn=mqa attn.heads=4"),
+        ("norm: {name: layer}", "norm=rms"),
+        ("schedule: wsd", "schedule=linear"),
+        ("tokenizer: byte", "tokenizer=char"),
+        ("data: {name: copy}", "data=pydoc"),
+        ("logger: none", "logger=tensorboard"),
+        ("logger: none", "logger=[csv,tensorboard]"),
+        ("logger: {wandb: {project: x}}", "logger=csv"),
+        ("position: rope", "position=alibi name=run_${seed}"),  # which Hydra composes as a whole
+    ],
+)
+def test_a_component_of_the_command_line_replaces_one_that_a_file_names(
+    line_of_file, chosen, tmp_path
+):
+    """Hydra merges the values of a file over the choices of the command line."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"{line_of_file}\n")
+    words = chosen.split()
+    assert compose([f"experiment={file}", *words]) == compose(words)
+
+
+def test_options_of_a_file_hold_for_the_component_that_it_names(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("position: {name: rope, theta: 500.0}\nattn: {name: gqa, kv_heads: 2}\n")
+    for words in ([], ["position=rope", "attn=gqa"], ["position=rotary"]):
+        config = compose([f"experiment={file}", *words])
+        assert config["position"]["theta"] == 500.0 and config["attn"]["kv_heads"] == 2

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import hydra
@@ -185,14 +186,56 @@ def compose_line(session: HydraSession, name: str, line: Sequence[Override]) -> 
         o.is_delete() or o.package or session.is_group(o.key_or_group) for o in values
     )
     if as_a_whole or any("${" in word for word in words):
-        return session.compose(name, *words)
+        return _with_components(session, session.compose(name, *words), line, values)
     config = session.compose_choices(name, *choices)
     try:
-        for o in values:
-            OmegaConf.update(config, o.key_or_group, o.value(), merge=True, force_add=True)
+        return _with_components(session, config, line, values, every=True)
     except (OmegaConfBaseException, ValueError):
-        return session.compose(name, *words)
+        return _with_components(session, session.compose(name, *words), line, values)
+
+
+def _with_components(
+    session: HydraSession,
+    config: DictConfig,
+    line: Sequence[Override],
+    values: Sequence[Override],
+    every: bool = False,
+) -> DictConfig:
+    """Returns the config with the components that the line chooses, also where a file names another
+    one (position: rope): Hydra merges the values of files over the choices of the line.
+
+    every: whether each value of the line is set, or only those of components that were replaced.
+    """
+    last = {o.key_or_group: o for o in line}
+    replaced = {group: o for group, o in last.items() if _is_named_otherwise(config, o)}
+    for group, o in replaced.items():
+        OmegaConf.set_struct(config, False)
+        config[group] = session.compose_choices(PRIMARY, o.input_line or "")[group]
+    for o in values:
+        if every or o.key_or_group.partition(".")[0] in replaced:
+            OmegaConf.update(config, o.key_or_group, o.value(), merge=True, force_add=True)
     return config
+
+
+def _is_named_otherwise(config: DictConfig, override: Override) -> bool:
+    """Whether the override chooses components, and the config names others."""
+    group, chosen = override.key_or_group, override.value()
+    if group not in GROUPS or override.package or not isinstance(chosen, (str, list)):
+        return False
+    node, registry = config.get(group), GROUPS[group]
+    if isinstance(chosen, list):  # several loggers
+        return not isinstance(node, DictConfig) or not set(chosen) <= node.keys()
+    own = {word: alias.name for word, alias in registry.aliases.items()}
+    if chosen not in registry and chosen not in own:
+        return False  # a file of the user's own, or unknown
+    name = own.get(chosen, chosen)
+    if isinstance(node, DictConfig) and registry is LOGGERS and "name" not in node:
+        return name not in node
+    named = node.get("name") if isinstance(node, DictConfig) else node
+    # attn=mqa implies other options than gqa, attn=multi_head none.
+    if not isinstance(named, (str, NoneType)):
+        return False  # an invalid name, which has its own fault
+    return own.get(named, named) != name or (chosen != name and named not in (chosen, name))
 
 
 def hydra_word(session: HydraSession, override: Override) -> str:
