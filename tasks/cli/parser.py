@@ -14,6 +14,12 @@ from xformer_kit.registry.command_lines import for_shell
 from xformer_kit.registry.printable import printable
 
 EXAMPLE_RUN = re.compile(r"outputs/\w+/[\d_-]+")  # in the examples of a command
+# Command of another library -> what to do here.
+NOT_BUILT = {
+    "export": "Export is not built yet; a run's weights are in RUN/checkpoints, for torch.load.",
+    "convert": "Import and export are not built yet.",
+    "download": "Import of published checkpoints is not built yet.",
+}
 # Metavar of an option -> type of its value; the values of other options are texts.
 NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 
@@ -43,7 +49,8 @@ class Parser(argparse.ArgumentParser):
             kind = (
                 f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
             )
-            message = f"{kind} is called '{value}'. {suggestion(value, action.choices)}"
+            hint = NOT_BUILT.get(value) or suggestion(value, action.choices)
+            message = f"{kind} is called '{value}'. {hint}"
             raise argparse.ArgumentError(None, message)
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:

@@ -58,6 +58,7 @@ def test_each_flag_of_another_program_is_reported_with_its_value():
     [
         ("attn heads=8", ". Quote what the shell or Hydra treats specially."),
         ("attn.heads", ". Give it a value: attn.heads=VALUE."),
+        ("mine.yaml", ". Try experiment=mine.yaml, or study=mine.yaml."),
         (
             "attn.heads=[2",
             (
@@ -264,3 +265,9 @@ def test_a_mode_that_contradicts_the_flag_of_a_sweep_is_refused():
     (found,) = faults_of("-m", "attn.heads=2,4", "hydra.mode=RUN")
     assert found.startswith(fault)
     assert preflight(["-m", "attn.heads=2,4", "hydra.mode=MULTIRUN"]).jobs == 2
+
+
+def test_a_file_after_a_flag_of_other_programs_is_an_experiment():
+    assert faults_of("model.dim=32", "--config", "mine.yaml") == (
+        "--config: is no flag; got mine.yaml. Try experiment=mine.yaml.",
+    )

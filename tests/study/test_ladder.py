@@ -187,7 +187,7 @@ def test_an_invalid_size_is_refused_with_its_path():
     with pytest.raises(ConfigError) as error:
         planned(design=SIZES | {"sizes": {"model.dim": [8, 11, 16]}})
     assert list(error.value.messages) == [
-        "attn.heads: must divide model.dim; got 2 and 11. Try 1 or 11, or set attn.head_dim."
+        "attn.heads: must divide model.dim; got 2 and 11. Try model.dim=12, or set attn.head_dim."
         " [variant baseline model.dim=11]"
     ]
 

@@ -233,6 +233,8 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, st
         with suppress(HydraException):
             parser.parse_overrides([text])
             return f"{rule}: {for_shell(text)}", ""
+    if not sign and key.endswith((".yaml", ".yml")):
+        return "", f"Try {for_shell(f'experiment={key}')}, or {for_shell(f'study={key}')}."
     if not sign:
         return "", f"Give it a value: {key}=VALUE."
     first_line = " ".join(error.split("\n")[0].split())
