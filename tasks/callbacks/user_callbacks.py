@@ -17,7 +17,8 @@ from tasks import Facts
 from xformer_kit.config.callbacks import CALLBACKS, only_observes
 from xformer_kit.config.callbacks import EarlyStopping as EarlyStoppingOptions
 from xformer_kit.config.metric_direction import mode_of
-from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry import ConfigError, Fault, config_error
+from xformer_kit.registry.messages import one_line
 
 # Lightning's callbacks that a run cannot use -> why, and what replaces them.
 REPLACED: dict[type[Callback], tuple[str, str]] = {
@@ -71,7 +72,7 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Ca
     for name, options in (config.get("callbacks") or {}).items():
         if only_observes(name):
             continue  # created by built_in.py
-        callback = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
+        callback = _create(name, options, run_dir)
         if isinstance(callback, EarlyStoppingOptions):
             callback = early_stopping(callback)
         if fault := _unusable(callback):
@@ -82,6 +83,22 @@ def create_callbacks(config: Facts, run_dir: Path, saved: Facts) -> dict[str, Ca
             raise ConfigError(fault)
         created[name] = callback
     return created
+
+
+def _create(name: str, options: Facts, run_dir: Path) -> Any:
+    """Creates a callback. Raises ConfigError if Lightning's own code refuses an option of it."""
+    try:
+        return CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
+    except Exception as error:
+        if not _is_lightnings(error):
+            raise
+        raise config_error(f"callbacks.{name}", one_line(error)) from None
+
+
+def _is_lightnings(error: BaseException) -> bool:
+    """Whether the error was raised in the code of one of Lightning's callbacks."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith(callbacks.__name__)
 
 
 def _unusable(callback: Any) -> Fault | None:
@@ -119,9 +136,9 @@ def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault
     """Returns the fault of a callback if Lightning's own code of it raised the error: it needs
     something that the run does not have, such as a logger or a metric.
     """
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    if not frames or not frames[-1].f_globals.get("__name__", "").startswith(callbacks.__name__):
+    if not _is_lightnings(error):
         return None
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     for name, callback in created.items():
         if frames[-1].f_locals.get("self") is callback:
             rule = " ".join(str(error).split()).removesuffix(".")

@@ -35,7 +35,7 @@ def test_direction_of_metrics(name, higher, unit):
 def test_a_user_metric_needs_its_direction():
     with pytest.raises(
         ConfigError,
-        match=r"^study\.metric: it is not known whether 'val/los' is .*Did you mean 'loss'\? ",
+        match=r"^study\.metric: it is not known whether 'val/los' is .*Did you mean 'val/loss'\? ",
     ):
         metric("val/los")
     assert metric("val/surprise", higher_is_better=False).side(-1) == "better"

@@ -25,7 +25,7 @@ def test_a_metric_needs_a_known_direction():
     (fault,) = messages(study_node.faults({**NODE, "metric": "val/los"}))
     assert fault.startswith(
         "study.metric: it is not known whether 'val/los' is better higher or lower. Did you mean"
-        " 'loss'?"
+        " 'val/loss'?"
     )
     assert fault.endswith("study.higher_is_better=true, or false.")
 

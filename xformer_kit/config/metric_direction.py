@@ -7,6 +7,7 @@ from xformer_kit.registry import Fault, Faults, Options, did_you_mean
 from xformer_kit.registry.metric_names import (
     HIGHER,
     LOWER,
+    OF_RUNS,
     PREFIX,
     TRAIN_LOSS,
     metric_word,
@@ -45,7 +46,8 @@ def metric_faults(options: Options, name: str, node: str) -> Faults:
         and registered_direction(metric) is None
     ):
         rule = f"it is not known whether a low or a high '{metric}' is better"
-        known = [f"{PREFIX}{word}" for word in (*LOWER, *HIGHER, *METRICS)]
+        words = [word for word in (*LOWER, *HIGHER, *METRICS) if word not in OF_RUNS]
+        known = [f"{PREFIX}{word}" for word in words]
         hint = did_you_mean(metric, known)
         yield Fault(
             name, rule, fix=f"{hint}If it is meant, set {node}.mode=min or {node}.mode=max."

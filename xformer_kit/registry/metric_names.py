@@ -23,6 +23,9 @@ HIGHER = dict.fromkeys(
     ),
     "points",
 ) | {"f1": "points", "tokens_per_second": "tokens/s"}
+OF_RUNS = {  # not of a validation
+    *("seconds", "params", "flops", "flops_per_token", "peak_memory_bytes", "tokens_per_second")
+}
 PREFIX = "val/"  # of the metrics of the validation split
 TRAIN_LOSS = "train/loss"
 # What other libraries begin the names of metrics of the validation with: val_loss, eval_loss.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.registry import config_error, did_you_mean
-from xformer_kit.registry.metric_names import HIGHER, LOWER, metric_word
+from xformer_kit.registry.metric_names import HIGHER, LOWER, OF_RUNS, PREFIX, metric_word
 from xformer_kit.study.nodes import Node
 
 # From 0 to 1, written in percent.
@@ -100,7 +100,9 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     if higher_is_better is None:
         higher_is_better = registered_direction(name)
     if word is None and higher_is_better is None:
-        hint = did_you_mean(last, (*LOWER, *HIGHER, *METRICS))
+        words = [word for word in (*LOWER, *HIGHER, *METRICS) if word not in OF_RUNS]
+        known = [f"{PREFIX}{word}" for word in words]
+        hint = did_you_mean(name, known) or did_you_mean(last, sorted(OF_RUNS))
         raise config_error(
             "study.metric",
             f"it is not known whether '{name}' is better higher or lower",

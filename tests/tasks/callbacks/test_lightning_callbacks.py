@@ -211,6 +211,13 @@ def test_a_metric_that_a_validation_does_not_log_is_refused_there(run, capsys, o
     )
 
 
+def test_an_option_that_lightning_refuses_is_a_fault_of_the_config(monkeypatch, tmp_path):
+    monkeypatch.setattr(CALLBACKS, "create", lambda node, run_dir: callbacks.Timer("abc"))
+    with pytest.raises(ConfigError) as error:
+        user_callbacks.create_callbacks({"callbacks": {"mine": {}}}, tmp_path, {})
+    assert error.value.messages[0].startswith("callbacks.mine: `Timer(duration='abc')` is not a")
+
+
 def test_a_timer_ends_the_run_after_a_complete_step(run):
     code, folder = run("callbacks.timer.duration=00:00:00:00")
     results = json.loads((folder / "summary.json").read_text())
