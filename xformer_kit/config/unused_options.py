@@ -158,11 +158,16 @@ def unused_overrides(config: Node, keys: Iterable[str]) -> Faults:
         yield from (replace(fault, path=key) for fault in (*inside[:1], *chosen))
         if key == "schedule.warmup":
             yield from _warmup_faults(config, config["trainer"].get("max_steps"))
-        if key == "trainer.checkpoint_every" and not config["trainer"].get(
-            "enable_checkpointing", True
-        ):
-            rule = "has no effect, because trainer.enable_checkpointing=false writes no checkpoint"
-            yield Fault(key, rule, config["trainer"]["checkpoint_every"], "Leave it out.")
+        if key == "trainer.checkpoint_every":
+            yield from _checkpoint_faults(key, config["trainer"])
+
+
+def _checkpoint_faults(key: str, trainer: Node) -> Faults:
+    """Yields the fault of steps between checkpoints of a run that writes none."""
+    steps = trainer.get("checkpoint_every")
+    if steps is not None and not trainer.get("enable_checkpointing", True):
+        rule = "has no effect, because trainer.enable_checkpointing=false writes no checkpoint"
+        yield Fault(key, rule, got=steps, fix="Leave it out.")
 
 
 def _warmup_faults(config: Node, steps: int | None) -> Faults:

@@ -329,7 +329,8 @@ def test_a_vocab_size_below_the_tokenizers_is_refused_before_training(config, tm
 
 
 def test_without_checkpoints_no_command_that_needs_one_is_proposed(begin, capsys):
-    code, _ = begin("bare", "trainer.enable_checkpointing=false", "trainer.max_steps=3")
+    words = ["trainer.enable_checkpointing=false", "trainer.checkpoint_every=null"]
+    code, _ = begin("bare", *words, "trainer.max_steps=3")
     out = capsys.readouterr().out
     assert code == 0
     assert "xformer generate" not in out
