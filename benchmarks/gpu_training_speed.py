@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.measure import machine, rounds, save
 from benchmarks.peers import OURS, Peer, Shape
-from benchmarks.training_speed import contestants, optimizer, ratios
+from benchmarks.training_speed import contestants, optimizer, ratios, show_ratios
 from xformer_kit.model.compiling import compile_blocks
 
 SHAPES = {  # the size of GPT-2 with a large and a small vocabulary
@@ -100,13 +100,7 @@ def show(figures: dict) -> None:
     for name, row in sorted(figures["rows"].items(), key=lambda item: item[1]["ms"]):
         numbers = f"{row['ms']:9.2f} {row['tokens_per_second']:10,.0f}"
         print(f"  {name:30s} {numbers} {row['gib_of_a_step']:9.2f}")
-    for name, against in figures["ratios"].items():
-        for label in ("best_of_its_family", "best_of_all"):
-            if best := against.get(label):
-                group = label.replace("_", " ")
-                print(f"  {name}: {best['ratio']:.3f} of {best['peer']} ({group})")
-    for name, reason in figures["skipped"].items():
-        print(f"  {name}: skipped, {reason}")
+    show_ratios(figures)
 
 
 def main() -> int:

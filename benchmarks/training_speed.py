@@ -138,6 +138,11 @@ def show(figures: dict) -> None:
     for name, row in sorted(figures["rows"].items(), key=lambda item: item[1]["ms"]):
         numbers = f"{row['ms']:9.1f} {row['fastest_ms']:9.1f} {row['tokens_per_second']:9.0f}"
         print(f"  {name:30s} {numbers} {row['share_of_matrix_rate']:6.2f}")
+    show_ratios(figures)
+
+
+def show_ratios(figures: dict) -> None:
+    """Prints the best peer of each of our models, and why others were skipped."""
     for name, against in figures["ratios"].items():
         for label in ("best_of_its_family", "best_of_all"):
             if label in against:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
+from types import FrameType
 from typing import Any
 
 from lightning.pytorch import Callback, callbacks
@@ -90,15 +91,16 @@ def _create(name: str, options: Facts, run_dir: Path) -> Any:
     try:
         return CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
     except Exception as error:
-        if not _is_lightnings(error):
+        if _frame_in_lightning(error) is None:
             raise
         raise config_error(f"callbacks.{name}", one_line(error)) from None
 
 
-def _is_lightnings(error: BaseException) -> bool:
-    """Whether the error was raised in the code of one of Lightning's callbacks."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith(callbacks.__name__)
+def _frame_in_lightning(error: BaseException) -> FrameType | None:
+    """Returns the frame that raised the error if it is of one of Lightning's callbacks."""
+    *_, last = (None, *(frame for frame, _ in walk_tb(error.__traceback__)))
+    is_of_callback = last and last.f_globals.get("__name__", "").startswith(callbacks.__name__)
+    return last if is_of_callback else None
 
 
 def _unusable(callback: Any) -> Fault | None:
@@ -136,11 +138,10 @@ def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault
     """Returns the fault of a callback if Lightning's own code of it raised the error: it needs
     something that the run does not have, such as a logger or a metric.
     """
-    if not _is_lightnings(error):
+    if (frame := _frame_in_lightning(error)) is None:
         return None
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     for name, callback in created.items():
-        if frames[-1].f_locals.get("self") is callback:
+        if frame.f_locals.get("self") is callback:
             rule = " ".join(str(error).split()).removesuffix(".")
             fix = "Set logger=wandb or logger=tensorboard." if "logger" in rule else ""
             return Fault(f"callbacks.{name}", rule, fix=fix)

@@ -168,3 +168,13 @@ def test_options_of_a_file_hold_for_the_component_that_it_names(tmp_path):
     for words in ([], ["position=rope", "attn=gqa"], ["position=rotary"]):
         config = compose([f"experiment={file}", *words])
         assert config["position"]["theta"] == 500.0 and config["attn"]["kv_heads"] == 2
+
+
+def test_a_file_of_ones_own_that_the_command_line_chooses_replaces_it_too(tmp_path):
+    (tmp_path / "position").mkdir()
+    (tmp_path / "position" / "mine.yaml").write_text("name: alibi\nexponent: 4.0\n")
+    file = tmp_path / "mine.yaml"
+    file.write_text("position: rope\n")
+    words, own = [f"experiment={file}", "position=mine"], str(tmp_path)
+    assert compose(words, own) == compose(words[1:], own)
+    assert compose(words, own)["position"]["exponent"] == 4.0

@@ -13,8 +13,10 @@ from xformer_kit.registry.other_libraries import OTHER_OPTIONS, WITHOUT_OPTION
 def parse_flags(argv: list[str]) -> argparse.Namespace:
     """Returns Hydra's flags and the overrides, given in any order. Raises ConfigError."""
     parser = _flag_parser()
-    if "--config" in argv:  # which argparse would take for the beginning of several flags
-        file = next(iter(argv[argv.index("--config") + 1 :]), "FILE.yaml")
+    # argparse would take --config for the beginning of several flags.
+    if given := [word for word in argv if word.partition("=")[0] == "--config"]:
+        after = [given[0].partition("=")[2], *argv[argv.index(given[0]) + 1 :], "FILE.yaml"]
+        file = next(filter(None, after))
         fix = f"Try {for_shell(f'experiment={file}')}."
         raise config_error("--config", "is no flag", file, fix)
 

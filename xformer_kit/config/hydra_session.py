@@ -207,17 +207,17 @@ def _with_components(
     every: whether each value of the line is set, or only those of components that were replaced.
     """
     last = {o.key_or_group: o for o in line}
-    replaced = {group: o for group, o in last.items() if _is_named_otherwise(config, o)}
+    replaced = {group: o for group, o in last.items() if _is_named_otherwise(session, config, o)}
     for group, o in replaced.items():
         OmegaConf.set_struct(config, False)
         config[group] = session.compose_choices(PRIMARY, o.input_line or "")[group]
     for o in values:
-        if every or o.key_or_group.partition(".")[0] in replaced:
+        if every or (o.key_or_group.partition(".")[0] in replaced and not o.is_delete()):
             OmegaConf.update(config, o.key_or_group, o.value(), merge=True, force_add=True)
     return config
 
 
-def _is_named_otherwise(config: DictConfig, override: Override) -> bool:
+def _is_named_otherwise(session: HydraSession, config: DictConfig, override: Override) -> bool:
     """Whether the override chooses components, and the config names others."""
     group, chosen = override.key_or_group, override.value()
     if group not in GROUPS or override.package or not isinstance(chosen, (str, list)):
@@ -226,9 +226,11 @@ def _is_named_otherwise(config: DictConfig, override: Override) -> bool:
     if isinstance(chosen, list):  # several loggers
         return not isinstance(node, DictConfig) or not set(chosen) <= node.keys()
     own = {word: alias.name for word, alias in registry.aliases.items()}
-    if chosen not in registry and chosen not in own:
-        return False  # a file of the user's own, or unknown
     name = own.get(chosen, chosen)
+    if name not in registry:  # a file of the user's own, that names a component
+        composed = session.compose_choices(PRIMARY, override.input_line or "").get(group)
+        name = composed.get("name") if isinstance(composed, DictConfig) else composed
+        name = chosen = own.get(name, name)
     if isinstance(node, DictConfig) and registry is LOGGERS and "name" not in node:
         return name not in node
     named = node.get("name") if isinstance(node, DictConfig) else node

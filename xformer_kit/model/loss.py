@@ -27,8 +27,8 @@ FIRST_CHUNKS = 3
 # Logits that exist at once, 16 MiB in fp32. Smaller chunks make matrix products slow, larger ones
 # only need more memory.
 CHUNK = 4 * 2**20
-# On a GPU: after each chunk the whole gradient of the weight is read and written, which takes as
-# long as the products of 160 tokens (H100, bf16), and the kernels of a chunk are launched anew.
+# On a GPU: each chunk reads and writes the whole gradient of the weight, which takes 0.16 ms for
+# 50,304 x 768 on an H100. The matrix products of a chunk of CHUNK, 83 tokens, take 0.12 ms.
 CHUNK_GPU = 64 * 2**20
 MIN_TOKENS_GPU = 2048
 

@@ -19,8 +19,8 @@ from xformer_kit.registry.other_libraries import (
 
 Choices = Mapping[str, list[str]]  # group -> its names
 COLUMNS = {"data.text", "data.label", "data.source", "data.target"}  # of a file with columns
-# Names of the file of a ready tokenizer, below another tokenizer.
 CHOICES_WITH = {"mask.window": "mask=sliding_window"}  # option -> the choice that has it
+# Names of the file of a ready tokenizer, below another tokenizer.
 PRETRAINED = {f"tokenizer.{key}" for key in ("path", "pretrained", "file", "name_or_path")}
 
 
