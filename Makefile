@@ -15,10 +15,10 @@ train: $(VENV)/ready  ## train the default model on the prose of this Python (ab
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-test: $(VENV)/compiled  ## every contract and component once, a run, resume, two processes (13 minutes on 2 CPU cores)
+test: $(VENV)/compiled  ## every contract and component once, a run, resume, two processes (10 minutes on 2 CPU cores)
 	@$(PYTEST) -m "not extended"
 
-test-all: $(VENV)/compiled  ## all tests (30 minutes on 2 CPU cores)
+test-all: $(VENV)/compiled  ## all tests (21 minutes on 2 CPU cores)
 	@$(PYTEST)
 
 laws: $(VENV)/compiled  ## random compositions under every law: make laws N=2000 SEED=7
