@@ -87,9 +87,13 @@ class Recorder:
 
     def _write(self, task: Task) -> None:
         self.metrics.add({"step": task.step} | self.row)  # type: ignore[union-attr]
-        tokens = {"tokens": self.spent_before.get("tokens_read", 0) + task.total_tokens()}
+        tokens = {"tokens": self.tokens(task)}
         self.logger(self.row | self.speed_row | tokens, task.step)
         self.row, self.speed_row = {}, {}
+
+    def tokens(self, task: Task) -> float:
+        """Returns the number of tokens that the run has read in all its processes."""
+        return self.spent_before.get("tokens_read", 0) + task.total_tokens()
 
     def fingerprint(self) -> State:
         """Returns the fingerprint of metrics.csv for a checkpoint; empty on ranks without one. The

@@ -1,8 +1,9 @@
 """Creates the loggers of a run. A logger that fails does not end the run."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ class Loggers:
 
     loggers: dict[str, RunLogger] = field(default_factory=dict)
 
+    def follow(self, step: Callable[[], int], tokens: Callable[[], float]) -> None:
+        """Sets the functions that return how many steps and tokens the run has trained."""
+        for name, logger in self.loggers.items():
+            logger.tokens = tokens
+            logger.lightning.pass_on = partial(self._pass_on, name, step)
+
     @property
     def lightning(self) -> list[Any]:
         """Lightning's loggers, for the Trainer."""
@@ -51,9 +58,24 @@ class Loggers:
     def finish(self, summary: State, code: int) -> None:
         self._call("finish", summary, code)
 
-    def _call(self, method: str, *arguments: Any) -> None:
-        """Calls a method of RunLogger on each logger."""
+    def _pass_on(
+        self,
+        name: str,
+        steps_done: Callable[[], int],
+        row: Mapping[str, float],
+        step: int | None,
+    ) -> None:
+        """Passes a callback's values to one logger, with the step that they belong to. Lightning
+        counts a step only when its validation is over.
+        """
+        done = steps_done()
+        self._call("log", row, done if step in (None, done - 1) else step, only=name)
+
+    def _call(self, method: str, *arguments: Any, only: str | None = None) -> None:
+        """Calls a method of RunLogger on each logger, or only on one."""
         for name, logger in [*self.loggers.items()]:
+            if only not in (None, name):
+                continue
             try:
                 getattr(logger, method)(*arguments)
             except Exception as error:

@@ -1,25 +1,44 @@
 """What a logger of a run receives."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks import Config, Metrics, State
+from tasks import Config, State
 from xformer_kit.config.difference import as_literal, flat
+from xformer_kit.registry.metric_names import PREFIX
+
+
+class OfRun:
+    """Mixin of Lightning's loggers, to which users' callbacks and `task.log` pass values. They go
+    to `pass_on(values, step or None)`, which writes them like the run's own.
+    """
+
+    pass_on: Callable[[Mapping[str, float], int | None], None]
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self.pass_on(metrics, step)
+
+    def write(self, metrics: Mapping[str, float], step: int) -> None:
+        super().log_metrics(metrics, step)  # type: ignore[misc]
 
 
 class RunLogger:
     """Base of the loggers of a run. A method may raise any error: the logger is then not used any
     more.
 
-    lightning: the logger of Lightning's Trainer, which a user's callbacks may use.
+    lightning: the logger of Lightning's Trainer, with the mixin OfRun.
+    tokens: returns the number of training tokens up to now.
     """
+
+    tokens: Callable[[], float] = staticmethod(lambda: 0)
 
     def __init__(self, lightning: Any):
         self.lightning = lightning
 
-    def log(self, row: Metrics, step: int) -> None:
+    def log(self, row: Mapping[str, float], step: int) -> None:
         """Log the values of a step. A step may be repeated after a resume."""
-        self.lightning.log_metrics(row, step)
+        self.lightning.write(row, step)
 
     def table(self, name: str, columns: list[Any], rows: list[list[Any]], step: int) -> None:
         """Log a table."""
@@ -35,6 +54,11 @@ class RunLogger:
         code: its exit code.
         """
         self.lightning.finalize("success" if code == 0 else "failed")
+
+
+def not_of_validation(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the metrics of a result that the last validation has not logged."""
+    return {name: value for name, value in metrics.items() if not name.startswith(PREFIX)}
 
 
 def flat_config(config: Config) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The logger `tensorboard`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tasks import Config, Facts, State
-from tasks.logging.run_logger import RunLogger, flat_config
+from tasks.logging.run_logger import OfRun, RunLogger, flat_config, not_of_validation
 from tasks.logging.summary import final_metrics
 
 
@@ -30,14 +31,20 @@ class TensorBoardRunLogger(RunLogger):
 
     def finish(self, summary: State, code: int) -> None:
         if summary:
+            self.lightning.pass_on = self._write_result
             metrics = final_metrics(summary)
             self.lightning.log_hyperparams(flat_config(self.config), metrics, summary["steps"])
         super().finish(summary, code)
+
+    def _write_result(self, metrics: Mapping[str, float], step: int | None) -> None:
+        """Writes final metrics as curves, except those of the last validation, which has them."""
+        self.lightning.write(not_of_validation(metrics), step)
 
 
 def create_tensorboard(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger, None]:
     """Returns (logger, None); the files are in the run's tensorboard/."""
     from lightning.pytorch.loggers import TensorBoardLogger
 
-    logger = TensorBoardLogger(str(run_dir), name="", version="tensorboard")
-    return TensorBoardRunLogger(logger, config), None
+    create = type("TensorBoardLoggerOfRun", (OfRun, TensorBoardLogger), {})
+    lightning = create(str(run_dir), name="", version="tensorboard")
+    return TensorBoardRunLogger(lightning, config), None

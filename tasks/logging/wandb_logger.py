@@ -1,10 +1,11 @@
 """The logger `wandb`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks import Config, Facts, Metrics, State
-from tasks.logging.run_logger import RunLogger
+from tasks import Config, Facts, State
+from tasks.logging.run_logger import OfRun, RunLogger
 from tasks.logging.wandb_run import start_wandb_run, wandb_id
 
 # A directory with these files works as RUN in `xformer generate RUN` and the like.
@@ -31,8 +32,8 @@ class WandbRunLogger(RunLogger):
         self.run_dir = run_dir
         self.log_model = log_model
 
-    def log(self, row: Metrics, step: int) -> None:
-        self.lightning.experiment.log(row | {"step": step})
+    def log(self, row: Mapping[str, float], step: int) -> None:
+        self.lightning.experiment.log({"tokens": self.tokens()} | dict(row) | {"step": step})
 
     def table(self, name: str, columns: list[Any], rows: list[list[Any]], step: int) -> None:
         import wandb
@@ -82,5 +83,5 @@ def create_wandb(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger,
     for name in ("step", "tokens"):
         run.define_metric(name)
     run.define_metric("*", step_metric=node["x_axis"])
-    logger = WandbLogger(experiment=run)
-    return WandbRunLogger(logger, run_dir, node["log_model"]), message
+    lightning = type("WandbLoggerOfRun", (OfRun, WandbLogger), {})(experiment=run)
+    return WandbRunLogger(lightning, run_dir, node["log_model"]), message

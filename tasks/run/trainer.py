@@ -83,7 +83,7 @@ def make_trainer(
         "val_check_interval": val_every if val_every and val_every < total_steps else NEVER,
         "check_val_every_n_epoch": None,
         "callbacks": callbacks,
-        "logger": logger or _other_ranks_logger(config["logger"]) or False,
+        "logger": logger or _no_logger(config["logger"]),
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_autolog_hparams": False,
@@ -95,12 +95,12 @@ def make_trainer(
         raise config_error("trainer", " ".join(str(error).split())) from error
 
 
-def _other_ranks_logger(node: Any) -> DummyLogger | None:
-    """Returns a logger without effect on the ranks above 0 if rank 0 has one: a callback that needs
-    a logger needs it on all ranks.
+def _no_logger(node: Any) -> DummyLogger | bool:
+    """Returns a logger without effect if the config has one: a callback that needs a logger needs
+    it on all ranks, and also if none could start. Otherwise returns False.
     """
     names = {node["name"]} if "name" in node else {*node}
-    return DummyLogger() if ranks.rank() and names - {"csv", "none"} else None
+    return DummyLogger() if names - {"csv", "none"} else False
 
 
 def compiles_blocks(options: Config) -> bool:

@@ -204,6 +204,7 @@ class TrainingProcess:
             self.start_time,
             checkpoint.get("spent", {}),
         )
+        self.logger.follow(lambda: self.task.step, lambda: self.recorder.tokens(self.task))
         own_callbacks = user_callbacks.create_callbacks(
             config, self.run_dir, checkpoint.get("callbacks", {})
         )

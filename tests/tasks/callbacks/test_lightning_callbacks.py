@@ -10,7 +10,9 @@ from lightning.pytorch import callbacks, loggers
 
 from tasks.callbacks import user_callbacks
 from tasks.callbacks.stopping import SignalStop
-from tasks.run import checkpoints, trainer
+from tasks.logging.loggers import CREATE
+from tasks.logging.run_logger import OfRun, RunLogger
+from tasks.run import checkpoints
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
@@ -67,6 +69,23 @@ class Keep(callbacks.ModelCheckpoint):
         super().__init__(monitor=monitor)
 
 
+@CALLBACKS.register("values")
+class Values(Callback):
+    # Logs the number of the step in several hooks.
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        if task.step % 4 == 0:
+            task.log("mine/batch", float(task.step))
+            trainer.logger.log_metrics({"mine/direct": float(task.step)}, trainer.global_step)
+            trainer.logger.log_metrics({"mine/now": float(task.step)})
+
+    def on_validation_epoch_end(self, trainer, task):
+        task.log("val/mine", float(task.step))
+
+    def on_train_end(self, trainer, task):
+        trainer.logger.log_metrics({"mine/other": 1.0}, 1000)
+
+
 @CALLBACKS.register("watch")
 class Watch(Callback):
     def __init__(self, run_dir: Path, *, logs: bool = False, every: int = 1):
@@ -110,16 +129,17 @@ def run(config, tmp_path):
 
 @pytest.fixture
 def with_logger(monkeypatch, tmp_path):
-    """Gives the Trainer Lightning's CSVLogger, and returns a function that reads its values."""
-    make_trainer = trainer.make_trainer
+    """Lightning's CSVLogger in place of logger=wandb, and a function that reads its values."""
     folders = []
 
-    def with_csv_logger(config, callbacks, logger, total_steps):
-        folders.append(tmp_path / f"logged{len(folders)}")
-        logger = loggers.CSVLogger(str(folders[-1]), name="", version="")
-        return make_trainer(config, callbacks, logger, total_steps)
+    class CSVLoggerOfRun(OfRun, loggers.CSVLogger):
+        pass
 
-    monkeypatch.setattr(trainer, "make_trainer", with_csv_logger)
+    def create(options, config, run_dir):
+        folders.append(tmp_path / f"logged{len(folders)}")
+        return RunLogger(CSVLoggerOfRun(str(folders[-1]), name="", version="")), None
+
+    monkeypatch.setitem(CREATE, "wandb", create)
     return lambda: [rows(folder / "metrics.csv") for folder in folders]
 
 
@@ -161,6 +181,9 @@ def test_a_metric_that_a_callback_logs_chooses_the_best_checkpoint(run, capsys):
 def test_learning_rates_and_device_statistics_are_logged(run, with_logger, monkeypatch):
     """At logged steps, and with the number of the step after a resume."""
     options = ["callbacks.rate={}", "callbacks.device={}", "trainer.log_every_n_steps=3"]
+    _, every_step = run("trainer.log_every_n_steps=1")
+    lr = {row["step"]: float(row["lr"]) for row in rows(every_step / "metrics.csv")}
+    options += ["logger=wandb"]
     assert run(*options)[0] == 0
     monkeypatch.setattr(
         SignalStop, "_signal_number", lambda self, trainer, task: signal.SIGTERM * (task.step == 8)
@@ -170,16 +193,54 @@ def test_learning_rates_and_device_statistics_are_logged(run, with_logger, monke
     whole, begun, resumed = (
         [row for row in logged if row["lr-AdamW/pg1"]] for logged in with_logger()
     )
-    # The step is that before the logged one; the rates are set when it begins.
+    # Lightning reads the rates before a step that is logged: they are those of the step before.
     assert [int(row["step"]) for row in whole] == [2, 5, 8, 11, 14, 17]
     assert [int(row["step"]) for row in resumed] == [8, 11, 14, 17]
     for row in (*begun, *resumed):
         (same,) = [one for one in whole if one["step"] == row["step"]]
         assert row["lr-AdamW/pg1"] == same["lr-AdamW/pg1"]
     logged = with_logger()[0]
+    for row in whole:
+        assert float(row["lr-AdamW/pg1"]) == pytest.approx(lr[row["step"]], rel=1e-6)
     assert {row["step"] for row in logged if row["Device.on_train_batch_end/cpu_percent"]} == {
-        f"{step}" for step in (2, 5, 8, 11, 14, 17)
+        f"{step}" for step in (3, 6, 9, 12, 15, 18)
     }
+
+
+def test_values_of_callbacks_are_logged_at_the_step_that_has_them(run, with_logger):
+    options = ["logger=wandb", "trainer.val_every=10", "trainer.log_every_n_steps=4"]
+    code, _ = run("callbacks.values={}", *options)
+    assert code == 0
+    (logged,) = with_logger()
+    points = {
+        name: [(int(row["step"]), float(row[name])) for row in logged if row[name]]
+        for name in ("mine/batch", "mine/direct", "mine/now", "val/mine", "mine/other")
+    }
+    batches = [(step, step) for step in (4, 8, 12, 16, 20)]
+    assert points["mine/batch"] == points["mine/direct"] == points["mine/now"] == batches
+    assert points["val/mine"] == [(10, 10), (20, 20)]
+    assert points["mine/other"] == [(1000, 1)]
+    losses = [int(row["step"]) for row in logged if row["val/loss"]]
+    assert losses == [10, 20]
+
+
+def test_a_run_goes_on_if_its_logger_does_not(run, with_logger, monkeypatch, capsys):
+    """Also one with callbacks that need a logger."""
+    options = ["logger=wandb", "callbacks.rate={}", "callbacks.values={}"]
+    write, steps = OfRun.write, []
+
+    def fails_at_eight(self, row, step):
+        steps.append(step)
+        if step == 8:
+            raise OSError("no space")
+        write(self, row, step)
+
+    monkeypatch.setattr(OfRun, "write", fails_at_eight)
+    assert run(*options)[0] == 0 and max(steps) == 8
+    assert "The logger wandb failed (OSError: no space)" in capsys.readouterr().err
+    monkeypatch.setitem(CREATE, "wandb", lambda *arguments: 1 / 0)
+    assert run(*options)[0] == 0
+    assert "The logger wandb cannot start (ZeroDivisionError" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["rate", "device"])
