@@ -24,6 +24,7 @@ from tasks import Config, Metrics, State
 from tasks.run.auto_accumulate import fewest_micro_batches
 from tasks.run.exit_codes import SignalBox, encode_signal
 from tasks.run.seeds import derive_seed, seed_generators
+from tasks.step_hooks import StepHooks
 from xformer_kit.data.batch import Batch, map_tensors, num_rows
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.freezing import Freezing
@@ -90,6 +91,7 @@ class Task(pl.LightningModule):
         self.skipped_steps = torch.tensor(0)
         self.checkpoint: State = {}  # checkpoint to resume from, until the optimizer has loaded it
         self._gradient_hooks: dict[int, Callable[[Tensor], None]] = OrderedDict()
+        self._hooks = StepHooks()
 
     def setup(self, stage: str) -> None:
         """Called before DDP wraps the model."""
@@ -119,6 +121,7 @@ class Task(pl.LightningModule):
         self._optimizer: Optimizer = trainer.optimizers[0]
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._scaler = getattr(trainer.precision_plugin, "scaler", None)
+        self._hooks = StepHooks(trainer.callbacks)  # type: ignore[attr-defined]
         # Whether the optimizer skips a step by a flag on the device (found_inf), without waiting.
         self._skips_on_device = (
             bool(getattr(self._optimizer, "_step_supports_amp_scaling", False))
@@ -151,25 +154,29 @@ class Task(pl.LightningModule):
         for micro in range(self.accumulate):
             self.seed_micro_batch(self.step, micro)
             loss = self._micro_batch_loss(self.micro_batch(batch, micro), micro)
+            self._hooks.call("on_before_backward", self, loss)
             if micro == self.accumulate - 1:
                 self.trainer.strategy.pre_backward(loss)  # ranks average gradients in this one
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            self._hooks.call("on_after_backward", self)
         self.freezing.after_backward(self.step)
         self._reduce_sums()
         self.step_state.complete = False
         if self._scaler is None:
-            self.on_before_optimizer_step(self._optimizer)
+            self._average_gradients()
             self._update_weights()
-        else:
-            # fp16: Lightning unscales the gradients and calls on_before_optimizer_step; the scaler
-            # skips steps that are not finite.
-            self.trainer.strategy.optimizer_step(self._optimizer, lambda: None, model=self)
-            self._optimizer.zero_grad()
+        else:  # fp16: the scaler skips steps that are not finite
+            self._scaler.unscale_(self._optimizer)
+            self._average_gradients()
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        self._hooks.call("on_before_zero_grad", self, self._optimizer)
+        self._optimizer.zero_grad()
         self.step += 1
         self.tokens_read = self.tokens_read + self.objective.size(batch)
         self._finish_step()
 
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+    def _average_gradients(self) -> None:
         """Turns gradients of the summed loss into those of the mean loss per token, stores their
         norm, calls the gradient hooks, and clips the gradients.
 
@@ -177,8 +184,13 @@ class Task(pl.LightningModule):
         """
         gradients = [p.grad for p in self._trainable if p.grad is not None]
         clip = self.config["trainer"].get("gradient_clip_val")
-        norm = torch.nn.utils.get_total_norm(gradients)
         scale = self._world_size / self.step_state.sums[1]
+        if "on_before_optimizer_step" in self._hooks:
+            torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+            scale = torch.ones_like(scale)
+            self._hooks.call("on_before_optimizer_step", self, self._optimizer)
+            gradients = [p.grad for p in self._trainable if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
         self.step_state.grad_norm = norm * scale
         for hook in self._gradient_hooks.values():
             hook(scale)
@@ -341,7 +353,6 @@ class Task(pl.LightningModule):
         elif not skipped.item():
             self._optimizer.step()
         self.step_state.skipped = skipped if self._skips_on_device or skipped.item() else None
-        self._optimizer.zero_grad()
 
     def _finish_step(self) -> None:
         """Adds the step to the sums of the metrics, and updates what the model counts per step."""

@@ -14,7 +14,7 @@ from tasks.callbacks.progress import ProgressObserver
 from tasks.callbacks.pruning import Pruning
 from tasks.callbacks.samples import Samples
 from tasks.callbacks.stopping import Deadline, NonFiniteGuard, RequestedStop, SignalStop
-from tasks.callbacks.user_callbacks import defines_hooks
+from tasks.callbacks.user_callbacks import own_hooks
 from tasks.logging.summary import versions
 from xformer_kit.config import config_yaml
 from xformer_kit.config.callbacks import monitored_metrics
@@ -96,4 +96,4 @@ def _monitored_metrics(config: Config, own_callbacks: dict[str, Any]) -> Monitor
             continue  # it goes on without the metric
         if isinstance(monitor, str) and monitor.startswith(PREFIX) and name != "early_stopping":
             names[f"callbacks.{name}"] = monitor
-    return MonitoredMetrics(names, any(map(defines_hooks, own_callbacks.values())))
+    return MonitoredMetrics(names, any(map(own_hooks, own_callbacks.values())))

@@ -81,7 +81,7 @@ class RequestedStop:
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         trainer.should_stop |= self.cadence.stop_step == task.step
         if trainer.should_stop and not self.cadence.is_last(task.step):
-            self._stop_at(task.step)
+            self._stop_at(task.step, trainer)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if not trainer.should_stop or self.cadence.is_last(task.step):
@@ -89,16 +89,15 @@ class RequestedStop:
         trainer.should_stop = not self.delays
         last = task.step + self.delays
         if last < self.cadence.total:
-            self._stop_at(last)
+            self._stop_at(last, trainer)
 
-    def _stop_at(self, step: int) -> None:
+    def _stop_at(self, step: int, trainer: Any) -> None:
         """Names the callback that requested the stop, if that is known."""
         for name, callback in self.callbacks.items():
-            if detail := stopping_detail(callback):
-                self.cadence.stop_at(step, f"callbacks.{name}", detail)
+            if callback is trainer.stopped_by:
+                self.cadence.stop_at(step, f"callbacks.{name}", stopping_detail(callback) or "")
                 return
-        names = [*self.callbacks]
-        self.cadence.stop_at(step, f"callbacks.{names[0]}" if len(names) == 1 else "a callback")
+        self.cadence.stop_at(step, "a callback")
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 they save.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
@@ -110,6 +110,10 @@ def _unusable(callback: Any) -> Fault | None:
     for replaced, (rule, fix) in REPLACED.items():
         if isinstance(callback, replaced):
             return Fault("", rule, fix=fix)
+    for hook in own_hooks(callback):
+        if hook in ("on_save_checkpoint", "on_load_checkpoint"):
+            fix = "Define state_dict and load_state_dict."
+            return Fault("", f"must not define {hook}, which a run does not call", fix=fix)
     return None
 
 
@@ -128,10 +132,22 @@ def stopping_detail(callback: Callback) -> str | None:
     return f"{callback.monitor} did not improve{change} in {validations}; its best is {best:.4f}"
 
 
-def defines_hooks(callback: Callback) -> bool:
-    """Whether a callback has hooks besides those of Lightning's classes, which may log metrics."""
+def own_hooks(callback: Callback) -> list[str]:
+    """Returns the hooks that a callback defines, without those of Lightning's own classes."""
     own = (one for one in type(callback).__mro__ if not one.__module__.startswith("lightning."))
-    return any(name.startswith("on_") for one in own for name in vars(one))
+    return sorted({name for one in own for name in vars(one) if name.startswith("on_")})
+
+
+def notes_on_hooks(created: Mapping[str, Callback]) -> Iterator[str]:
+    """Yields a note for each callback with hooks of Lightning's loops that a run does not have."""
+    for name, callback in created.items():
+        hooks = [hook for hook in own_hooks(callback) if hook.startswith(("on_test", "on_predict"))]
+        if hooks:
+            verb = "is" if len(hooks) == 1 else "are"
+            yield (
+                f"callbacks.{name}: {' and '.join(hooks)} {verb} not called, since a run trains"
+                " and validates only."
+            )
 
 
 def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault | None:
@@ -143,7 +159,8 @@ def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault
     for name, callback in created.items():
         if frame.f_locals.get("self") is callback:
             rule = " ".join(str(error).split()).removesuffix(".")
-            fix = "Set logger=wandb or logger=tensorboard." if "logger" in rule else ""
+            logs = "logger" in rule
+            fix = "Set logger=wandb, logger=tensorboard or logger=mlflow." if logs else ""
             return Fault(f"callbacks.{name}", rule, fix=fix)
     return None
 

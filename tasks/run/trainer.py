@@ -2,7 +2,9 @@
 
 import logging
 import os
+import sys
 import warnings
+from traceback import walk_stack
 from typing import Any
 
 import lightning.pytorch as pl
@@ -55,12 +57,31 @@ def silence_lightning() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
+class Trainer(pl.Trainer):
+    """Lightning's Trainer, which knows the callback that has set `should_stop`, or None."""
+
+    stopped_by: pl.Callback | None = None
+    _stops = False
+
+    @property  # type: ignore[override]
+    def should_stop(self) -> bool:
+        return self._stops
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        if value and not self._stops:
+            frames = walk_stack(sys._getframe(1))
+            callers = (frame.f_locals.get("self") for frame, _ in frames)
+            self.stopped_by = next((one for one in callers if isinstance(one, pl.Callback)), None)
+        self._stops = value
+
+
 def make_trainer(
     config: Config,
     callbacks: list[Any],
     logger: Any,
     total_steps: int,
-) -> pl.Trainer:
+) -> Trainer:
     """Returns the Trainer of this process, one of the ranks that a launcher started. Raises
     ConfigError if Lightning does not accept the config.
     """
@@ -90,7 +111,7 @@ def make_trainer(
         "use_distributed_sampler": False,
     }
     try:
-        return pl.Trainer(**arguments)
+        return Trainer(**arguments)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
         raise config_error("trainer", " ".join(str(error).split())) from error
 

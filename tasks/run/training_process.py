@@ -208,6 +208,7 @@ class TrainingProcess:
         own_callbacks = user_callbacks.create_callbacks(
             config, self.run_dir, checkpoint.get("callbacks", {})
         )
+        messages += user_callbacks.notes_on_hooks(own_callbacks)
         average = create_averages(config, cadence, self.checkpoint_dir, checkpoint.get("average"))
         self.checkpoint_saver = create_checkpoint_saver(self, own_callbacks, average)
         if self.is_rank_zero:

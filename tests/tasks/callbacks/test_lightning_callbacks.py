@@ -86,6 +86,15 @@ class Values(Callback):
         trainer.logger.log_metrics({"mine/other": 1.0}, 1000)
 
 
+@CALLBACKS.register("tests")
+class Tests(Callback):
+    def on_test_end(self, trainer, task):
+        pass
+
+    def on_predict_start(self, trainer, task):
+        pass
+
+
 @CALLBACKS.register("watch")
 class Watch(Callback):
     def __init__(self, run_dir: Path, *, logs: bool = False, every: int = 1):
@@ -249,7 +258,7 @@ def test_a_callback_that_needs_a_logger_is_refused_without_one(run, capsys, name
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2 and not folder.exists()
     assert error.startswith(f"callbacks.{name}: Cannot use `")
-    assert error.endswith(" Set logger=wandb or logger=tensorboard.")
+    assert error.endswith(" Set logger=wandb, logger=tensorboard or logger=mlflow.")
 
 
 def test_the_summary_of_modules_is_printed(run, capsys):
@@ -349,6 +358,28 @@ def test_a_callback_that_an_option_replaces_is_refused(monkeypatch, tmp_path, cr
         user_callbacks.create_callbacks({"callbacks": {"mine": {}}}, tmp_path, {})
     (message,) = error.value.messages
     assert message.startswith("callbacks.mine: ") and option in message
+
+
+@pytest.mark.parametrize("hook", ["on_save_checkpoint", "on_load_checkpoint"])
+def test_a_hook_that_would_lose_a_state_is_refused(monkeypatch, tmp_path, hook):
+    create = type("Mine", (callbacks.Callback,), {hook: lambda self, *arguments: None})
+    monkeypatch.setattr(CALLBACKS, "create", lambda node, run_dir: create())
+    with pytest.raises(ConfigError) as error:
+        user_callbacks.create_callbacks({"callbacks": {"mine": {}}}, tmp_path, {})
+    (message,) = error.value.messages
+    assert message == (
+        f"callbacks.mine: must not define {hook}, which a run does not call; got Mine. Define"
+        " state_dict and load_state_dict."
+    )
+
+
+def test_hooks_that_are_never_called_are_named(run, capsys):
+    assert run("callbacks.tests={}", "callbacks.device={}", "logger=wandb")[0] == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if "not called" in line]
+    assert notes == [
+        "callbacks.tests: on_predict_start and on_test_end are not called, since a run trains and"
+        " validates only."
+    ]
 
 
 def test_lightning_would_end_with_the_initial_weights_after_stochastic_weight_averaging(

@@ -176,6 +176,15 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
     assert checkpoints.read(folder / "checkpoints" / "last.ckpt")["global_step"] == 7
 
 
+@pytest.mark.parametrize("others", [["mine", "at"], ["at", "mine"]])
+def test_the_callback_that_ends_a_run_is_named_among_several(config, mine, tmp_path, others):
+    words = {"mine": "callbacks.mine={}", "at": "callbacks.at.step=7"}
+    made = config(f"components=[{mine}]", *(words[name] for name in others))
+    assert start_run(made, tmp_path / "run", (mine,)) == 0
+    stopped = json.loads((tmp_path / "run" / "summary.json").read_text())["stopped"]
+    assert stopped == "stopped by callbacks.at at step 7 of 20"
+
+
 @pytest.mark.parametrize(
     ("word", "fault"),
     [
