@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.cli.command import import_files, print_result
-from tasks.run.faults import refuse, too_small
+from tasks.run.faults import faults_at, refuse, too_small
 from xformer_kit.registry import Fault, Faults, command_lines, config_error
 
 SUMMARY = "the learning rate at which the loss falls most steeply, with a picture"
@@ -48,7 +48,9 @@ def run(args: Any) -> int:
     refuse([*_range_faults(args, low, high), *too_small(vars(args), steps=MIN_STEPS)])
     require_matplotlib()
     file = Path(args.save or "find_lr.png")
-    picture_format(check_writable(str(file), "--save"))
+    check_writable(str(file), "--save")
+    with faults_at("--save"):
+        picture_format(file)
     import_files(args.components)
     result = range_test(args.inputs, low, high, steps)
     plot(result).save(file)
@@ -57,8 +59,9 @@ def run(args: Any) -> int:
     if result.proposal is not None:
         proposed = f"optim.lr={result.proposal:g}"
         command = command_lines.train(*words, proposed, components=args.components)
+    ended = len(result.losses) < steps
     data = {**result._asdict(), "picture": str(file), "command": command}
-    print_result(args, data, _print_page, result, file, command)
+    print_result(args, data, _print_page, result, file, command, ended)
     return 0 if command else 1
 
 
@@ -162,11 +165,13 @@ def _shown(result: RangeTest) -> tuple[float, float]:
     return lowest - margin / 2, highest + 2 * margin
 
 
-def _print_page(result: RangeTest, file: Path, command: str | None) -> None:
+def _print_page(result: RangeTest, file: Path, command: str | None, ended: bool) -> None:
     count, last = len(result.losses), result.rates[-1] if result.rates else 0.0
     print(
         f"{count} steps, learning rates {result.rates[0] if count else 0:g} to {last:.2g}: {file}"
     )
+    if ended:
+        print("The test ended there, since the loss of the next step had diverged.")
     if command is None:
         print("The loss never fell. Try a lower --min, a higher --max, or more --steps.")
         return

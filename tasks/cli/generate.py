@@ -159,7 +159,9 @@ def _check_options(args: Any, text_use: str, task: str) -> None:
         )
     for name in ALL_OPTIONS:
         if getattr(args, name) is not None and name not in use.options:
-            fix = "Use --prompt." if name == "input" else "Leave it out."
+            fix = "Leave it out."
+            if name == "input":
+                fix = "Use --prompt TEXT, or --prompt - < FILE for the text of a file."
             rule = f"is not for a run of task={task}, which {use.description}"
             raise config_error(flag(name), rule, fix=fix)
 

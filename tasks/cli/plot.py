@@ -13,7 +13,7 @@ from typing import Any
 
 from tasks import Config
 from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve_config
-from tasks.run.faults import flag, refuse, too_small
+from tasks.run.faults import faults_at, flag, refuse, too_small
 from xformer_kit.registry import Fault, config_error, suggestion
 from xformer_kit.registry.command_lines import for_shell
 from xformer_kit.registry.user_path import user_path
@@ -50,7 +50,8 @@ def run(args: Any) -> int:
     _check_options(args)
     require_matplotlib()
     if args.save is not None:
-        picture_format(check_writable(args.save, "--save"))
+        with faults_at("--save"):
+            picture_format(check_writable(args.save, "--save"))
     draw, _ = KINDS[args.kind]
     picture, directory = draw(args)
     if args.save is None:

@@ -16,6 +16,8 @@ GUESSES = {
     "early_stopping.patience=3": "Try callbacks.early_stopping.patience=3.",
     "early_stopping={monitor: val_loss}": "Try callbacks.early_stopping.metric=val/loss.",
     "early_stopping=3": "Try callbacks.early_stopping.patience=3.",
+    "logger.project=a/b:c": "which W&B refuses; got a/b:c. Try a-b-c.",
+    "model.dim:32": "Try model.dim=32.",
     "wandb.project=mine": "Try logger=wandb, with logger.project,",
     "checkpoints.monitor=loss": "Try checkpoints.metric=val/loss.",
     "decay_lr=false": "schedule=constant does not.",
@@ -55,7 +57,9 @@ GUESSES = {
     "model.dim=63": "Try model.dim=64,",
     "model.dim=100": "Try 1, 2, 5 or 10,",
     "attn.causal=true": "Set mask=causal or mask=full.",
-    "attn=flash_attention": "Try kernel=sdpa.",
+    "attn=flash_attention": (
+        "FlashAttention is a kernel, which every attention can use. Try kernel=sdpa."
+    ),
     "attn=local": "Try mask=sliding_window.",
     "attn=mamba": "Did you mean 'gated_delta'?",
     "trainer.epochs=3": "Try trainer.max_epochs=3.",

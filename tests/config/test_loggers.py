@@ -106,6 +106,11 @@ def test_they_are_saved_checked_and_written_as_overrides_but_not_hashed():
             "logger.project: none of the loggers csv, tensorboard has such an option.",
         ),
         (
+            "logger=wandb logger.tensorboard.tags=[a]",
+            "logger.tensorboard.tags: the logger tensorboard has no option 'tags'. Try"
+            " logger.wandb.tags.",
+        ),
+        (
             "logger=mlflow logger.tracking_uri=mlruns",
             "logger.tracking_uri: must be a server or a database; got mlruns. Try http:",
         ),

@@ -72,5 +72,5 @@ def test_a_short_text_has_no_such_explanation(tmp_path):
     assert (
         config_message(tmp_path, [{"source": "a", "target": "b"}], PAIRS)
         == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
-        " them."
+        " them (data.valid)."
     )

@@ -52,12 +52,12 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
 
     assert (
         refused(component)
-        == "hat 'wrong': the model does not pass 'size' (it passes dim). Put options after a"
+        == "hat 'wrong': 'size' is positional, and only dim is passed. Put options after a"
         " bare *."
     )
     assert (
         refused(component, given=())
-        == "hat 'wrong': the model does not pass 'size' (it passes nothing). Put options after a"
+        == "hat 'wrong': 'size' is positional, and nothing is passed. Put options after a"
         " bare *."
     )
 

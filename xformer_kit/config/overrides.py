@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from xformer_kit.config.check import GROUPS, registry_at
+from xformer_kit.config.check import GROUPS, OWN_FILE, registry_at
 from xformer_kit.config.components import import_components
 from xformer_kit.config.config_files import config_files, store_files
 from xformer_kit.config.difference import as_literal
@@ -21,7 +21,7 @@ from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.config.repeated_keys import repeated_keys
 from xformer_kit.config.spaced_words import joined_words
 from xformer_kit.config.task_defaults import task_defaults
-from xformer_kit.config.unknown_choices import unknown_choice
+from xformer_kit.config.unknown_choices import NOT_REGISTERED, UNREAD, unknown_choice
 from xformer_kit.registry import (
     ConfigError,
     Fault,
@@ -145,7 +145,10 @@ def parse(
         key_faults = list(repeated_keys(word))
         faults += key_faults
         (with_repeated_keys if key_faults else overrides).extend(parsed)
-    faults += (unread := _component_faults(overrides))
+    unread = _component_faults(overrides)
+    faults += unread
+    files = component_files(instructions(overrides).get("components"))
+    own_file = UNREAD if unread else NOT_REGISTERED if files else OWN_FILE
     faults += contradicted_names(overrides)
     file_faults = store_files(overrides, config_dir)
     session = open_session(config_dir)
@@ -157,7 +160,7 @@ def parse(
             faults.append(override)
             left_out += (f"{given.key_or_group}.",)
         elif fault := file_faults.get(override.key_or_group) or choice_fault(
-            session, override, not unread
+            session, override, own_file
         ):
             faults.append(fault)
             if renamed := _with_own_names(parser, override):
@@ -235,6 +238,8 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, st
             return f"{rule}: {for_shell(text)}", ""
     if not sign and key.endswith((".yaml", ".yml")):
         return "", f"Try {for_shell(f'experiment={key}')}, or {for_shell(f'study={key}')}."
+    if not sign and ":" in key:
+        return "", f"Try {for_shell(key.replace(':', '=', 1))}."
     if not sign:
         return "", f"Give it a value: {key}=VALUE."
     first_line = " ".join(error.split("\n")[0].split())
@@ -242,9 +247,11 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, st
     return reason, "Quote what the shell or Hydra treats specially."
 
 
-def choice_fault(session: HydraSession, override: Override, are_read: bool = True) -> Fault | None:
+def choice_fault(
+    session: HydraSession, override: Override, own_file: str = OWN_FILE
+) -> Fault | None:
     """Returns the fault of an override with an unknown choice of a group; None if the choice is
-    known, or the key is no group. are_read: whether the files in `components` could be read.
+    known, or the key is no group. own_file: see `unknown_choice`.
     """
     group = override.key_or_group
     if not group:
@@ -268,7 +275,7 @@ def choice_fault(session: HydraSession, override: Override, are_read: bool = Tru
         for name in value if isinstance(value, list) else [value]:
             if name is not None and str(name) not in names:
                 swept = override.is_sweep_override()
-                return unknown_choice(group, str(name), names, swept, are_read)
+                return unknown_choice(group, str(name), names, swept, own_file)
     return None
 
 

@@ -1,7 +1,7 @@
 """The command line that resumes a run: `resume=RUN`, or `resume=RUN trainer.max_steps=N`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from xformer_kit.config.overrides import INSTRUCTIONS
-from xformer_kit.config.to_overrides import started_from
+from xformer_kit.config.saved import read_config
+from xformer_kit.config.to_overrides import changed_paths, started_from
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import ConfigError, Fault, Faults, format_value
@@ -32,22 +33,57 @@ OTHER_REASON = "a run is resumed with its own config"
 
 def resume_faults(resume: object, overrides: Sequence[Override]) -> Faults:
     """Yields the faults of a line that resumes a run: each argument that would change the run,
-    apart from its length.
+    apart from its length. An argument may repeat a value of the run, and the whole line the run's.
     """
     if not isinstance(resume, str) or not resume:
         yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
+    saved = read_config(Path(str(resume))) if _is_run(resume) else {}
     refused = list[tuple[str, Fault]]()  # (argument, its fault)
     for override in overrides:
         key = override.key_or_group
         if key == LENGTH:
             yield from _length_faults(override)
-        elif key not in INSTRUCTIONS:
+        elif key not in INSTRUCTIONS and not _is_of(override, saved):
             rule = f"cannot change: {REASONS.get(key.partition('.')[0], OTHER_REASON)}"
             word = str(override.input_line)
             refused.append((word, Fault(key, rule, got=word, fix="Leave it out.")))
+    if not refused or _compose_the_same(str(resume), overrides):
+        return
     yield from (fault for _, fault in refused[:-1])
-    for _, fault in refused[-1:]:
-        yield replace(fault, fix=_fix(str(resume), [word for word, _ in refused]))
+    yield replace(refused[-1][1], fix=_fix(str(resume), [word for word, _ in refused]))
+
+
+def _is_run(resume: object) -> bool:
+    return isinstance(resume, str) and (Path(resume) / "config.yaml").is_file()
+
+
+def _is_of(override: Override, config: Mapping[str, Any]) -> bool:
+    """Whether an override sets a value, or chooses a component, that the config has."""
+    if override.is_sweep_override() or override.is_delete():
+        return False
+    node: Any = config
+    for key in override.key_or_group.split("."):
+        if not isinstance(node, Mapping) or key not in node:
+            return False
+        node = node[key]
+    if isinstance(node, Mapping) and "name" in node:
+        node = node["name"]
+    return type(node) is type(value := override.value()) and node == value
+
+
+def _compose_the_same(run: str, overrides: Sequence[Override]) -> bool:
+    """Whether a line composes the config of the run, apart from its length."""
+    if not _is_run(run):
+        return False
+    kept = [o for o in overrides if o.key_or_group not in (*INSTRUCTIONS, LENGTH)]
+    components = [o for o in overrides if o.key_or_group == "components"]
+    words = [str(o.input_line) for o in (*components, *kept)]
+    if any(map(HYDRA.match, words)):
+        return False
+    try:
+        return not changed_paths(words, read_config(run)) - {LENGTH}
+    except ConfigError:
+        return False
 
 
 def _fix(run: str, words: Sequence[str]) -> str:
@@ -55,7 +91,7 @@ def _fix(run: str, words: Sequence[str]) -> str:
     they compose one.
     """
     left_out = "Leave it out." if len(words) == 1 else "Leave them out."
-    if not (Path(run) / "config.yaml").is_file() or any(map(HYDRA.match, words)):
+    if not _is_run(run) or any(map(HYDRA.match, words)):
         return left_out
     try:
         line = train(*started_from(run, words))

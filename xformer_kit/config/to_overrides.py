@@ -55,6 +55,13 @@ def to_overrides(config: Facts) -> list[str]:
     return overrides
 
 
+def changed_paths(words: Sequence[str], config: Facts) -> set[str]:
+    """Returns the config paths in which the config that overrides compose differs from another.
+    Raises ConfigError if they compose none.
+    """
+    return set(map(_path, _difference(_compose(words), config)))
+
+
 def started_from(run: str, words: Sequence[str]) -> list[str]:
     """Returns the overrides of a new run from the weights of `run`, with its config but for the
     overrides `words`. Raises ConfigError if no command line of this version composes it.

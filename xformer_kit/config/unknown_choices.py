@@ -14,13 +14,15 @@ from xformer_kit.registry.other_libraries import OTHER_CHOICES, PUBLISHED, PUBLI
 from xformer_kit.registry.other_options import corpus_of
 
 MAX_NAMES = 10  # in a message
+UNREAD = "It may be one of components, which could not be read."
+NOT_REGISTERED = "The files in components register none of this name."
 
 
 def unknown_choice(
-    group: str, name: str, names: list[str], swept: bool, are_read: bool = True
+    group: str, name: str, names: list[str], swept: bool, own_file: str = OWN_FILE
 ) -> Fault:
     """Returns the fault of an unknown choice; names: the known ones; swept: whether it is one of a
-    sweep; are_read: whether the files in `components` could be read.
+    sweep; own_file: the sentence on a component of the user's own.
     """
     if name.startswith("{") and swept:
         return Fault(
@@ -40,6 +42,8 @@ def unknown_choice(
         rule += f"; {PUBLISHED_PAGE} has the lines of published architectures"
         return Fault(group, rule, fix=f"Try {OTHER_CHOICES.get(f'model={name}', 'model=decoder')}.")
     if ours := OTHER_CHOICES.get(f"{group}={name}"):
+        if ours.startswith("kernel="):
+            rule += "; FlashAttention is a kernel, which every attention can use"
         return Fault(group, rule, fix=f"Try {ours}.")
     if group == "data" and (fault := _file_fault(name)):
         return fault
@@ -51,19 +55,19 @@ def unknown_choice(
     if others and group != "study" and not did_you_mean(name, names):
         return Fault(group, rule, fix=f"Try {alternatives(others)}.")
     if group in GROUPS:
-        return unknown_component(group, name, are_read)
+        return unknown_component(group, name, own_file)
     return Fault(group, f"no choice is called '{name}'", fix=_similar(name, names))
 
 
-def unknown_component(group: str, name: str, are_read: bool = True) -> Fault:
-    """Returns the fault of an unknown component of a group. are_read: see `unknown_choice`."""
+def unknown_component(group: str, name: str, own_file: str = OWN_FILE) -> Fault:
+    """Returns the fault of an unknown component of a group. own_file: see `unknown_choice`."""
     fault = GROUPS[group].unknown(name).at(group)
-    if not are_read:
-        return replace(fault, fix="It may be one of components, which could not be read.")
+    if own_file == UNREAD:
+        return replace(fault, fix=UNREAD)
     if hint := component_hint(name):
         return replace(fault, fix=hint)
     extensible = group != "logger" and not GROUPS[group].has_similar(name)
-    return fault.with_fix(OWN_FILE.format(group)) if extensible else fault
+    return fault.with_fix(own_file.format(group)) if extensible else fault
 
 
 def some_of(names: Sequence[str]) -> str:

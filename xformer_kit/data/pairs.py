@@ -140,7 +140,7 @@ class Pairs:
                 self.config_path,
                 f"the split {self.split} must hold a pair",
                 "none",
-                "Give more pairs, or a larger share of them.",
+                f"Give more pairs, or a larger share of them ({self.config_path}.{self.split}).",
             )
         if not len(lengths) or (lengths <= NUM_SPECIAL).any():
             raise config_error(

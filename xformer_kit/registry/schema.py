@@ -32,8 +32,9 @@ def read_options(
         if p.kind is not p.KEYWORD_ONLY and not is_dataclass:
             raise config_error(
                 where,
-                f"the model does not pass '{key}'"
-                f" (it passes {', '.join(caller_arguments) or 'nothing'})",
+                f"'{key}' is positional, and only {', '.join(caller_arguments)} is passed"
+                if caller_arguments
+                else f"'{key}' is positional, and nothing is passed",
                 fix="Put options after a bare *.",
             )
         if p.annotation is p.empty:

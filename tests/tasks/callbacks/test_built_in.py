@@ -235,7 +235,7 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
         ),
         (
             ["mask", "--save", "mask.jpg"],
-            "mask.jpg: must end in one of .png, .svg, .pdf; got '.jpg'.",
+            "--save: must end in one of .png, .svg, .pdf; got '.jpg'.",
         ),
         (
             ["bias", "position=rotary"],

@@ -17,7 +17,6 @@ from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
 from xformer_kit.config.callbacks import CALLBACKS
-from xformer_kit.registry import ConfigError
 
 FILE = """
 import json
@@ -281,13 +280,6 @@ def test_a_metric_that_a_validation_does_not_log_is_refused_there(run, capsys, o
     )
 
 
-def test_an_option_that_lightning_refuses_is_a_fault_of_the_config(monkeypatch, tmp_path):
-    monkeypatch.setattr(CALLBACKS, "create", lambda node, run_dir: callbacks.Timer("abc"))
-    with pytest.raises(ConfigError) as error:
-        user_callbacks.create_callbacks({"callbacks": {"mine": {}}}, tmp_path, {})
-    assert error.value.messages[0].startswith("callbacks.mine: `Timer(duration='abc')` is not a")
-
-
 def test_a_timer_ends_the_run_after_a_complete_step(run):
     code, folder = run("callbacks.timer.duration=00:00:00:00")
     results = json.loads((folder / "summary.json").read_text())
@@ -333,43 +325,6 @@ def test_averages_of_epochs_are_refused_with_the_options_that_replace_them(run, 
     assert capsys.readouterr().err.splitlines()[-1] == (
         "callbacks.average: averages once per epoch, and a run is one epoch for Lightning; got"
         " Average. Try checkpoints.average=5, or ema.decay=0.999."
-    )
-
-
-@pytest.mark.parametrize(
-    ("create", "option"),
-    [
-        (callbacks.ModelCheckpoint, "checkpoints.keep_best"),
-        (lambda: callbacks.OnExceptionCheckpoint("x"), "checkpoints.keep_best"),
-        (lambda: callbacks.StochasticWeightAveraging(0.1), "checkpoints.average"),
-        (callbacks.EMAWeightAveraging, "ema.decay"),
-        (callbacks.BackboneFinetuning, "model.unfreeze_at"),
-        (lambda: callbacks.GradientAccumulationScheduler({0: 2}), "trainer.accumulate"),
-        (lambda: callbacks.ModelPruning("l1_unstructured"), "xformer_kit.load(RUN)"),
-        (callbacks.BatchSizeFinder, "trainer.accumulate"),
-        (callbacks.LearningRateFinder, "optim.lr"),
-        (callbacks.TQDMProgressBar, "trainer.enable_progress_bar"),
-        (callbacks.RichProgressBar, "trainer.enable_progress_bar"),
-    ],
-)
-def test_a_callback_that_an_option_replaces_is_refused(monkeypatch, tmp_path, create, option):
-    monkeypatch.setattr(CALLBACKS, "create", lambda node, run_dir: create())
-    with pytest.raises(ConfigError) as error:
-        user_callbacks.create_callbacks({"callbacks": {"mine": {}}}, tmp_path, {})
-    (message,) = error.value.messages
-    assert message.startswith("callbacks.mine: ") and option in message
-
-
-@pytest.mark.parametrize("hook", ["on_save_checkpoint", "on_load_checkpoint"])
-def test_a_hook_that_would_lose_a_state_is_refused(monkeypatch, tmp_path, hook):
-    create = type("Mine", (callbacks.Callback,), {hook: lambda self, *arguments: None})
-    monkeypatch.setattr(CALLBACKS, "create", lambda node, run_dir: create())
-    with pytest.raises(ConfigError) as error:
-        user_callbacks.create_callbacks({"callbacks": {"mine": {}}}, tmp_path, {})
-    (message,) = error.value.messages
-    assert message == (
-        f"callbacks.mine: must not define {hook}, which a run does not call; got Mine. Define"
-        " state_dict and load_state_dict."
     )
 
 

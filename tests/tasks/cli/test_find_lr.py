@@ -71,7 +71,7 @@ def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp
         (["--max", "inf"], "--max: must be above 0 and finite; got inf."),
         (["--steps", "1000000"], "--steps: must be at most 100,000; got 1,000,000."),
         (["--steps", "5"], "--steps: must be at least 20; got 5."),
-        (["--save", "x.jpg"], "x.jpg: must end in one of .png, .svg, .pdf; got '.jpg'."),
+        (["--save", "x.jpg"], "--save: must end in one of .png, .svg, .pdf; got '.jpg'."),
         (["hydra.run.dir=x"], "hydra.run.dir: is of a run or a study, which xformer find-lr"),
         (["outputs/x"], "find-lr: takes overrides, as python train.py does; got outputs/x."),
         (["trainer.devices=2"], "trainer.devices: must be 1 for xformer find-lr, which finds"),

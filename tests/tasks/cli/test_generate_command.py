@@ -80,7 +80,7 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
             ["--input", "x"],
             (
                 "--input: is not for a run of task=language_modeling, which continues a text."
-                " Use --prompt."
+                " Use --prompt TEXT"
             ),
         ),
         (

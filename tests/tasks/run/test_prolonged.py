@@ -15,6 +15,7 @@ from tasks.run import prolonged
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended
 from tasks.run.resume import resume_run
+from tests.tasks.conftest import TINY
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
 from xformer_kit.config import compose, preflight
@@ -213,6 +214,19 @@ def test_two_changes_at_one_step_are_one(begin, capsys):
     ]
     assert lines[0] == lines[1] != ""
     assert summary.read(run)["prolonged"] == [{"step": 10, "before": 20, "max_steps": 30}]
+
+
+def test_a_line_that_resumes_may_repeat_what_the_run_has(begin, config):
+    words = ("attn=gqa", "attn.kv_heads=1", "model.dropout=0.1")
+    _, run = begin("run", *words, "trainer.max_steps=2")
+    whole = [word for word in TINY if not word.startswith("trainer.max_steps")]
+    whole += [f"data.path={config()['data']['path']}", *words]
+    resume = f"resume={run}"
+    for words in (["model.dropout=0.1"], ["attn=multi_head"], [*whole, "schedule.warmup=1"]):
+        preflight([resume, *words, "trainer.max_steps=3"])
+    for words in (["model.dropout=0.2"], ["attn=mqa"], [*whole, "schedule.warmup=2"]):
+        with pytest.raises(ConfigError, match="cannot change"):
+            preflight([resume, *words])
 
 
 RUN = "resume=outputs/x"
