@@ -168,9 +168,9 @@ def _check_file_types(run_dir: Path) -> None:
 
 
 def _remove_run_directory(run_dir: Path, config: Config, directory_existed: bool) -> None:
-    """Removes all content of the directory of a run without a checkpoint, and the directory if it
-    did not exist before the run. Does nothing if another process uses the directory or has started
-    its own run in it.
+    """Removes all content of the directory of a run without a checkpoint; if it did not exist
+    before the run, also the directory, and outputs/NAME and outputs if they are empty then. Does
+    nothing if another process uses the directory or has started its own run in it.
     """
     with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
         same_config = config_digest(read_config(run_dir)) == config_digest(config)
@@ -180,3 +180,6 @@ def _remove_run_directory(run_dir: Path, config: Config, directory_existed: bool
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if not directory_existed:
             run_dir.rmdir()
+            if run_dir.resolve().parents[1].name == "outputs":  # outputs/NAME/TIME
+                for empty in run_dir.resolve().parents[:2]:
+                    empty.rmdir()  # ends here if it holds other runs

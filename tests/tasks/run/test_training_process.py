@@ -169,3 +169,12 @@ def test_a_run_that_differs_from_its_studys_plan_does_not_train(config, tmp_path
     assert start_run(other, tmp_path / "other", key=key) == 2
     assert f"study: this run was planned as {key} and is " in capsys.readouterr().err
     assert not (tmp_path / "other" / "summary.json").exists()
+
+
+def test_a_refused_run_leaves_no_empty_directories(config, tmp_path):
+    made, outputs = config("checkpoints.metric=val/accuracy"), tmp_path / "outputs"
+    assert start_run(made, outputs / "decoder" / "a") == 2
+    assert not outputs.exists()
+    (outputs / "decoder" / "b").mkdir(parents=True)
+    assert start_run(made, outputs / "decoder" / "a") == 2
+    assert [*outputs.rglob("*")] == [outputs / "decoder", outputs / "decoder" / "b"]
