@@ -30,7 +30,7 @@ from tasks.cli import (
     sweep,
     train,
 )
-from tasks.cli.parser import Parser, add_options
+from tasks.cli.parser import Parser, Version, add_options
 from tasks.logging.streams import discard, open_missing_streams, output_without_reader
 from tasks.run.processes import import_environment
 
@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="xformer",
         description="Trains transformers, lists components, describes models, and uses runs.",
     )
+    parser.add_argument("--version", action=Version, nargs=0, help="print the versions and exit")
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True
     )

@@ -115,6 +115,18 @@ class Parser(argparse.ArgumentParser):
         return f"no option is called {name}.{hint} See {self.prog} --help"
 
 
+class Version(argparse.Action):
+    """Prints the versions of this package and of those that a result depends on most."""
+
+    def __call__(self, parser: Any, *_: Any) -> None:
+        from importlib.metadata import version
+
+        names = ("xformer_kit", "torch", "lightning")
+        python = ".".join(map(str, sys.version_info[:3]))
+        print(*(f"{name} {version(name)}" for name in names), f"Python {python}", sep=", ")
+        parser.exit()
+
+
 def add_options(parser: Any, options: Mapping[str, str]) -> None:
     """Add the arguments of a command to its parser, from a table "NAME METAVAR" -> text of --help.
 

@@ -1,5 +1,6 @@
 """Invalid arguments of the xformer command: one message each, with the fix."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,12 @@ def test_a_text_file_without_its_option_is_answered_with_the_option(capsys, tmp_
     assert fault(capsys, "evaluate", "run", "none.txt") == (
         "xformer evaluate: unexpected arguments: none.txt. Leave them out."
     )
+
+
+def test_the_versions_are_printed(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert f"torch {metadata.version('torch')}, lightning" in printed
+    assert printed.startswith(f"xformer_kit {metadata.version('xformer_kit')}, ")
