@@ -161,12 +161,14 @@ def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:
         requested = _name_of_step(requested, files)
     existing = [*files]
     if not existing or (requested is None) != (args.checkpoint is None):
-        rule = "has no checkpoint yet" if not existing else f"has no checkpoint '{args.checkpoint}'"
+        at, rule = args.run, "has no checkpoint yet"
+        if existing:
+            at, rule = "--checkpoint", f"{args.run} has no checkpoint '{args.checkpoint}'"
         known = sorted(existing, key=lambda name: (name.isdecimal(), len(name), name))
         fix = f"It has: {', '.join(known)}."
         if not existing:
             fix = summary.continue_hint(args.run, args.components)
-        raise config_error(args.run, rule, fix=fix)
+        raise config_error(at, rule, fix=fix)
     faults: list[Fault] = []
     for name in existing if requested is None else [requested]:
         try:

@@ -94,6 +94,9 @@ def _files_inside(folder: str, config_path: str, suffixes: tuple[str, ...]) -> l
 
 
 def _unreadable(config_path: str, file: object, error: OSError) -> ConfigError:
+    if isinstance(error, FileNotFoundError):
+        rule, fix = "no file has this name", _similar_name(f"{file}") or "Give another path."
+        return config_error(config_path, rule, f"'{file}'", fix)
     return config_error(
         config_path,
         "must be readable",

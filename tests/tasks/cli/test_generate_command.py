@@ -120,7 +120,7 @@ def test_a_kept_step_is_loaded_by_its_number(capsys, begin):
         assert (code, json.loads(out)["checkpoint"]) == (0, step)
     for name in ("15", "bset"):
         assert fault(capsys, "evaluate", str(run), "--checkpoint", name) == (
-            f"{run}: has no checkpoint '{name}'. It has: best, last, previous, 8, 16."
+            f"--checkpoint: {run} has no checkpoint '{name}'. It has: best, last, previous, 8, 16."
         )
 
 
