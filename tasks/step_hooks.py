@@ -24,8 +24,9 @@ class StepHooks:
         self._methods: dict[str, list[Any]] = {hook: [] for hook in HOOKS}
         for callback in callbacks:
             for hook, methods in self._methods.items():
-                if getattr(type(callback), hook) is not getattr(Callback, hook):
-                    methods.append(getattr(callback, hook))
+                method = getattr(callback, hook)
+                if getattr(method, "__func__", method) is not getattr(Callback, hook):
+                    methods.append(method)
 
     def __contains__(self, hook: str) -> bool:
         return bool(self._methods[hook])

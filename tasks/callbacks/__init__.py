@@ -16,6 +16,7 @@ from lightning.pytorch import Callback
 HOOKS = (
     "on_fit_start",
     "on_train_start",
+    "on_train_batch_start",
     "on_train_batch_end",
     "on_validation_start",
     "on_validation_end",

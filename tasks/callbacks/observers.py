@@ -83,7 +83,7 @@ def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None
         saver,
         profiled_steps and run.is_rank_zero and Profile(run.run_dir, profiled_steps),
         run.job.trial and Pruning(cadence, run.job.trial, save),
-        SignalStop(cadence, run.signals, guard, save),
+        SignalStop(cadence, run.signals, guard, save, bool(saver.user_callbacks)),
     ]
     return list(filter(None, observers))
 

@@ -102,34 +102,53 @@ class RequestedStop:
 
 @dataclass(eq=False)
 class SignalStop:
-    """Ends the run after a signal, when the step is recorded. `save()` saves its state."""
+    """Ends the run after a signal, when the step is recorded. `save()` saves its state.
+
+    callbacks_log: whether a user's callbacks may log values, which Lightning passes to the loggers
+    after on_train_batch_end. The run then ends in the next on_train_batch_start.
+    """
 
     cadence: Cadence
     signals: SignalBox
     guard: NonFiniteGuard
     save: Callable[[], None]
+    callbacks_log: bool = False
+    stop: StoppedBySignal | None = None  # to be raised before the next step
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         step = self.signals.step = task.step
         if step >= self.cadence.total:
             trainer.should_stop = True  # so that Lightning validates once more
         elif not self.cadence.validates_at(step) and (number := self._signal_number(trainer, task)):
-            self._stop(task, number)
+            self.stop = self._saved_stop(task, number)
+            if not self.callbacks_log:
+                raise self.stop
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if task.step < self.cadence.total and (number := self._signal_number(trainer, task)):
-            self._stop(task, number)
+            raise self._saved_stop(task, number)
 
     def _signal_number(self, trainer: Any, task: Task) -> int:
         """Returns the signal that a rank received; 0 if none."""
         single = trainer.world_size == 1
         return self.signals.number if single else decode_signal(sum_of_signals(self.cadence, task))
 
-    def _stop(self, task: Task, number: int) -> None:
+    def _saved_stop(self, task: Task, number: int) -> StoppedBySignal:
         if task.stops_at_nonfinite:
             self.guard.check(task)
         self.save()
-        raise StoppedBySignal(number, task.step)
+        return StoppedBySignal(number, task.step)
+
+
+@dataclass(eq=False)
+class StopBeforeStep:
+    """Ends the run before a step, before the user's callbacks learn that it begins."""
+
+    signal_stop: SignalStop
+
+    def on_train_batch_start(self, trainer: Any, task: Task) -> None:
+        if self.signal_stop.stop is not None:
+            raise self.signal_stop.stop
 
 
 def sum_of_signals(cadence: Cadence, task: Task) -> int:

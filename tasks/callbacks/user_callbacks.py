@@ -133,9 +133,12 @@ def stopping_detail(callback: Callback) -> str | None:
 
 
 def own_hooks(callback: Callback) -> list[str]:
-    """Returns the hooks that a callback defines, without those of Lightning's own classes."""
+    """Returns the hooks that a callback defines in its class or as an attribute, without those of
+    Lightning's own classes.
+    """
     own = (one for one in type(callback).__mro__ if not one.__module__.startswith("lightning."))
-    return sorted({name for one in own for name in vars(one) if name.startswith("on_")})
+    names = {name for one in (*own, callback) for name in vars(one)}
+    return sorted(name for name in names if name.startswith("on_"))
 
 
 def notes_on_hooks(created: Mapping[str, Callback]) -> Iterator[str]:

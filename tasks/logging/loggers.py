@@ -66,10 +66,12 @@ class Loggers:
         step: int | None,
     ) -> None:
         """Passes a callback's values to one logger, with the step that they belong to. Lightning
-        counts a step only when its validation is over.
+        counts a step only when its validation is over, and adds its epoch, which is always 0.
         """
         done = steps_done()
-        self._call("log", row, done if step in (None, done - 1) else step, only=name)
+        values = {key: value for key, value in row.items() if (key, value) != ("epoch", 0)}
+        if values:
+            self._call("log", values, done if step in (None, done - 1) else step, only=name)
 
     def _call(self, method: str, *arguments: Any, only: str | None = None) -> None:
         """Calls a method of RunLogger on each logger, or only on one."""

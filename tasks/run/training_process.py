@@ -22,6 +22,7 @@ from tasks.callbacks.observers import (
     create_observers,
 )
 from tasks.callbacks.recorder import EarlyMeasurement, Recorder
+from tasks.callbacks.stopping import StopBeforeStep
 from tasks.configured_metrics import check_metrics
 from tasks.data import DataModule
 from tasks.logging import loggers, startup, summary
@@ -216,13 +217,12 @@ class TrainingProcess:
         for message in messages:
             self._print_line(message)
         same_config = checks.SameConfig(config_hash(config), self.prepared.fingerprint)
-        own_observers = Observers(
-            [same_config, *create_observers(self, self.checkpoint_saver, average)]
-        )
+        observers = create_observers(self, self.checkpoint_saver, average)
         # The user's callbacks run before CheckpointSaver, which saves their state.
-        callbacks = [*own_callbacks.values(), own_observers]
+        callbacks = [*own_callbacks.values(), Observers([same_config, *observers])]
         if own_callbacks:
-            callbacks.insert(0, Observers([EarlyMeasurement(self.recorder)]))
+            first = [EarlyMeasurement(self.recorder), StopBeforeStep(observers[-1])]
+            callbacks.insert(0, Observers(first))
         self.trainer = trainers.make_trainer(
             config, callbacks, self.logger.lightning, self.total_steps
         )

@@ -5,6 +5,7 @@ optimization.
 import pytest
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import LambdaCallback
 
 from tasks.callbacks import user_callbacks
 from tasks.run import checkpoints
@@ -87,6 +88,13 @@ def test_gradients_of_the_mean_loss_are_seen_before_clipping(with_callback, clip
     assert mean == pytest.approx(columns["train/loss"][1], rel=1e-5)
     with_callback(None, *words)
     torch.testing.assert_close(*with_callback.weights, rtol=1e-5, atol=1e-7)
+
+
+def test_hooks_that_are_attributes_are_called(with_callback):
+    called = []
+    callback = LambdaCallback(on_before_optimizer_step=lambda *arguments: called.append(arguments))
+    with_callback(callback)
+    assert [optimizer is trainer.optimizers[0] for trainer, _, optimizer in called] == [True, True]
 
 
 def test_a_callback_can_change_the_gradients(with_callback):

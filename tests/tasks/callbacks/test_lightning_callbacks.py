@@ -232,6 +232,26 @@ def test_values_of_callbacks_are_logged_at_the_step_that_has_them(run, with_logg
     assert losses == [10, 20]
 
 
+def test_values_of_callbacks_are_logged_once_through_a_signal(run, with_logger, monkeypatch):
+    options = ["callbacks.values={}", "callbacks.rate={}", "logger=wandb"]
+    options += ["trainer.val_every=10", "trainer.log_every_n_steps=4"]
+    monkeypatch.setattr(
+        SignalStop, "_signal_number", lambda self, trainer, task: signal.SIGTERM * (task.step == 8)
+    )
+    code, folder = run(*options)
+    assert code == 143 and resume_run(folder, (run.file,)) == 0
+    logged = [row for rows_of_process in with_logger() for row in rows_of_process]
+    assert "epoch" not in logged[0]
+
+    def steps(name):
+        return [int(row["step"]) for row in logged if row.get(name)]
+
+    batches = [4, 8, 12, 16, 20]
+    assert steps("mine/batch") == steps("mine/direct") == steps("train/loss") == batches
+    assert steps("val/mine") == steps("val/loss") == [10, 20]
+    assert steps("lr-AdamW/pg1") == [3, 7, 11, 15, 19]
+
+
 def test_a_run_goes_on_if_its_logger_does_not(run, with_logger, monkeypatch, capsys):
     """Also one with callbacks that need a logger."""
     options = ["logger=wandb", "callbacks.rate={}", "callbacks.values={}"]
