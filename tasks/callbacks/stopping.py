@@ -71,15 +71,20 @@ class RequestedStop:
     cadence: Cadence
     callbacks: Mapping[str, Any]
     delays: bool
+    is_early: bool = False  # whether a callback has requested it before the first step
 
     def on_fit_start(self, trainer: Any, task: Task) -> None:
         """Takes no step if the run had ended before it was resumed, and otherwise at least one,
         after which it is validated and saved.
         """
-        trainer.should_stop = self.cadence.stop_step == task.step
+        has_ended = self.cadence.stop_step == task.step
+        self.is_early |= trainer.should_stop and not has_ended
+        trainer.should_stop = has_ended
+
+    on_train_start = on_fit_start
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        trainer.should_stop |= self.cadence.stop_step == task.step
+        trainer.should_stop |= self.is_early or self.cadence.stop_step == task.step
         if trainer.should_stop and not self.cadence.is_last(task.step):
             self._stop_at(task.step, trainer)
 

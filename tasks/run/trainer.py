@@ -72,7 +72,8 @@ class Trainer(pl.Trainer):
         if value and not self._stops:
             frames = walk_stack(sys._getframe(1))
             callers = (frame.f_locals.get("self") for frame, _ in frames)
-            self.stopped_by = next((one for one in callers if isinstance(one, pl.Callback)), None)
+            callbacks = (one for one in callers if isinstance(one, pl.Callback))
+            self.stopped_by = next(callbacks, self.stopped_by)
         self._stops = value
 
 

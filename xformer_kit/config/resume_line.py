@@ -43,7 +43,7 @@ def resume_faults(resume: object, overrides: Sequence[Override]) -> Faults:
         key = override.key_or_group
         if key == LENGTH:
             yield from _length_faults(override)
-        elif key not in INSTRUCTIONS and not _is_of(override, saved):
+        elif key not in INSTRUCTIONS and not _is_of(override, str(resume), saved):
             rule = f"cannot change: {REASONS.get(key.partition('.')[0], OTHER_REASON)}"
             word = str(override.input_line)
             refused.append((word, Fault(key, rule, got=word, fix="Leave it out.")))
@@ -57,10 +57,14 @@ def _is_run(resume: object) -> bool:
     return isinstance(resume, str) and (Path(resume) / "config.yaml").is_file()
 
 
-def _is_of(override: Override, config: Mapping[str, Any]) -> bool:
-    """Whether an override sets a value, or chooses a component, that the config has."""
+def _is_of(override: Override, run: str, config: Mapping[str, Any]) -> bool:
+    """Whether an override sets a value, or chooses a component, that the run's config has, or names
+    its directory.
+    """
     if override.is_sweep_override() or override.is_delete():
         return False
+    if override.key_or_group == "hydra.run.dir":
+        return Path(str(override.value())).resolve() == Path(run).resolve()
     node: Any = config
     for key in override.key_or_group.split("."):
         if not isinstance(node, Mapping) or key not in node:

@@ -66,10 +66,16 @@ class Early(EarlyStopping):
 
 @CALLBACKS.register("at")
 class At(Callback):
-    """Stops after a step that no validation follows."""
+    """Stops after a step that no validation follows, or before the first step."""
 
-    def __init__(self, *, step: int):
-        self.step = step
+    def __init__(self, *, step: int, start: str = ""):
+        self.step, self.start = step, start
+
+    def on_fit_start(self, trainer, task):
+        trainer.should_stop = self.start == "fit"
+
+    def on_train_start(self, trainer, task):
+        trainer.should_stop |= self.start == "train"
 
     def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
         trainer.should_stop = task.step == self.step
@@ -174,6 +180,19 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
     rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
     assert [row["step"] for row in rows if row["val/loss"]] == ["7"]
     assert checkpoints.read(folder / "checkpoints" / "last.ckpt")["global_step"] == 7
+
+
+@pytest.mark.parametrize("start", ["fit", "train"])
+def test_a_stop_before_the_first_step_ends_the_run_after_it(config, mine, tmp_path, start):
+    words = [f"callbacks.at={{step: -1, start: {start}}}", "callbacks.mine={}"]
+    made, folder = config(f"components=[{mine}]", *words), tmp_path / "run"
+    assert start_run(made, folder, (mine,)) == 0
+    results = json.loads((folder / "summary.json").read_text())
+    assert results["stopped"] == "stopped by callbacks.at at step 1 of 20"
+    assert checkpoints.read(folder / "checkpoints" / "last.ckpt")["global_step"] == 1
+    (folder / "summary.json").unlink()
+    assert resume_run(folder, (mine,)) == 0
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 1
 
 
 @pytest.mark.parametrize("others", [["mine", "at"], ["at", "mine"]])

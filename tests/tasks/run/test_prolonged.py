@@ -222,7 +222,12 @@ def test_a_line_that_resumes_may_repeat_what_the_run_has(begin, config):
     whole = [word for word in TINY if not word.startswith("trainer.max_steps")]
     whole += [f"data.path={config()['data']['path']}", *words]
     resume = f"resume={run}"
-    for words in (["model.dropout=0.1"], ["attn=multi_head"], [*whole, "schedule.warmup=1"]):
+    for words in (
+        ["model.dropout=0.1"],
+        [f"hydra.run.dir={run}"],
+        ["attn=multi_head"],
+        [*whole, "schedule.warmup=1"],
+    ):
         preflight([resume, *words, "trainer.max_steps=3"])
     for words in (["model.dropout=0.2"], ["attn=mqa"], [*whole, "schedule.warmup=2"]):
         with pytest.raises(ConfigError, match="cannot change"):
