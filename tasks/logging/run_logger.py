@@ -11,7 +11,8 @@ from xformer_kit.registry.metric_names import PREFIX
 
 class OfRun:
     """Mixin of Lightning's loggers, to which users' callbacks and `task.log` pass values. They go
-    to `pass_on(values, step or None)`, which writes them like the run's own.
+    to `pass_on(values, step or None)`, which writes them like the run's own. The run saves and ends
+    its loggers itself, since an error of a logger must not end it.
     """
 
     pass_on: Callable[[Mapping[str, float], int | None], None]
@@ -19,8 +20,17 @@ class OfRun:
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         self.pass_on(metrics, step)
 
+    def save(self) -> None:
+        """Does nothing; Lightning calls it."""
+
+    def finalize(self, status: str) -> None:
+        """Does nothing; Lightning calls it."""
+
     def write(self, metrics: Mapping[str, float], step: int) -> None:
         super().log_metrics(metrics, step)  # type: ignore[misc]
+
+    def end(self, status: str) -> None:
+        super().finalize(status)  # type: ignore[misc]
 
 
 class RunLogger:
@@ -53,7 +63,7 @@ class RunLogger:
         """End the run; summary: the content of summary.json, empty if the run has not finished;
         code: its exit code.
         """
-        self.lightning.finalize("success" if code == 0 else "failed")
+        self.lightning.end("success" if code == 0 else "failed")
 
 
 def not_of_validation(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -60,7 +60,7 @@ def preflight(argv: list[str]) -> CommandLine:
     if line.help:
         return line
     if line.resume is not None:
-        faults += resume_faults(line.resume, overrides)
+        faults += resume_faults(line.resume, overrides, flags.config_dir)
         _raise(faults)
         line.max_steps = resumed_length(overrides)
         return line

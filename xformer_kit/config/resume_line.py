@@ -8,16 +8,18 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
+from xformer_kit.config.check import GROUPS
 from xformer_kit.config.overrides import INSTRUCTIONS
 from xformer_kit.config.saved import read_config
-from xformer_kit.config.to_overrides import changed_paths, started_from
+from xformer_kit.config.to_overrides import changed_paths, choices_of, started_from
 from xformer_kit.config.trainer_schema import faults as trainer_faults
-from xformer_kit.plan import KINDS
+from xformer_kit.plan import KINDS, as_node
 from xformer_kit.registry import ConfigError, Fault, Faults, format_value
 from xformer_kit.registry.command_lines import train
 
 LENGTH = "trainer.max_steps"
 OF_MODEL = ("model", *KINDS, "extra", "tokenizer", "task", "init")
+OF_LINE = ("components", "resume")  # instructions that a line with resume may have
 # Node at the top of the config -> why a resumed run keeps it.
 REASONS = (
     dict.fromkeys(OF_MODEL, "the weights to resume from are of the model in the run's config")
@@ -31,26 +33,33 @@ HYDRA = re.compile(r"[+~]*(hydra|init_from)\b")  # arguments without a meaning i
 OTHER_REASON = "a run is resumed with its own config"
 
 
-def resume_faults(resume: object, overrides: Sequence[Override]) -> Faults:
+def resume_faults(
+    resume: object, overrides: Sequence[Override], config_dir: str | None = None
+) -> Faults:
     """Yields the faults of a line that resumes a run: each argument that would change the run,
     apart from its length. An argument may repeat a value of the run, and the whole line the run's.
+    A directory that is no run has its fault when it is read.
     """
     if not isinstance(resume, str) or not resume:
         yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
-    saved = read_config(Path(str(resume))) if _is_run(resume) else {}
+        return
+    saved = read_config(Path(resume)) if _is_run(resume) else None
     refused = list[tuple[str, Fault]]()  # (argument, its fault)
     for override in overrides:
         key = override.key_or_group
         if key == LENGTH:
             yield from _length_faults(override)
-        elif key not in INSTRUCTIONS and not _is_of(override, str(resume), saved):
+        elif key == "study":
+            rule = "a run is resumed, and a study goes on with its own line"
+            yield Fault("study", rule, got=str(override.input_line), fix="Leave it or resume= out.")
+        elif saved is not None and key not in OF_LINE and not _is_of(override, resume, saved):
             rule = f"cannot change: {REASONS.get(key.partition('.')[0], OTHER_REASON)}"
             word = str(override.input_line)
             refused.append((word, Fault(key, rule, got=word, fix="Leave it out.")))
-    if not refused or _compose_the_same(str(resume), overrides):
+    if not refused or _compose_the_same(resume, overrides, config_dir):
         return
     yield from (fault for _, fault in refused[:-1])
-    yield replace(refused[-1][1], fix=_fix(str(resume), [word for word, _ in refused]))
+    yield replace(refused[-1][1], fix=_fix(resume, [word for word, _ in refused]))
 
 
 def _is_run(resume: object) -> bool:
@@ -65,45 +74,48 @@ def _is_of(override: Override, run: str, config: Mapping[str, Any]) -> bool:
         return False
     if override.key_or_group == "hydra.run.dir":
         return Path(str(override.value())).resolve() == Path(run).resolve()
-    node: Any = config
-    for key in override.key_or_group.split("."):
+    group, value, node = override.key_or_group, override.value(), config
+    if group == "model" or group in GROUPS:
+        aliases = GROUPS[group].aliases if group in GROUPS else {}
+        alias = aliases.get(value) if isinstance(value, str) else None
+        implied = {f"{group}.{key}": item for key, item in alias.implied.items()} if alias else {}
+        found = {f"{group}.{key}": item for key, item in as_node(config.get(group)).items()}
+        same = choices_of(config).get(group) == (alias.name if alias else value)
+        return same and implied.items() <= found.items()
+    for key in group.split("."):
         if not isinstance(node, Mapping) or key not in node:
             return False
         node = node[key]
-    if isinstance(node, Mapping) and "name" in node:
-        node = node["name"]
-    return type(node) is type(value := override.value()) and node == value
+    numbers = {type(node), type(value)} <= {int, float}
+    return (numbers or type(node) is type(value)) and node == value
 
 
-def _compose_the_same(run: str, overrides: Sequence[Override]) -> bool:
+def _compose_the_same(run: str, overrides: Sequence[Override], config_dir: str | None) -> bool:
     """Whether a line composes the config of the run, apart from its length."""
-    if not _is_run(run):
-        return False
     kept = [o for o in overrides if o.key_or_group not in (*INSTRUCTIONS, LENGTH)]
     components = [o for o in overrides if o.key_or_group == "components"]
     words = [str(o.input_line) for o in (*components, *kept)]
     if any(map(HYDRA.match, words)):
         return False
     try:
-        return not changed_paths(words, read_config(run)) - {LENGTH}
+        return not changed_paths(words, read_config(Path(run)), config_dir) - {LENGTH}
     except ConfigError:
         return False
 
 
 def _fix(run: str, words: Sequence[str]) -> str:
-    """Returns the fix of arguments that a resumed run does not take: a new run from its weights, if
-    they compose one.
+    """Returns the fix of arguments that a resumed run does not take: a new run, if they compose
+    one; from the weights of the run, if its model stays the same.
     """
     left_out = "Leave it out." if len(words) == 1 else "Leave them out."
-    if not _is_run(run) or any(map(HYDRA.match, words)):
-        return left_out
-    try:
-        line = train(*started_from(run, words))
-    except ConfigError:
+    if any(map(HYDRA.match, words)):
         return left_out
     of_model = any(re.split(r"[.=]", word.lstrip("+~"))[0] in OF_MODEL for word in words)
-    weights = "those of its weights that fit" if of_model else "its weights"
-    return f"{left_out[:-1]}, or start a new run from {weights}: {line}."
+    try:
+        line = train(*started_from(run, words, takes_weights=not of_model))
+    except ConfigError:
+        return left_out
+    return f"{left_out[:-1]}, or start a new run{'' if of_model else ' from its weights'}: {line}."
 
 
 def _length_faults(override: Override) -> Faults:

@@ -34,10 +34,10 @@ def to_overrides(config: Facts) -> list[str]:
     overrides: list[str] = []
     base = _compose(overrides)
     for groups in GROUP_ORDER:
-        defaults = _choices(base)
+        defaults = choices_of(base)
         if changed := [
             f"{group}={name}"
-            for group, name in _choices(config).items()
+            for group, name in choices_of(config).items()
             if group in groups and name != defaults.get(group)
         ]:
             overrides += changed
@@ -55,20 +55,22 @@ def to_overrides(config: Facts) -> list[str]:
     return overrides
 
 
-def changed_paths(words: Sequence[str], config: Facts) -> set[str]:
+def changed_paths(words: Sequence[str], config: Facts, config_dir: str | None) -> set[str]:
     """Returns the config paths in which the config that overrides compose differs from another.
     Raises ConfigError if they compose none.
     """
-    return set(map(_path, _difference(_compose(words), config)))
+    return set(map(_path, _difference(_compose(words, config_dir), config)))
 
 
-def started_from(run: str, words: Sequence[str]) -> list[str]:
+def started_from(run: str, words: Sequence[str], *, takes_weights: bool = True) -> list[str]:
     """Returns the overrides of a new run from the weights of `run`, with its config but for the
     overrides `words`. Raises ConfigError if no command line of this version composes it.
+
+    takes_weights: whether the run starts from the weights of `run`, or from random ones.
     """
     changed = {"init_from", *map(_path, words)}
     own = _without(to_overrides(read_config(run)), changed)
-    overrides = [*own, f"init_from={value(run)}", *words]
+    overrides = [*own, *[f"init_from={value(run)}"] * takes_weights, *words]
     compose(overrides)
     return overrides
 
@@ -106,16 +108,16 @@ def _without(overrides: Iterable[str], paths: set[str]) -> list[str]:
     return [o for o in overrides if not f"{_path(o)}.".startswith(below)]
 
 
-def _compose(overrides: Sequence[str]) -> dict[str, Any]:
+def _compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
     """Returns the config that overrides compose, whether or not it can be run. Raises ConfigError
     if they compose none.
     """
-    return _composed(tuple(overrides), registry_version())
+    return _composed(tuple(overrides), config_dir, registry_version())
 
 
 @lru_cache(maxsize=16)  # the choices of the runs of a study are often the same
-def _composed(overrides: tuple[str, ...], version: int) -> dict[str, Any]:
-    session, parsed, parse_faults = parse(expand(overrides), None)
+def _composed(overrides: tuple[str, ...], config_dir: str | None, version: int) -> dict[str, Any]:
+    session, parsed, parse_faults = parse(expand(overrides), config_dir)
     config, compose_faults = compose_overrides(session, parsed)
     if faults := parse_faults + compose_faults:
         raise ConfigError(dict.fromkeys(faults))
@@ -144,7 +146,7 @@ def _parses_as(plain: str, value: Any) -> bool:
         return False
 
 
-def _choices(config: Facts) -> dict[str, str]:
+def choices_of(config: Facts) -> dict[str, str]:
     """Config group -> the name that the config selects in it."""
     model = "_".join(stack for stack in STACKS if stack in config.get("model", {}))
     components = {

@@ -141,7 +141,9 @@ def with_logger(monkeypatch, tmp_path):
     folders = []
 
     class CSVLoggerOfRun(OfRun, loggers.CSVLogger):
-        pass
+        def end(self, status):
+            loggers.CSVLogger.save(self)
+            super().end(status)
 
     def create(options, config, run_dir):
         folders.append(tmp_path / f"logged{len(folders)}")
@@ -263,9 +265,15 @@ def test_a_run_goes_on_if_its_logger_does_not(run, with_logger, monkeypatch, cap
             raise OSError("no space")
         write(self, row, step)
 
-    monkeypatch.setattr(OfRun, "write", fails_at_eight)
-    assert run(*options)[0] == 0 and max(steps) == 8
+    with monkeypatch.context() as patched:
+        patched.setattr(OfRun, "write", fails_at_eight)
+        assert run(*options)[0] == 0 and max(steps) == 8
     assert "The logger wandb failed (OSError: no space)" in capsys.readouterr().err
+    for method in ("save", "finalize"):
+        with monkeypatch.context() as patched:
+            patched.setattr(loggers.CSVLogger, method, lambda *arguments: 1 / 0)
+            code, folder = run(*options)
+        assert code == 0 and (folder / "summary.json").exists()
     monkeypatch.setitem(CREATE, "wandb", lambda *arguments: 1 / 0)
     assert run(*options)[0] == 0
     assert "The logger wandb cannot start (ZeroDivisionError" in capsys.readouterr().err

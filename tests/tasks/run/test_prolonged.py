@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from tasks.cli import main
 from tasks.cli.reproduction import differences
 from tasks.logging import summary
 from tasks.module import Task
@@ -18,7 +19,7 @@ from tasks.run.resume import resume_run
 from tests.tasks.conftest import TINY
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
-from xformer_kit.config import compose, preflight
+from xformer_kit.config import compose, config_yaml, preflight
 from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.run_key import run_key
@@ -226,10 +227,16 @@ def test_a_line_that_resumes_may_repeat_what_the_run_has(begin, config):
         ["model.dropout=0.1"],
         [f"hydra.run.dir={run}"],
         ["attn=multi_head"],
+        ["attn=mqa", "model=decoder", "data=text", "model.residual_multiplier=1"],
         [*whole, "schedule.warmup=1"],
     ):
         preflight([resume, *words, "trainer.max_steps=3"])
-    for words in (["model.dropout=0.2"], ["attn=mqa"], [*whole, "schedule.warmup=2"]):
+    for words in (
+        ["model.dropout=0.2"],
+        ["attn=linear"],
+        ["model=encoder"],
+        [*whole, "schedule.warmup=2"],
+    ):
         with pytest.raises(ConfigError, match="cannot change"):
             preflight([resume, *words])
 
@@ -237,25 +244,33 @@ def test_a_line_that_resumes_may_repeat_what_the_run_has(begin, config):
 RUN = "resume=outputs/x"
 
 
+@pytest.fixture
+def run_x(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs" / "x").mkdir(parents=True)
+    (tmp_path / "outputs" / "x" / "config.yaml").write_text(config_yaml(config()))
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
         (
-            [RUN, "attn.heads=2"],
+            [RUN, "attn.heads=4"],
             "attn.heads: cannot change: the weights to resume from are of the model in the run's"
-            " config; got attn.heads=2. Leave it out.",
+            " config; got attn.heads=4. Leave it out, or start a new run: ",
         ),
         ([RUN, "data=stdlib_code"], "data: cannot change: the steps so far were taken on the data"),
         ([RUN, "optim.lr=1e-4"], "optim.lr: cannot change: the steps so far were taken with that"),
         ([RUN, "logger=csv"], "logger: cannot change: a run is resumed with its own config"),
         ([RUN, "hydra.run.dir=x"], "hydra.run.dir: cannot change: a run that is resumed stays"),
+        ([RUN, "study=ladder"], "study: a run is resumed, and a study goes on with its own line"),
         ([RUN, "trainer.max_steps=0"], "trainer.max_steps: must be at least 1; got 0."),
         ([RUN, "trainer.max_steps=1.5"], "trainer.max_steps: must be a whole number"),
         ([RUN, "trainer.max_steps=null"], "trainer.max_steps: must be the new number of steps"),
         ([RUN, "trainer.max_steps=10,20"], "trainer.max_steps: takes one number of a run"),
     ],
 )  # fmt: skip
-def test_other_arguments_of_a_resumed_run_are_refused_with_their_reason(words, answer):
+def test_other_arguments_of_a_resumed_run_are_refused_with_their_reason(run_x, words, answer):
     with pytest.raises(ConfigError) as error:
         preflight(words)
     assert str(error.value).startswith(answer)
@@ -291,8 +306,13 @@ def test_a_resume_with_an_argument_that_composes_no_run_has_no_proposal(begin):
         preflight([f"resume={run}", "+foo=3"])
 
 
-def test_every_argument_of_a_resumed_run_has_a_sentence_of_its_own():
+def test_a_directory_that_is_no_run_is_the_only_fault(capsys):
+    assert main(["train", "resume=none", "model.dim=16"]) == 2
+    assert capsys.readouterr().err.startswith("resume: none is not a directory.")
+
+
+def test_every_argument_of_a_resumed_run_has_a_sentence_of_its_own(run_x):
     with pytest.raises(ConfigError) as error:
-        preflight([RUN, "attn.heads=2", "optim.lr=1", "trainer.max_steps=30"])
+        preflight([RUN, "attn.heads=4", "optim.lr=1", "trainer.max_steps=30"])
     assert [fault.path for fault in error.value.faults] == ["attn.heads", "optim.lr"]
     assert preflight([RUN, "trainer.max_steps=30"]).max_steps == 30
