@@ -18,8 +18,10 @@ from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.config.identity import hashed_config
 from xformer_kit.config.run_directories import run_directories
 from xformer_kit.config.saved import saved_components
+from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
 from xformer_kit.registry.command_lines import resume, xformer
+from xformer_kit.registry.metric_names import PREFIX
 from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
@@ -28,6 +30,10 @@ from xformer_kit.study.statistics import interval
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
 # Costs that --metric can compare: it is known whether a higher value is better.
 COMPARABLE_COSTS = ("tokens_per_second",)
+OTHER_DATA = (
+    "Not all of these runs read the same data: losses per token or per byte of different texts are"
+    " hardly comparable."
+)
 MAX_PATHS = 3  # differing paths in a group's name; with more, the name is its letter
 
 
@@ -106,30 +112,9 @@ def compare_runs(
     run, if the first run that is named or all but one have not ended, for runs of several tasks,
     and for a metric that not all of them have.
     """
-    named = [user_path(name) for name in names]
-    if find_spec("scipy") is None:
-        raise config_error(
-            "compare",
-            "needs the package scipy for its intervals",
-            "none",
-            "Use pip install 'xformer_kit[study]'.",
-        )
-    if study := next((path for path in named if (path / "plan.json").is_file()), None):
-        raise config_error(
-            "compare",
-            "takes runs",
-            f"{study}, which is a study",
-            f"Try: {xformer('report', study)}",
-        )
-    paths = run_directories(names)
+    paths = _directories(names)
     configs = {path: read_config(path) for path in paths}
-    if len(paths) < 2:
-        raise config_error(
-            "compare",
-            "takes two runs or more",
-            ", ".join(map(str, paths)),
-            "Name another run's directory.",
-        )
+    named = [user_path(name) for name in names]
     required = paths[0] if paths[0] in named else None
     ends, left_out = _final_states(paths, required, components)
     configs = {path: configs[path] for path in ends}
@@ -141,11 +126,58 @@ def compare_runs(
         for group in groups:
             group.config |= group.data_paths
     differing_paths = differing([group.config for group in groups])
+    notes = [*left_out, *_notes(finished)]
+    if note := _tokenizer_note(configs, differing_paths):
+        by_bytes = f"{PREFIX}bits_per_byte"
+        chosen = by_bytes if requested is None and by_bytes in metrics else chosen
+        notes = [note, *(other for other in notes if other != OTHER_DATA)]
     _set_names(groups, differing_paths)
     baseline, *others = (Runs(group.name, group.values(chosen), group.diverged) for group in groups)
     verdicts = answer(baseline, others, metric(chosen)) if others else None
-    notes = [*left_out, *_notes(finished)]
     return Comparison(groups, differing_paths, metrics, chosen, verdicts, notes)
+
+
+def _directories(names: Sequence[str]) -> list[Path]:
+    """Returns the directories of at least two runs. Raises ConfigError without the package scipy,
+    for a study, and for fewer runs.
+    """
+    if find_spec("scipy") is None:
+        raise config_error(
+            "compare",
+            "needs the package scipy for its intervals",
+            "none",
+            "Use pip install 'xformer_kit[study]'.",
+        )
+    if study := next(
+        (path for path in map(user_path, names) if (path / "plan.json").is_file()), None
+    ):
+        raise config_error(
+            "compare",
+            "takes runs",
+            f"{study}, which is a study",
+            f"Try: {xformer('report', study)}",
+        )
+    paths = run_directories(names)
+    if len(paths) < 2:
+        raise config_error(
+            "compare",
+            "takes two runs or more",
+            ", ".join(map(str, paths)),
+            "Name another run's directory.",
+        )
+    return paths
+
+
+def _tokenizer_note(configs: Mapping[Path, Config], paths: Iterable[str]) -> str | None:
+    """Returns a note on runs whose tokenizers differ, on the same data."""
+    nodes = {path.partition(".")[0] for path in paths}
+    task = next(iter(configs.values()))["task"]["name"]
+    if "tokenizer" not in nodes or "data" in nodes or OBJECTIVES[task].loss_unit != PER_TOKEN:
+        return None
+    return (
+        "These runs have different tokenizers: losses per token do not compare between them, bits"
+        " per byte do."
+    )
 
 
 def _require_one_task(configs: Mapping[Path, Facts]) -> None:
@@ -277,10 +309,7 @@ def letter(number: int) -> str:
 def _notes(finished: Mapping[Path, Facts]) -> Iterable[str]:
     """Yields what makes the values hard to compare: other data, steps or devices, early ends."""
     if _differ(facts.get("data_fingerprint") for facts in finished.values()):
-        yield (
-            "Not all of these runs read the same data: losses per token or per byte of"
-            " different texts are hardly comparable."
-        )
+        yield OTHER_DATA
     if _differ(facts.get("steps") for facts in finished.values()):
         steps = ", ".join(f"{facts['steps']:,}" for facts in finished.values())
         yield f"Not all of these runs took as many steps: {steps}."

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,11 @@ from tasks.logging import startup, summary
 from tasks.study import ladder_steps, state
 from tasks.study.state import State
 from tasks.study.timing import MIN_SECONDS, StepClock
+from xformer_kit.config.result_names import result_names
 from xformer_kit.inspect.cost import Cost, tokens
+from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry.metric_names import PREFIX, is_per_token
 from xformer_kit.study import budget
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
@@ -195,7 +198,7 @@ def resolve(
     folder = Path("outputs", "studies", node["name"])
     clock = StepClock(folder, MIN_SECONDS if by_seconds else 0.0) if by_seconds or dry_run else None
     costs, unsized = Costs(clock, dry_run), variants(node, _with_result_faults(node, compose))
-    if faults := ladder_steps.faults(unsized, command):
+    if faults := [*ladder_steps.faults(unsized, command), *_tokenizer_faults(node, unsized)]:
         raise ConfigError(faults)
     if by_seconds:
         clock.measure_all([(variant.config, costs.of(variant.config)[0]) for variant in unsized])
@@ -226,6 +229,19 @@ def _with_result_faults(node: Node, compose: Compose) -> Compose:
         return config, faults or list(result_faults(node, config))
 
     return composed
+
+
+def _tokenizer_faults(node: Node, planned: Sequence[Variant]) -> Iterator[Fault]:
+    """Yields the fault of a metric per token of variants that differ in their tokenizer."""
+    config, *others = (variant.config for variant in planned)
+    per_token = OBJECTIVES[config["task"]["name"]].loss_unit == PER_TOKEN
+    if not per_token or not is_per_token(metric := node["metric"]):
+        return
+    if any(other["tokenizer"] != config["tokenizer"] for other in others):
+        by_bytes = f"{PREFIX}bits_per_byte"
+        fix = by_bytes if by_bytes in result_names(config) else f"{PREFIX}exact_match"
+        rule = "a loss per token does not compare between tokenizers, in which the variants differ"
+        yield Fault("study.metric", rule, metric, f"Try study.metric={fix}.")
 
 
 def _duplicate_faults(all_runs: list[StudyRun]) -> list[Fault]:

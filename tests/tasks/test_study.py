@@ -263,6 +263,13 @@ def test_a_metric_that_runs_do_not_have_is_refused_with_the_known_ones(copy):
             ["study.factors={placement:[pots]}"],
             "placement: no placement is called 'pots'. Did you mean 'post'?",
         ),
+        (
+            ["study.factors={tokenizer:[byte]}", "study.baseline={tokenizer:char}", "data=pydoc"],
+            (
+                "study.metric: a loss per token does not compare between tokenizers, in which the"
+                " variants differ; got val/loss. Try study.metric=val/bits_per_byte."
+            ),
+        ),
         (["study.max_runs=3"], "study.max_runs: must hold the runs of the design; got 3"),
     ],
 )

@@ -354,3 +354,19 @@ def test_letters_continue_after_z():
         "ZZ",
         "AAA",
     ]
+
+
+def test_runs_with_other_tokenizers_are_compared_by_bits_per_byte(capsys, pool):
+    one, other = pool["baseline", 0], pool["placement=post", 0]
+    config = read_config(one)
+    (other / "config.yaml").write_text(config_yaml(config | {"tokenizer": {"name": "char"}}))
+    results = json.loads((other / "summary.json").read_text())
+    better = results["val/bits_per_byte"] / 2
+    changed = results | {"val/loss": 99.0, "val/bits_per_byte": better, "data_fingerprint": "x"}
+    (other / "summary.json").write_text(json.dumps(changed))
+    _, page, _ = output(capsys, "compare", one, other)
+    assert "tokenizer=char is better than tokenizer=byte by" in page and "bits per byte at" in page
+    assert "different tokenizers: losses per token do not compare" in page
+    assert "same data" not in page
+    _, page, _ = output(capsys, "compare", one, other, "--metric", "val/loss")
+    assert "tokenizer=char is worse" in page and "different tokenizers" in page

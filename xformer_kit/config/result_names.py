@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from xformer_kit.config.data_faults import form_of
 from xformer_kit.data.corpus import CORPORA
-from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.plan import as_node
 from xformer_kit.registry import Node
 
@@ -26,7 +26,7 @@ def result_names(config: Node) -> list[str]:
     form, objective = form_of(data), OBJECTIVES[task]
     own = {"name", *CORPORA.options(data["name"])}
     corpus = CORPORA.create({key: value for key, value in data.items() if key in own})
-    likelihood = ["loss", *["perplexity"] * (objective.loss_unit == "nats per token")]
+    likelihood = ["loss", *["perplexity"] * (objective.loss_unit == PER_TOKEN)]
     if form == "text" and objective.predicts_every_token:
         likelihood.append("bits_per_byte")
     parts = ["", *(f"{part}/" for part in getattr(corpus, "of", ()))]

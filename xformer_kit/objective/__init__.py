@@ -29,6 +29,7 @@ from torch import Tensor
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Fault, Options, Registry, alternatives
 
+PER_TOKEN = "nats per token"  # unit of a loss
 Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
 Example = Mapping[str, np.ndarray]  # the same
 Loss = tuple[Tensor, Tensor, dict[str, Tensor]]  # of a batch, see `Objective.loss`
@@ -68,7 +69,7 @@ class Objective:
     # what metrics can be computed from: "logits" of tokens or classes, "classes", "values", "texts"
     # that are generated
     outputs: ClassVar[tuple[str, ...]] = ()
-    loss_unit: str = "nats per token"  # of other units there is no perplexity
+    loss_unit: str = PER_TOKEN  # of other units there is no perplexity
     # average share of the tokens for which the head is computed in training
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # options may add more to an instance

@@ -38,6 +38,11 @@ def our_name(metric: str) -> str:
     return TRAIN_LOSS if last == "train_loss" else PREFIX + (OTHER_PREFIX.sub("", last) or "loss")
 
 
+def is_per_token(metric: str) -> bool:
+    """Whether a metric is a mean over tokens, which does not compare between tokenizers."""
+    return metric_word(metric) in ("loss", "perplexity", "bits_per_token")
+
+
 def metric_word(name: str) -> str | None:
     """Returns the word in which a metric's name ends: val/books/hard_exact_match -> exact_match;
     None if it is unknown.
