@@ -9,11 +9,11 @@ from xformer_kit.config.data_faults import (
 from xformer_kit.config.metrics import METRICS, inputs_of
 from xformer_kit.config.result_names import RESERVED
 from xformer_kit.data.tokenizer import TOKENIZERS
-from xformer_kit.data.user_code import user_errors
 from xformer_kit.extra import EXTRAS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
 from xformer_kit.registry import Fault, Faults, Node, alternatives
+from xformer_kit.registry.user_errors import user_errors
 
 DEFAULT_TASK = "language_modeling"  # of conf/train.yaml
 

@@ -23,9 +23,10 @@ from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.progress import reading_progress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
-from xformer_kit.data.user_code import check_corpus, user_errors
+from xformer_kit.data.user_code import check_corpus
 from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Fault
+from xformer_kit.registry.user_errors import user_errors
 
 # version of the files in the cache and of the text of the corpora; a change makes new fingerprints
 FORMAT = 1

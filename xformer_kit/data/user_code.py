@@ -4,9 +4,7 @@ what they raise. Those of this package are not checked.
 
 import inspect
 import json
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,40 +12,13 @@ import numpy as np
 from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.corpus.base import PairCorpus
 from xformer_kit.data.tokenizer import Tokenizer
-from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry import config_error
 from xformer_kit.registry.messages import one_line
+from xformer_kit.registry.user_errors import is_users
 
 Problem = tuple[str, str]  # (rule, what was returned instead)
 TOKENIZER_METHODS = ("encode", "pieces")
 SAMPLE = 1000  # characters that a tokenizer encodes for its check
-
-
-def is_users(component: type) -> bool:
-    """Whether a component is not one of this package."""
-    return not component.__module__.startswith("xformer_kit.")
-
-
-@contextmanager
-def user_errors(components: Sequence[tuple[str, type]]) -> Iterator[None]:
-    """Raises ConfigError, with the line, in place of an exception in the file of a user's
-    component. components: (config path, class) each.
-    """
-    try:
-        yield
-    except ConfigError:
-        raise
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        for path, component in components:
-            file = inspect.getfile(component) if is_users(component) else None
-            if lines := [frame.lineno for frame in frames if frame.filename == file]:
-                raise config_error(
-                    path,
-                    f"{component.__name__} must not raise an exception",
-                    f"{type(error).__name__}: {one_line(error, 120)}",
-                    f"See line {lines[-1]} of '{file}'.",
-                ) from None
-        raise
 
 
 def check_corpus(corpus: Corpus) -> None:

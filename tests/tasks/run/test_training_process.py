@@ -11,7 +11,9 @@ from tasks.evaluation import Sample
 from tasks.logging import summary
 from tasks.run.checks import mask_notes
 from tasks.run.start import start_run
+from tests.user_components import forget_user_components
 from xformer_kit import load
+from xformer_kit.attention import ATTENTIONS
 from xformer_kit.data import prepare
 from xformer_kit.registry.saved_files import read_columns
 from xformer_kit.study.report.numbers import compact
@@ -178,3 +180,33 @@ def test_a_refused_run_leaves_no_empty_directories(config, tmp_path):
     (outputs / "decoder" / "b").mkdir(parents=True)
     assert start_run(made, outputs / "decoder" / "a") == 2
     assert [*outputs.rglob("*")] == [outputs / "decoder", outputs / "decoder" / "b"]
+
+
+TAKEN = """
+import torch
+from xformer_kit.attention import ATTENTIONS, EIGHT_HEADS, HeadShape, MultiHead
+
+
+@ATTENTIONS.register("taken")
+class Taken(MultiHead):
+    def __init__(self, dim, norm, kernel, *, shape: HeadShape = EIGHT_HEADS):
+        super().__init__(dim, norm, kernel, shape=shape)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+"""
+
+
+def test_an_exception_in_the_constructor_of_an_own_component_is_one_sentence(
+    config, tmp_path, capsys
+):
+    file = tmp_path / "taken.py"
+    file.write_text(TAKEN)
+    try:
+        made = config(f"components=[{file}]", "attn=taken", "attn.heads=2")
+        assert start_run(made, tmp_path / "run", (str(file),)) == 2
+    finally:
+        forget_user_components([ATTENTIONS])
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "attn: Taken must not raise an exception; got KeyError: \"attribute 'scale' already"
+        f" exists\". See line 10 of '{file}'."
+    )
+    assert not (tmp_path / "run").exists()
