@@ -110,11 +110,11 @@ def _unusable(callback: Any) -> Fault | None:
     for replaced, (rule, fix) in REPLACED.items():
         if isinstance(callback, replaced):
             return Fault("", rule, fix=fix)
-    for hook in own_hooks(callback):
-        if hook in ("on_save_checkpoint", "on_load_checkpoint"):
-            fix = "Define state_dict and load_state_dict."
-            return Fault("", f"must not define {hook}, which a run does not call", fix=fix)
-    return None
+    not_called = {"on_save_checkpoint", "on_load_checkpoint"}.intersection(own_hooks(callback))
+    if not not_called:
+        return None
+    rule = f"must not define {' or '.join(sorted(not_called))}, which a run does not call"
+    return Fault("", rule, fix="Define state_dict and load_state_dict.")
 
 
 def stopping_detail(callback: Callback) -> str | None:

@@ -79,7 +79,11 @@ def _evaluate_text(args: Any, config: Config) -> int:
 
     task = config["task"]["name"]
     if "text" not in OBJECTIVES[task].reads:
-        raise config_error("--input", f"is for a text, which a run of task={task} does not read")
+        raise config_error(
+            "--input",
+            f"is for a text, which a run of task={task} does not read",
+            fix="Leave it out: the metrics are those of the run's own data.",
+        )
     for name in ANSWER_OPTIONS:
         if getattr(args, name) is not None:
             rule = f"is for answers of a run of task=seq2seq; this one has task={task}"

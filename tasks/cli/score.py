@@ -1,5 +1,5 @@
-"""Print the log-probabilities of texts under a run's model. One line each: nats, tokens, nats per
-token, and the text.
+"""Print the negative log-likelihoods of texts under a run's model. One line each: nats, tokens,
+nats per token, and the text.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from tasks import State
 from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run, print_result
 from xformer_kit.registry import config_error
 
-SUMMARY = "log-probabilities of given texts, or of answers to sources"
+SUMMARY = "negative log-likelihoods of given texts, or of answers to sources"
 EXAMPLES = """examples:
   xformer score outputs/decoder/2026-11-20_12-00-00 --input texts.txt
   xformer score RUN --input test.en --reference test.de --json"""

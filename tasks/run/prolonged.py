@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tasks import Config, State
+from tasks import Config, Files, State
 from tasks.logging.files import replace_text
 from tasks.run.checkpoints import newest
 from xformer_kit.config import config_yaml, read_config
@@ -38,7 +38,13 @@ def with_length(config: Config, max_steps: int | None) -> Config:
     return {**config, "trainer": {**trainer, "max_steps": max_steps, **epochs}}
 
 
-def check_length(run_dir: Path, config: Config, max_steps: int, stopped: str | None = None) -> None:
+def check_length(
+    run_dir: Path,
+    config: Config,
+    max_steps: int,
+    stopped: str | None = None,
+    components: Files = (),
+) -> None:
     """Raises ConfigError if a run cannot resume with this number of steps: it has taken as many, a
     callback has ended it (`stopped`, from summary.json), or it is one of a study, whose directory
     is named after its config.
@@ -48,7 +54,7 @@ def check_length(run_dir: Path, config: Config, max_steps: int, stopped: str | N
             "trainer.max_steps",
             f"cannot change: the run in {run_dir} has ended, {stopped}",
             got=f"{max_steps:,}",
-            fix=_new_run(run_dir, max_steps),
+            fix=_new_run(run_dir, max_steps, components),
         )
     checkpoint = newest(run_dir / "checkpoints", ("global_step", "config"))
     state: State = checkpoint[1] if checkpoint else {"global_step": 0}
@@ -68,10 +74,11 @@ def check_length(run_dir: Path, config: Config, max_steps: int, stopped: str | N
         )
 
 
-def _new_run(run_dir: Path, max_steps: int) -> str:
+def _new_run(run_dir: Path, max_steps: int, components: Files) -> str:
     """Returns the fix of a run that cannot be prolonged."""
     try:
-        line = train(*started_from(str(run_dir), [f"trainer.max_steps={max_steps}"]))
+        words = started_from(str(run_dir), [f"trainer.max_steps={max_steps}"])
+        line = train(*words, components=components)
     except ConfigError:
         return "Start a new run from its weights, with init_from."
     return f"Start a new run from its weights: {line}."

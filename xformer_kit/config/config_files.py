@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import KeyValidationError, OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
-from xformer_kit.registry import Fault, Faults, format_value
+from xformer_kit.registry import Fault, Faults, did_you_mean, format_value
 from xformer_kit.registry.command_lines import value
 from xformer_kit.registry.messages import first_line
 
@@ -106,7 +106,9 @@ def _read(group: str, path: str) -> Any:
             return Fault(path, rule, fix="Write the value out.")
         node = OmegaConf.create(text) if isinstance(plain, dict) else None
     except OSError:
-        fix = "A path is relative to the current directory."
+        file = Path(path)
+        similar = did_you_mean(file.name, (one.name for one in file.parent.glob("*.yaml")), 0.8)
+        fix = similar.strip() or "A path is relative to the current directory."
         return Fault(group, "there is no such file", got=path, fix=fix)
     except UnicodeDecodeError:
         return Fault(path, "must be utf-8 text", fix="Save it as utf-8.")

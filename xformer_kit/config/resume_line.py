@@ -9,7 +9,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from xformer_kit.config.check import GROUPS
-from xformer_kit.config.overrides import INSTRUCTIONS
+from xformer_kit.config.overrides import INSTRUCTIONS, component_files, instructions
 from xformer_kit.config.saved import read_config
 from xformer_kit.config.to_overrides import changed_paths, choices_of, started_from
 from xformer_kit.config.trainer_schema import faults as trainer_faults
@@ -59,7 +59,9 @@ def resume_faults(
     if not refused or _compose_the_same(resume, overrides, config_dir):
         return
     yield from (fault for _, fault in refused[:-1])
-    yield replace(refused[-1][1], fix=_fix(resume, [word for word, _ in refused]))
+    components = component_files(instructions([*overrides]).get("components"))
+    fix = _fix(resume, [word for word, _ in refused], components)
+    yield replace(refused[-1][1], fix=fix)
 
 
 def _is_run(resume: object) -> bool:
@@ -103,7 +105,7 @@ def _compose_the_same(run: str, overrides: Sequence[Override], config_dir: str |
         return False
 
 
-def _fix(run: str, words: Sequence[str]) -> str:
+def _fix(run: str, words: Sequence[str], components: Sequence[str]) -> str:
     """Returns the fix of arguments that a resumed run does not take: a new run, if they compose
     one; from the weights of the run, if its model stays the same.
     """
@@ -112,7 +114,8 @@ def _fix(run: str, words: Sequence[str]) -> str:
         return left_out
     of_model = any(re.split(r"[.=]", word.lstrip("+~"))[0] in OF_MODEL for word in words)
     try:
-        line = train(*started_from(run, words, takes_weights=not of_model))
+        new = started_from(run, words, takes_weights=not of_model)
+        line = train(*new, components=components)
     except ConfigError:
         return left_out
     return f"{left_out[:-1]}, or start a new run{'' if of_model else ' from its weights'}: {line}."

@@ -19,6 +19,8 @@ from xformer_kit.registry.command_lines import for_shell, override_text, value
 
 Facts = Mapping[str, Any]  # a config
 ARCHITECTURE = ("model", *KINDS, "extra")  # nodes of the config
+# Options of these nodes that change no shape of a weight.
+NOT_OF_SHAPES = {"model.freeze", "model.unfreeze_at", "model.seed", "model.dropout", "attn.dropout"}
 # Config groups in the order in which their choices change the defaults of other groups: a task
 # selects its defaults, with data and a model; a model selects a mask.
 GROUP_ORDER = ("task",), ("model", "data"), tuple(GROUPS)
@@ -82,7 +84,12 @@ def to_same_architecture(config: Facts, run: str) -> str:
     """
     try:
         own, others = (
-            [word for word in to_overrides(each) if _path(word).partition(".")[0] in ARCHITECTURE]
+            [
+                word
+                for word in to_overrides(each)
+                if _path(word).partition(".")[0] in ARCHITECTURE
+                and _path(word) not in NOT_OF_SHAPES
+            ]
             for each in (config, read_config(run))
         )
     except ConfigError:

@@ -118,7 +118,10 @@ REPLACED = {
     "min_steps": _REACHED,
     "min_epochs": _REACHED,
     "sync_batchnorm": ("the components, none of which has a batch norm", "Leave it out."),
-    "callbacks": ("callbacks", "Try components=[my_callbacks.py] callbacks.mine={}."),
+    "callbacks": (
+        "callbacks",
+        "Try callbacks.early_stopping.patience=5; xformer components callbacks lists others.",
+    ),
     "plugins": (
         "trainer.precision and trainer.strategy",
         "Try trainer.precision=bf16-mixed, or trainer.strategy=ddp.",

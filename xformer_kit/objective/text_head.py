@@ -177,7 +177,7 @@ class Classification(TextHead):
             raise config_error(
                 "task.classes",
                 f"no class is called '{text}', which is a label of the data",
-                fix=suggestion(text, self.names, "It has"),
+                fix=suggestion(text, self.names, "The classes are"),
             )
         return index
 

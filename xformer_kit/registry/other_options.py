@@ -144,6 +144,9 @@ def other_option(
         return Fault(key, f"is called {ours} here", got, fix)
     if is_mapping:
         return Fault(key, f"is called {ours} here", got, _inside(ours, needed, value, choices))
+    if ours == "resume" and (path := re.fullmatch(r"(.+)/checkpoints/[^/]+\.ckpt", str(value))):
+        typed = for_shell(f"resume={override_text(path[1])}")
+        return Fault(key, "is called resume here", got, f"Try {typed}.")
     if ours == "resume" and (value in (True, "best", "last") or str(value).endswith(".ckpt")):
         return Fault(key, "is called resume here", got, "Try resume=RUN, the directory of a run.")
     if ours == "trainer.devices" and text == "0":  # trainer.gpus=0
