@@ -237,7 +237,8 @@ def _tokenizer_faults(node: Node, planned: Sequence[Variant]) -> Iterator[Fault]
     per_token = OBJECTIVES[config["task"]["name"]].loss_unit == PER_TOKEN
     if not per_token or not is_per_token(metric := node["metric"]):
         return
-    if any(other["tokenizer"] != config["tokenizer"] for other in others):
+    is_factor = any(path.partition(".")[0] == "tokenizer" for path in node["factors"] or ())
+    if is_factor or any(other["tokenizer"] != config["tokenizer"] for other in others):
         by_bytes = f"{PREFIX}bits_per_byte"
         fix = by_bytes if by_bytes in result_names(config) else f"{PREFIX}exact_match"
         rule = "a loss per token does not compare between tokenizers, in which the variants differ"

@@ -15,8 +15,8 @@ REFUSED = {
         " --config-dir mine."
     ),
     "--config-name=mine": (
-        "--config-name: no config has this name; got mine. Leave it out, or name a file in the"
-        " directory of --config-dir."
+        "--config-name: no config has this name; got mine. Try experiment=mine, of a file in"
+        " experiment/ of --config-dir, or the path of a file."
     ),
     "--experimental-rerun run.pickle": (
         "--experimental-rerun: is not supported; got run.pickle. Continue a run with resume=RUN,"

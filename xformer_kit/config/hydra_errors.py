@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from xformer_kit.registry import Fault
+from xformer_kit.registry.command_lines import for_shell
 
 
 def fault_of_message(message: str) -> Fault | None:
@@ -32,7 +33,8 @@ def _no_choice(key: str) -> Fault:
 
 
 def _no_config(name: str) -> Fault:
-    fix = "Leave it out, or name a file in the directory of --config-dir."
+    choice = for_shell(f"experiment={name.removesuffix('.yaml')}")
+    fix = f"Try {choice}, of a file in experiment/ of --config-dir, or the path of a file."
     return Fault("--config-name", "no config has this name", got=name, fix=fix)
 
 
