@@ -131,7 +131,7 @@ WRONG = {
     def __init__(self, dim: int):
         raise RuntimeError("the constructor")
 ''',
-        "raised RuntimeError: the constructor. Seen with: ",
+        "raised RuntimeError: the constructor, in line ",
     ),
     "ffn unread": (
         '''
@@ -161,7 +161,7 @@ WRONG = {
     def __call__(self, q, k, v, *more):
         raise RuntimeError("the kernel")
 ''',
-        "raised RuntimeError: the kernel. Seen with: ",
+        "raised RuntimeError: the kernel, in line ",
     ),
 }
 BASES = {

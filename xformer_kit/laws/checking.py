@@ -24,6 +24,7 @@ from xformer_kit.registry import (
     nested,
     suggestion,
 )
+from xformer_kit.registry.user_errors import lines_of
 from xformer_kit.registry.user_path import user_path
 
 # Other choices that a component is composed with. Together they cover the kinds of masks and the
@@ -146,7 +147,10 @@ def _check(component: str, law: str, config: Node) -> Result:
     except LawBroken as error:
         return Result(component, law, "broken", str(error))
     except Exception as error:
-        sentence = f"{_raised(error)}. Seen with: {' '.join(overrides(config))}"
+        kind, name = component.split()
+        lines = lines_of(error, COMPONENTS[kind][name])
+        line = f", in line {lines[-1]}" if lines else ""
+        sentence = f"{_raised(error)}{line}. Seen with: {' '.join(overrides(config))}"
         return Result(component, law, "broken", sentence)
     return Result(component, law, "ok" if reason is None else "skipped", reason or "")
 

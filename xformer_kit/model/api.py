@@ -17,6 +17,7 @@ from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError, config_error
 from xformer_kit.registry.command_lines import resume
+from xformer_kit.registry.user_errors import user_errors
 
 
 def build(
@@ -58,7 +59,9 @@ def build(
 def _build_checked(
     config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None
 ) -> Model:
-    """Returns the model of a config without faults, with initial weights."""
+    """Returns the model of a config without faults, with initial weights. Raises ConfigError, with
+    the line, if the constructor of a user's component raises an exception.
+    """
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
         raise config_error(
@@ -66,7 +69,9 @@ def _build_checked(
             "is the tokenizer's, which is not known here",
             fix="Give build(..., vocab_size=...).",
         )
-    return build_model(config, size, source_vocab_size)
+    registered = [(group, one) for group, found in GROUPS.items() for one in found.loaded.values()]
+    with user_errors(registered):
+        return build_model(config, size, source_vocab_size)
 
 
 def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int = "best") -> Model:

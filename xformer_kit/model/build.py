@@ -20,33 +20,15 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
-from xformer_kit.plan import (
-    KINDS,
-    BlockPlan,
-    HeadPlan,
-    ModelPlan,
-    Node,
-    StackPlan,
-    model_plan,
-)
+from xformer_kit.plan import BlockPlan, HeadPlan, ModelPlan, Node, StackPlan, model_plan
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import config_error
-from xformer_kit.registry.user_errors import is_users, user_errors
 
 
 def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-    """Returns the model of a valid config, with initial weights. Raises ConfigError, with the line,
-    if the constructor of a user's component raises an exception.
-    """
+    """Returns the model of a valid config, with initial weights."""
     plan = model_plan(config)
-    own = [
-        (kind, registry[name])
-        for kind, registry in KINDS.items()
-        for name in registry.loaded
-        if is_users(registry[name])
-    ]
-    with user_errors(own):
-        model = from_plan(plan, vocab_size, source_vocab_size)
+    model = from_plan(plan, vocab_size, source_vocab_size)
     if (lora := config.get("lora") or {}).get("rank"):
         add_adapters(model, lora, plan.seed)
     return model

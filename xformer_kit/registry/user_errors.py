@@ -25,14 +25,27 @@ def user_errors(components: Iterable[tuple[str, Any]]) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        for path, component in components:
-            file = inspect.getfile(component) if is_users(component) else None
-            if lines := [frame.lineno for frame in frames if frame.filename == file]:
-                raise config_error(
-                    path,
-                    f"{component.__name__} must not raise an exception",
-                    f"{type(error).__name__}: {one_line(error, 120)}",
-                    f"See line {lines[-1]} of '{file}'.",
-                ) from None
+        own = [(path, component) for path, component in components if is_users(component)]
+        for find in (lines_of, _lines_of_file):  # a file may have several components
+            for path, component in own:
+                if lines := find(error, component):
+                    raise config_error(
+                        path,
+                        f"{component.__name__} must not raise an exception",
+                        f"{type(error).__name__}: {one_line(error, 120)}",
+                        f"See line {lines[-1]} of '{inspect.getfile(component)}'.",
+                    ) from None
         raise
+
+
+def lines_of(error: BaseException, component: Any) -> list[int]:
+    """Returns the lines of the component that an exception has passed, the last one last."""
+    source, first = inspect.getsourcelines(component)
+    lines = _lines_of_file(error, component)
+    return [line for line in lines if first <= line < first + len(source)]
+
+
+def _lines_of_file(error: BaseException, component: Any) -> list[int]:
+    """Returns the lines of the component's file that an exception has passed."""
+    file, frames = inspect.getfile(component), traceback.extract_tb(error.__traceback__)
+    return [frame.lineno for frame in frames if frame.filename == file and frame.lineno]
