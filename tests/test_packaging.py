@@ -5,9 +5,12 @@ import re
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = (
@@ -111,3 +114,19 @@ def test_every_target_that_uses_the_environment_waits_for_it():
     made = [re.search(r"\$\(VENV\)/(ready|compiled)\b", needs) for needs in users.values()]
     assert all(made), users
     assert "\n$(VENV)/compiled: $(VENV)/ready\n" in makefile
+
+
+def test_the_tested_set_installs_with_the_first_release_of_each_python():
+    """A package may need a later one than x.y.0: Debian 12 has Python 3.11.2."""
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    needs = {}
+    for pin in pins:
+        name, _, version = pin.partition("==")
+        with suppress(metadata.PackageNotFoundError):
+            if metadata.version(name) == version and (
+                rule := metadata.metadata(name).get("Requires-Python")
+            ):
+                needs[pin] = SpecifierSet(rule)
+    assert len(needs) > 100
+    for python in ("3.11.0", "3.12.0", "3.13.0"):
+        assert [pin for pin, rule in needs.items() if not rule.contains(python)] == []

@@ -4,7 +4,7 @@ In the order in which they run: NonFiniteGuard, RequestedStop, Deadline, Recorde
 AttentionPictures, ProgressObserver, Samples, Averages, CheckpointSaver, Profile, Pruning,
 SignalStop. Each defines the Lightning hooks that it needs, with the arguments (trainer, task);
 on_exception also receives the error. A user's own callbacks (user_callbacks.py) are Lightning's,
-and run before them.
+and run before them, after EarlyMeasurement and StopBeforeStep.
 """
 
 from collections.abc import Sequence

@@ -161,7 +161,7 @@ def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault
         return None
     for name, callback in created.items():
         if frame.f_locals.get("self") is callback:
-            rule = " ".join(str(error).split()).removesuffix(".")
+            rule = one_line(error)
             logs = "logger" in rule
             fix = "Set logger=wandb, logger=tensorboard or logger=mlflow." if logs else ""
             return Fault(f"callbacks.{name}", rule, fix=fix)

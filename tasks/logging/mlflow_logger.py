@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Facts, State
-from tasks.logging.run_logger import OfRun, RunLogger, flat_config, not_of_validation
+from tasks.logging.run_logger import RunLogger, flat_config, not_of_validation, of_run
 from tasks.logging.wandb_run import without_password
 from xformer_kit.registry.printable import cell
 
@@ -51,7 +51,7 @@ def create_mlflow(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger
     uri = node["tracking_uri"] or os.environ.get("MLFLOW_TRACKING_URI") or LOCAL_STORE
     id_file = run_dir / "mlflow_id.txt"
     resumed = id_file.exists()
-    logger = type("MLFlowLoggerOfRun", (OfRun, MLFlowLogger), {})(
+    logger = of_run(MLFlowLogger)(
         experiment_name=node["experiment"],
         run_name=node["run_name"] or f"{config['name']}/{run_dir.name}",
         tracking_uri=uri,

@@ -33,6 +33,11 @@ class OfRun:
         super().finalize(status)  # type: ignore[misc]
 
 
+def of_run(logger_class: type) -> Any:
+    """Returns the class of one of Lightning's loggers with the mixin OfRun."""
+    return type(f"{logger_class.__name__}OfRun", (OfRun, logger_class), {})
+
+
 class RunLogger:
     """Base of the loggers of a run. A method may raise any error: the logger is then not used any
     more.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Facts, State
-from tasks.logging.run_logger import OfRun, RunLogger, flat_config, not_of_validation
+from tasks.logging.run_logger import RunLogger, flat_config, not_of_validation, of_run
 from tasks.logging.summary import final_metrics
 
 
@@ -45,6 +45,5 @@ def create_tensorboard(node: Facts, config: Config, run_dir: Path) -> tuple[RunL
     """Returns (logger, None); the files are in the run's tensorboard/."""
     from lightning.pytorch.loggers import TensorBoardLogger
 
-    create = type("TensorBoardLoggerOfRun", (OfRun, TensorBoardLogger), {})
-    lightning = create(str(run_dir), name="", version="tensorboard")
+    lightning = of_run(TensorBoardLogger)(str(run_dir), name="", version="tensorboard")
     return TensorBoardRunLogger(lightning, config), None

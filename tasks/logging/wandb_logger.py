@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Facts, State
-from tasks.logging.run_logger import OfRun, RunLogger
+from tasks.logging.run_logger import RunLogger, of_run
 from tasks.logging.wandb_run import start_wandb_run, wandb_id
 
 # A directory with these files works as RUN in `xformer generate RUN` and the like.
@@ -83,5 +83,5 @@ def create_wandb(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger,
     for name in ("step", "tokens"):
         run.define_metric(name)
     run.define_metric("*", step_metric=node["x_axis"])
-    lightning = type("WandbLoggerOfRun", (OfRun, WandbLogger), {})(experiment=run)
+    lightning = of_run(WandbLogger)(experiment=run)
     return WandbRunLogger(lightning, run_dir, node["log_model"]), message

@@ -58,7 +58,7 @@ def silence_lightning() -> None:
 
 
 class Trainer(pl.Trainer):
-    """Lightning's Trainer, which knows the callback that has set `should_stop`, or None."""
+    """Lightning's Trainer with `stopped_by`: the callback that has set `should_stop`, or None."""
 
     stopped_by: pl.Callback | None = None
     _stops = False

@@ -12,7 +12,6 @@ from xformer_kit.config.loggers import LOGGERS, logger_faults
 from xformer_kit.config.lora_faults import lora_faults
 from xformer_kit.config.metrics import METRICS
 from xformer_kit.config.plan_faults import plan_faults
-from xformer_kit.config.result_names import RESERVED
 from xformer_kit.config.settings import SETTINGS, missing_settings
 from xformer_kit.config.sharing_faults import unique_layers_faults, unused_sharing_faults
 from xformer_kit.config.stack_faults import component_option_paths, stack_faults
@@ -186,13 +185,7 @@ def _node_faults(config: Node, data: bool) -> Faults:
     yield from trainer_faults(config.get("trainer", {}))
     for group, registry in MAPPING_GROUPS.items():
         hint = OWN_FILE.format(group) if group != "extra" else ""
-        node = config.get(group, {})
-        if group == "metrics" and isinstance(node, Mapping):
-            for name in (reserved := {*RESERVED} & node.keys() - {*METRICS}):
-                rule = "is a metric that runs report anyway"
-                yield Fault(f"metrics.{name}", rule, fix="Leave it out.")
-            node = {name: options for name, options in node.items() if name not in reserved}
-        yield from mapping_faults(registry, node, group, context, hint)
+        yield from mapping_faults(registry, config.get(group, {}), group, context, hint)
     if isinstance(model, Mapping):
         yield from _stacks_faults(config, context)
 

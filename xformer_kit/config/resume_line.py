@@ -14,7 +14,7 @@ from xformer_kit.config.saved import read_config
 from xformer_kit.config.to_overrides import changed_paths, choices_of, started_from
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.plan import KINDS, as_node
-from xformer_kit.registry import ConfigError, Fault, Faults, format_value
+from xformer_kit.registry import REQUIRED, ConfigError, Fault, Faults, format_value
 from xformer_kit.registry.command_lines import train
 
 LENGTH = "trainer.max_steps"
@@ -43,7 +43,8 @@ def resume_faults(
     if not isinstance(resume, str) or not resume:
         yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
         return
-    saved = read_config(Path(resume)) if _is_run(resume) else None
+    saved = read_config(Path(resume)) if (Path(resume) / "config.yaml").is_file() else None
+    keys = {override.key_or_group for override in overrides}
     refused = list[tuple[str, Fault]]()  # (argument, its fault)
     for override in overrides:
         key = override.key_or_group
@@ -52,11 +53,11 @@ def resume_faults(
         elif key == "study":
             rule = "a run is resumed, and a study goes on with its own line"
             yield Fault("study", rule, got=str(override.input_line), fix="Leave it or resume= out.")
-        elif saved is not None and key not in OF_LINE and not _is_of(override, resume, saved):
+        elif saved is not None and key not in OF_LINE and not _is_of(override, keys, resume, saved):
             rule = f"cannot change: {REASONS.get(key.partition('.')[0], OTHER_REASON)}"
             word = str(override.input_line)
             refused.append((word, Fault(key, rule, got=word, fix="Leave it out.")))
-    if not refused or _compose_the_same(resume, overrides, config_dir):
+    if not refused or _compose_the_same(saved or {}, overrides, config_dir):
         return
     yield from (fault for _, fault in refused[:-1])
     components = component_files(instructions([*overrides]).get("components"))
@@ -64,27 +65,18 @@ def resume_faults(
     yield replace(refused[-1][1], fix=fix)
 
 
-def _is_run(resume: object) -> bool:
-    return isinstance(resume, str) and (Path(resume) / "config.yaml").is_file()
-
-
-def _is_of(override: Override, run: str, config: Mapping[str, Any]) -> bool:
-    """Whether an override sets a value, or chooses a component, that the run's config has, or names
-    its directory.
+def _is_of(override: Override, keys: set[str], run: str, config: Mapping[str, Any]) -> bool:
+    """Whether an override sets a value, or makes a choice, that the run's config has, or names its
+    directory. keys: those of the line.
     """
     if override.is_sweep_override() or override.is_delete():
         return False
     if override.key_or_group == "hydra.run.dir":
         return Path(str(override.value())).resolve() == Path(run).resolve()
-    group, value, node = override.key_or_group, override.value(), config
-    if group == "model" or group in GROUPS:
-        aliases = GROUPS[group].aliases if group in GROUPS else {}
-        alias = aliases.get(value) if isinstance(value, str) else None
-        implied = {f"{group}.{key}": item for key, item in alias.implied.items()} if alias else {}
-        found = {f"{group}.{key}": item for key, item in as_node(config.get(group)).items()}
-        same = choices_of(config).get(group) == (alias.name if alias else value)
-        return same and implied.items() <= found.items()
-    for key in group.split("."):
+    value, node = override.value(), config
+    if override.key_or_group in ("model", *GROUPS) and isinstance(value, str):
+        return _is_choice_of(override.key_or_group, value, keys, config)
+    for key in override.key_or_group.split("."):
         if not isinstance(node, Mapping) or key not in node:
             return False
         node = node[key]
@@ -92,15 +84,48 @@ def _is_of(override: Override, run: str, config: Mapping[str, Any]) -> bool:
     return (numbers or type(node) is type(value)) and node == value
 
 
-def _compose_the_same(run: str, overrides: Sequence[Override], config_dir: str | None) -> bool:
-    """Whether a line composes the config of the run, apart from its length."""
+def _is_choice_of(group: str, name: str, keys: set[str], config: Mapping[str, Any]) -> bool:
+    """Whether a config has the choice of a group, with the options that the name implies: attn=mqa
+    one key head, and attn=multi_head neither that nor grouped ones. keys: those of the line, which
+    has its own values of these options.
+    """
+    if group == "model":
+        return choices_of(config)["model"] == name
+    registry, node = GROUPS[group], as_node(config.get(group))
+    alias = registry.aliases.get(name)
+    own = alias.name if alias else name
+    if node.get("name") != own:
+        return False
+    changed = {
+        key: value
+        for key, value in node.items()
+        if value != registry.defaults(own).get(key, value) and f"{group}.{key}" not in keys
+    }
+    if alias is None:
+        others = (other.implied for other in registry.aliases.values() if other.name == own)
+        return not any(other and _implies(other, changed) for other in others)
+    implied = {key: v for key, v in alias.implied.items() if f"{group}.{key}" not in keys}
+    return _implies(implied, node) and all(
+        key in changed for key, value in implied.items() if value == REQUIRED
+    )
+
+
+def _implies(implied: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether a node has the options that another name of its component implies."""
+    return all(key in node and value in (REQUIRED, node[key]) for key, value in implied.items())
+
+
+def _compose_the_same(
+    saved: Mapping[str, Any], overrides: Sequence[Override], config_dir: str | None
+) -> bool:
+    """Whether a line composes the config of a run, apart from its length."""
     kept = [o for o in overrides if o.key_or_group not in (*INSTRUCTIONS, LENGTH)]
     components = [o for o in overrides if o.key_or_group == "components"]
     words = [str(o.input_line) for o in (*components, *kept)]
     if any(map(HYDRA.match, words)):
         return False
     try:
-        return not changed_paths(words, read_config(Path(run)), config_dir) - {LENGTH}
+        return not changed_paths(words, saved, config_dir) - {LENGTH}
     except ConfigError:
         return False
 

@@ -85,6 +85,11 @@ def extra_prediction_faults(config: Node) -> Faults:
             )
 
 
+METRICS.refused_names |= dict.fromkeys(
+    RESERVED, Fault("", "is a metric that runs report anyway", fix="Leave it out.")
+)
+
+
 def metric_faults(config: Node) -> Faults:
     """Yields the faults of metrics that cannot be computed from what the task predicts, or that
     have the name of another.

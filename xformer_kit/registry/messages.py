@@ -168,7 +168,7 @@ def first_line(text: str) -> str:
     return (text.strip().splitlines() or ["for a reason that it did not leave"])[0]
 
 
-def one_line(error: Exception, limit: int = 200) -> str:
+def one_line(error: BaseException, limit: int = 200) -> str:
     """Returns the text of an error on one line, or the name of its type if it has none."""
     return " ".join(str(error).split())[:limit].rstrip(".") or type(error).__name__
 

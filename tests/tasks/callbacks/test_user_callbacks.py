@@ -4,6 +4,7 @@ saved in checkpoints.
 
 import csv
 import json
+import shlex
 
 import pytest
 from refusals import refused
@@ -14,8 +15,9 @@ from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
 from xformer_kit import compose
-from xformer_kit.config import read_config
+from xformer_kit.config import preflight, read_config
 from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.registry import ConfigError
 
 MINE = '''
 import json
@@ -193,6 +195,23 @@ def test_a_stop_before_the_first_step_ends_the_run_after_it(config, mine, tmp_pa
     (folder / "summary.json").unlink()
     assert resume_run(folder, (mine,)) == 0
     assert json.loads((folder / "summary.json").read_text())["steps"] == 1
+
+
+def test_what_a_resumed_run_is_answered_with_has_the_file_of_its_callbacks(config, mine, tmp_path):
+    file = f"components=[{mine}]"
+    made, run = config(file, "callbacks.mine={}", "trainer.max_steps=2"), tmp_path / "run"
+    assert start_run(made, run, (mine,)) == 0
+    with pytest.raises(ConfigError) as error:
+        preflight([file, f"resume={run}", "optim.lr=0.1"])
+    typed = shlex.split(error.value.faults[0].fix.partition("train.py ")[2].rstrip("."))
+    assert file.replace(mine, f"'{mine}'") in typed or file in typed
+    assert compose(typed)["callbacks"] == made["callbacks"]
+
+
+def test_an_unknown_component_beside_given_files_is_in_none_of_them(mine):
+    with pytest.raises(ConfigError) as error:
+        preflight([f"components=[{mine}]", "position=qqqq"])
+    assert str(error.value).endswith("The files in components register none of this name.")
 
 
 @pytest.mark.parametrize("others", [["mine", "at"], ["at", "mine"]])

@@ -49,6 +49,8 @@ def test_the_rates_increase_geometrically_and_the_printed_command_composes(
     python, train, *overrides = shlex.split(found["command"])
     assert (python, train) in (("python", "train.py"), ("xformer", "train"))
     assert compose(overrides)["optim"]["lr"] == found["proposal"]
+    _, page, _ = output(capsys, "find-lr", *words[:-1])
+    assert "The test ended there, since the loss of the next step had diverged." in page
 
 
 def test_it_starts_from_the_weights_of_a_run_and_needs_no_validation(capsys, tmp_path, begin):

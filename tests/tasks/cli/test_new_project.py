@@ -63,14 +63,23 @@ def test_its_runs_and_its_study_are_valid_and_its_component_keeps_a_law(project)
     LAWS["causality"](tiny_config(position="slopes"))
 
 
-def test_the_script_can_be_called_from_any_directory(project, monkeypatch):
-    other = project.rename(project.with_name("my project"))
+def test_the_script_has_its_experiment_unless_another_run_is_given(project):
+    for words in ([], ["attn.heads=8"], ["study=positions"], ["-m", "attn.heads=2,4"]):
+        assert words_of_script(*words)[-1 - len(words) :] == ["experiment=first", *words]
+    for words in (["experiment=mine", "attn.heads=8"], ["resume=outputs/run"]):
+        passed = words_of_script(*words)
+        assert passed[-len(words) :] == words and "experiment=first" not in passed
+
+
+@pytest.mark.parametrize("name", ["my project", "it's"])
+def test_the_script_can_be_called_from_any_directory(project, monkeypatch, name):
+    other = project.rename(project.with_name(name))
     monkeypatch.chdir(other.parent)
     script = (other / "train.sh").read_text().replace("exec xformer", "printf '%s\\n'")
-    command = ["sh", "-c", script, "my project/train.sh"]
+    command = ["sh", "-c", script, f"{name}/train.sh"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=other.parent)
     line = preflight(done.stdout.splitlines()[1:])
-    assert line.components == ("my project/components.py",)
+    assert line.components == (f"{name}/components.py",)
 
 
 def test_without_the_script_messages_name_the_files_of_the_project(project):

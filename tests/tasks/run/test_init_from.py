@@ -91,7 +91,8 @@ def test_a_larger_model_or_another_tokenizer_is_refused_and_nothing_is_written(
 
 def test_a_run_of_another_architecture_is_answered_with_its_options(begin, capsys):
     _, run = begin("run", "model.dim=24", "attn.heads=3", "trainer.max_steps=1")
-    code, new = begin("new", "model.dim=36", "attn.head_dim=10", f"init_from={run}", *SHORT)
+    words = ["model.dim=36", "attn.head_dim=10", "model.freeze=[embed]", "model.dropout=0.3"]
+    code, new = begin("new", *words, f"init_from={run}", *SHORT)
     assert code == 2 and not new.exists()
     answer = capsys.readouterr().err
     assert "init_from.run: has no tensor that fits this model, such as embed.weight: " in answer

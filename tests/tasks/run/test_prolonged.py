@@ -226,13 +226,16 @@ def test_a_line_that_resumes_may_repeat_what_the_run_has(begin, config):
     for words in (
         ["model.dropout=0.1"],
         [f"hydra.run.dir={run}"],
-        ["attn=multi_head"],
+        ["attn=multi_head", "attn.kv_heads=1"],
+        ["attn=gqa"],
         ["attn=mqa", "model=decoder", "data=text", "model.residual_multiplier=1"],
         [*whole, "schedule.warmup=1"],
     ):
         preflight([resume, *words, "trainer.max_steps=3"])
     for words in (
         ["model.dropout=0.2"],
+        ["attn=multi_head"],
+        ["ffn=geglu"],
         ["attn=linear"],
         ["model=encoder"],
         [*whole, "schedule.warmup=2"],
