@@ -99,7 +99,8 @@ def test_wrong_pairs_are_named():
 
 
 def test_an_exception_in_the_users_file_is_a_sentence_with_its_line():
-    with pytest.raises(ConfigError) as error, user_errors([("tokenizer", Bytes)]):
+    of_file = [("data", Two), ("tokenizer", Bytes)]  # the one whose own lines raise is named
+    with pytest.raises(ConfigError) as error, user_errors(of_file):
         Bytes().encode(None)
     message = str(error.value)
     assert message.startswith("tokenizer: Bytes must not raise an exception; got AttributeError: ")
