@@ -30,10 +30,7 @@ from xformer_kit.study.statistics import interval
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
 # Costs that --metric can compare: it is known whether a higher value is better.
 COMPARABLE_COSTS = ("tokens_per_second",)
-OTHER_DATA = (
-    "Not all of these runs read the same data: losses per token or per byte of different texts are"
-    " hardly comparable."
-)
+BY_BYTES = f"{PREFIX}bits_per_byte"
 MAX_PATHS = 3  # differing paths in a group's name; with more, the name is its letter
 
 
@@ -126,11 +123,10 @@ def compare_runs(
         for group in groups:
             group.config |= group.data_paths
     differing_paths = differing([group.config for group in groups])
-    notes = [*left_out, *_notes(finished)]
-    if note := _tokenizer_note(configs, differing_paths):
-        by_bytes = f"{PREFIX}bits_per_byte"
-        chosen = by_bytes if requested is None and by_bytes in metrics else chosen
-        notes = [note, *(other for other in notes if other != OTHER_DATA)]
+    other_tokenizers = _differ_in_tokenizers(configs, differing_paths)
+    if other_tokenizers and requested is None and BY_BYTES in metrics:
+        chosen = BY_BYTES
+    notes = [*left_out, *_notes(finished, other_tokenizers)]
     _set_names(groups, differing_paths)
     baseline, *others = (Runs(group.name, group.values(chosen), group.diverged) for group in groups)
     verdicts = answer(baseline, others, metric(chosen)) if others else None
@@ -168,16 +164,14 @@ def _directories(names: Sequence[str]) -> list[Path]:
     return paths
 
 
-def _tokenizer_note(configs: Mapping[Path, Config], paths: Iterable[str]) -> str | None:
-    """Returns a note on runs whose tokenizers differ, on the same data."""
+def _differ_in_tokenizers(configs: Mapping[Path, Config], paths: Iterable[str]) -> bool:
+    """Whether runs with losses per token have different tokenizers of the same data. paths: those
+    in which their configs differ.
+    """
     nodes = {path.partition(".")[0] for path in paths}
     task = next(iter(configs.values()))["task"]["name"]
-    if "tokenizer" not in nodes or "data" in nodes or OBJECTIVES[task].loss_unit != PER_TOKEN:
-        return None
-    return (
-        "These runs have different tokenizers: losses per token do not compare between them, bits"
-        " per byte do."
-    )
+    of_tokenizers = "tokenizer" in nodes and "data" not in nodes
+    return of_tokenizers and OBJECTIVES[task].loss_unit == PER_TOKEN
 
 
 def _require_one_task(configs: Mapping[Path, Facts]) -> None:
@@ -306,10 +300,20 @@ def letter(number: int) -> str:
     return (letter(number // 26 - 1) if number >= 26 else "") + chr(ord("A") + number % 26)
 
 
-def _notes(finished: Mapping[Path, Facts]) -> Iterable[str]:
-    """Yields what makes the values hard to compare: other data, steps or devices, early ends."""
-    if _differ(facts.get("data_fingerprint") for facts in finished.values()):
-        yield OTHER_DATA
+def _notes(finished: Mapping[Path, Facts], other_tokenizers: bool) -> Iterable[str]:
+    """Yields what makes the values hard to compare: other tokenizers, data, steps or devices, early
+    ends.
+    """
+    if other_tokenizers:
+        yield (
+            "These runs have different tokenizers: losses per token do not compare between them,"
+            " bits per byte do."
+        )
+    elif _differ(facts.get("data_fingerprint") for facts in finished.values()):
+        yield (
+            "Not all of these runs read the same data: losses per token or per byte of"
+            " different texts are hardly comparable."
+        )
     if _differ(facts.get("steps") for facts in finished.values()):
         steps = ", ".join(f"{facts['steps']:,}" for facts in finished.values())
         yield f"Not all of these runs took as many steps: {steps}."

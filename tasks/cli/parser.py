@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from tasks.cli.other_options import similar_options
@@ -119,11 +120,13 @@ class Version(argparse.Action):
     """Prints the versions of this package and of those that a result depends on most."""
 
     def __call__(self, parser: Any, *_: Any) -> None:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        names = ("xformer_kit", "torch", "lightning")
-        python = ".".join(map(str, sys.version_info[:3]))
-        print(*(f"{name} {version(name)}" for name in names), f"Python {python}", sep=", ")
+        found = []
+        for name in ("xformer_kit", "torch", "lightning"):
+            with suppress(PackageNotFoundError):  # a checkout that is not installed
+                found.append(f"{name} {version(name)}")
+        print(*found, f"Python {'.'.join(map(str, sys.version_info[:3]))}", sep=", ")
         parser.exit()
 
 
