@@ -3,7 +3,6 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from xformer_kit.config import compose
 from xformer_kit.config.overrides import expand, value_text
 
 VALUES = [
@@ -25,16 +24,3 @@ def test_texts_in_a_mapping_stay_texts():
         "data.path='a, b.tsv'",
         "data.header='1'",
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "sizes"),
-    [
-        (["data.batch_size=4"], (4, None)),
-        (["data.batch_tokens=512"], (8, 512)),
-        ([], (8, 2048)),
-    ],
-)
-def test_the_size_of_a_batch_on_the_line_replaces_that_of_the_task(words, sizes):
-    config = compose(["task=seq2seq", "data=tsv", "data.path=x.tsv", *words], data=False)
-    assert (config["data"]["batch_size"], config["data"]["batch_tokens"]) == sizes

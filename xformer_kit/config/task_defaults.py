@@ -19,8 +19,7 @@ CHOOSE_MODEL = ("model", "experiment", "preset")  # groups that decide which sta
 
 
 def task_defaults(session: HydraSession, overrides: Sequence[Override]) -> list[str]:
-    """Returns the override `task_defaults=[...]` of the line's task, or none; with
-    data.batch_tokens=null if the line has another size of a batch.
+    """Returns the override `task_defaults=[...]` of the line's task, or none.
 
     The choices are the first that exists of <task>_<data>, <task>_<form of the data> and <task>,
     then the mask that the task needs with the stacks of the composed model (`Objective.masks`).
@@ -40,14 +39,7 @@ def task_defaults(session: HydraSession, overrides: Sequence[Override]) -> list[
         chosen += [
             f"{mask}_mask" for mask in [masks.get(_stacks(session, chosen, of_model))] if mask
         ]
-    if not chosen:
-        return []
-    layer = f"{TASK_DEFAULTS}=[{','.join(chosen)}]"
-    if "data.batch_size" in keys and "data.batch_tokens" not in keys:
-        data = session.compose_choices(PRIMARY, layer).data
-        if data.get("batch_tokens") is not None:  # by default; the line's size replaces it
-            return [layer, "++data.batch_tokens=null"]
-    return [layer]
+    return [f"{TASK_DEFAULTS}=[{','.join(chosen)}]"] if chosen else []
 
 
 def with_file_hint(
