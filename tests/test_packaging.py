@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.requirements_resolve import STORED, conflicts, digest
+
 ROOT = Path(__file__).parents[1]
 COMPOSE = (
     "import xformer_kit.config as c; print(c.conf_dir(), c.compose(['model=decoder',"
@@ -130,3 +132,10 @@ def test_the_tested_set_installs_with_the_first_release_of_each_python():
     assert len(needs) > 100
     for python in ("3.11.0", "3.12.0", "3.13.0"):
         assert [pin for pin, rule in needs.items() if not rule.contains(python)] == []
+
+
+@pytest.mark.extended
+def test_every_extra_and_all_of_them_resolve_with_the_constraints():
+    """Resolved when the requirements or the constraints differ from what resolved last."""
+    if digest() != STORED.read_text().strip():
+        assert conflicts() == {}, "python -m tests.requirements_resolve stores what resolves"
