@@ -1,4 +1,4 @@
-"""Whether the requirements of pyproject.toml resolve with constraints.txt, which takes half a minute.
+"""Whether the requirements of pyproject.toml resolve with constraints.txt (half a minute).
 
 `python -m tests.requirements_resolve` stores the hash of what resolves in resolved.txt; the test
 resolves again only what has another hash.

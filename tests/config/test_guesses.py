@@ -19,7 +19,7 @@ GUESSES = {
     "logger.project=a/b:c": "which W&B refuses; got a/b:c. Try a-b-c.",
     "resume_from_checkpoint=outputs/a/checkpoints/last.ckpt": "Try resume=outputs/a.",
     "trainer.callbacks=[early_stopping]": "Try callbacks.early_stopping.patience=5; xformer",
-    "metrics.exact_match={}": "metrics.exact_match: is a metric that runs report anyway. Leave it",
+    "metrics.bleu={}": "is reported without an option by tasks that write texts (seq2seq).",
     "model.dim:32": "Try model.dim=32.",
     "wandb.project=mine": "Try logger=wandb, with logger.project,",
     "checkpoints.monitor=loss": "Try checkpoints.metric=val/loss.",

@@ -147,7 +147,7 @@ def test_diverged_runs_are_reported():
         none.verdicts[0].sentence.startswith("5 of 5 runs of x diverged (")
         and "p = 0.0079" in none.sentence + none.verdicts[0].sentence
     )
-    assert none.sentence == "x: 5 of 5 runs diverged."
+    assert none.sentence == "Compared with placement=pre, x: 5 of 5 runs diverged."
 
 
 def test_an_unfinished_study_is_partial():

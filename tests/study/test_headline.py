@@ -28,12 +28,12 @@ def test_all_variants_with_sizes_the_largest_first():
     post, output = moved("placement=post", 0.3), moved("placement=output", 0.5)
     sandwich, deep = moved("placement=sandwich", -0.1), moved("placement=deep_norm", 0.0)
     assert headline(post, sandwich, output, deep) == (
-        "placement=sandwich is better than pre by 0.1000 nats; output is worse by 0.5000 nats and"
-        " post by 0.3000 nats; deep_norm: no significant difference."
+        "Compared with placement=pre, sandwich is better by 0.1000 nats; output is worse by 0.5000"
+        " nats and post by 0.3000 nats; deep_norm: no significant difference."
     )
     assert headline(post, sandwich, output, deep, measured=ACCURACY) == (
-        "placement=output is better than pre by 50.00 points and post by 30.00 points; sandwich is"
-        " worse by 10.00 points; deep_norm: no significant difference."
+        "Compared with placement=pre, output is better by 50.00 points and post by 30.00 points;"
+        " sandwich is worse by 10.00 points; deep_norm: no significant difference."
     )
 
 
@@ -46,9 +46,12 @@ def test_a_size_has_the_decimals_of_its_interval():
 
 def test_variants_without_significant_differences():
     a, b = moved("placement=sandwich", 0.0), moved("placement=output", 0.0)
-    assert headline(a, b) == "placement=sandwich and output: no significant difference from pre."
+    assert headline(a, b) == (
+        "Compared with placement=pre, sandwich and output: no significant difference."
+    )
     assert headline(a, b, margin=0.01) == (
-        "placement=sandwich and output: equivalent within the margin of 0.01 nats."
+        "Compared with placement=pre, sandwich and output: equivalent within the margin of 0.01"
+        " nats."
     )
     assert headline() == "There is no variant to compare with placement=pre."
 
@@ -58,48 +61,55 @@ def test_missing_runs_are_at_the_name_of_their_variant():
     none = Runs("placement=output", {}, diverged=dict.fromkeys(SEEDS, 10))
     gone = Runs("placement=sandwich", {}, unfinished=(0, 1), failed=(2,))
     assert headline(some, none, gone) == (
-        "placement=post (2 of 5 runs diverged) is worse than pre by 0.2990 nats; sandwich: not"
-        " tested; output: 5 of 5 runs diverged; partial: 3 of 18 runs have not finished."
+        "Compared with placement=pre, post (2 of 5 runs diverged) is worse by 0.2990 nats;"
+        " sandwich: not tested; output: 5 of 5 runs diverged; partial: 3 of 18 runs have not"
+        " finished."
     )
     base = Runs("placement=pre", {seed: 2.0 + 0.3 * seed for seed in range(1, 5)}, {0: 7})
     assert headline(moved("placement=post", 0.3), base=base) == (
-        "placement=post is worse than pre by 0.3005 nats; pre: 1 of 5 runs diverged."
+        "Compared with placement=pre, post is worse by 0.3005 nats; pre: 1 of 5 runs diverged."
     )
 
 
 def test_one_seed_has_a_size_and_no_test():
     post, output = moved("placement=post", 0.3, [0.0]), moved("placement=output", 0.5, [0.0])
     assert headline(post, output) == (
-        "placement=output is worse than pre by 0.5 nats and post by 0.30 nats (one seed, not"
-        " tested)."
+        "Compared with placement=pre, output is worse by 0.5 nats and post by 0.30 nats (one seed,"
+        " not tested)."
     )
     tested = moved("placement=sandwich", 0.0)
     assert headline(post, tested) == (
-        "placement=sandwich: no significant difference from pre; post is worse than pre by 0.30"
+        "Compared with placement=pre, sandwich: no significant difference; post is worse by 0.30"
         " nats (one seed, not tested)."
     )
-    assert headline(moved("placement=post", 0.0, [0.0])) == "placement=post: not tested."
+    assert headline(moved("placement=post", 0.0, [0.0])) == (
+        "Compared with placement=pre, post: not tested."
+    )
 
 
 def test_a_stopped_variant_has_no_size():
     stopped = moved("placement=post", 0.5, NOISE[:3], stopped="placement=post was stopped.")
-    assert headline(stopped) == "placement=post: worse, stopped before the last seed."
+    assert headline(stopped) == (
+        "Compared with placement=pre, post: worse, stopped before the last seed."
+    )
 
 
 def test_the_factor_is_named_once():
     post = moved("placement=post", 0.3)
     norm, both = moved("norm=rms", 0.2), moved("placement=post, norm=rms", 0.6)
     base = Runs("baseline", BASE.values)
-    assert headline(post, base=base) == "placement=post is worse than baseline by 0.3000 nats."
+    assert headline(post, base=base) == (
+        "Compared with baseline, placement=post is worse by 0.3000 nats."
+    )
     assert headline(post, base=base, reference="placement=pre") == (
-        "placement=post is worse than pre by 0.3000 nats."
+        "Compared with placement=pre, post is worse by 0.3000 nats."
     )
     assert headline(moved("placement=none", 0.3)) == (
-        "placement=none is worse than placement=pre by 0.3000 nats."
+        "Compared with placement=pre, placement=none is worse by 0.3000 nats."
     )
     assert headline(post, both, norm, base=base) == (
-        "'placement=post, norm=rms' is worse than baseline by 0.6000 nats, placement=post by 0.3000"
-        " nats and norm=rms by 0.2000 nats."
+        "Compared with baseline, 'placement=post, norm=rms' is worse by 0.6000 nats, placement=post"
+        " by 0.3000 nats and norm=rms by 0.2000 nats."
     )
 
 
@@ -141,7 +151,7 @@ def test_the_correction_by_which_a_difference_loses_its_significance():
         moved(f"placement={name}", 0.0, (-0.02, 0.02, 0.01, -0.01, 0.005)) for name in ("a", "b")
     ]
     assert headline(near, *flat) == (
-        "placement=near: no significant difference from pre after correction for 3 comparisons;"
-        " a and b: no significant difference from pre."
+        "Compared with placement=pre, near: no significant difference after correction for 3"
+        " comparisons; a and b: no significant difference."
     )
-    assert headline(near).startswith("placement=near is worse than pre by")
+    assert headline(near).startswith("Compared with placement=pre, near is worse by")

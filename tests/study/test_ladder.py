@@ -285,7 +285,7 @@ def test_the_report_of_a_ladder_in_all_forms(report_content, tmp_path, capsys):
         " attn=multi_head 2.1"
     )
     assert (
-        "At the top rung (model.dim=256 x20): attn=linear is worse than multi_head by "
+        "At the top rung (model.dim=256 x20): Compared with attn=multi_head, linear is worse by "
         in report_content.sentence
     )
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()

@@ -308,7 +308,7 @@ def test_a_metric_that_is_none_is_refused_before_training(begin, mine, capsys, n
         ),
         (
             "metrics.perplexity={}",
-            "metrics.perplexity: is the name of a metric that runs have anyway. Register it under",
+            "metrics.perplexity: is the name of a metric that is reported by every task",
         ),
         ("metrics=accuracy", "metrics: must map names to options; got 'accuracy'. Try metrics={},"),
     ],

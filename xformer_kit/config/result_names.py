@@ -14,8 +14,15 @@ COSTS = (
 )
 ANSWERS = ("exact_match", "bleu", "chrf", "rougeL")  # the last three if targets have several words
 LABELLED = ("accuracy", "sequence_accuracy")
-# Names that a metric of one's own cannot have.
-RESERVED = ("loss", "perplexity", "bits_per_byte", *ANSWERS, "sequence_accuracy")
+_WRITERS = ", ".join(name for name, task in OBJECTIVES.items() if "texts" in task.outputs)
+# Metrics that no option chooses, whose names a metric of one's own cannot have; and what has them.
+RESERVED = {
+    "loss": "every task",
+    "perplexity": "every task with a loss per token",
+    "bits_per_byte": "every task that predicts each token of a text",
+    **dict.fromkeys(ANSWERS, f"tasks that write texts ({_WRITERS})"),
+    "sequence_accuracy": "language_modeling of labelled examples",
+}
 
 
 def result_names(config: Node) -> list[str]:

@@ -85,9 +85,10 @@ def extra_prediction_faults(config: Node) -> Faults:
             )
 
 
-METRICS.refused_names |= dict.fromkeys(
-    RESERVED, Fault("", "is a metric that runs report anyway", fix="Leave it out.")
-)
+METRICS.refused_names |= {
+    name: Fault("", f"is reported without an option by {which}", fix="Leave it out.")
+    for name, which in RESERVED.items()
+}
 
 
 def metric_faults(config: Node) -> Faults:
@@ -99,7 +100,8 @@ def metric_faults(config: Node) -> Faults:
     for name in config.get("metrics") or {}:
         if name in RESERVED:
             fix = "Register it under another name."
-            yield Fault(f"metrics.{name}", "is the name of a metric that runs have anyway", fix=fix)
+            reported = f"is the name of a metric that is reported by {RESERVED[name]}"
+            yield Fault(f"metrics.{name}", reported, fix=fix)
         elif inputs_of(name) not in given:
             able = [other for other in METRICS if inputs_of(other) in given]
             yield Fault(

@@ -188,17 +188,16 @@ def _headline(
     wording: Wording,
     reference: str,
 ) -> str:
-    """placement=post is worse than pre by 0.56 nats and output by 0.31 nats; sandwich: no
-    significant difference.
+    """Compared with placement=pre, post is worse by 0.56 nats and output by 0.31 nats; sandwich:
+    no significant difference.
 
     Every variant occurs once. Intervals and p-values are in its own sentence.
     """
     if not verdicts:
         return f"There is no variant to compare with {reference}."
-    named = [reference] if "=" in reference else []
-    factor = _common_factor([*(verdict.name for verdict in verdicts), *named])
+    factor = _common_factor([reference, *(verdict.name for verdict in verdicts)])
     names = {runs.name: _headline_name(runs, factor) for runs in variants}
-    clauses = list(_clauses(verdicts, names, wording, reference.removeprefix(factor)))
+    clauses = list(_clauses(verdicts, names, wording))
     clauses += [
         f"{names[runs.name]}: {_diverged_text(runs)}"
         for runs, verdict in zip(variants, verdicts, strict=True)
@@ -211,7 +210,7 @@ def _headline(
         clauses.append(
             f"partial: {unfinished} of {sum(runs.total for runs in every)} runs have not finished"
         )
-    return f"{factor}{'; '.join(clauses)}."
+    return f"Compared with {reference}, {'; '.join(clauses)}."
 
 
 def _headline_name(runs: Runs, factor: str) -> str:
@@ -227,20 +226,16 @@ def _diverged_text(runs: Runs) -> str:
     return "{} of {} runs diverged".format(*runs.diverged_of)
 
 
-def _clauses(
-    verdicts: list[Verdict], names: Mapping[str, str], wording: Wording, reference: str
-) -> Iterator[str]:
-    """A clause for each outcome but "diverged". The baseline is named in the first one."""
-    than, to = f" than {reference}", f" from {reference}"
+def _clauses(verdicts: list[Verdict], names: Mapping[str, str], wording: Wording) -> Iterator[str]:
+    """A clause for each outcome but "diverged"."""
     tested = [verdict for verdict in verdicts if not _one_seed(verdict)]
     for outcome in ("better", "worse"):
         if chosen := [verdict for verdict in tested if verdict.outcome == outcome]:
-            yield _with_sizes(chosen, names, wording, f"is {outcome}{than}")
-            than, to = "", ""
+            yield _with_sizes(chosen, names, wording, outcome)
     margin = wording.metric.format_exact(wording.margin) if wording.margin else ""
     texts = {
         "equivalent": f"equivalent within the margin of {margin}",
-        "not significant": f"no significant difference{to}",
+        "not significant": "no significant difference",
         "stopped": "worse, stopped before the last seed",
         "unknown": "not tested",
     }
@@ -255,9 +250,7 @@ def _clauses(
     one_seed = [(wording.metric.side(v.difference.mean), v) for v in verdicts if _one_seed(v)]
     for side in ("better", "worse"):
         if chosen := [verdict for found, verdict in one_seed if found == side]:
-            sizes = _with_sizes(chosen, names, wording, f"is {side}{than}")
-            yield f"{sizes} (one seed, not tested)"
-            than = ""
+            yield f"{_with_sizes(chosen, names, wording, side)} (one seed, not tested)"
 
 
 def _one_seed(verdict: Verdict) -> bool:
@@ -266,13 +259,13 @@ def _one_seed(verdict: Verdict) -> bool:
 
 
 def _with_sizes(
-    verdicts: list[Verdict], names: Mapping[str, str], wording: Wording, verb: str
+    verdicts: list[Verdict], names: Mapping[str, str], wording: Wording, side: str
 ) -> str:
-    """post is worse than pre by 0.56 nats and output by 0.31 nats: the largest difference first."""
+    """post is worse by 0.56 nats and output by 0.31 nats: the largest difference first."""
     largest_first = sorted(verdicts, key=lambda verdict: -abs(verdict.difference.mean))
     sizes = [(names[v.name], wording.size(v.difference)) for v in largest_first]
     (name, size), *others = sizes
-    return _join([f"{name} {verb} by {size}", *(f"{name} by {size}" for name, size in others)])
+    return _join([f"{name} is {side} by {size}", *(f"{name} by {size}" for name, size in others)])
 
 
 def _common_factor(names: Sequence[str]) -> str:
