@@ -56,6 +56,11 @@ def test_the_readme_has_at_most_150_lines():
     assert read("README.md").count("\n") <= 150
 
 
+def test_the_share_of_pairs_that_train_is_that_of_the_page_of_refusals():
+    share = re.search(r"\((\d+\.\d)%\) train", read("docs/refusals.md"))[1]
+    assert f"{float(share):.0f} % of the pairs train" in read("README.md")
+
+
 def test_links_and_pictures_of_the_readme_are_files():
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", read("README.md"))
     assert targets

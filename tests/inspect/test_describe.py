@@ -30,6 +30,26 @@ def tree_of(config, vocab_size=65):
     return tree(model, stacks(config), None)
 
 
+@pytest.mark.parametrize(
+    ("words", "heads"),
+    [
+        ("attn.heads=4", "4 heads of 8"),
+        ("attn=mqa attn.heads=4", "4 heads of 8, 1 of keys"),
+        # DeepSeek-V2, section 2.1.3: a query or key has 128 + 64 channels, one rotated key for all
+        (
+            "attn=latent attn.heads=4 attn.head_dim=16 attn.rope_head_dim=8 position=rotary",
+            "4 heads of 24, values of 16, 8 channels rotated with 1 key head",
+        ),
+        ("attn=latent attn.heads=4 attn.head_dim=16 position=none", "4 heads of 24, values of 16"),
+    ],
+)
+def test_sizes_of_heads(words, heads):
+    root = tree_of(compose([*SMALL[:3], *words.split()]))
+    stack = next(child for child in root.children if child.name == "decoder")
+    (attn,) = (n for block in stack.children for n in block.children if n.name == "attn")
+    assert attn.description.endswith(f", {heads}")
+
+
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS, ids=lambda x: str(x))
 def test_the_tree_accounts_for_every_parameter(kind, name):
     for config in compositions(kind, name):

@@ -14,6 +14,7 @@ from xformer_kit.model.head import LogitScaling
 from xformer_kit.model.model import Model
 from xformer_kit.plan import CARRIED, KINDS, BlockPlan, StackPlan, SublayerPlan, has_norms
 from xformer_kit.position import POSITIONS
+from xformer_kit.registry import AttentionTraits
 
 
 class ModuleNode(NamedTuple):
@@ -135,9 +136,7 @@ class _TreeBuilder:
         options = {key: value for key, value in sub.component.items() if key not in CARRIED}
         text = _component(options, sub.kind)
         if "heads" in sub.component:
-            traits = sub.context.attn
-            text += f", {traits.heads} heads of {traits.head_dim}"
-            text += f", {traits.kv_heads} of keys" if traits.kv_heads != traits.heads else ""
+            text += _heads(sub.context.attn, "rotate" in sub.context.position.enters)
         text += f", times {sub.multiplier:g}" if sub.multiplier != 1.0 else ""
         node = self.module(path, self.model.get_submodule(path), text)
         if sub.kind == "ffn":
@@ -199,3 +198,14 @@ def _describe(module: nn.Module) -> str:
         return f"{module.num_embeddings} x {module.embedding_dim}"
     options = module.extra_repr()
     return f"{type(module).__name__}({options})" if options else type(module).__name__
+
+
+def _heads(traits: AttentionTraits, rotated: bool) -> str:
+    """Sizes of the heads of an attention whose position rotates some channels, all, or none."""
+    text = f", {traits.heads} heads of {traits.width}"
+    text += f", values of {traits.v_head_dim}" if traits.v_head_dim != traits.width else ""
+    shared = traits.kv_heads != traits.heads
+    if traits.head_dim == traits.width:
+        return text + (f", {traits.kv_heads} of keys" if shared else "")
+    keys = f" with {traits.kv_heads} key head{'s'[: traits.kv_heads > 1]}" if shared else ""
+    return text + (f", {traits.head_dim} channels rotated{keys}" if rotated else "")
