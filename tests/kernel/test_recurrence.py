@@ -99,6 +99,7 @@ def test_memory_for_backward_is_linear_in_the_length(kind):
 def context(document, real=None, past=0):
     tokens = Tokens(slot=torch.arange(len(document))[None], document=torch.tensor([document]))
     tokens = tokens._replace(real=None if real is None else torch.tensor([real]).bool())
+    tokens = tokens._replace(document=tokens.document_runs())
     return AttentionContext(tokens.map(lambda field: field[:, past:]), tokens, Causal(), None)
 
 
@@ -106,6 +107,7 @@ def test_documents_are_counted_from_the_last_token_of_the_past():
     assert segments(context([3, 3, 5, 5, 4])).tolist() == [[0, 0, 1, 1, 2]]
     assert segments(context([3, 3, 5, 5, 4], past=3)).tolist() == [[0, 1]]
     assert segments(context([3, 3, 5, 5, 4], past=4)).tolist() == [[1]]
+    assert segments(context([3, 3, 5, 5, 3], past=3)).tolist() == [[0, 1]]
 
 
 def test_padding_begins_no_document():

@@ -10,7 +10,7 @@ import torch
 from contexts import BOTH, WINDOW, context, inputs, tokens
 from refusals import refused
 
-from xformer_kit import ConfigError, build
+from xformer_kit import build
 from xformer_kit.kernel import KERNELS, varlen
 from xformer_kit.laws import tiny_config
 from xformer_kit.mask import Causal, Full
@@ -114,15 +114,6 @@ def test_a_document_number_that_recurs_is_one_text():
 def test_without_documents_and_padding_it_runs_as_sdpa():
     kernel = KERNELS["varlen"]()
     assert not isinstance(context(kernel, Causal(), tokens(13)).prepared, varlen.VarlenCall)
-
-
-def test_padding_within_a_window_is_refused():
-    key = tokens(5)._replace(real=torch.tensor([[True, True, False, True, True]]))
-    context(
-        KERNELS["varlen"](), Causal(), key
-    )  # what came before is the same, with holes or without
-    with pytest.raises(ConfigError, match="there is padding within a text"):
-        context(KERNELS["varlen"](), WINDOW, key)
 
 
 def test_a_source_is_seen_text_by_text():

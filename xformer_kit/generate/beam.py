@@ -94,7 +94,7 @@ class BeamSearch:
         beam = decoding.beam
         device = logits.device
         self.decoding = decoding
-        self.prompt_ids = prompt.tokens.ids.long()
+        self.prompt_ids = prompt.given
         # with one beam the first text that ends is the greedy one
         self.early_stopping = True if beam == 1 else decoding.early_stopping
         self.fill = 0 if decoding.end is None else decoding.end

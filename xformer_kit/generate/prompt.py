@@ -17,7 +17,8 @@ MIN_NEW_TOKENS = 32  # from so many new tokens on, fused projections are worth t
 class Prompt(NamedTuple):
     """The first tokens of the stack that generates, and the source if the model has an encoder."""
 
-    tokens: Tokens  # (b, t)
+    tokens: Tokens  # (b, t), with all padding on the left if tokens are generated
+    given: Tensor  # the ids (b, t) as they were given
     source: Tokens | None = None  # (b, s)
 
     @property
@@ -114,7 +115,10 @@ def prompt_of(
                 "real", "must be True at the end of every row", fix="Pad prompts on the left."
             )
     encoder_tokens = None if source is None else Tokens(ids=source, real=source_real)
-    return Prompt(model.prompt(ids, real), encoder_tokens)
+    tokens = model.prompt(ids, real)
+    if new is not None and real is not None:
+        tokens = tokens.reordered(real.long().argsort(dim=-1, stable=True))
+    return Prompt(tokens, ids, encoder_tokens)
 
 
 def _start_ids(model: Any, source: Tensor | None, start: int | None) -> Tensor:

@@ -39,7 +39,7 @@ def generate(
         return beam_search(model, ids, max_new_tokens, **inputs, **options).ids.flatten(0, 1)
     prompt, decoding = _checked(model, ids, max_new_tokens, draft, inputs, options)
     columns = [token[:, None] for token in _stream(model, prompt, decoding, draft)]
-    start = prompt.tokens.ids.repeat_interleave(decoding.num_return, 0)
+    start = prompt.given.repeat_interleave(decoding.num_return, 0)
     return torch.cat([start, *columns], 1)
 
 
@@ -56,7 +56,8 @@ def stream(
 ) -> Iterator[Tensor]:
     """Yields the next tokens of prompts (b, t), one tensor (b * num_return,) per step.
 
-    ids: prompts; those of different lengths are padded on the left, with real (b, t) False there.
+    ids: prompts; those of different lengths are padded, not at the end, with real (b, t) False
+        there.
     source: (b, s), for a model of two stacks, with source_real False on padding; `ids` are then the
     first tokens of the target, or None, with `start`.
     draft: a smaller model with the same vocabulary that proposes `ahead` tokens at once (see

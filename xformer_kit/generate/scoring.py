@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.generate.prompt import evaluating, prompt_of
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.model.tokens import Tokens, order_without_gaps
 from xformer_kit.registry import config_error
 
 CHUNK = 2**24  # logits that exist at once
@@ -28,7 +28,7 @@ def score(
     (b, t - 1), or (b, t) with `start`, which is prepended to every text. The sum over a row is the
     text's log-probability.
 
-    real: (b, t), False on padding, on either side.
+    real: (b, t), False on padding.
     prefix: (b, t), True on tokens that are given and not predicted (the prefix of mask=prefix).
 
     Padding, prefix and the first real token have log-probability 0. Raises ConfigError for inputs
@@ -44,17 +44,25 @@ def score(
             got="1",
             fix="Or give start.",
         )
-    ids = prompt.tokens.ids.long()
-    tokens = Tokens(ids=ids, real=real, prefix=prefix).map(lambda field: field[:, :-1])
+    tokens = Tokens(ids=prompt.given, real=real, prefix=prefix)
+    if (order := order_without_gaps(real)) is not None:
+        scores = _scores(model, tokens.reordered(order), prompt.source)
+        return F.pad(scores, (1, 0)).gather(1, order.argsort(-1))[:, 1:]
+    return _scores(model, tokens, prompt.source)
+
+
+def _scores(model: Any, tokens: Tokens, source: Tokens | None) -> Tensor:
+    """The log-probabilities of texts without padding between their tokens."""
+    ids: Any = tokens.ids
     with evaluating(model):
-        encoded = None if prompt.source is None else model.encode(prompt.source)[0]
-        hidden, _ = model.hidden(tokens, source=encoded)
+        encoded = None if source is None else model.encode(source)[0]
+        hidden, _ = model.hidden(tokens.map(lambda field: field[:, :-1]), source=encoded)
         scores = _log_probability(model.head, hidden, ids[:, 1:], model.vocab_size)
     predicted = torch.ones_like(ids[:, 1:], dtype=torch.bool)
-    if real is not None:
-        predicted = real[:, 1:] & real[:, :-1]
-    if prefix is not None:
-        predicted = predicted & ~prefix[:, 1:]
+    if tokens.real is not None:
+        predicted = tokens.real[:, 1:] & tokens.real[:, :-1]
+    if tokens.prefix is not None:
+        predicted = predicted & ~tokens.prefix[:, 1:]
     return scores.masked_fill(~predicted, 0)
 
 

@@ -119,7 +119,7 @@ def contexts_of(config: Any, stack: Any, rows: int, documents: bool) -> Any:
     tokens = Tokens(ids=ids, document=torch.zeros_like(ids) if documents else None).with_positions()
     source = Tokens(ids=torch.zeros_like(ids)).with_positions()
     try:
-        return stack.contexts(tokens, tokens, source, dtype)
+        return stack.contexts(tokens, tokens, (tokens, source), dtype)
     except (RuntimeError, NotImplementedError):
         return None
 

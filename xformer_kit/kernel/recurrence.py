@@ -209,22 +209,11 @@ def _from_logs(
 
 def segments(context: AttentionContext) -> Tensor | None:
     """The number of documents that have begun up to each of the context's queries, since the last
-    token before them, (b or 1, t); None without documents. Padding begins none. A document is a
-    contiguous range of tokens: a number that occurs again later is another document.
+    token before them, (b or 1, t); None without documents. In the context documents are counted
+    (`Tokens.document_runs`).
     """
-    document, real = context.key.document, context.key.real
-    if document is None or context.query.document is None:
+    count = context.key.document
+    if count is None or context.query.document is None:
         return None
-    # Padding has the document of the last token before it, or of the first after it.
-    if real is not None:
-        rows = max(document.shape[0], real.shape[0])
-        document, real = document.expand(rows, -1), real.expand(rows, -1)
-        at = torch.arange(real.shape[1], device=real.device).expand_as(real)
-        first = at.masked_fill(~real, real.shape[1] - 1).amin(-1, keepdim=True)
-        document = document.gather(
-            1, torch.maximum(at.masked_fill(~real, -1).cummax(-1).values, first)
-        )
-    begins = document[:, 1:] != document[:, :-1]
-    count = F.pad(begins, (1, 0)).cumsum(-1)
     past = context.key.length - context.query.length
     return count[:, past:] - count[:, past - 1 : past] if past else count

@@ -150,8 +150,6 @@ def varlen_call(context: AttentionContext, dtype: torch.dtype) -> VarlenCall:
     queries = _by_text(query_indices, query_number, len(distinct))
     keys = _by_text(key_indices, key_number, len(distinct))
     left, right = (-1 if math.isinf(side) else int(side) for side in context.mask.band())
-    if (left, right) != (-1, -1):
-        _check_padding(context, keys)
     takes_key_heads = "enable_gqa" in signature(varlen_attention()).parameters
     return VarlenCall(queries, keys, (left, right), dtype, takes_key_heads)
 
@@ -175,22 +173,6 @@ def _texts(tokens: Tokens, context: AttentionContext) -> tuple[Tensor, Tensor]:
     if tokens.real is not None:
         indices = indices[tokens.real.expand_as(slot).reshape(-1)]
     return indices, torch.stack([row.reshape(-1)[indices], document.reshape(-1)[indices]], -1)
-
-
-def _check_padding(context: AttentionContext, keys: Texts) -> None:
-    """Raises ConfigError if there is padding between the tokens of a text, so that the distance of
-    two tokens is not their distance among the real tokens.
-    """
-    rows = int(keys.indices.max()) // context.key.length + 1
-    slot = context.key.slot.expand(rows, -1).reshape(-1)[keys.indices]  # type: ignore[union-attr]
-    inner = torch.ones_like(slot, dtype=torch.bool)
-    inner[keys.starts[:-1][keys.starts.diff() > 0].long()] = False
-    if math.isfinite(context.mask.band()[0]) and (slot.diff(prepend=slot[:1])[inner] != 1).any():
-        raise config_error(
-            "real",
-            "there is padding within a text, and kernel 'varlen' counts a window in real tokens",
-            fix="Put padding at the ends, or use kernel=auto.",
-        )
 
 
 def _flat(x: Tensor, indices: Tensor, width: int, dtype: torch.dtype) -> Tensor:

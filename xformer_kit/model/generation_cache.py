@@ -33,6 +33,7 @@ class GenerationCache:
         # newest tokens that are in no cache, because the cached keys were invalid at their length
         self.uncached = 0
         self.window_left: int | None = None  # cached tokens before a new one; None: all
+        self.padded_later = False  # whether a call after the first has given padding
 
     def use_windows(self, window_left: int) -> bool:
         """Replaces each cache of the stack's own tokens by a WindowCache of `window_left` tokens,
@@ -57,6 +58,7 @@ class GenerationCache:
         """
         if self.tokens is not None:
             _check_order(groups, breaks, self.tokens, tokens)
+            self.padded_later |= tokens.real is not None
         self.tokens = tokens if self.tokens is None else self.tokens.concat(tokens)
         return self.visible(tokens.length)
 

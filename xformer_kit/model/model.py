@@ -100,11 +100,15 @@ class Model(nn.Module):
         table = self.embed if self.source_embed is None else self.source_embed
         if self.stack.max_source_len is not None:
             _check_length(source, None, self.stack.max_source_len, "source")
-        tokens, x = self._embed(source, encoder, table, None, "source")
+        order = encoder.order_without_gaps(source)
+        tokens, x = self._embed(source, encoder, table, None, "source", order)
         x, stack_report = encoder(x, tokens)
         report: Report = {}
         add(report, stack_report, "encoder")
-        return Encoded(x, tokens), report
+        if order is None:
+            return Encoded(x, tokens), report
+        tokens = tokens.reordered(order.argsort(-1)).with_positions()
+        return Encoded(_restored(x, order), tokens), report
 
     def hidden(
         self,
@@ -130,23 +134,24 @@ class Model(nn.Module):
         if isinstance(source, Tokens):
             source, report = self.encode(source)
         stack = self.stack
-        if cache is not None and stack.needs_recompute(cache, tokens.length):
+        if cache is not None and stack.needs_recompute(cache, tokens):
             return self._recompute(tokens, cache, source)
-        tokens, x = self._embed(tokens, stack, self.embed, cache, "model")
+        order = stack.order_without_gaps(tokens) if cache is None else None
+        tokens, x = self._embed(tokens, stack, self.embed, cache, "model", order)
         encoded = (None, None) if source is None else source
         x, stack_report = stack(x, tokens, cache, *encoded, further)
         add(report, stack_report, self.names[-1])
-        return x, report
+        return x if order is None else _restored(x, order), report
 
     def _recompute(
         self, tokens: Tokens, cache: GenerationCache, source: Encoded | None
     ) -> tuple[Tensor, Report]:
-        """The same if the cached keys are invalid at the new length: computes all tokens without
-        the cache, which only records the new ones.
+        """The same if the cached keys cannot be used (`Stack.needs_recompute`): computes all tokens
+        without the cache, which only records the new ones.
         """
-        new = tokens.length
-        past: Any = cache.tokens
-        cache.tokens = past.concat(tokens.with_positions(past))
+        new, past = tokens.length, cache.tokens
+        tokens = tokens.with_positions(past)
+        cache.tokens = tokens if past is None else past.concat(tokens)
         cache.uncached += new
         x, report = self.hidden(cache.tokens, source=source)
         return x[:, -new:], report
@@ -158,8 +163,13 @@ class Model(nn.Module):
         table: nn.Embedding,
         cache: GenerationCache | None,
         name: str,
+        order: Tensor | None,
     ) -> tuple[Tokens, Tensor]:
-        """Returns the tokens with slots and positions, and their embeddings (b, t, dim)."""
+        """Returns the tokens, in another order if one is given, with slots and positions, and their
+        embeddings (b, t, dim).
+        """
+        if order is not None:
+            tokens = tokens.reordered(order)
         if tokens.ids.dtype != torch.long:
             tokens = tokens._replace(ids=tokens.ids.long())
         limit = stack.max_seq_len if tokens.position is None else stack.max_attention_len
@@ -291,6 +301,11 @@ class Model(nn.Module):
         from xformer_kit.generate import generate
 
         return generate(self, ids, **options)
+
+
+def _restored(x: Tensor, order: Tensor) -> Tensor:
+    """Tokens (..., b, t, dim) in an order (b, t) -> in their own."""
+    return x.gather(-2, order.argsort(-1)[..., None].expand(x.shape))
 
 
 def _check_length(tokens: Tokens, cache: GenerationCache | None, limit: int, name: str) -> None:

@@ -1,17 +1,19 @@
 """A stack: blocks over one residual stream, with the positions, masks and kernels they share."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.block import Block, CrossLayerState, LayerInput
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.report import Report, add
-from xformer_kit.model.tokens import AttentionContext, Tokens
+from xformer_kit.model.tokens import AttentionContext, Tokens, has_gap, order_without_gaps
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
 from xformer_kit.registry import config_error
@@ -19,6 +21,8 @@ from xformer_kit.registry import config_error
 if TYPE_CHECKING:
     from xformer_kit.plan import AttentionGroup, StackPlan
 
+# The bands of masks that depend only on the order of the tokens.
+ORDER_ONLY = (math.inf, math.inf), (math.inf, 0)
 ExtraMemory = Mapping[str, Mapping[str, Tensor]]  # name of an extra -> tensors of its hooks
 
 
@@ -68,6 +72,11 @@ class Stack(nn.Module):
         self.max_attention_len = self._attention_limit(cross=False)
         self.max_source_len = self._attention_limit(cross=True)
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
+        # Whether a mask depends on more than the order of the tokens, such as a window.
+        self.measures_distances = any(
+            not group.cross and group.mask.band() not in ORDER_ONLY
+            for group in plan.attention.groups
+        )
         # law, such as documents or padding -> why a component of the stack breaks it
         self.breaks = plan.breaks
         # the same of cross attentions, for the source's tokens
@@ -98,6 +107,12 @@ class Stack(nn.Module):
         if "base" in self.position:  # that of layers without one of their own
             x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
         return self.project(self.embed_norm(x))
+
+    def order_without_gaps(self, tokens: Tokens) -> Tensor | None:
+        """The order of tokens in which no padding is between real ones, if a mask measures
+        distances: kernels and caches then count slots. None if they are in such an order.
+        """
+        return order_without_gaps(tokens.real) if self.measures_distances else None
 
     @property
     def sees_prefix(self) -> bool:
@@ -135,28 +150,31 @@ class Stack(nn.Module):
                 )
 
     def contexts(
-        self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype
-    ) -> list[AttentionContext]:
-        """One context per attention group, with the tables of its position and kernel."""
-        return [self._context(group, query, key, source, dtype) for group in self.attention_groups]
-
-    def _context(
         self,
-        group: "AttentionGroup",
         query: Tokens,
         key: Tokens,
-        source: Tokens | None,
+        cross: tuple[Tokens, Tokens] | None,
         dtype: torch.dtype,
-    ) -> AttentionContext:
-        """The context of an attention group. The keys of cross attentions are the source's tokens,
-        those of others `key`, which includes the cached ones.
+    ) -> list[AttentionContext]:
+        """One context per attention group, with the tables of its position and kernel. `key`
+        includes the cached tokens. cross: queries and keys of cross attentions, the target's and
+        the source's tokens with documents of equal numbers.
         """
+        return [
+            self._context(group, *(cross if group.cross else (query, key)), dtype)  # type: ignore[misc]
+            for group in self.attention_groups
+        ]
+
+    def _context(
+        self, group: "AttentionGroup", query: Tokens, key: Tokens, dtype: torch.dtype
+    ) -> AttentionContext:
+        """The context of an attention group."""
         position: Position = self.position[group.position]  # type: ignore[assignment]
         kernel, enters = self.kernels[group.kernel], self.position_enters[group.position]
         if group.cross:
             # A slot is an index in a row. Rows of source and target have no common index, so that
             # their slots are positions.
-            query, key = (tokens._replace(slot=tokens.position) for tokens in (query, source))
+            query, key = (tokens._replace(slot=tokens.position) for tokens in (query, key))
             tables = position.begin(query, key)
         else:
             tables = position.begin(query, query, cached=key.length - query.length)
@@ -194,7 +212,9 @@ class Stack(nn.Module):
             if source_tokens is not None:
                 self.check_tokens(source_tokens, self.cross_breaks)
         key = tokens if cache is None else cache.append(tokens, self.attention_groups, self.breaks)
-        contexts = self.contexts(tokens, key, source_tokens, x.dtype)
+        cross = None if source_tokens is None else (tokens, source_tokens)
+        tokens, key = _counted_documents(tokens, key)
+        contexts = self.contexts(tokens, key, cross, x.dtype)
         inputs = self._extra_inputs(tokens, key, cache)
         begin_memory = {name: extra_input.memory for name, extra_input in inputs.items()}
         for name, extra in self._extras():
@@ -281,15 +301,36 @@ class Stack(nn.Module):
             state = extra.final(state, inputs[name])
         return self.placement.finish(state, self.norm)
 
-    def needs_recompute(self, cache: GenerationCache, new: int) -> bool:
-        """Whether all tokens must be recomputed for a sequence that is `new` tokens longer: the
-        keys in `cache` are invalid at its length, e.g. because rotary frequencies depend on it, or
-        the newest tokens are in no cache after such a step.
+    def needs_recompute(self, cache: GenerationCache, tokens: Tokens) -> bool:
+        """Whether all tokens must be recomputed for a sequence that is longer by `tokens`: the keys
+        in `cache` are invalid at its length, e.g. because rotary frequencies depend on it; there is
+        padding between tokens whose distance a mask measures; or the newest tokens are in no cache
+        after such a step.
         """
-        if cache.tokens is None:
+        cached = cache.tokens
+        # Values are read only after padding is given in a call.
+        if self.measures_distances and (cache.padded_later or tokens.real is not None):
+            if cached is None:  # more tokens may follow padding at the end
+                real = F.pad(tokens.real, (0, 1), value=True)  # type: ignore[arg-type]
+            else:
+                real = cached.concat(tokens).real
+            if has_gap(real):  # type: ignore[arg-type]
+                return True
+        if cached is None:
             return False
-        cached, total = cache.tokens, cache.length + new
         positions: Any = self.position.values()
+        total = cache.length + tokens.length
         return cache.uncached > 0 or any(
             position.needs_recompute(cached, total) for position in positions
         )
+
+
+def _counted_documents(query: Tokens, key: Tokens) -> tuple[Tokens, Tokens]:
+    """Returns the tokens of a stack, `query` the last of `key`, with documents that are counted, so
+    that a number which returns after another one is another document.
+    """
+    if key.document is None:
+        return query, key
+    runs = key.document_runs()
+    counted = query._replace(document=runs[:, -query.length :])
+    return counted, counted if key is query else key._replace(document=runs)

@@ -22,10 +22,13 @@ class Tokens(NamedTuple):
     """
 
     ids: Tensor | None = None  # token ids
-    slot: Tensor | None = None  # index in the row, for causality, windows and caches
+    # index in the row, for causality, windows and caches; there is no padding between real tokens
+    # where a mask compares distances of slots
+    slot: Tensor | None = None
     # index for position encodings: counts real tokens and restarts with each document
     position: Tensor | None = None
-    # number of the document in a packed row; tokens attend only within their document
+    # number of the document in a packed row; tokens attend only within their document, which is a
+    # contiguous range of tokens
     document: Tensor | None = None
     segment: Tensor | None = None  # token type
     prefix: Tensor | None = None  # True on the tokens of a prefix (mask=prefix)
@@ -44,6 +47,26 @@ class Tokens(NamedTuple):
         """Returns these rows of the batch; fields (1, t) are unchanged."""
         return self.map(lambda field: field if field.shape[0] == 1 else field[rows])
 
+    def reordered(self, order: Tensor) -> "Tokens":
+        """Returns the tokens of each row in the order of these indices (b, t), without slots."""
+        tokens = self._replace(slot=None)
+        return tokens.map(lambda field: torch.take_along_dim(field, order, -1))
+
+    def document_runs(self) -> Tensor:
+        """Returns the number of documents that have begun after the row's first, up to each token,
+        (b, t). A document is a contiguous range of tokens: a number that returns after another one
+        is another document. Padding begins none.
+        """
+        document: Tensor = self.document  # type: ignore[assignment]
+        if self.real is not None:  # padding has the document of the last real token before it
+            rows = max(len(document), len(self.real))
+            document, real = document.expand(rows, -1), self.real.expand(rows, -1)
+            at = torch.arange(real.shape[1], device=real.device).expand_as(real)
+            first = at.masked_fill(~real, real.shape[1] - 1).amin(-1, keepdim=True)
+            last = at.masked_fill(~real, -1).cummax(-1).values
+            document = document.gather(1, torch.maximum(last, first))
+        return F.pad(document[:, 1:] != document[:, :-1], (1, 0)).cumsum(-1)
+
     def shifted(self) -> tuple["Tokens", Tensor]:
         """Returns inputs and targets of next-token prediction: all tokens but the last, and the
         ids that follow them. (b, t + 1) -> Tokens of (b, t), (b, t).
@@ -53,21 +76,27 @@ class Tokens(NamedTuple):
         return self.map(lambda field: field[:, :-1]), self.targets(1)
 
     def targets(self, n: int) -> Tensor:
-        """Returns, for all tokens but the last, the id `n` tokens later: (b, t + 1) -> (b, t).
+        """Returns, for all tokens but the last, the id `n` real tokens later: (b, t + 1) -> (b, t).
 
-        -1 if that token is padding, belongs to another document, or is after the end of the row.
+        -1 if that token belongs to another document or is after the end of the row, and for
+        padding.
         """
-        first, later = self.map(lambda field: field[:, :-n]), self.map(lambda field: field[:, n:])
-        target = later.ids
-        if later.real is not None:
-            target = target.masked_fill(~later.real, -1)
-        if later.document is not None:
-            target = target.masked_fill(later.document != first.document, -1)
+        order = order_without_gaps(self.real)
+        tokens = self if order is None else self.reordered(order)
+        target = tokens.ids[:, n:]  # type: ignore[index]
+        if tokens.real is not None:
+            target = target.masked_fill(~(tokens.real[:, n:] & tokens.real[:, :-n]), -1)
+        if tokens.document is not None:
+            document = tokens.document_runs()
+            target = target.masked_fill(document[:, n:] != document[:, :-n], -1)
+        if order is not None:
+            padded = F.pad(target, (0, self.length - target.shape[1]), value=-1)
+            return torch.take_along_dim(padded, order.argsort(-1), -1)[:, :-1]
         return target if n == 1 else F.pad(target, (0, self.length - 1 - target.shape[1]), value=-1)
 
     def with_positions(self, past: "Tokens | None" = None) -> "Tokens":
         """Returns the tokens with `slot` and `position`, if they are None. Slots continue after
-        those of `past`; positions count the real tokens of a document.
+        those of `past`; positions count the real tokens of a document (`document_runs`).
 
         Tokens without `document` after a past with documents belong to its last document.
         """
@@ -136,13 +165,33 @@ UNKNOWN = Tokens()  # no fields: neither padding nor documents
 
 def _count_positions(tokens: Tokens) -> Tensor:
     """The number of real tokens before each token in its document, (b, t)."""
-    real, document = tokens.real, tokens.document
-    count = tokens.slot if real is None else real.long().cumsum(-1) - 1
-    if document is not None:
-        start = torch.ones_like(document, dtype=torch.bool)
-        start[:, 1:] = document[:, 1:] != document[:, :-1]
-        count = count - torch.where(start, count, 0).cummax(-1).values
+    count = tokens.slot if tokens.real is None else tokens.real.long().cumsum(-1) - 1
+    if tokens.document is not None:
+        runs = tokens.document_runs()
+        starts = F.pad(runs[:, 1:] != runs[:, :-1], (1, 0), value=True)
+        count = count - torch.where(starts, count, 0).cummax(-1).values
     return count.clamp(min=0)
+
+
+def has_gap(real: Tensor) -> bool:
+    """Whether there is padding between two real tokens of a row of `real` (b, t); reads values."""
+    begun = real.cumsum(-1)[:, :-1] > 0
+    return bool((begun & ~real[:, :-1] & real[:, 1:]).any())
+
+
+def order_without_gaps(real: Tensor | None) -> Tensor | None:
+    """Indices (b, t) that move padding between the real tokens of a row after them, and leave other
+    tokens where they are. None if there is no such padding; values are read only on a CPU.
+    """
+    if real is None:
+        return None
+    readable = type(real) is Tensor and real.is_cpu and not torch.compiler.is_compiling()
+    if readable and not has_gap(real):
+        return None
+    begun = real.cumsum(-1) > 0
+    return (begun.long() * 2 - real.long()).argsort(
+        dim=-1, stable=True
+    )  # before: 0, real: 1, after: 2
 
 
 def _fill(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:

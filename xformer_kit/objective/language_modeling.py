@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import (
@@ -119,10 +118,7 @@ def _count(targets: Sequence[Tensor]) -> Tensor:
 
 def _target(batch: Batch, ahead: int) -> Tensor:
     """(b, t): the ids `ahead` places after each token that is read."""
-    if "labels" not in batch:
-        return batch["tokens"].targets(ahead)
-    labels = batch["labels"][:, ahead:]  # of a corpus with labels for some tokens only
-    if ahead == 1:
-        return labels
-    labels = F.pad(labels, (0, ahead - 1), value=-1)
-    return labels.masked_fill(batch["tokens"].targets(ahead) < 0, -1)
+    tokens = batch["tokens"]
+    if "labels" in batch:  # of a corpus with labels for some tokens only
+        tokens = tokens._replace(ids=batch["labels"])
+    return tokens.targets(ahead)
