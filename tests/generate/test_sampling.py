@@ -275,7 +275,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ),
         (
             {"real": torch.ones(1, 2).bool()},
-            "real: must be true or false for each token of the prompt, (1, 1) of torch.bool",
+            "real: must have a value for each token, (1, 1); got (1, 2).",
         ),
     ],
     ids=str,

@@ -59,7 +59,7 @@ def test_two_vocabularies():
     model = model_of(19, share_embeddings=False)
     assert model.source_embed.weight.shape == (24, 36)
     assert model(source=SOURCE, target=TARGET).shape == (1, 5, VOCAB)
-    with pytest.raises(IndexError, match=r"^ids: must be below the vocabulary's 19; got 30\.$"):
+    with pytest.raises(IndexError, match=r"^source: must be ids of .* 0 to 18; got 30\.$"):
         model(source=SOURCE + 24, target=TARGET)
 
 

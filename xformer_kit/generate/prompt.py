@@ -183,20 +183,15 @@ def _check_vocabulary(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor
     """ids (b, t) as int64. Raises ConfigError for ids outside the vocabulary, and for a `real` of
     another shape.
     """
-    ids = checked_ids(name, ids)
+    field = "real" if name == "prompt" else "source_real"
+    ids = checked_ids(name, ids, **{field: real})
     least, largest = (int(n) for n in ids.aminmax())
     if least < 0 or largest >= vocab_size:
         wrong = least if least < 0 else largest
         raise config_error(name, f"must be ids of the vocabulary, 0 to {vocab_size - 1}", got=wrong)
-    if real is not None:
-        field = "real" if name == "prompt" else "source_real"
-        if real.shape != ids.shape or real.dtype != torch.bool:
-            raise config_error(
-                field,
-                f"must be true or false for each token of the {name}, {tuple(ids.shape)} of"
-                " torch.bool",
-                got=f"{tuple(real.shape)} of {real.dtype}",
-            )
+    if real is not None and real.shape != ids.shape:
+        rule = f"must have a value for each token, {tuple(ids.shape)}"
+        raise config_error(field, rule, got=tuple(real.shape))
     return ids
 
 

@@ -15,6 +15,8 @@ PROMPT = 5  # tokens of a prompt
 ONE_BY_ONE = (1,) * LENGTH
 AFTER_PROMPT = (PROMPT, *ONE_BY_ONE[PROMPT:])
 PADDING = (0, 2, 4)  # padding on the left of each row's prompt
+# Padding between tokens and at the end of a call: indices of each row.
+GAPS = (1, 2, 6), (0, 3, 4, 8, 9), (4, 7)
 NEW = 6  # tokens to generate
 
 
@@ -26,13 +28,15 @@ def cached_logits(
     prefix: Tensor | None = None,
 ) -> Tensor:
     """Returns logits (b, t, vocab) of tokens that a model with a cache reads in chunks of these
-    lengths. `real` and `prefix`: of the first chunk.
+    lengths. `prefix`: of the first chunk; `real` (b, n): of the chunks with one of these n tokens.
     """
     cache = composition.empty_cache(model)
     logits = []
     for ids in composition.ids.split(chunks, 1):
-        logits.append(composition.logits(model, ids, real=real, prefix=prefix, cache=cache))
-        real = prefix = None
+        count = ids.shape[1]
+        of_chunk = None if real is None or not real.shape[1] else real[:, :count]
+        logits.append(composition.logits(model, ids, real=of_chunk, prefix=prefix, cache=cache))
+        real, prefix = None if real is None else real[:, count:], None
     return torch.cat(logits, 1)
 
 
@@ -41,18 +45,29 @@ def _padded_on_the_left() -> Tensor:
     return torch.arange(LENGTH) >= torch.tensor(PADDING)[:, None]
 
 
+def _padded_between_tokens() -> Tensor:
+    """Returns which tokens are real, (batch, length)."""
+    real = torch.ones(BATCH, LENGTH, dtype=torch.bool)
+    for row, gaps in zip(real, GAPS, strict=True):
+        row[list(gaps)] = False
+    return real
+
+
 def _compare_chunks(
     composition: Composition,
     splits: Iterable[tuple[int, ...]],
     with_what: str,
     real: Tensor | None = None,
+    padded: int = PROMPT,
 ) -> None:
-    """Raises LawBroken if cached logits of real tokens differ from uncached ones at a split."""
+    """Raises LawBroken if cached logits of real tokens differ from uncached ones at a split.
+    `padded`: first tokens for which `real` is given with a cache.
+    """
     composition.require_causal()
     model = composition.shared_model
     expected = composition.logits(model, real=real)
     for chunks in splits:
-        got = cached_logits(composition, model, chunks, None if real is None else real[:, :PROMPT])
+        got = cached_logits(composition, model, chunks, None if real is None else real[:, :padded])
         counted = ... if real is None else real
         message = f"with {with_what}, in chunks of {'+'.join(map(str, chunks))}, logits differ"
         composition.assert_close(got[counted], expected[counted], message)
@@ -71,9 +86,13 @@ def cache(composition: Composition) -> None:
 @law("cache with padding", prerequisites=("cache", "padding"))
 @torch.no_grad()
 def cache_with_padding(composition: Composition) -> None:
-    """Cached generation equals uncached if prompts are padded on the left."""
+    """Cached generation equals uncached if prompts are padded on the left, and if there is padding
+    between tokens, in one call or at the end of one.
+    """
     splits = (PROMPT, 1, 3, 4), AFTER_PROMPT
     _compare_chunks(composition, splits, "a cache and padding", _padded_on_the_left())
+    inside = _padded_between_tokens()
+    _compare_chunks(composition, [(PROMPT, 5, 2, 1)], "a cache and gaps", inside, padded=10)
 
 
 @law("cache with a prefix", prerequisites=("cache",))

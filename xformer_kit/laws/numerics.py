@@ -22,7 +22,7 @@ from xformer_kit.laws.composition import (
 )
 from xformer_kit.laws.masks import visible_keys
 from xformer_kit.laws.registry import law
-from xformer_kit.laws.sequence import CUT, ROWS, SIDES, SOURCE_CUT, SOURCE_ROWS, packed, padded
+from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
@@ -38,8 +38,8 @@ Batch = tuple[Tokens, Tokens | None]  # tokens of the model, and the source of a
 
 
 def batches(composition: Composition) -> Iterator[tuple[str, Batch]]:
-    """Yields (name, batch): "plain"; "padded", if the law `padding` holds, with the rows once
-    padded on the left and once on the right; "packed", if `documents` holds, with two documents per
+    """Yields (name, batch): "plain"; "padded", if the law `padding` holds, with rows padded on the
+    left, on the right and between tokens; "packed", if `documents` holds, with two documents per
     row.
     """
     ids, source = composition.ids, composition.source
@@ -54,9 +54,14 @@ def batches(composition: Composition) -> Iterator[tuple[str, Batch]]:
 
 
 def _padded(ids: Tensor, rows: tuple[int, ...] = ROWS) -> Tokens:
-    """Returns a batch padded on the left and one padded on the right, concatenated."""
-    left, right = (padded(ids, side, rows) for side in reversed(SIDES))
-    return Tokens(ids=torch.cat([left[0], right[0]]), real=torch.cat([left[1], right[1]]))
+    """Returns rows padded on the left, rows padded on the right, and one between tokens."""
+    batches = [padded(ids, place, rows) for place in ("left", "right", "inside")]
+    chosen = slice(None), slice(1, None), slice(2, None)  # the first row has no padding
+    ids, real = (
+        torch.cat([field[part] for field, part in zip(fields, chosen, strict=True)])
+        for fields in zip(*batches, strict=True)
+    )
+    return Tokens(ids=ids, real=real)
 
 
 def train_step(model: Model, batch: Batch, draw: int = 0) -> StepTensors:

@@ -20,9 +20,9 @@ from xformer_kit.model.tokens import Tokens
 
 ROWS = (LENGTH, 7, 10)  # real tokens of each row of a padded batch
 SOURCE_ROWS = (4, SOURCE, 8)  # and of each row of its source
-CUT = 6  # first token of the second document
-SOURCE_CUT = 4  # and of its source
-SIDES = ("right", "left")  # of the padding
+CUT, LAST_CUT = 6, 10  # first tokens of the second and of the third document
+SOURCE_CUT = 4  # and of the second document of a source
+PLACES = ("right", "left", "inside")  # of the padding
 
 
 def influence(
@@ -70,10 +70,11 @@ def causality(composition: Composition) -> None:
 @law("documents")
 def documents(composition: Composition) -> None:
     """Documents in one row do not influence each other, and each equals the document in a row of
-    its own; the same for the documents of a source.
+    its own, also if its number returns after another one; the same for the documents of a source,
+    of which a document attends to that with its number.
     """
     model, ids = composition.shared_model, composition.ids
-    document, source = packed(LENGTH, CUT), composition.source
+    document, source = packed(LENGTH, CUT, LAST_CUT), composition.source
     both = first = second = None  # sources of both documents, and of each
     if source is not None:
         both = Tokens(ids=source, document=packed(SOURCE, SOURCE_CUT))
@@ -91,54 +92,64 @@ def documents(composition: Composition) -> None:
         )
         for name, slots, of_document in (
             ("first", slice(CUT), first),
-            ("second", slice(CUT, None), second),
+            ("second", slice(CUT, LAST_CUT), second),
+            ("third", slice(LAST_CUT, None), first),
         ):
             separate = composition.all_logits(model, ids[:, slots], of_document)
             message = f"the {name} document differs from the document without others"
             composition.assert_close(logits[:, slots], separate, message)
     model = composition.model_with_gradients
     grads = influence(composition, model, ids[:1], LENGTH - 1, document=document[:1])
-    if (leak := grads[:CUT].max()) != 0:
-        raise composition.broken(f"the second document has a gradient of {leak:.2e} to the first")
+    if (leak := grads[:LAST_CUT].max()) != 0:
+        raise composition.broken(f"the third document has a gradient of {leak:.2e} to others")
 
 
-def packed(length: int, cut: int) -> Tensor:
-    """Returns the document of each token, 0 before `cut` and 1 from there, (batch, length)."""
-    return torch.arange(length).ge(cut).long().expand(BATCH, -1)
+def packed(length: int, cut: int, last_cut: int | None = None) -> Tensor:
+    """Returns the document of each token, 0 before `cut`, 1 from there, and 0 again from
+    `last_cut`, (batch, length).
+    """
+    document = torch.arange(length).ge(cut).long()
+    document[length if last_cut is None else last_cut :] = 0
+    return document.expand(BATCH, -1)
 
 
-def padded(ids: Tensor, side: str, rows: tuple[int, ...] = ROWS) -> tuple[Tensor, Tensor]:
-    """Returns a batch with `rows` real tokens per row, padded on a side, and `real`; padding has
-    arbitrary ids.
+def padded(ids: Tensor, place: str, rows: tuple[int, ...] = ROWS) -> tuple[Tensor, Tensor]:
+    """Returns a batch with `rows` real tokens per row, padded at one of PLACES, and `real`; padding
+    has arbitrary ids. Inside a row it is on the right of the second token, and between other pairs
+    of tokens and at the end.
     """
     length = ids.shape[1]
     real = torch.arange(length) < torch.tensor(rows)[:, None]
-    if side == "right":
-        return ids, real
-    shifted = [row.roll(length - n) for row, n in zip(ids, rows, strict=True)]
-    return torch.stack(shifted), real.flip(-1)
+    if place == "left":
+        real = real.flip(-1)
+    elif place == "inside":
+        order = torch.tensor([0, 1, *range(length - 2, 1, -2), *range(length - 1, 1, -2)])
+        real = torch.zeros_like(real).scatter(1, order.expand_as(ids), real)
+    # In each row the first tokens at the real places, in their order.
+    at = (~real).long().argsort(dim=-1, stable=True)
+    return torch.empty_like(ids).scatter(1, at, ids), real
 
 
 @law("padding")
 @torch.no_grad()
 def padding(composition: Composition) -> None:
-    """A padded batch equals its unpadded rows, whether the padding is on the left or on the
-    right.
+    """A padded batch equals its unpadded rows, whether the padding is on the left, on the right or
+    between tokens.
     """
     model = composition.shared_model
     unpadded = [
         composition.all_logits(model, row[None, :length])[0]
         for row, length in zip(composition.ids, ROWS, strict=True)
     ]
-    for side in SIDES:
-        ids, real = padded(composition.ids, side)
+    for place in PLACES:
+        ids, real = padded(composition.ids, place)
         logits = composition.all_logits(model, ids, real=real)
         if not logits.isfinite().all():
-            raise composition.broken(f"padding on the {side} makes logits that are not finite")
+            raise composition.broken(f"padding, {place}, makes logits that are not finite")
         for i in range(BATCH):
             message = (
-                f"a row of {ROWS[i]} tokens, padded on the {side} to {LENGTH}, differs from the"
-                " row without padding"
+                f"a row of {ROWS[i]} tokens, padded to {LENGTH}, {place}, differs from the row"
+                " without padding"
             )
             composition.assert_close(logits[i, real[i]], unpadded[i], message)
 

@@ -6,7 +6,7 @@ import torch
 
 from xformer_kit.laws.composition import BATCH, SOURCE, Composition
 from xformer_kit.laws.registry import law
-from xformer_kit.laws.sequence import SIDES, SOURCE_ROWS, padded
+from xformer_kit.laws.sequence import PLACES, SOURCE_ROWS, padded
 from xformer_kit.model.tokens import Tokens
 
 PROMPT = 5  # tokens of the first call
@@ -39,8 +39,8 @@ def source(composition: Composition) -> None:
 @law("source padding", prerequisites=("padding",))
 @torch.no_grad()
 def source_padding(composition: Composition) -> None:
-    """A padded source equals the unpadded one, with padding on the left or on the right; a source
-    that is all padding has no influence.
+    """A padded source equals the unpadded one, with padding on the left, on the right or between
+    tokens; a source that is all padding has no influence.
     """
     source = composition.require_source()
     model = composition.shared_model
@@ -48,13 +48,13 @@ def source_padding(composition: Composition) -> None:
         composition.all_logits(model, ids[None], Tokens(ids=row[None, :length]))[0]
         for ids, row, length in zip(composition.ids, source, SOURCE_ROWS, strict=True)
     ]
-    for side in SIDES:
-        ids, real = padded(source, side, SOURCE_ROWS)
+    for place in PLACES:
+        ids, real = padded(source, place, SOURCE_ROWS)
         logits = composition.all_logits(model, source=Tokens(ids=ids, real=real))
         for i in range(BATCH):
             message = (
-                f"a source of {SOURCE_ROWS[i]} tokens, padded on the {side} to {SOURCE}, differs"
-                " from the source without padding"
+                f"a source of {SOURCE_ROWS[i]} tokens, padded to {SOURCE}, {place}, differs from"
+                " the source without padding"
             )
             composition.assert_close(logits[i], unpadded[i], message)
     no_real = torch.zeros_like(source, dtype=torch.bool)

@@ -15,7 +15,7 @@ from xformer_kit.model.head import Head
 from xformer_kit.model.report import Report, add, by_owner, figures
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
-from xformer_kit.model.tokens import Tokens, checked_ids
+from xformer_kit.model.tokens import Tokens, checked_ids, table_rows
 from xformer_kit.registry import config_error
 
 
@@ -176,12 +176,12 @@ class Model(nn.Module):
         if limit is not None:
             _check_length(tokens, cache, limit, name)
         tokens = tokens.with_positions(None if cache is None else cache.tokens)
-        x = F.embedding(tokens.ids, table.weight)  # (b, t) -> (b, t, embed_dim)
+        x = table_rows("ids", tokens.ids, table.weight)  # (b, t) -> (b, t, embed_dim)
         if self.embed_scale != 1.0:
             x = x * self.embed_scale
         if self.token_type is not None:
             segment = torch.zeros_like(tokens.ids) if tokens.segment is None else tokens.segment
-            x = x + F.embedding(segment, self.token_type.weight)
+            x = x + table_rows("segment", segment, self.token_type.weight)
         x = stack.prepare_embeddings(x, tokens)
         return tokens, F.dropout(x, self.dropout, self.training) if self.dropout else x
 
@@ -222,11 +222,11 @@ class Model(nn.Module):
             "prefix": prefix,
             "position": position,
         }
-        ids = checked_ids("ids", ids, **fields)
-        self._check_ids(ids, self.vocab_size)
+        ids = checked_ids("ids" if target is None else "target", ids, **fields)
+        self._check_ids("ids" if target is None else "target", ids, self.vocab_size)
         if isinstance(source, Tensor):
             source = checked_ids("source", source, source_real=source_real)
-            self._check_ids(source, self.source_vocab_size)
+            self._check_ids("source", source, self.source_vocab_size)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         tokens = Tokens(ids, None, position, document, segment, prefix, real)
         hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]
@@ -251,12 +251,13 @@ class Model(nn.Module):
         return (ids, real) if target is None else (target, target_real)
 
     @staticmethod
-    def _check_ids(ids: Tensor, size: int) -> None:
+    def _check_ids(name: str, ids: Tensor, size: int) -> None:
         if type(ids) is not Tensor or not ids.is_cpu or torch.compiler.is_compiling():
             return  # reading a value would wait for the device, or break the graph
-        largest = int(ids.max()) if ids.numel() else -1
-        if largest >= size:
-            raise IndexError(f"ids: must be below the vocabulary's {size}; got {largest}.")
+        least, largest = (int(n) for n in ids.aminmax())
+        if least < 0 or largest >= size:
+            got = least if least < 0 else largest
+            raise IndexError(f"{name}: must be ids of the vocabulary, 0 to {size - 1}; got {got}.")
 
     def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
         """Returns the tokens (b, t) of a prompt; they are a prefix if a mask distinguishes one."""

@@ -160,8 +160,9 @@ class Stack(nn.Module):
         includes the cached tokens. cross: queries and keys of cross attentions, the target's and
         the source's tokens with documents of equal numbers.
         """
+        own: Any = query, key
         return [
-            self._context(group, *(cross if group.cross else (query, key)), dtype)  # type: ignore[misc]
+            self._context(group, *(cross if group.cross else own), dtype)
             for group in self.attention_groups
         ]
 

@@ -189,9 +189,8 @@ def order_without_gaps(real: Tensor | None) -> Tensor | None:
     if readable and not has_gap(real):
         return None
     begun = real.cumsum(-1) > 0
-    return (begun.long() * 2 - real.long()).argsort(
-        dim=-1, stable=True
-    )  # before: 0, real: 1, after: 2
+    # 0 before the first real token, 1 for real ones, 2 for padding after it
+    return (begun.long() * 2 - real.long()).argsort(dim=-1, stable=True)
 
 
 def _fill(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
@@ -270,9 +269,27 @@ def expand_heads(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
-    """Returns ids (b, t) of any integer type as int64. Raises ConfigError if they are not ids, or
-    if a field is not (b, t) or (1, t).
+def table_rows(
+    name: str, rows: Tensor, table: Tensor, offset: int = 0, fix: str = "Give others."
+) -> Tensor:
+    """Rows `rows` + `offset` of a table (n, dim). Raises ConfigError for rows outside of it; on a
+    GPU torch raises its own error, because no value is read.
+    """
+    if rows.is_floating_point():
+        raise config_error(name, "must be integers", got=rows.dtype)
+    try:
+        return F.embedding(rows + offset if offset else rows, table)
+    except IndexError:
+        least, largest = (int(n) for n in rows.aminmax())
+        last = len(table) - 1 - offset
+        raise config_error(
+            name, f"must be from 0 to {last}", got=least if largest <= last else largest, fix=fix
+        ) from None
+
+
+def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:
+    """Returns ids (b, t) of any integer type as int64. Raises ConfigError if they are not ids, if a
+    field is not (b, t) or (1, t), or if it is not of bool (`real`, `prefix`).
     """
     if not isinstance(ids, Tensor):
         raise config_error(
@@ -290,12 +307,18 @@ def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
         )
     rows, length = ids.shape
     for key, field in fields.items():
-        if field is not None and (
-            field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length
-        ):
+        if field is None:
+            continue
+        if not isinstance(field, Tensor):
+            raise config_error(key, "must be a tensor (batch, tokens)", got=type(field).__name__)
+        if field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length:
             raise config_error(
                 key,
                 f"must have a value for each token, ({rows}, {length})",
                 got=f"{tuple(field.shape)}",
+            )
+        if key.endswith(("real", "prefix")) and field.dtype != torch.bool:
+            raise config_error(
+                key, "must be true or false", got=field.dtype, fix=f"Try {key}={key}.bool()."
             )
     return ids.long()

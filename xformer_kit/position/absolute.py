@@ -5,8 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.model.tokens import table_rows
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition
 from xformer_kit.registry import at_least
+
+FIX = "Give smaller ones, or build the model with a larger model.max_len."
 
 
 @POSITIONS.register("learned", also_called=("absolute", "wpe"))
@@ -39,8 +42,8 @@ class LearnedPosition(Position):
         yield from at_least(options, "row", offset=0)
 
     def embed(self, x, tokens):
-        rows = tokens.position + self.offset if self.offset else tokens.position
-        return x + nn.functional.embedding(rows, self.weight)  # (b, t) -> (b, t, dim)
+        # (b, t) -> (b, t, dim)
+        return x + table_rows("position", tokens.position, self.weight, self.offset, FIX)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}"

@@ -14,6 +14,7 @@ from xformer_kit.attention import (
     to_fp32,
 )
 from xformer_kit.model.tokens import AttentionContext
+from xformer_kit.position import positions_are_slots
 from xformer_kit.registry import Fault, above, at_least
 
 # powers of e between the largest factor and the largest number, for products with queries and
@@ -146,7 +147,8 @@ class Lambda(Attention):
         row = (distance + self.scope).clamp(0, 2 * self.scope)[:, None]  # (b or 1, 1, t, s)
         weights = q @ self.places.to(q.dtype).T
         weights = weights.gather(-1, row.expand(*q.shape[:2], -1, -1))
-        if self.scope == self.max_len - 1:
+        ordered = not context.cross and positions_are_slots(context.query)
+        if self.scope == self.max_len - 1 and ordered:  # no distance is larger
             return weights
         return weights.masked_fill((distance.abs() > self.scope)[:, None], 0)
 
