@@ -11,6 +11,7 @@ from breaking import (
 
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.ffn import FFNS
+from xformer_kit.kernel import KERNELS, Reference
 from xformer_kit.model.cache import KeyValueCache
 
 
@@ -41,6 +42,15 @@ class ZeroedByRewindAttention(WithCache):
     kind = ZeroedByRewind
 
 
+class ForgetsLaterPadding(Reference):
+    """Attends to the padding of all calls if a later call has some."""
+
+    def prepare(self, context, heads, biased, dtype):
+        if context.query.real is not None and context.key.length > context.query.length:
+            context = context._replace(key=context.key._replace(real=None))
+        return super().prepare(context, heads, biased, dtype)
+
+
 ARGUMENTS = [
     ("cache", FFNS, MeanOverPast, "with a cache, in chunks of", {"ffn": "broken"}),
     ("cache", ATTENTIONS, NewestOnlyAttention, "with a cache, in chunks of", {"attn": "broken"}),
@@ -50,6 +60,13 @@ ARGUMENTS = [
         NewestOnlyAttention,
         "with a cache and padding",
         {"attn": "broken"},
+    ),
+    (
+        "cache with padding",
+        KERNELS,
+        ForgetsLaterPadding,
+        "with a cache and gaps",
+        {"kernel": "broken"},
     ),
     ("greedy", ATTENTIONS, NewestOnlyAttention, "not the likeliest", {"attn": "broken"}),
     ("select and rewind", ATTENTIONS, IgnoresSelectAttention, "after `select`", {"attn": "broken"}),

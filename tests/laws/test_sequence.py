@@ -41,6 +41,26 @@ class SlotPositions(Position):
         return key.slot * 0.1 + head * 0
 
 
+class SlotDistances(Position):
+    """Counts padding between two tokens."""
+
+    def bias(self, query, key, head):
+        return (key.slot - query.slot) * 0.1 + head * 0
+
+
+class DocumentsByNumber(Reference):
+    """Takes the documents that `documents` numbers 0 as one."""
+
+    def prepare(self, context, heads, biased, dtype):
+        if context.key.document is not None:
+            query, key = (
+                tokens._replace(document=tokens.document % 2)
+                for tokens in (context.query, context.key)
+            )
+            context = context._replace(query=query, key=key)
+        return super().prepare(context, heads, biased, dtype)
+
+
 class CrossOnly(Reference):
     """Changes the context of cross attentions only."""
 
@@ -58,7 +78,8 @@ class CrossSeesDocuments(CrossOnly):
 ARGUMENTS = [
     ("causality", FFNS, MeanOverTime, "changes what comes before it", {"ffn": "broken"}),
     ("causality", MASKS, OneAhead, "changes what comes before it", {"mask": "broken"}),
-    ("documents", FFNS, MeanOverPast, "the first document changes the second", {"ffn": "broken"}),
+    ("documents", FFNS, MeanOverPast, "the first document changes others", {"ffn": "broken"}),
+    ("documents", KERNELS, DocumentsByNumber, "changes others", {"kernel": "broken"}),
     (
         "documents",
         POSITIONS,
@@ -67,6 +88,7 @@ ARGUMENTS = [
         {"position": "broken"},
     ),
     ("padding", FFNS, MeanOverTime, "differs from the row without padding", {"ffn": "broken"}),
+    ("padding", POSITIONS, SlotDistances, "to 13, inside, differs", {"position": "broken"}),
     ("batch", FFNS, MeanOverBatch, "a single row differs", {"ffn": "broken"}),
     ("batch", FFNS, FirstRow, "permuting the rows", {"ffn": "broken"}),
     ("shift", POSITIONS, ScaledByPosition, "a shift by 16 matters", {"position": "broken"}),

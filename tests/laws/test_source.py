@@ -79,7 +79,7 @@ ARGUMENTS = [
         "source padding",
         FFNS,
         MeanOverTime,
-        "padded on the right",
+        "padded to 11, right",
         TWO | {"encoder": {"ffn": "broken"}},
     ),
     ("source once", ATTENTIONS, ReadsSourceAgain, "reads the source again", CROSS),

@@ -88,7 +88,7 @@ def documents(composition: Composition) -> None:
             for texts in (ids, changed(ids, slice(CUT)))
         )
         composition.assert_close(
-            other[:, CUT:], logits[:, CUT:], "the first document changes the second"
+            other[:, CUT:], logits[:, CUT:], "the first document changes others"
         )
         for name, slots, of_document in (
             ("first", slice(CUT), first),

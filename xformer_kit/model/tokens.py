@@ -107,7 +107,7 @@ class Tokens(NamedTuple):
                 slot=torch.arange(start, start + field.shape[-1], device=field.device)[None]
             )
         if past is not None and past.document is not None and self.document is None:
-            tokens = tokens._replace(document=past.document[:, -1:].expand(-1, tokens.length))
+            tokens = tokens._replace(document=_last_document(past).expand(-1, tokens.length))
         if self.position is not None:
             return tokens
         if self.real is None and self.document is None:
@@ -171,6 +171,15 @@ def _count_positions(tokens: Tokens) -> Tensor:
         starts = F.pad(runs[:, 1:] != runs[:, :-1], (1, 0), value=True)
         count = count - torch.where(starts, count, 0).cummax(-1).values
     return count.clamp(min=0)
+
+
+def _last_document(tokens: Tokens) -> Tensor:
+    """The number of the document of the last real token, (b, 1)."""
+    document: Tensor = tokens.document  # type: ignore[assignment]
+    if tokens.real is None:
+        return document[:, -1:]
+    at = torch.arange(tokens.length, device=document.device) * tokens.real
+    return torch.take_along_dim(document, at.amax(-1, keepdim=True), -1)
 
 
 def has_gap(real: Tensor) -> bool:

@@ -1,0 +1,77 @@
+"""Each text of a row equals the text in a row of its own, wherever padding and documents are."""
+
+import pytest
+import torch
+
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import VOCAB, Composition
+from xformer_kit.model.tokens import Tokens
+
+ROWS, LENGTH = 6, 16
+CALLS = slice(0, 5), slice(5, 6), slice(6, 10), slice(10, LENGTH)  # with a cache
+WINDOW = {"name": "sliding_window", "window": 3}
+COMPOSITIONS = {
+    "causal": {"mask": "causal", "position": "learned"},
+    "window": {"mask": WINDOW, "position": "alibi"},
+    "strided": {"mask": {"name": "strided", "stride": 3}},
+    "any_of": {"mask": {"name": "any_of", "of": [WINDOW, {"name": "global_tokens", "count": 1}]}},
+    "reference": {"mask": WINDOW, "kernel": "reference"},
+    "both sides": {"mask": {**WINDOW, "causal": False}},
+    "chunked": {"mask": {"name": "chunked", "chunk": 3}},
+    "gated_delta": {"attn": "gated_delta", "position": "none"},
+    "token_shift": {"extra": {"token_shift": {}}, "mask": WINDOW},
+}
+
+
+def batch():
+    """Random ids, padding and documents, whose numbers return; padding has numbers too."""
+    draw = torch.Generator().manual_seed(3)
+    ids = torch.randint(VOCAB, (ROWS, LENGTH), generator=draw)
+    real = torch.rand(ROWS, LENGTH, generator=draw) < 0.65
+    begins = torch.rand(ROWS, LENGTH, generator=draw) < 0.3
+    document = torch.where(
+        real, begins.cumsum(-1) % 2, torch.randint(3, real.shape, generator=draw)
+    )
+    real[0], document[1] = True, 0
+    return Tokens(ids=ids, real=real, document=document)
+
+
+def texts(tokens):
+    """The row and the indices of each text: real tokens with one number after another."""
+    for row, (real, document) in enumerate(zip(tokens.real, tokens.document, strict=True)):
+        at = real.nonzero()[:, 0]
+        lengths = document[at].unique_consecutive(return_counts=True)[1]
+        yield from ((row, text) for text in at.split(lengths.tolist()))
+
+
+def logits_of(model, tokens, cache=None):
+    return model.head(model.hidden(tokens, cache)[0])
+
+
+def cached(model, tokens):
+    cache = model.cache(ROWS, LENGTH)
+    parts = (tokens.map(lambda field, at=at: field[:, at]) for at in CALLS)
+    return torch.cat([logits_of(model, part, cache) for part in parts], 1)
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+@torch.no_grad()
+def test_a_text_equals_that_of_a_row_of_its_own(name):
+    composition, tokens = Composition(tiny_config(**COMPOSITIONS[name]), ""), batch()
+    model = composition.model()
+    found = [logits_of(model, tokens)]
+    if not composition.sees_future:
+        found.append(cached(model, tokens))
+    for row, text in texts(tokens):
+        expected = model(tokens.ids[row, text][None])[0]
+        for logits in found:
+            torch.testing.assert_close(logits[row, text], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_a_target_is_that_of_a_row_of_its_own(ahead):
+    tokens = batch()
+    expected = torch.full((ROWS, LENGTH), -1)
+    for row, text in texts(tokens):
+        expected[row, text[:-ahead]] = tokens.ids[row, text[ahead:]]
+    assert torch.equal(tokens.targets(ahead), expected[:, :-1])
