@@ -39,6 +39,17 @@ def test_padding_adds_nothing(small, side):
 
 
 @torch.no_grad()
+def test_padding_between_tokens_adds_nothing(small):
+    model = small("decoder", 11, 15, 2.0, "mask=sliding_window", "mask.window=2")
+    real = torch.tensor([[1, 0, 1, 0, 0, 1, 1], [0, 1, 1, 1, 0, 1, 0]]).bool()
+    ids = torch.full(real.shape, 9).masked_scatter(real, IDS)
+    found = score(model, ids, real=real)
+    for row, there, bare in zip(found, real, score(model, IDS), strict=True):
+        torch.testing.assert_close(row[there[1:]][-3:], bare)
+        assert (row[~there[1:]] == 0).all()
+
+
+@torch.no_grad()
 def test_a_target_is_scored_given_its_source(small):
     model = small("encoder_decoder")
     source, real = torch.tensor([[1, 2, 0], [4, 5, 6]]), torch.tensor([[1, 1, 0], [1, 1, 1]]).bool()

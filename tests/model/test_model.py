@@ -2,6 +2,8 @@ import pytest
 import torch
 
 from xformer_kit import ConfigError, build, compose
+from xformer_kit.laws import tiny_config
+from xformer_kit.laws.composition import MAX_LEN
 
 
 @pytest.fixture
@@ -66,12 +68,49 @@ def test_ids_of_any_integer_type_are_accepted(model, dtype):
             {"document": torch.ones(3)},
             "document: must have a value for each token, (2, 3); got (3,).",
         ),
+        (
+            torch.arange(2)[None],
+            {"document": [[0, 1]]},
+            "document: must be a tensor (batch, tokens); got list.",
+        ),
+        (
+            torch.arange(2)[None],
+            {"real": torch.tensor([[1, 0]])},
+            "real: must be true or false; got torch.int64. Try real=real.bool().",
+        ),
     ],
 )
 def test_invalid_ids_are_reported(model, ids, fields, sentence):
     with pytest.raises(ConfigError) as error:
         model(ids, **fields)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("wrong", [-1, 128, 65])
+def test_ids_outside_the_vocabulary_are_reported(model, wrong):
+    with pytest.raises(IndexError) as error:
+        model(torch.tensor([[0, wrong]]))
+    assert str(error.value) == f"ids: must be ids of the vocabulary, 0 to 64; got {wrong}."
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+@torch.no_grad()
+def test_positions_outside_of_a_table_are_reported(offset):
+    model = build(
+        tiny_config(position={"name": "learned", "offset": offset}, token_types=2), vocab_size=37
+    )
+    ids, at = torch.tensor([[1, 2]]), torch.arange(2)
+    last = MAX_LEN - 1
+    for field, values, limit in (
+        ("position", (-1 - offset, MAX_LEN, 99), last),
+        ("segment", (-1, 2), 1),
+    ):
+        assert model(ids, **{field: at[None] + limit - 1}).isfinite().all()
+        for wrong in values:
+            with pytest.raises(ConfigError) as error:
+                model(ids, **{field: torch.tensor([[0, wrong]])})
+            text = f"{field}: must be from 0 to {limit}; got {wrong}."
+            assert str(error.value).startswith(text) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("scale", "factor"), [("sqrt_dim", 4.0), (0.5, 0.5), (1.0, 1.0)])
