@@ -10,37 +10,42 @@ from xformer_kit.data.tokenizer import Tokenizer
 
 
 def write_text(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
-    """Writes the ids of one text; returns the numbers of tokens and of bytes, without the bytes of
-    the first token, which is not predicted.
+    """Writes the ids of one text; returns the numbers of tokens, of the text's bytes, without those
+    of the first token, which is not predicted, and of dropped characters.
     """
-    tokens = size = 0
+    tokens = size = dropped = 0
     with cache.append_file(path) as append:
-        for ids in tokenizer.encode_all(texts):
-            size += tokenizer.count_bytes(ids if tokens else ids[1:], continuation=True)
-            tokens += len(ids)
-            append(ids.astype(tokenizer.dtype, copy=False))
-    return {"tokens": tokens, "bytes": size}
+        for encoding in tokenizer.encode_all(texts):
+            if tokens:
+                size += encoding.bytes
+            elif len(encoding.ids):
+                size = encoding.bytes - int(encoding.sizes[0])
+            tokens += len(encoding.ids)
+            dropped += encoding.dropped
+            append(encoding.ids.astype(tokenizer.dtype, copy=False))
+    return {"tokens": tokens, "bytes": size, "dropped": dropped}
 
 
 def write_documents(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
     """Writes the ids of documents, concatenated, and the index of each document's first token, as
     int64.
 
-    Returns the numbers of tokens, of documents that are not empty, and of bytes, without the bytes
-    of the first token of each document, which is not predicted.
+    Returns the numbers of tokens, of documents that are not empty, of their bytes, without those of
+    the first token of each document, which is not predicted, and of dropped characters.
     """
-    tokens = size = 0
+    tokens = size = dropped = 0
     starts: list[int] = []
     with cache.append_file(path) as append, cache.append_file(starts_path(path)) as append_starts:
-        for text in texts:
-            ids = tokenizer.encode(text)
-            if len(ids):
+        for encoding in map(tokenizer.encoding, texts):
+            dropped += encoding.dropped
+            if len(encoding.ids):
                 starts.append(tokens)
-                size += tokenizer.count_bytes(ids) - tokenizer.count_bytes(ids[:1])
-                tokens += len(ids)
-                append(ids.astype(tokenizer.dtype, copy=False))
+                size += encoding.bytes - int(encoding.sizes[0])
+                tokens += len(encoding.ids)
+                append(encoding.ids.astype(tokenizer.dtype, copy=False))
         append_starts(np.array(starts, dtype=np.int64))
-    return {"tokens": tokens, "bytes": size, "documents": len(starts)}
+    counts = {"tokens": tokens, "bytes": size, "dropped": dropped}
+    return counts | {"documents": len(starts)}
 
 
 def starts_path(path: Path) -> Path:

@@ -13,6 +13,7 @@ from xformer_kit.data.batch import Example
 from xformer_kit.data.cache import MemoryMapped, append_file, memory_map
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer import Tokenizer
+from xformer_kit.data.tokenizer.encoding import Encoding
 from xformer_kit.data.tokenizer.texts import batches
 from xformer_kit.registry import ConfigError, config_error
 
@@ -25,13 +26,14 @@ NUM_SPECIAL = 1
 @dataclass(eq=False)
 class Ragged(MemoryMapped):
     """Sequences of ids of different lengths, concatenated in `<path>.bin`; `<path>.offsets` holds
-    where each begins, int64.
+    where each begins, int64, and `<path>.sizes` the bytes of text of each token, uint32.
     """
 
     path: Path
     dtype: str
     count: int
     tokens: int
+    bytes: int  # of the texts, in utf-8
 
     @cached_property
     def ids(self) -> np.ndarray:
@@ -42,6 +44,11 @@ class Ragged(MemoryMapped):
     def offsets(self) -> np.ndarray:
         """(count + 1,): where each sequence begins, and the end."""
         return memory_map(Path(f"{self.path}.offsets"), "<i8", self.count + 1)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """The bytes of text of each token, memory-mapped."""
+        return memory_map(Path(f"{self.path}.sizes"), "<u4", self.tokens)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -61,7 +68,7 @@ def write_pairs(
     """Writes the ids of a split's pairs, without pairs that have an empty side.
 
     Returns {"source": the arguments of Ragged, "target": the same, "empty": number of pairs that
-    are left out}.
+    are left out, "dropped": characters that are dropped}.
     """
     empty = 0
     with ExitStack() as stack:
@@ -74,30 +81,41 @@ def write_pairs(
             texts = zip(writers, zip(*full, strict=True), strict=False)
             sides = [writer.tokenizer.encode_each(side) for writer, side in texts]
             # a text may have no tokens
-            kept = [pair for pair in zip(*sides, strict=True) if all(map(len, pair))]
+            kept = [
+                pair for pair in zip(*sides, strict=True) if all(len(side.ids) for side in pair)
+            ]
             empty += len(batch) - len(kept)
-            for writer, ids in zip(writers, zip(*kept, strict=True), strict=False):
-                writer.add(ids)
-    return {side: w.written for side, w in zip(SIDES, writers, strict=True)} | {"empty": empty}
+            for writer, encodings in zip(writers, zip(*kept, strict=True), strict=False):
+                writer.add(encodings)
+    written = {side: writer.written for side, writer in zip(SIDES, writers, strict=True)}
+    return {**written, "empty": empty, "dropped": sum(writer.dropped for writer in writers)}
 
 
 class _Writer:
-    """Appends sequences of ids to the files of a Ragged."""
+    """Appends texts to the files of a Ragged."""
 
     def __init__(self, stack: ExitStack, path: Path, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self.written: dict[str, Any] = {"dtype": tokenizer.dtype.str, "count": 0, "tokens": 0}
-        self.append_ids, self.append_offsets = (
-            stack.enter_context(append_file(Path(f"{path}{end}"))) for end in (".bin", ".offsets")
+        self.written: dict[str, Any] = {"dtype": tokenizer.dtype.str}
+        self.written |= {"count": 0, "tokens": 0, "bytes": 0}
+        self.dropped = 0
+        self.append_ids, self.append_offsets, self.append_sizes = (
+            stack.enter_context(append_file(Path(f"{path}{end}")))
+            for end in (".bin", ".offsets", ".sizes")
         )
         self.append_offsets(np.zeros(1, dtype="<i8"))
 
-    def add(self, ids: Sequence[np.ndarray]) -> None:
-        """Appends sequences, at least one."""
+    def add(self, encodings: Sequence[Encoding]) -> None:
+        """Appends texts, at least one."""
+        ids, sizes, counts, dropped = zip(*encodings, strict=True)
         ends = self.written["tokens"] + np.cumsum([len(sequence) for sequence in ids], dtype="<i8")
         self.append_ids(np.concatenate(ids).astype(self.written["dtype"], copy=False))
         self.append_offsets(ends)
-        self.written |= {"count": self.written["count"] + len(ids), "tokens": int(ends[-1])}
+        self.append_sizes(np.concatenate(sizes).astype("<u4"))
+        self.written["count"] += len(ids)
+        self.written["tokens"] = int(ends[-1])
+        self.written["bytes"] += sum(counts)
+        self.dropped += sum(dropped)
 
 
 @dataclass(eq=False)
@@ -174,27 +192,27 @@ class Pairs:
         """UTF-8 bytes of the targets per predicted token: bits per byte = nats per token / ln 2 /
         bytes_per_token.
         """
-        count = self.tokenizer.count_bytes
         if self._uncut:
-            return count(self.sides[1].ids) / self.predicted
-        return sum(count(self._ids(1, i)) for i in range(len(self))) / self.predicted
+            return self.sides[1].bytes / self.predicted
+        return sum(self._part(1, i, "sizes").sum() for i in range(len(self))) / self.predicted
 
     @property
     def predicted(self) -> int:
         """Number of predicted tokens: those of the targets, with their end tokens."""
         return int(self.lengths[:, 1].sum(dtype=np.int64))
 
-    def _ids(self, side: int, i: int) -> np.ndarray:
-        """Returns the ids of one side of example i, cut to its length."""
-        pair = i if self.kept is None else self.kept[i]
-        return self.sides[side][pair][: self.lengths[i, side] - NUM_SPECIAL]
+    def _part(self, side: int, i: int, field: str = "ids") -> np.ndarray:
+        """Returns the ids, or the sizes, of one side of example i, cut to its length."""
+        start = self.sides[side].offsets[i if self.kept is None else self.kept[i]]
+        values = getattr(self.sides[side], field)
+        return values[start : start + self.lengths[i, side] - NUM_SPECIAL]
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, i: int) -> Example:
         i = range(len(self))[i]  # IndexError beyond the end; negative from the end
-        return {name: self._ids(side, i).astype(np.int64) for side, name in enumerate(SIDES)}
+        return {name: self._part(side, i).astype(np.int64) for side, name in enumerate(SIDES)}
 
 
 def _fit_lengths(lengths: np.ndarray, seq_len: int, one_stream: bool) -> np.ndarray:

@@ -29,7 +29,7 @@ from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.user_errors import user_errors
 
 # version of the files in the cache and of the text of the corpora; a change makes new fingerprints
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Prepared:
     dropped: Mapping[str, int] = field(default_factory=dict)
     # "valid", "train/source", ... -> number of tokens for unknown text
     unknown: Mapping[str, int] = field(default_factory=dict)
+    # "valid", ... -> number of characters of the text for which there is no token
+    characters_dropped: Mapping[str, int] = field(default_factory=dict)
     # "valid", ... -> [examples that are in training too, all examples, "pairs", "documents", ...]
     overlap: Plain = field(default_factory=dict)
 
@@ -137,6 +139,7 @@ def _prepare_corpus(
             for reason, count in data.dropped.items()
         },
         unknown=meta["unknown"],
+        characters_dropped=meta["characters_dropped"],
         overlap=copies or meta["overlap"],
         other_splits={name: splits.pop(name) for name in set(splits) - {"train", "valid", "test"}},
         **splits,
@@ -218,6 +221,7 @@ def _prepare_mixture(config: Plain, corpus: Mixture) -> Prepared:
         },
         dropped=prefixed_counts("dropped"),
         unknown=prefixed_counts("unknown"),
+        characters_dropped=prefixed_counts("characters_dropped"),
         overlap=prefixed_counts("overlap"),
     )
 
@@ -278,6 +282,9 @@ def _write_splits(
     return {
         "dtype": tokenizer.dtype.str,
         "vocab_size": tokenizer.vocab_size,
+        "characters_dropped": {
+            split: dropped for split in splits if (dropped := splits[split].pop("dropped"))
+        },
         "splits": {split: splits[split] for split in corpus.splits},
         "overlap": overlap.counts(),
         "unknown": _count_unknown(folder, tokenizers),

@@ -201,7 +201,7 @@ def test_lowercase_is_as_in_the_uncased_models():
 def test_encode_each_encodes_texts_separately(kind):
     tokenizer = learned(kind)
     texts = ["the fox", "", " dog", "caf\u00e9 \u2581", "it"]
-    assert [ids.tolist() for ids in tokenizer.encode_each(texts)] == [
+    assert [each.ids.tolist() for each in tokenizer.encode_each(texts)] == [
         tokenizer.encode(text).tolist() for text in texts
     ]
 

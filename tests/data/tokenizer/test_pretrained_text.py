@@ -31,7 +31,7 @@ def test_ids_and_text_are_those_of_the_library(pretrained, tokenizer_files, form
         text.removeprefix(" ") if form == "roberta_prefix" else text
     )  # without the space that the encoder put in front
     assert ours.vocab_size == max(theirs.get_vocab().values()) + 1
-    assert ours.count_bytes(ids) == len(ours.decode(ids).encode()) == len(ours.to_bytes(ids))
+    assert ours.to_bytes(ids) == ours.decode(ids).encode()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -50,7 +50,7 @@ def test_text_comes_back_from_tokens_of_bytes(pretrained, form, text):
     text = text.replace("\u2581", "_") if form in SPELLED else text
     ids = pretrained[form].encode(text)
     assert pretrained[form].decode(ids) == text
-    assert pretrained[form].count_bytes(ids) == len(text.encode())
+    assert pretrained[form].encoding(text).sizes.sum() == len(text.encode())
 
 
 @pytest.mark.parametrize("form", BYTES)
@@ -66,7 +66,7 @@ def test_pieces_of_a_text_are_encoded_as_the_whole(pretrained, form):
     text = (PROSE + "x") * 100  # no white space at the end of a piece that is not the last
     pieces = [text[a:b] for a, b in itertools.pairwise([0, 5, 70_000, 70_001, len(text)])]
     assert (
-        np.concatenate(list(pretrained[form].encode_all(pieces))).tolist()
+        np.concatenate([piece.ids for piece in pretrained[form].encode_all(pieces)]).tolist()
         == pretrained[form].encode(text).tolist()
     )
 
@@ -90,7 +90,6 @@ def test_special_tokens_decode_to_nothing(pretrained, form):
     special = [i for i, token in one.added.items() if token["special"] and i != one.unknown_id]
     ids = one.encode("it doesn't stop").tolist()
     assert one.to_bytes([*special, *ids, *special]) == one.to_bytes(ids)
-    assert one.count_bytes(special) == 0
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,9 @@ def test_it_does_not_matter_where_the_text_is_cut(text, cuts):
     cut = Word()
     cut.fit(pieces)
     assert cut.words == learned(text).words
-    assert [i for ids in cut.encode_all(pieces) for i in ids.tolist()] == cut.encode(text).tolist()
+    assert [i for piece in cut.encode_all(pieces) for i in piece.ids.tolist()] == cut.encode(
+        text
+    ).tolist()
 
 
 def test_a_list_of_words_gives_the_ids(tmp_path):

@@ -19,6 +19,7 @@ import numpy as np
 
 from xformer_kit.data import cache
 from xformer_kit.data.plain import Plain
+from xformer_kit.data.tokenizer.encoding import Encoding
 from xformer_kit.registry import Registry
 
 Ids = int | Iterable[int]  # one id, or a sequence of them: a list, an array, a tensor
@@ -96,14 +97,6 @@ class Tokenizer:
         """
         return Stream(self, continuation)
 
-    def count_bytes(self, ids: Ids, continuation: bool = False) -> int:
-        """Returns the number of bytes of a text: the length of `to_bytes`, without joining them."""
-        text_ids = flat(ids)
-        text_ids = text_ids[text_ids < self.vocab_size]
-        lengths = self._lengths[text_ids]
-        first = self._pieces[text_ids[(lengths > 0).argmax()]] if len(text_ids) else b""
-        return int(lengths.sum()) - int(self.spaced and not continuation and first.startswith(b" "))
-
     def count_unknown(self, ids: Ids) -> int:
         """Returns the number of ids for unknown text."""
         return int(np.count_nonzero(flat(ids) == self.unknown_id))
@@ -125,13 +118,20 @@ class Tokenizer:
         starts[np.searchsorted(ends, [at for at in words if at < len(text)], side="right")] = True
         return starts
 
-    def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Yields the ids of one text in pieces; concatenated they are the ids of the text."""
-        return map(self.encode, texts)
+    def encoding(self, text: str) -> Encoding:
+        """Returns the ids of a text, with the bytes of the text that each token stands for."""
+        ids = self.encode(text)
+        return Encoding.of_lengths(text, ids, self._lengths[ids])
 
-    def encode_each(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Yields the ids of each text."""
-        return map(self.encode, texts)
+    def encode_all(self, texts: Iterable[str]) -> Iterator[Encoding]:
+        """Yields the encodings of pieces of one text, which is given in pieces; concatenated, their
+        ids are the ids of the text.
+        """
+        return map(self.encoding, texts)
+
+    def encode_each(self, texts: Iterable[str]) -> Iterator[Encoding]:
+        """Yields the encoding of each text."""
+        return map(self.encoding, texts)
 
     @classmethod
     def recognises(cls, data: Plain) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from xformer_kit.data.plain import Plain
 
 TokenBytes = Callable[[str], bytes]  # the name of a token -> its bytes
+# pre-tokenizers that remove what separates the words
+REMOVING = {"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit"}
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -28,7 +30,7 @@ def decoding_rule(data: Plain, decoder: Any) -> DecodingRule | None:
 
     data: the file as plain values. decoder: that of the library, or None.
     """
-    steps = _steps(data.get("decoder"))
+    steps = _steps(data["decoder"])
     kinds = [step["type"] for step in steps]
     if not steps:  # the library joins tokens by spaces
         return DecodingRule(lambda name: b" " + name.encode(), spaced=True)
@@ -43,13 +45,55 @@ def decoding_rule(data: Plain, decoder: Any) -> DecodingRule | None:
     return _byte_fallback(steps)
 
 
+def step_types(data: Plain, *parts: str) -> set[str]:
+    """Returns the types of the steps of parts of a tokenizer.json, such as its pre-tokenizer."""
+    return {step["type"] for part in parts for step in _steps(data[part])}
+
+
 def _steps(node: Plain | None) -> list[Plain]:
-    """Returns the decoders of a decoder's node, those of a sequence one by one."""
+    """Returns the steps of a node, those of a sequence one by one."""
     if node is None:
         return []
     if node["type"] == "Sequence":
-        return [step for inner in node["decoders"] for step in _steps(inner)]
+        inner = next(value for key, value in node.items() if key != "type")
+        return [step for one in inner for step in _steps(one)]
     return [node]
+
+
+def implied_decoder(data: Plain) -> Plain | None:
+    """Returns the decoder of a tokenizer.json without one, from its other parts; None if they do
+    not determine it, or the library's default, tokens joined by spaces, is right.
+    """
+    model = data["model"]
+    steps = [step for part in ("normalizer", "pre_tokenizer") for step in _steps(data[part])]
+    by_type = {step["type"]: step for step in steps}
+    if "ByteLevel" in by_type:
+        keys = "add_prefix_space", "trim_offsets", "use_regex"
+        return {"type": "ByteLevel"} | dict.fromkeys(keys, True)
+    if step := by_type.get("Metaspace"):
+        return step
+    if prefix := model.get("continuing_subword_prefix"):
+        return {"type": "WordPiece", "prefix": prefix, "cleanup": True}
+    if suffix := model.get("end_of_word_suffix"):
+        return {"type": "BPEDecoder", "suffix": suffix}
+    if model["type"] == "WordLevel" or separates_words(data):
+        return None
+    replaced = [
+        {"type": "Replace", "pattern": {"String": step["content"]}, "content": " "}
+        for step in steps
+        if step["type"] == "Replace" and step["pattern"] == {"String": " "}
+    ]
+    fallback = [{"type": "ByteFallback"}] * bool(model.get("byte_fallback"))
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] * ("Prepend" in by_type)
+    return {"type": "Sequence", "decoders": [*replaced, *fallback, {"type": "Fuse"}, *strip]}
+
+
+def separates_words(data: Plain) -> bool:
+    """Whether the pre-tokenizer of a tokenizer.json removes what separates the words."""
+    return any(
+        step["type"] in REMOVING or "removed" in str(step.get("behavior")).lower()
+        for step in _steps(data["pre_tokenizer"])
+    )
 
 
 def _byte_fallback(steps: list[Plain]) -> DecodingRule | None:

@@ -76,8 +76,8 @@ class Unigram(LibraryTokenizer):
     fit_splits = ("train",)
     min_vocab_size = 257  # `<unk>` and the bytes
     types = ("Sequence", "Split", "Unigram", "Sequence")
-    # bytes that are not utf-8, and text that the library decodes as a space or a byte
-    byte_encoded = re.compile(f"[\udc80-\udcff{SPACE}]|<(?=0x[0-9A-F]{{2}}>|unk>)")
+    # bytes that are not utf-8, and text that the library decodes as a space
+    byte_encoded = re.compile(f"[\udc80-\udcff{SPACE}]")
 
     vocab_size: int = 2048  # tokens: `<unk>`, the 256 bytes, characters and pieces
     # fraction of the characters in the text that have their own tokens

@@ -8,16 +8,25 @@ from functools import cached_property
 from itertools import islice
 from os.path import commonprefix
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xformer_kit.data import cache
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import Ids, Stream, Tokenizer, flat
-from xformer_kit.data.tokenizer.decoding_rule import DecodingRule, decoding_rule, without_prefix
+from xformer_kit.data.tokenizer.decoding_rule import (
+    DecodingRule,
+    decoding_rule,
+    implied_decoder,
+    without_prefix,
+)
+from xformer_kit.data.tokenizer.encoding import Encoding
+from xformer_kit.data.tokenizer.special_tokens import special_names, without_specials
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
 from xformer_kit.registry import config_error
+
+NO_WORDS = {"type": "WordLevel", "vocab": {}, "unk_token": ""}  # a model
 
 
 class LibraryTokenizer(Tokenizer):
@@ -29,6 +38,7 @@ class LibraryTokenizer(Tokenizer):
     """
 
     library: Any = None  # a tokenizers.Tokenizer, once fitted
+    decodes: bool = True  # whether the file states how tokens are joined to a text
     # characters that are encoded as bytes, without the library
     byte_encoded: re.Pattern[str] = re.compile("[\udc80-\udcff]")
     # positions at which a long text may be cut; None: before a space or a line end
@@ -45,6 +55,10 @@ class LibraryTokenizer(Tokenizer):
         library.no_padding()
         library.encode_special_tokens = True
         data = json.loads(library.to_str())
+        if data["decoder"] is None and (decoder := implied_decoder(data)):
+            data["decoder"] = decoder
+            library.decoder = from_data(data | {"model": NO_WORDS, "added_tokens": []}).decoder
+        self.decodes = data["decoder"] is not None or data["model"]["type"] == "WordLevel"
         self.library, self.model = library, data["model"]
         self.added = {token["id"]: token for token in data["added_tokens"]}
         self.rule: DecodingRule | None = decoding_rule(data, library.decoder)
@@ -54,11 +68,21 @@ class LibraryTokenizer(Tokenizer):
         unknown = self.model.get("unk_token")
         self.unknown_id = self.model.get("unk_id") if unknown is None else vocabulary.get(unknown)
         self.bytes = self._byte_ids(vocabulary)
-        continuing, conditional = without_prefix(data, self.bytes is not None)
+        special = special_names(data)
+        self.special_ids = {i for i, token in self.added.items() if token["content"] in special}
+        self.special_ids.discard(self.unknown_id)
+        if self.bytes is not None and (
+            self.model["type"] == "Unigram" or self.model.get("ignore_merges")
+        ):
+            # the name of a byte's token in a text is text
+            self.byte_encoded = re.compile(f"{type(self).byte_encoded.pattern}|<(?=0x[0-9A-F]{{2}}>)")
+        encoded = without_specials(data)
+        continuing, conditional = without_prefix(encoded, self.bytes is not None)
         # whether " a" and "a" have the same tokens
         self.hides_space = conditional and self.spaced
-        # the tokenizer of pieces of a text after the first
-        self._continuing = library if continuing == data else from_data(continuing)
+        # the tokenizer that encodes a text, and that of pieces of it after the first
+        self._first = library if encoded is data else from_data(encoded)
+        self._continuing = self._first if continuing == encoded else from_data(continuing)
 
     def _byte_ids(self, vocabulary: Mapping[str, int]) -> list[int] | None:
         """Returns the id of each byte's token; None if one is missing."""
@@ -68,7 +92,28 @@ class LibraryTokenizer(Tokenizer):
         return [vocabulary[name] for name in names] if vocabulary.keys() >= set(names) else None
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        return np.array(self._ids(self._with_surrogates(text), self.library), dtype=self.dtype)
+        runs = self._runs(self._with_surrogates(text), self._first)
+        return np.array([i for run in runs for i in run.ids], dtype=self.dtype)
+
+    def encoding(self, text: str) -> Encoding:
+        return self._encoding(text, self._first)
+
+    def _encoding(self, text: str, encoder: Any) -> Encoding:
+        """Returns the encoding of a text, or of a later piece, with the encoder of either."""
+        return self._with_sizes(text, [*self._runs(self._with_surrogates(text), encoder)], encoder)
+
+    def _with_sizes(self, text: str, runs: list["Run"], encoder: Any) -> Encoding:
+        """Returns the encoding of a text: by the bytes of its tokens if they spell it, else by the
+        spans of characters of the library.
+        """
+        ids = np.array([i for run in runs for i in run.ids], dtype=self.dtype)
+        later = encoder is not self._first
+        if self.rule is not None and self.to_bytes(ids, later) == utf8(text):
+            lengths = self._lengths[ids]
+            if excess := lengths.sum() - len(utf8(text)):  # the space that decoding omits
+                lengths[(lengths > 0).argmax()] -= excess
+            return Encoding.of_lengths(text, ids, lengths)
+        return Encoding.of_spans(text, ids, np.array([span for run in runs for span in run.spans]))
 
     def _with_surrogates(self, text: str | bytes) -> str:
         """Returns the text with a lone surrogate for each byte that is not utf-8. Raises
@@ -77,27 +122,29 @@ class LibraryTokenizer(Tokenizer):
         data = text if isinstance(text, bytes) else utf8(text)
         return as_text(data) if self.bytes is None else data.decode("utf-8", "surrogateescape")
 
-    def _ids(self, text: str, tokenizer: Any) -> list[int]:
-        """Returns the ids of a text, with the library's tokenizer of first or of later pieces."""
-        ids: list[int] = []
+    def _runs(self, text: str, encoder: Any) -> Iterator["Run"]:
+        """Yields the runs of a text, which are encoded separately. encoder: of a text, or of later
+        pieces.
+        """
         start = 0
-        if self.hides_space and tokenizer is self.library and text[:1] == " ":
-            text = " " + text
         if self.bytes is not None:
             for match in self.byte_encoded.finditer(text):
-                ids += self._encode_run(text[start : match.start()], tokenizer)
-                ids += [self.bytes[byte] for byte in match[0].encode("utf-8", "surrogateescape")]
-                start, tokenizer = match.end(), self._continuing
-        return ids + self._encode_run(text[start:], tokenizer)
+                yield from self._run(text[start : match.start()], start, encoder)
+                data = match[0].encode("utf-8", "surrogateescape")
+                yield Run([self.bytes[byte] for byte in data], match.start())
+                start, encoder = match.end(), self._continuing
+        yield from self._run(text[start:], start, encoder)
 
-    def _encode_run(self, text: str, tokenizer: Any) -> list[int]:
-        """Returns the ids of a run of text without bytes that are encoded separately."""
+    def _run(self, text: str, start: int, encoder: Any) -> Iterator["Run"]:
+        """Yields a run without bytes that are encoded separately; none if it is empty."""
         if not text:
-            return []
+            return
+        doubled = self.hides_space and encoder is self._first and text[0] == " "
         try:
-            return tokenizer.encode(text, add_special_tokens=False).ids
+            encoding = encoder.encode(" " * doubled + text, add_special_tokens=False)
         except Exception as error:
             raise self._encoding_error([text], error) from None
+        yield Run(encoding.ids, start - doubled, encoding)
 
     def _encoding_error(self, texts: list[str], error: Exception) -> Exception:
         """Returns the error for texts that the library cannot encode."""
@@ -105,31 +152,32 @@ class LibraryTokenizer(Tokenizer):
             "tokenizer", "the text must be one that it can encode", f"{texts[0][:40]!r} ({error})"
         )
 
-    def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+    def encode_all(self, texts: Iterable[str]) -> Iterator[Encoding]:
         pieces = whole_words(texts, end=self.boundary)
-        yield from map(self.encode, islice(pieces, 1))
+        yield from map(self.encoding, islice(pieces, 1))
         for batch in batches(pieces, 16):
             yield from self._encode_batch(batch, self._continuing)
 
-    def encode_each(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+    def encode_each(self, texts: Iterable[str]) -> Iterator[Encoding]:
         for batch in batches(texts, 256):
-            yield from self._encode_batch(batch, self.library)
+            yield from self._encode_batch(batch, self._first)
 
-    def _encode_batch(self, texts: list[str], tokenizer: Any) -> Iterator[np.ndarray]:
-        """Yields the ids of each text, on all cores if the library can encode complete texts."""
+    def _encode_batch(self, texts: list[str], encoder: Any) -> Iterator[Encoding]:
+        """Yields the encoding of each text, on all cores if the library can encode complete
+        texts.
+        """
         if self.hides_space or (
             self.bytes is not None and any(map(self.byte_encoded.search, texts))
         ):
-            lists = (self._ids(self._with_surrogates(text), tokenizer) for text in texts)
-        else:
-            try:
-                # faster, since without offsets
-                encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            except Exception as error:
-                raise self._encoding_error(texts, error) from None
-            pairs = zip(texts, encodings, strict=True)
-            lists = (encoding.ids if text else [] for text, encoding in pairs)
-        return (np.array(ids, dtype=self.dtype) for ids in lists)
+            yield from (self._encoding(text, encoder) for text in texts)
+            return
+        try:
+            encodings = encoder.encode_batch(texts, add_special_tokens=False)
+        except Exception as error:
+            raise self._encoding_error(texts, error) from None
+        for text, encoding in zip(texts, encodings, strict=True):
+            runs = [Run(encoding.ids, 0, encoding)] if text else []
+            yield self._with_sizes(text, runs, encoder)
 
     def pieces(self) -> list[bytes]:
         return [self._token_bytes(i) for i in range(self.vocab_size)]
@@ -139,8 +187,10 @@ class LibraryTokenizer(Tokenizer):
         name, added = self.library.id_to_token(i), self.added.get(i)
         if name is None:
             return b""
-        if added is not None and i != self.unknown_id:
-            return b"" if added["special"] else name.encode()
+        if i in self.special_ids:
+            return b""
+        if added is not None and not added["special"] and i != self.unknown_id:
+            return name.encode()
         if self.rule is None:
             suffix = self.model.get("end_of_word_suffix")
             return (name.replace(suffix, " ") if suffix else self.library.decode([i])).encode()
@@ -160,14 +210,9 @@ class LibraryTokenizer(Tokenizer):
     def to_bytes(self, ids: Ids, continuation: bool = False) -> bytes:
         if self.rule is not None:
             return super().to_bytes(ids, continuation)
-        special = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
-        text_ids = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in special]
+        known = [i for i in flat(ids).tolist() if i < self.vocab_size]
+        text_ids = [i for i in known if i not in self.special_ids]
         return self.library.decode(text_ids, skip_special_tokens=False).encode()
-
-    def count_bytes(self, ids: Ids, continuation: bool = False) -> int:
-        if self.rule is not None:
-            return super().count_bytes(ids, continuation)
-        return len(self.to_bytes(ids))
 
     def stream(self, continuation: bool = False) -> Stream:
         return Stream(self, continuation) if self.rule is not None else RedecodingStream(self)
@@ -191,6 +236,21 @@ class LibraryTokenizer(Tokenizer):
         tokenizer = cls.__new__(cls)
         tokenizer.adopt(parse_tokenizer(text, "tokenizer", file))
         return tokenizer
+
+
+class Run(NamedTuple):
+    """The tokens of a run of characters of a text."""
+
+    ids: list[int]
+    start: int  # index of the first character
+    encoding: Any = None  # of the library; None for one character, as bytes
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The first character of each token in the text, and the one after its last."""
+        if self.encoding is None:
+            return [(self.start, self.start + 1)] * len(self.ids)
+        return [(self.start + a, self.start + b) for a, b in self.encoding.offsets]
 
 
 def _unpickle(

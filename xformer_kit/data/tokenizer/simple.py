@@ -1,5 +1,6 @@
 """Tokenizers without a library: bytes, characters, words."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -9,6 +10,7 @@ import numpy as np
 
 from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
+from xformer_kit.data.tokenizer.encoding import Encoding, code_points
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
 from xformer_kit.registry import Fault, at_least, config_error
 
@@ -51,14 +53,14 @@ class Char(Tokenizer):
     def _set_alphabet(self, alphabet: str) -> None:
         self.alphabet = alphabet
         self.vocab_size = len(alphabet)
-        points = _code_points(alphabet)
+        points = code_points(alphabet)
         # -1 is unknown; the last entry is for all code points after those of the alphabet
         self._id_of = np.full(int(points.max(initial=0)) + 2, -1, dtype=np.int64)
         self._id_of[points] = np.arange(len(alphabet))
 
     def encode(self, text: str | bytes) -> np.ndarray:
         text = as_text(text)
-        ids = self._id_of[np.minimum(_code_points(text), len(self._id_of) - 1)]
+        ids = self._id_of[np.minimum(code_points(text), len(self._id_of) - 1)]
         if (ids < 0).any():
             unknown = {text[i] for i in np.flatnonzero(ids < 0).tolist()}
             raise config_error(
@@ -141,7 +143,7 @@ class Word(Tokenizer):
         return cls.restore({"words": words, "unknown": "error"})
 
     def fit(self, texts: Iterable[str]) -> None:
-        counts = Counter(chain.from_iterable(_words(texts)))
+        counts = Counter(chain.from_iterable(map(str.split, _ending_with_words(texts))))
         for word in self.reserved:
             del counts[word]
         frequent = (word for word, count in counts.items() if count >= self.min_count)
@@ -156,12 +158,7 @@ class Word(Tokenizer):
         self._id_of = {word: i for i, word in enumerate(self.words)}
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        return self._ids(as_text(text).split())
-
-    def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        return map(self._ids, _words(texts))
-
-    def _ids(self, words: list[str]) -> np.ndarray:
+        words = as_text(text).split()
         default = -1 if self.unknown_id is None else self.unknown_id
         ids = np.array([self._id_of.get(word, default) for word in words], dtype=np.int64)
         if (ids < 0).any():
@@ -172,6 +169,13 @@ class Word(Tokenizer):
                 "Leave them out of the text, or train with tokenizer.unknown=token.",
             )
         return ids.astype(self.dtype)
+
+    def encoding(self, text: str) -> Encoding:
+        spans = [word.span() for word in re.finditer(r"\S+", text)]
+        return Encoding.of_spans(text, self.encode(text), np.array(spans))
+
+    def encode_all(self, texts: Iterable[str]) -> Iterator[Encoding]:
+        return map(self.encoding, _ending_with_words(texts))
 
     def pieces(self) -> list[bytes]:
         return [b" " + word.encode() for word in self.words]
@@ -186,17 +190,14 @@ class Word(Tokenizer):
         return tokenizer
 
 
-def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yields the words of a text in pieces, which may be cut inside words."""
+def _ending_with_words(texts: Iterable[str]) -> Iterator[str]:
+    """Yields a text in pieces that end with a word, from pieces that may be cut inside words."""
     partial = ""
     for text in texts:
-        words = (partial + text).split()
-        partial = words.pop() if words and not text[-1:].isspace() else ""
-        yield words
-    if partial:
-        yield [partial]
-
-
-def _code_points(text: str) -> np.ndarray:
-    """Returns the code points of a text, uint32."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        partial += text
+        cut = len(partial)
+        if not partial[-1:].isspace():
+            cut -= len("".join(partial.rsplit(maxsplit=1)[-1:]))
+        yield partial[:cut]
+        partial = partial[cut:]
+    yield partial
