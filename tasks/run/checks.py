@@ -121,6 +121,12 @@ def data_notes(config: Config, prepared: Any) -> Iterator[str]:
     tokenizer_class = TOKENIZERS[config["tokenizer"]["name"]]
     requested = config["tokenizer"].get("vocab_size")
     for tokenizer in dict.fromkeys((prepared.source_tokenizer, prepared.tokenizer)):
+        if not getattr(tokenizer, "decodes", True):
+            yield (
+                "tokenizer.path: the file cannot be decoded: it has no decoder, and its"
+                " pre-tokenizer removes what separates the words. Texts are shown as tokens with"
+                " spaces between them."
+            )
         if not isinstance(requested, int) or not isinstance(tokenizer, tokenizer_class):
             continue
         if (learned := getattr(tokenizer, "vocab_size", 0)) < requested:
@@ -128,6 +134,12 @@ def data_notes(config: Config, prepared: Any) -> Iterator[str]:
                 f"tokenizer.vocab_size: {requested:,} tokens were asked for, and the text gave"
                 f" {learned:,}."
             )
+    if prepared.characters_dropped:
+        counts = [f"{count:,} of {split}" for split, count in prepared.characters_dropped.items()]
+        yield (
+            f"tokenizer: it drops characters that it has no token for: {', '.join(counts)}. The"
+            " model does not read them; bits per byte count them."
+        )
     for split, (count, total, units) in prepared.overlap.items():
         yield (
             f"data: {count:,} of the {total:,} {units} of {split} are in training too: its figures"

@@ -341,6 +341,7 @@ class TrainingProcess:
                 split: count for split, (count, *_) in prepared.overlap.items()
             },
             "tokens_unknown": prepared.unknown,  # file -> count
+            "characters_dropped": prepared.characters_dropped,  # split -> count
             "config_hash": config_hash(config),
             "data_fingerprint": prepared.fingerprint,
             "kernels": summary.kernels(config, self.vocab_size),

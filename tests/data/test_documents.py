@@ -1,16 +1,20 @@
 """Separate documents of a text: in files, in windows, in the loss, and their errors."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from refusals import refused
 from torch.testing import assert_close
 
 from xformer_kit import compose
 from xformer_kit.data import collate, prepare
-from xformer_kit.data.documents import document_numbers
+from xformer_kit.data.documents import document_numbers, write_documents, write_text
+from xformer_kit.data.tokenizer import Word
 from xformer_kit.laws import tiny_config
 from xformer_kit.laws.composition import randomise
 from xformer_kit.model.build import build_model
@@ -62,6 +66,22 @@ def test_each_token_of_a_document_but_its_first_is_predicted_once(config):
     assert data.tokenizer.decode(predicted.tolist()) == expected
     assert windows.bytes == len(expected)
     assert windows.bytes_per_token == 1.0
+
+
+@given(texts=st.lists(st.text("ab é\n\u3000"), max_size=5))
+@settings(deadline=None)
+def test_white_space_and_unknown_words_have_their_bytes(tmp_path_factory, texts):
+    """All bytes of the text that was read, but those of a first token: nothing predicts it."""
+    words = Word()
+    words.fit(["a ab"])
+    folder = tmp_path_factory.mktemp("fresh")
+    by_document = write_documents(folder / "documents.bin", words, texts)
+    joined = write_text(folder / "text.bin", words, ["".join(texts)])
+    first = re.compile(r"^\s*\S*(\s+$)?")  # with the white space after it at the end of a text
+    assert by_document["bytes"] == sum(len(first.sub("", text).encode()) for text in texts)
+    assert by_document["documents"] == sum(bool(text.strip()) for text in texts)
+    assert joined["bytes"] == len(first.sub("", "".join(texts)).encode())
+    assert joined["tokens"] == len("".join(texts).split())
 
 
 def test_without_data_documents_the_text_has_another_fingerprint(config):

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from xformer_kit.data import prepare
 from xformer_kit.data.pairs import Pairs, Ragged, _fit_lengths, write_pairs
-from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.data.tokenizer import TOKENIZERS, Word
 from xformer_kit.registry import ConfigError
 
 PAIRS = [(f"the naïve café {i}", f"das Café {i}" + " und mehr" * (i % 5)) for i in range(300)]
@@ -194,6 +195,27 @@ def test_a_split_without_pairs_is_an_error(tmp_path):
         == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
         " them (data.valid)."
     )
+
+
+@given(
+    targets=st.lists(st.text("ab é ", min_size=1).filter(str.strip), min_size=1, max_size=9),
+    seq_len=st.integers(2, 5),
+)
+@settings(deadline=None)
+def test_bytes_are_those_of_the_text_that_is_kept(tmp_path_factory, targets, seq_len):
+    folder = tmp_path_factory.mktemp("cache")
+    words = Word()
+    words.fit(["a ab"])
+    meta = write_pairs(folder, "train", words, words, [("a", target) for target in targets])
+    sides = [Ragged(folder / f"train.{side}", **meta[side]) for side in ("source", "target")]
+    start = re.compile(rf"\s*(\S+\s*){{1,{seq_len - 1}}}")
+    kept = [start.match(text)[0] for text in targets]
+    size = sum(
+        len((text if text == target else text.rstrip()).encode())
+        for text, target in zip(kept, targets, strict=True)
+    )
+    cut = Pairs(sides, "train", seq_len, "truncate", words, one_stream=False)
+    assert cut.bytes_per_token == size / cut.predicted
 
 
 @given(

@@ -283,7 +283,7 @@ def _write_splits(
         "dtype": tokenizer.dtype.str,
         "vocab_size": tokenizer.vocab_size,
         "characters_dropped": {
-            split: dropped for split in splits if (dropped := splits[split].pop("dropped"))
+            split: count for split in corpus.splits if (count := splits[split].pop("dropped"))
         },
         "splits": {split: splits[split] for split in corpus.splits},
         "overlap": overlap.counts(),
