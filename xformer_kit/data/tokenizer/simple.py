@@ -195,9 +195,8 @@ def _ending_with_words(texts: Iterable[str]) -> Iterator[str]:
     partial = ""
     for text in texts:
         partial += text
-        cut = len(partial)
-        if not partial[-1:].isspace():
-            cut -= len("".join(partial.rsplit(maxsplit=1)[-1:]))
-        yield partial[:cut]
-        partial = partial[cut:]
+        ended = partial[-1:].isspace()
+        complete = partial.rstrip() if ended else "".join(partial.rsplit(maxsplit=1)[:-1])
+        yield complete
+        partial = partial[len(complete) :]
     yield partial
