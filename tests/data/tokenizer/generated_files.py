@@ -100,9 +100,10 @@ def tokenizer_files(draw):
     listed = marked if draw(st.booleans()) else []  # in the vocabulary of the model
     names = ["<unk>", *listed, *(FALLBACK if fallback else []), *alphabet, *sorted(letters), *words]
     merged = {}
+    inner = draw(st.sampled_from(["", "", "##"]))
     if kind == "BPE":
         merged = {
-            (name[:at], name[at:]): name
+            (name[:at], inner + name[at:]): name
             for name in [*listed, *words]
             for at in [len(name) - 1]
             if at > 0 and name not in ("##a", "##b", "a</w>", "b</w>")
@@ -120,11 +121,11 @@ def tokenizer_files(draw):
             "byte_fallback": fallback,
         }
     elif kind == "BPE":
-        merges = sorted(map(list, merged), key=lambda merge: numbers["".join(merge)])
+        merges = sorted(map(list, merged), key=lambda merge: numbers[merged[tuple(merge)]])
         model = {
             "dropout": None,
             "unk_token": unknown,
-            "continuing_subword_prefix": None,
+            "continuing_subword_prefix": inner or None,
             "end_of_word_suffix": draw(st.sampled_from([None, None, "</w>"])),
             "fuse_unk": draw(st.booleans()),
             "byte_fallback": fallback,
@@ -146,7 +147,8 @@ def tokenizer_files(draw):
     for name in [*marked, *bytes_marked, *plain]:
         number = numbers.get(name, following)
         following += number == following
-        options = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        kinds = "single_word", "lstrip", "rstrip", "normalized"
+        options = dict.fromkeys(kinds, False) | {draw(st.sampled_from(kinds)): draw(st.booleans())}
         special = name not in plain
         added.append({"id": number, "content": name, **options, "special": special})
     return json.dumps(
