@@ -99,6 +99,14 @@ def changes(run_dir: Path) -> list[dict[str, Any]]:
     return entries
 
 
+def unwritten_length(run_dir: Path, saved: Config) -> int | None:
+    """Returns the length of the last change if the run was killed before `record` wrote it into
+    config.yaml; None otherwise.
+    """
+    last = [entry["max_steps"] for entry in changes(run_dir)[-1:]]
+    return next((steps for steps in last if steps != saved["trainer"].get("max_steps")), None)
+
+
 def may_differ(run_dir: Path, config: Config, requested: int | None = None) -> tuple[str, ...]:
     """Returns the paths in which config.yaml may differ from the config of a checkpoint: the
     length, if it is the requested one or that of the last entry of prolonged.json.
@@ -111,7 +119,7 @@ def record(run_dir: Path, config: Config, step: int, steps_per_epoch: int) -> st
     """Writes the new length of a run that resumes at `step` into prolonged.json and config.yaml,
     and returns a line on its learning rates; returns "" if config.yaml has this length.
 
-    A kill between the two files leaves a run with its old length.
+    After a kill between the two files, `unwritten_length` is the new length.
     """
     saved = read_config(run_dir)["trainer"]
     if with_length({"trainer": saved}, config["trainer"]["max_steps"])["trainer"] is saved:

@@ -22,7 +22,8 @@ from xformer_kit.study.run_key import run_key
 def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = None) -> int:
     """Resumes a run at its last checkpoint and returns its exit code; 0 if it is finished.
 
-    max_steps: its new number of steps, see tasks/run/prolonged.py; None: that of its config.
+    max_steps: its new number of steps, see tasks/run/prolonged.py; None: that of its config, or of
+    a change that was not completed.
     """
     try:
         if not (run_dir / "config.yaml").is_file():
@@ -30,6 +31,8 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
         saved = read_config(run_dir)
         check_components(run_dir, components, COMPONENTS_ARGUMENT)
         results = summary.read(run_dir)
+        if max_steps is None:
+            max_steps = prolonged.unwritten_length(run_dir, saved)
         config = prolonged.with_length(saved, max_steps)
         if _is_finished(run_dir, config, results):
             _check_config(run_dir, config, results)

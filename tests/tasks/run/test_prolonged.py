@@ -1,9 +1,12 @@
 """Runs that resume with another trainer.max_steps."""
 
 import csv
+import itertools
 import json
 import shlex
 import shutil
+from contextlib import nullcontext
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -149,6 +152,36 @@ def test_a_prolonged_run_that_is_killed_resumes_with_its_new_length(begin, monke
     assert same(state(long)["state_dict"], state(run)["state_dict"])
     (run / "summary.json").unlink()
     assert resume_run(run) == 0
+
+
+def test_a_run_that_is_killed_between_the_files_of_a_new_length_has_one_of_both(begin, capsys):
+    """At the first, second or third of: prolonged.json, config.yaml, removal of summary.json."""
+    _, run = begin("run", "trainer.max_steps=2")
+    before = contents(run)
+    replace, unlink = prolonged.replace_text, Path.unlink
+    for at, length in ((1, 2), (2, 4), (3, 4)):
+        killed = run.with_name(f"killed_{at}")
+        shutil.copytree(run, killed)
+        calls = itertools.count(1)
+
+        def until(function, calls=calls, at=at):
+            def call(*arguments, **options):
+                if next(calls) == at:
+                    raise Ended("killed")
+                return function(*arguments, **options)
+
+            return call
+
+        with (
+            mock.patch.object(prolonged, "replace_text", until(replace)),
+            mock.patch.object(Path, "unlink", until(unlink)) if at == 3 else nullcontext(),
+        ):
+            assert resume_run(killed, max_steps=4) == 1
+        if length == 2:
+            assert [*contents(killed).values()] == [*before.values()]
+        assert resume_run(killed) == 0
+        assert state(killed)["global_step"] == length, at
+        assert prolonged.read_config(killed)["trainer"]["max_steps"] == length
 
 
 @pytest.mark.extended
