@@ -5,6 +5,7 @@ code. It imports torch and other packages only in functions, so that `--help` is
 one sentence on stderr, with exit code 2.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if completion.is_completion(arguments):
             return _with_faults(lambda: completion.main(arguments[1:], COMMANDS))
         with output_without_reader():
-            return train.main(arguments[1:])
+            return _with_faults(lambda: train.main(arguments[1:]))
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "inputs") or any(word.startswith("-") for word in rest)):
         commands.choices[args.command].reject(rest)
@@ -106,9 +107,14 @@ def _with_faults(run: Callable[[], int]) -> int:
     except ConfigError as error:
         print(*error.messages, sep="\n", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # xformer components | head
+            discard(sys.stdout)
+            return 0
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        print(f"{error.filename}: {error.strerror}; give another path.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    except BrokenPipeError:  # xformer components | head
-        discard(sys.stdout)
-        return 0

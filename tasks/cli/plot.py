@@ -16,6 +16,7 @@ from tasks.cli.command import CHECKPOINT_OPTION, import_files, load_run, resolve
 from tasks.run.faults import faults_at, flag, refuse, too_small
 from xformer_kit.registry import Fault, config_error, suggestion
 from xformer_kit.registry.command_lines import for_shell
+from xformer_kit.registry.saved_files import check_stays_inside
 from xformer_kit.registry.user_path import user_path
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
@@ -54,7 +55,8 @@ def run(args: Any) -> int:
             picture_format(check_writable(args.save, "--save"))
     draw, _ = KINDS[args.kind]
     picture, directory = draw(args)
-    if args.save is None:
+    if args.save is None and directory.name:  # pictures/ of a run
+        check_stays_inside(directory.parent)
         directory.mkdir(exist_ok=True)
     print(picture.save(args.save or directory / f"{args.kind}.png"))
     if picture.note:

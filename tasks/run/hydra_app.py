@@ -2,6 +2,7 @@
 After a multirun, prints the table of its jobs.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tasks import Files
 from tasks.logging.files import numbered_paths
 from tasks.run import ranks
 from tasks.run.exit_codes import NoRun
+from tasks.run.new_directory import LOCK, check_new_directory
 from tasks.run.processes import end_with_launcher
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
@@ -28,11 +30,32 @@ _sweep_dirs: list[Path] = []  # directories of the multiruns of this process
 _existing_dirs: set[Path] = set()  # directories of runs that existed before Hydra created them
 
 
-class RecordSweepDirectory(Callback):
-    """Stores the directory of a multirun, which Hydra passes to its callbacks."""
+class CheckDirectory(Callback):
+    """Creates and checks the directory of a run or of a multirun before Hydra writes into it."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        directory = Path(str(config.hydra.run.dir))
+        if os.path.exists(directory):  # Path.exists raises OSError for a name that is too long
+            _existing_dirs.add(directory.resolve())
+        _check_directory(directory)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        _sweep_dirs.append(Path(str(config.hydra.sweep.dir)).resolve())
+        directory = Path(str(config.hydra.sweep.dir))
+        _check_directory(directory, "hydra.sweep.dir", f"*/{LOCK}")
+        _sweep_dirs.append(directory.resolve())
+
+
+def _check_directory(*arguments: Any) -> None:
+    """Calls `check_new_directory` on rank 0, and ends this process after a fault: Hydra continues
+    after other exceptions of its callbacks.
+    """
+    try:
+        if ranks.rank() == 0:
+            check_new_directory(*arguments)
+    except (NoRun, ConfigError) as error:
+        from tasks.run.train import report_end  # takes seconds
+
+        raise SystemExit(report_end(error)) from None
 
 
 def compose_and_run(line: Any) -> int:
@@ -42,12 +65,7 @@ def compose_and_run(line: Any) -> int:
     sys.argv[1:] = line.argv
     if line.study is not None:
         return _run_study(line)
-    if line.multirun:
-        sys.argv.append(f"++hydra.callbacks.table._target_={__name__}.RecordSweepDirectory")
-    for argument in line.argv:
-        option, _, value = argument.partition("=")
-        if option == "hydra.run.dir" and Path(value).exists():
-            _existing_dirs.add(Path(value).resolve())
+    sys.argv.append(f"++hydra.callbacks.directory._target_={__name__}.CheckDirectory")
     _run_hydra()
     if _sweep_dirs:
         from tasks.logging.sweep_table import write_sweep_table

@@ -34,6 +34,7 @@ from tasks import Config
 from tasks.run.exit_codes import SIGNALS, NoRun
 from tasks.run.job import Job
 from tasks.run.ranks import rank
+from xformer_kit.registry.saved_files import check_stays_inside
 
 # Functions that send a signal to the child processes that train now.
 _signal_senders: list[Callable[[int], None]] = []
@@ -70,13 +71,15 @@ def discard_output() -> None:
 @contextmanager
 def run_lock(run_dir: Path) -> Iterator[None]:
     """A context that locks a run's directory, since two processes that train in it would corrupt
-    its files. Raises NoRun if another process holds the lock. Only rank 0 locks.
+    its files. Raises NoRun if another process holds the lock, and ConfigError if a link leads out
+    of the directory. Only rank 0 locks.
     """
     if rank() != 0 or sys.platform == "win32":
         yield
         return
     import fcntl
 
+    check_stays_inside(run_dir)
     with open(run_dir / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ from tasks.run.exit_codes import CONFIG as CONFIG_EXIT_CODE
 from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.init_from import INIT_FROM
 from tasks.run.job import Job
+from tasks.run.new_directory import check_new_directory
 from tasks.run.prolonged import PROLONGED
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
@@ -133,10 +134,10 @@ def train_in_processes(config: Config, job: Job) -> int:
 def _create_run_directory(config: Config, run_dir: Path, components: Files) -> None:
     """Creates the directory of a new run and writes its config.yaml and components.json.
 
-    Raises NoRun if the directory holds a run that has a checkpoint or a summary, or is being
-    trained.
+    Raises NoRun if the directory holds files of no run, or a run that has a checkpoint or a
+    summary, or is being trained.
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
+    check_new_directory(run_dir)
     with processes.run_lock(run_dir):
         _check_file_types(run_dir)
         if has_checkpoint(run_dir / "checkpoints") or (run_dir / summary.SUMMARY).exists():
@@ -151,7 +152,7 @@ def _create_run_directory(config: Config, run_dir: Path, components: Files) -> N
         replace_text(run_dir / "config.yaml", config_yaml(config))
         if components:
             hashes = json.dumps(component_hashes(components), indent=2)
-            (run_dir / COMPONENTS).write_text(f"{hashes}\n")
+            replace_text(run_dir / COMPONENTS, f"{hashes}\n")
 
 
 def _check_file_types(run_dir: Path) -> None:

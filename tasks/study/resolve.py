@@ -17,6 +17,7 @@ from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.metric_names import PREFIX, is_per_token
+from xformer_kit.registry.saved_files import readable
 from xformer_kit.study import budget
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.nodes import Config, Node
@@ -77,7 +78,7 @@ class StudyPlan:
         if not (self.folder / "report.md").is_file():
             return ""
         try:
-            plan = json.loads((self.folder / PLAN).read_text())
+            plan = json.loads(readable(self.folder / PLAN).read_text())
             before = {run["key"] for run in plan["runs"]}
         except (OSError, ValueError, KeyError, TypeError):  # none, or a damaged one
             return ""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tasks.logging import summary
 from tasks.run.exit_codes import FAILED, NONFINITE, PRUNED, SIGNALS
-from xformer_kit.registry.saved_files import read_whole_rows
+from xformer_kit.registry.saved_files import read_whole_rows, readable
 from xformer_kit.study.results import Status
 
 CLAIM = ".claimed"  # lock file of the process that trains the run
@@ -91,9 +91,9 @@ def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
 def claimed(run_dir: Path, name: str = CLAIM) -> bool:
     """Whether a process holds the lock of the run."""
     try:
-        with open(run_dir / name) as file:
+        with open(readable(run_dir / name)) as file:
             return not lock(file, shared=True)
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tasks.run.exit_codes import FAILED, SIGNALS
@@ -14,8 +15,10 @@ from tasks.study import state, stopping
 from tasks.study.progress_table import ProgressTable
 from tasks.study.resolve import StudyPlan, resolve
 from tasks.study.wandb_group import logger_overrides, publish
-from xformer_kit.registry import ConfigError, Fault, did_you_mean
+from xformer_kit.config.machine import can_create
+from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
 from xformer_kit.registry.command_lines import quoted, xformer
+from xformer_kit.registry.saved_files import check_stays_inside
 from xformer_kit.study import study_node
 from xformer_kit.study.command import command
 from xformer_kit.study.plan import StudyRun
@@ -34,6 +37,13 @@ def check_command_line(line: Any) -> None:
     if faults := study_node.faults(line.study):
         raise ConfigError(faults)
     line.study = study_node.complete(line.study, line.study["name"])
+    for option, directory in (
+        ("name", "outputs/studies/" + line.study["name"]),
+        ("runs", line.study["runs"]),
+    ):
+        if not can_create(directory):
+            rule = "must name a directory that can be made"
+            raise config_error(f"study.{option}", rule, line.study[option])
     # Otherwise Hydra creates an unused directory.
     line.argv.append(f"hydra.sweep.dir={line.study['runs']}")
     _command_lines.append(line)
@@ -54,6 +64,8 @@ def _run(launcher: Any, words: list[str]) -> int:
     """Runs the study and returns its exit code. Raises ConfigError if it cannot be planned."""
     line = _command_lines[-1]
     plan = resolve(line.study, line.compose, line.argv, tuple(line.components))
+    for directory in (plan.folder, Path(plan.node["runs"])):
+        check_stays_inside(directory)
     if plan.node["dry_run"]:
         from tasks.study.dry_run import measure_outside, show
 

@@ -17,6 +17,7 @@ from typing import Any
 from tasks.logging.wandb_run import MAX_GROUP, MAX_JOB_TYPE, MAX_TAG, error_line, start_wandb_run
 from xformer_kit.config.loggers import as_loggers
 from xformer_kit.registry.command_lines import override_text
+from xformer_kit.registry.saved_files import readable
 from xformer_kit.study.nodes import Node
 from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
@@ -106,7 +107,7 @@ def _tables(results: Results, content: Any) -> Iterator[tuple[str, Table]]:
 def _wandb_id(directory: Path) -> str | None:
     """Returns the id of a run on W&B; None if it has none."""
     try:
-        return (directory / "wandb_id.txt").read_text().strip()
+        return readable(directory / "wandb_id.txt").read_text().strip()
     except OSError:
         return None
 

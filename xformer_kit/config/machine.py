@@ -12,6 +12,7 @@ from xformer_kit.registry import ConfigError, Fault, Faults, Node
 from xformer_kit.registry.launcher import has_launcher
 from xformer_kit.registry.user_path import user_path
 
+MAX_NAME = 255  # bytes of a file's name
 LOGGER_PACKAGES = {  # any one of them is enough
     "tensorboard": ("tensorboard", "tensorboardX"),
     "mlflow": ("mlflow",),
@@ -137,6 +138,8 @@ def _batch_faults(trainer: Node, batch_size: int | None) -> Faults:
 def can_create(directory: str) -> bool:
     """Whether a directory exists and is writable, or can be created."""
     place = user_path(directory).absolute()
+    if any(len(os.fsencode(name)) > MAX_NAME for name in place.parts):
+        return False
     while not place.exists():
         place = place.parent
     return place.is_dir() and os.access(place, os.W_OK) and place.parts[:2] != ("/", "proc")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from xformer_kit.config.saved import MAX_CONFIG_BYTES, parse_config
 from xformer_kit.registry import ConfigError, format_value
+from xformer_kit.registry.saved_files import readable
 
 FOLDER = 0x10  # flag in an entry's attributes
 Check = Callable[[Any, str], str | None]  # (value, its path) -> its fault, or None
@@ -62,7 +63,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     archive. Raises DamagedError.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(readable(path)) as archive:
             fault = _archive_fault(archive)
         if fault is None:
             state = torch.load(path, map_location="cpu", weights_only=True)

@@ -1,12 +1,16 @@
-"""Reads files of a run's directory as plain data: csv tables with one row per step, and JSON.
+"""Reads files of a run's directory as plain data: csv tables with one row per step, and JSON; and
+checks that what is written into the directory stays in it.
 
 A file may be damaged or untrusted. Each function raises ConfigError with one sentence that names
 the file.
 """
 
 import csv
+import errno
 import io
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,43 @@ RESTORE_FIX = "Bring a copy of it back, or remove it."
 DIGITS = 18  # of a step; more do not fit into 64 bits
 MAX_CELL = 40  # characters of a cell in a message
 Table = tuple[list[str], list[list[str]]]  # columns, rows
+
+
+def check_stays_inside(directory: Path) -> None:
+    """Raises ConfigError if a directory contains a symbolic link that leads out of it, through
+    which a file elsewhere would be written, or a FIFO, socket or device. The directory itself may
+    be a link, and links within it may lead to each other.
+    """
+    root = os.path.realpath(directory)
+    inside = os.path.join(root, "")
+    for folder, folders, files in os.walk(root):
+        for path in (os.path.join(folder, name) for name in (*folders, *files)):
+            leads_out = os.path.islink(path) and not os.path.realpath(path).startswith(inside)
+            if leads_out or is_special(path):
+                raise config_error(
+                    Path(directory, os.path.relpath(path, root)),
+                    f"must be a file or a directory in {directory}, whose files are written",
+                    got=f"a link to {os.readlink(path)}" if leads_out else "a FIFO or a device",
+                    fix="Replace it with a copy, or remove it.",
+                )
+
+
+def readable(path: Path) -> Path:
+    """Returns the path of a file that is read. Raises OSError for a FIFO, a socket or a device, on
+    which a process may wait forever.
+    """
+    if is_special(path):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path
+
+
+def is_special(path: str | Path) -> bool:
+    """Whether there is a FIFO, a socket or a device at the path."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 def read_object(
@@ -33,7 +74,7 @@ def read_object(
     object.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(readable(path).read_text(encoding="utf-8"))
         # half a surrogate pair can be read but never written
         json.dumps(found, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError:
@@ -64,7 +105,7 @@ def read_table(path: Path, every_step: bool = False) -> Table:
     utf-8.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = readable(path).read_text(encoding="utf-8")
         reader = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]))
         columns = next(reader, [])
         rows = list(reader)
@@ -84,7 +125,7 @@ def read_table(path: Path, every_step: bool = False) -> Table:
 
 def read_whole_rows(path: Path) -> Table:
     """Like `read_table`, for a file that may be damaged: skips lines that are not csv in utf-8."""
-    lines = path.read_bytes().split(b"\n")[:-1]
+    lines = readable(path).read_bytes().split(b"\n")[:-1]
     rows = [row for row in map(_row, lines) if row is not None]
     columns = rows[0] if rows and lines and _row(lines[0]) is not None else []
     return columns, _with_step(columns, rows[1:])

@@ -11,6 +11,7 @@ from xformer_kit.data.plain import Plain
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.registry import ConfigError, config_error, did_you_mean
 from xformer_kit.registry.messages import one_line
+from xformer_kit.registry.saved_files import readable
 
 KEYS = ("tokenizer", "state")
 # of a tokenizer.json of the library `tokenizers`
@@ -37,7 +38,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """
     file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = readable(file).read_text(encoding="utf-8")
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("no JSON object")
