@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,12 +199,30 @@ def _prepare_at_once(config, start, results):
 
 def test_files_of_a_killed_preparation_are_removed_after_a_day(config):
     base = prepare(config).folder.parent
-    for name, hours in ((".young.tmp", 23.9), (".old.tmp", 24.1)):
+    fingerprint = prepare(config).folder.name
+    young, old, other = f".{fingerprint}.1.tmp", f".{fingerprint}.2.tmp", ".notes.tmp"
+    for name, hours in ((young, 23.9), (old, 24.1), (other, 24.1)):
         (base / name).mkdir()
         os.utime(base / name, (time.time() - 3600 * hours,) * 2)
     shutil.rmtree(prepare(config).folder)
     prepare(config)
-    assert [path.name for path in base.glob(".*.tmp")] == [".young.tmp"]
+    assert {path.name for path in base.glob(".*.tmp")} == {young, other}
+
+
+def test_the_cache_writes_through_no_link(config, tmp_path):
+    folder = prepare(config).folder
+    index, lock, outside = folder.parent / "index", Path(f"{folder}.lock"), tmp_path / "outside"
+    outside.mkdir()
+    for path in (index, folder):
+        shutil.rmtree(path)
+    index.symlink_to(outside)
+    prepare(config)
+    shutil.rmtree(folder)
+    lock.unlink()
+    lock.symlink_to(outside / "key")
+    with pytest.raises(ConfigError, match=r"^data\.cache: must be a directory with room"):
+        prepare(config)
+    assert not [*outside.iterdir()]
 
 
 def test_the_checksums_that_are_kept_are_those_of_zlib(config):

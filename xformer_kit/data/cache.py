@@ -32,6 +32,7 @@ except ImportError:  # on Windows two preparations may do the same work twice, w
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger("xformer")
+DIGITS = 32  # of the fingerprint that names a prepared directory
 MAX_AGE = 24 * 3600  # seconds after which the directory of a killed preparation is removed
 
 
@@ -71,14 +72,15 @@ def code_hash(component: type) -> str | None:
 
 def cached_result(base: Path, stamp: Any, compute: Callable[[], Any]) -> Any:
     """Returns the result of `compute`, plain values, cached by the stamp."""
-    entry = base / "index" / f"{digest(stamp)[:32]}.json"
+    entry = base / "index" / f"{digest(stamp)[:DIGITS]}.json"
     try:
         return json.loads(entry.read_text())["content"]
     except (OSError, ValueError):
         content = compute()
     with suppress(OSError):  # the cache may be read-only
         entry.parent.mkdir(parents=True, exist_ok=True)
-        write(entry, json.dumps({"content": content}))
+        if not entry.parent.is_symlink():  # it may lead out of the cache
+            write(entry, json.dumps({"content": content}))
     return content
 
 
@@ -117,7 +119,8 @@ def get_or_make(folder: Path, make: Callable[[Path], Plain]) -> Plain:
     base = folder.parent
     with write_errors(base):
         base.mkdir(parents=True, exist_ok=True)
-        lock = open(folder.with_name(folder.name + ".lock"), "a")  # noqa: SIM115, closed below
+        path = folder.with_name(folder.name + ".lock")
+        lock = open(path, "a", opener=_open_no_link)  # noqa: SIM115, closed below
     with lock:
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks, where the rename is still safe
@@ -228,9 +231,16 @@ class MemoryMapped:
         return {k: v for k, v in vars(self).items() if not isinstance(v, np.ndarray)}
 
 
+def _open_no_link(path: str, flags: int) -> int:
+    """Opens a file that is no symbolic link; elsewhere than in POSIX also a link."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 def _remove_left_over(base: Path) -> None:
-    """Removes the directories of killed preparations."""
-    for path in base.glob(".*.tmp"):
+    """Removes the directories of killed preparations, not others of a similar name: data.cache may
+    name any directory.
+    """
+    for path in base.glob(f".{'[0-9a-f]' * DIGITS}.*.tmp"):
         with suppress(OSError):  # another process was faster
             if time.time() - path.stat().st_mtime > MAX_AGE:
                 shutil.rmtree(path, ignore_errors=True)

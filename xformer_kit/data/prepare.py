@@ -121,7 +121,7 @@ def _prepare_corpus(
         origin = {"format": FORMAT, "fingerprint": fingerprint, "corpus": stamp[1]}
         return {**meta, **origin, "tokenizer": tokenizers.node}
 
-    folder = base / fingerprint[:32]
+    folder = base / fingerprint[: cache.DIGITS]
     meta = cache.get_or_make(folder, make)
     loaded = tokenizers.load(folder)
     splits = _splits(config, corpus, folder, meta, loaded[0])
@@ -244,7 +244,7 @@ def _fit_shared(config: Plain, corpus: Mixture) -> SharedTokenizers | None:
     contents = [_corpus_content(config, part) for part in corpus.of.values()]
     fingerprints = [content for _, _, content in contents]
     fingerprint = cache.digest([FORMAT, "learned", fingerprints, *tokenizers.fingerprint_values()])
-    folder = contents[0][0] / fingerprint[:32]
+    folder = contents[0][0] / fingerprint[: cache.DIGITS]
 
     def make(fresh: Path) -> Plain:
         tokenizers.fit(fresh, corpus)

@@ -20,6 +20,8 @@ from xformer_kit.registry import config_error
 RESTORE_FIX = "Bring a copy of it back, or remove it."
 DIGITS = 18  # of a step; more do not fit into 64 bits
 MAX_CELL = 40  # characters of a cell in a message
+# W&B links to a log in the user's cache, which nothing writes by this name.
+LINK_OF_WANDB = "wandb/*/logs/debug-core.log"
 Table = tuple[list[str], list[list[str]]]  # columns, rows
 
 
@@ -29,17 +31,23 @@ def check_stays_inside(directory: Path) -> None:
     be a link, and links within it may lead to each other.
     """
     root = os.path.realpath(directory)
-    inside = os.path.join(root, "")
     for folder, folders, files in os.walk(root):
         for path in (os.path.join(folder, name) for name in (*folders, *files)):
-            leads_out = os.path.islink(path) and not os.path.realpath(path).startswith(inside)
+            leads_out = os.path.islink(path) and not _is_inside(os.path.realpath(path), root)
+            if Path(path).match(LINK_OF_WANDB):
+                continue
             if leads_out or is_special(path):
                 raise config_error(
                     Path(directory, os.path.relpath(path, root)),
-                    f"must be a file or a directory in {directory}, whose files are written",
+                    f"must be a file or a directory of {directory} itself, which is written into",
                     got=f"a link to {os.readlink(path)}" if leads_out else "a FIFO or a device",
                     fix="Replace it with a copy, or remove it.",
                 )
+
+
+def _is_inside(path: str, root: str) -> bool:
+    """Whether an absolute path is the directory `root` or in it."""
+    return os.path.commonpath([path, root]) == root
 
 
 def readable(path: Path) -> Path:

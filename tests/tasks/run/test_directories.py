@@ -73,6 +73,7 @@ def test_a_directory_with_other_files_is_not_cleared(tmp_path, config):
 @pytest.mark.parametrize("name", ["metrics.csv", "norms.csv"])
 def test_a_new_run_removes_the_tables_of_one_that_left_no_checkpoint(tmp_path, config, name):
     """Also a table that the new run does not write itself, such as that of callbacks.norms."""
+    (tmp_path / ".lock").touch()
     (tmp_path / name).write_text("step\n50\n")
     assert start_run(config("data.seq_len=100000"), tmp_path) == 2
     assert not (tmp_path / name).exists()
