@@ -145,7 +145,8 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
     objective.tokenizer = model.tokenizer
     objective.source_tokenizer = model.source_tokenizer
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return LoadedRun(model.to(device), objective, config, path, name)
+    fingerprint = state.get("data_fingerprint")
+    return LoadedRun(model.to(device), objective, config, path, name, fingerprint)
 
 
 def _read_checkpoint(path: Path, args: Any, default: str) -> tuple[str, State]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from tasks import Config, Facts, State
 from tasks.logging import summary
+from tasks.run.checkpoints import newest
+from tasks.run.exit_codes import NoRun
 from tasks.run.faults import faults_at
 from tasks.study import state
 from xformer_kit.config import read_config
@@ -41,7 +43,7 @@ class RunGroup:
     config: Config  # flat, without the seed and what does not affect the results
     components: Facts  # the user's components, see `saved_components`
     data_paths: State = field(default_factory=dict)  # config path -> file
-    data_fingerprint: str | None = None  # None if no run finished
+    data_fingerprint: str | None = None  # None if no run has a summary or a checkpoint
     runs: dict[int, Path] = field(default_factory=dict)  # seed -> directory
     summaries: dict[int, Facts] = field(default_factory=dict)  # seed -> summary.json
     diverged: dict[int, int] = field(default_factory=dict)  # seed -> step
@@ -55,7 +57,7 @@ class RunGroup:
         }
 
     def accepts(self, config: Config, components: Facts, seed: int, data: str | None) -> bool:
-        """Whether a run belongs to the group. The data of a run that diverged are not known."""
+        """Whether a run belongs to the group. The data of a run may not be known."""
         return (
             (config, components) == (self.config, self.components)
             and seed not in self.runs
@@ -264,7 +266,7 @@ def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) ->
         end, seed = ends[path], int(config["seed"])
         kept = dict(flat({k: value for k, value in hashed_config(config).items() if k != "seed"}))
         run = kept, saved_components(path)
-        data = end.facts.get("data_fingerprint")
+        data = end.facts.get("data_fingerprint") or _saved_fingerprint(path)
         group = next((group for group in groups if group.accepts(*run, seed, data)), None)
         if group is None:
             data_paths = {
@@ -279,6 +281,14 @@ def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) ->
         else:
             group.summaries[seed] = end.facts
     return groups
+
+
+def _saved_fingerprint(run: Path) -> str | None:
+    """Returns the fingerprint of the data in the checkpoint of a run; None if none can be read."""
+    with suppress(NoRun):
+        if found := newest(run / "checkpoints", ("data_fingerprint",)):
+            return found[1]["data_fingerprint"]
+    return None
 
 
 def _set_names(groups: list[RunGroup], paths: list[str]) -> None:

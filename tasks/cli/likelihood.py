@@ -9,7 +9,6 @@ import torch
 from tasks import Config, State
 from tasks.cli.given_text import given_windows
 from tasks.configured_metrics import create_metrics
-from tasks.logging import summary
 from tasks.metrics import Likelihood, SplitMetrics
 from tasks.run.generation.decoding import batch_to_device, device_of
 from xformer_kit.data import Examples, prepare
@@ -27,8 +26,7 @@ def validation_likelihood(run: Any, batch_size: int | None = None) -> State:
     Raises ConfigError if the data are not those of the run.
     """
     prepared, device = prepare(run.config), device_of(run)
-    saved_fingerprint = (summary.read(run.path) or {}).get("data_fingerprint")
-    check_fingerprint(saved_fingerprint, prepared.fingerprint)
+    check_fingerprint(run.data_fingerprint, prepared.fingerprint)
     objective = set_tokenizers(run.objective, prepared)
     data = TrainingData(run.config, prepared, objective)
     rows = batch_size or micro_batch(run.config)[0]

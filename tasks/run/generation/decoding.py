@@ -39,6 +39,7 @@ class LoadedRun:
     config: Config
     path: Path
     checkpoint: str  # file name of the checkpoint
+    data_fingerprint: str | None  # in the checkpoint
 
 
 def device_of(run: Any) -> torch.device:

@@ -6,17 +6,21 @@ import os
 import random
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
+import torch
 
+from tasks.cli.comparison import compare_runs
 from tasks.logging import summary
 from tasks.run import checkpoints, processes
-from tasks.run.exit_codes import NoRun
+from tasks.run.exit_codes import NONFINITE, NoRun
 from tasks.run.new_directory import check_new_directory
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tasks.study import state
 from tests.tasks.command_lines import fault, output
+from xformer_kit.config import config_yaml, read_config
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.checkpoint import DamagedError, read
 from xformer_kit.registry import ConfigError
@@ -187,3 +191,27 @@ def test_paths_of_any_length_are_one_sentence(capsys):
         ["plot", "curves", name],
     ):
         assert name in fault(capsys, *words)
+
+
+def test_the_data_of_a_run_without_a_summary_are_those_of_its_checkpoint(run, tmp_path, capsys):
+    """A killed run is not evaluated on other data, and a diverged one is no seed of a run on
+    other data.
+    """
+    killed, diverged = tmp_path / "killed", tmp_path / "diverged"
+    for path in (killed, diverged):
+        shutil.copytree(run, path)
+        (path / "summary.json").unlink()
+    text = Path(read_config(run)["data"]["path"])
+    before = text.read_text()
+    assert output(capsys, "evaluate", killed)[0] == 0
+    text.write_text(f"{before} changed")
+    try:
+        assert fault(capsys, "evaluate", killed).startswith("data: the text must be the one that")
+    finally:
+        text.write_text(before)
+    (diverged / "config.yaml").write_text(config_yaml(read_config(run) | {"seed": 7}))
+    summary.write({"code": NONFINITE, "text": "", "step": 1}, diverged / summary.ENDED)
+    assert len(compare_runs([run, diverged]).groups) == 1
+    last = diverged / "checkpoints" / "last.ckpt"
+    torch.save(torch.load(last) | {"data_fingerprint": "0" * 64}, last)
+    assert len(compare_runs([run, diverged]).groups) == 2
