@@ -4,6 +4,7 @@ After a multirun, prints the table of its jobs.
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import program
+from xformer_kit.registry.printable import printable
 from xformer_kit.registry.user_path import user_path
 
 _exit_codes: list[int] = []  # of the runs of this process
@@ -134,6 +136,8 @@ def _run_job(config: DictConfig) -> float | None:
         str(Path(hydra_config.runtime.cwd, user_path(path)))
         for path in ([paths] if isinstance(paths, str) else paths)
     )
+    if not any(word.lstrip("+").startswith("components=") for word in hydra_config.overrides.task):
+        _note_components(components)
     if config.get("study") is not None:
         return _run_job_of_study(config, hydra_config, directory, components)
     is_named = any(
@@ -156,6 +160,14 @@ def _run_job(config: DictConfig) -> float | None:
         return None
     results = summary.read(directory) if exit_code == 0 else None
     return float((results or {}).get("val/loss", "nan"))
+
+
+@cache
+def _note_components(components: Files) -> None:
+    """Prints the files of components that a config file names, whose code is run; once."""
+    if components:
+        files = ", ".join(map(printable, components))
+        print(f"The config file brings components, whose code is run: {files}", file=sys.stderr)
 
 
 def _run_job_of_study(

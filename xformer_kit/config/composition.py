@@ -17,6 +17,7 @@ from omegaconf.errors import (
 
 from xformer_kit.config.canonical import canonical_config, named_over
 from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, check
+from xformer_kit.config.environment import secret_faults
 from xformer_kit.config.hydra_errors import fault_of_message
 from xformer_kit.config.hydra_session import (
     PRIMARY,
@@ -133,8 +134,10 @@ def compose_resolved(
     try:
         config = compose_line(session, name or PRIMARY, overrides)
         OmegaConf.set_struct(config, False)
-        OmegaConf.resolve(config)
-        return config
+        if not (secrets := list(secret_faults(config))):
+            OmegaConf.resolve(config)
+            return config
+        fault: Any = secrets
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{mark.name}, line {mark.line + 1}" if mark else "config"
