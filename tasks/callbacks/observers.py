@@ -78,7 +78,7 @@ def create_observers(run: Any, saver: CheckpointSaver, averages: Averages | None
         run.recorder,
         *create_built_in(run.config, cadence, run.run_dir, run.logger, run.is_rank_zero),
         bar and ProgressObserver(bar, run.recorder.clock),
-        bar and Samples(run.run_dir, run.logger),
+        bar and trainer.get("sample", True) and Samples(run.run_dir, run.logger),
         averages,
         saver,
         profiled_steps and run.is_rank_zero and Profile(run.run_dir, profiled_steps),

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,8 @@ from tasks.callbacks.monitored import set_callback_metrics
 from tasks.evaluation import EvaluatedTask as Task
 from tasks.logging.csv_log import CsvLog
 from tasks.logging.summary import peak_memory
+from xformer_kit.registry.metric_names import PREFIX
+from xformer_kit.registry.saved_files import read_columns
 
 WARM_UP = 5  # steps that are not measured, if there are more
 
@@ -19,6 +22,10 @@ WARM_UP = 5  # steps that are not measured, if there are more
 class Recorder:
     """Writes rows of metrics.csv and speed.csv, and passes them to the logger. The row of a step
     that is validated is written after the validation.
+
+    What a user's callbacks log from the start of a step to the end of its validation is in the
+    step's row of metrics.csv; what they log at other times, which differs after a resume, is in the
+    next row of speed.csv.
 
     began: start of this process as time.perf_counter, since the wall clock may be set back.
     spent_before: what `spent` returned in the earlier processes of the run.
@@ -33,8 +40,13 @@ class Recorder:
     clock: TrainingClock = field(default_factory=TrainingClock)
     row: Metrics = field(default_factory=dict)  # metrics of the step that are not written yet
     speed_row: Metrics = field(default_factory=dict)
+    own_row: Metrics = field(default_factory=dict)  # values of callbacks for metrics.csv
+    other_row: Metrics = field(default_factory=dict)  # values of callbacks for speed.csv
     measured_seconds: float = 0.0
     measured_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.logged_row = self.other_row  # the row of what callbacks log at present
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.clock.resume()
@@ -50,14 +62,18 @@ class Recorder:
         self.measured_seconds = seconds - warm_up_seconds
         if steps == WARM_UP:
             self.warm_up = steps, seconds
-        if not self.cadence.logs_at(task.step):
+        logs = self.cadence.logs_at(task.step)
+        if logs:
+            self.measure(trainer, task)
+        if self.metrics is None:
             return
-        self.measure(trainer, task)
-        if self.metrics is not None:
-            times = {"time": time.time(), "step": task.step}
-            self.speed.add(times | self.speed_row)  # type: ignore[union-attr]
-            if not self.cadence.validates_at(task.step):
-                self._write(task)
+        if logs:
+            self._write_speed(task.step)
+            # Lightning passes them to the loggers when the step may have been saved.
+            self.record(trainer._logger_connector.metrics["log"])
+        if not self.cadence.validates_at(task.step):
+            self._write(task)
+            self.logged_row = {}  # Lightning passes what is recorded already
 
     def measure(self, trainer: Any, task: Task) -> None:
         """Computes the metrics of the steps since the last row, once per step, and adds them to
@@ -81,19 +97,51 @@ class Recorder:
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if self.metrics is not None:
-            self.row |= {f"val/{name}": value for name, value in task.validation.items()}
+            self.row |= {f"{PREFIX}{name}": value for name, value in task.validation.items()}
             self._write(task)
+            self.logged_row = self.other_row
         self.clock.resume()
 
+    def on_train_end(self, trainer: Any, task: Task) -> None:
+        if self.other_row:
+            self._write_speed(task.step)
+
+    def record(self, values: Mapping[str, Any], *, of_lightning: bool = False) -> None:
+        """Adds the numbers that a callback logs to the row of its step. of_lightning: whether it is
+        one of Lightning's own callbacks, of which several measure the machine.
+        """
+        row = self.other_row if of_lightning else self.logged_row
+        for name, value in values.items():
+            with suppress(TypeError, ValueError, RuntimeError):
+                row[" ".join(str(name).split())] = float(value)
+
     def _write(self, task: Task) -> None:
-        self.metrics.add({"step": task.step} | self.row)  # type: ignore[union-attr]
-        tokens = {"tokens": self.tokens(task)}
-        self.logger(self.row | self.speed_row | tokens, task.step)
-        self.row, self.speed_row = {}, {}
+        if self.row or self.own_row:
+            row = self.own_row | {"step": task.step} | self.row
+            self.metrics.add(row)  # type: ignore[union-attr]
+        if self.row:
+            tokens = {"tokens": self.tokens(task)}
+            self.logger(self.row | self.speed_row | tokens, task.step)
+            self.row, self.speed_row = {}, {}
+        self.own_row.clear()
+
+    def _write_speed(self, step: int) -> None:
+        row = self.other_row | {"step": step, "time": time.time()} | self.speed_row
+        self.speed.add(row)  # type: ignore[union-attr]
+        self.other_row.clear()
 
     def tokens(self, task: Task) -> float:
         """Returns the number of tokens that the run has read in all its processes."""
         return self.spent_before.get("tokens_read", 0) + task.total_tokens()
+
+    def last_validation(self, task: Task) -> Metrics:
+        """Returns the metrics of the last step's validation, with those of a user's callbacks."""
+        metrics = {f"{PREFIX}{name}": value for name, value in task.validation.items()}
+        columns = read_columns(self.metrics.path)  # type: ignore[union-attr]
+        for name, (steps, values) in columns.items():
+            if name.startswith(PREFIX) and task.step in steps:
+                metrics.setdefault(name, values[-1])
+        return metrics
 
     def fingerprint(self) -> State:
         """Returns the fingerprint of metrics.csv for a checkpoint; empty on ranks without one. The
@@ -127,10 +175,15 @@ class Recorder:
 @dataclass(eq=False)
 class EarlyMeasurement:
     """Computes the metrics of a step before the user's callbacks run, which read them in
-    trainer.callback_metrics.
+    trainer.callback_metrics, and records what these log from the start of the step on.
     """
 
     recorder: Recorder
+
+    def on_train_batch_start(self, trainer: Any, task: Task) -> None:
+        self.recorder.logged_row = self.recorder.own_row
+        for result in trainer._results.values():
+            result._forward_cache = None  # Lightning would log the value of an earlier step again
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if self.recorder.cadence.logs_at(task.step):

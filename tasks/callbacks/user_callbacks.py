@@ -155,16 +155,13 @@ def notes_on_hooks(created: Mapping[str, Callback]) -> Iterator[str]:
 
 def raised_fault(error: BaseException, created: Mapping[str, Callback]) -> Fault | None:
     """Returns the fault of a callback if Lightning's own code of it raised the error: it needs
-    something that the run does not have, such as a logger or a metric.
+    something that the run does not have, such as a metric.
     """
     if (frame := _frame_in_lightning(error)) is None:
         return None
     for name, callback in created.items():
         if frame.f_locals.get("self") is callback:
-            rule = one_line(error)
-            logs = "logger" in rule
-            fix = "Set logger=wandb, logger=tensorboard or logger=mlflow." if logs else ""
-            return Fault(f"callbacks.{name}", rule, fix=fix)
+            return Fault(f"callbacks.{name}", one_line(error))
     return None
 
 

@@ -27,6 +27,7 @@ Instructions
   init_from=RUN         a new run from the weights of a run
   lora.rank=8           with init_from: train adapters of this rank, and no other weights
   callbacks.early_stopping.patience=5  end after 5 validations without a better val/loss
+  trainer.sample=false  no text of the model at the validations and at the end
   components=[FILE, ...]  Python files with components of your own, which are then choices
   hydra.run.dir=DIR     where the run is written
   -m, --multirun        run every combination of the values that are separated by commas

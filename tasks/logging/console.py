@@ -1,5 +1,5 @@
 """The rich console of all tables and lines. It removes control characters from printed values,
-which may come from untrusted runs.
+which may come from untrusted runs, and replaces characters that the output cannot encode.
 """
 
 from collections.abc import Iterable
@@ -29,8 +29,10 @@ class _PrintableRenderable:
         self.renderable = renderable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        encoding = options.encoding
         for text, style, control in console.render(self.renderable, options):
-            yield Segment(text if control else printable(text), style, control)
+            shown = printable(text).encode(encoding, "replace").decode(encoding)
+            yield Segment(text if control else shown, style, control)
 
 
 class _RemoveControlCharacters(RenderHook):

@@ -34,12 +34,18 @@ class CsvLog:
 
         fingerprint: what `fingerprint` returned after `last_step`. A warning is logged if rows up
         to there are missing or changed.
+
+        Columns that only removed rows have are removed too: a run that ended at `last_step` does
+        not have them.
         """
         header, rows = self._complete_rows()
-        self.columns = header or self.columns
+        first, self.columns = self.columns, header or self.columns
         kept = [row for row in rows if int(row["step"]) <= last_step]
         if fingerprint and (difference := self._difference(fingerprint, kept)):
             log.warning("%s: %s", self.path, difference)
+        self.columns = [
+            name for name in self.columns if name in first or any(row[name] for row in kept)
+        ]
         self._rewrite(kept)
         return self
 

@@ -5,16 +5,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any
 
 from tasks import Config, Metrics, State
 from tasks.logging.mlflow_logger import create_mlflow
-from tasks.logging.run_logger import RunLogger
+from tasks.logging.run_logger import RunLogger, of_run
 from tasks.logging.tensorboard_logger import create_tensorboard
 from tasks.logging.wandb_logger import create_wandb
 from tasks.logging.wandb_run import error_line
 from xformer_kit.config.loggers import as_loggers
 
+CALLBACKS = "lightning.pytorch.callbacks"
 log = logging.getLogger("xformer")
 # Name -> function of (node of the logger, config, run_dir) that returns (logger, message or None).
 CREATE: dict[str, Callable[..., tuple[RunLogger, str | None]]] = {
@@ -32,11 +34,15 @@ class Loggers:
 
     loggers: dict[str, RunLogger] = field(default_factory=dict)
 
-    def follow(self, step: Callable[[], int], tokens: Callable[[], float]) -> None:
-        """Sets the functions that return how many steps and tokens the run has trained."""
+    def follow(
+        self, step: Callable[[], int], tokens: Callable[[], float], record: Callable[..., None]
+    ) -> None:
+        """Sets the functions that return how many steps and tokens the run has trained, and the one
+        that receives what callbacks log.
+        """
         for name, logger in self.loggers.items():
             logger.tokens = tokens
-            logger.lightning.pass_on = partial(self._pass_on, name, step)
+            logger.lightning.pass_on = partial(self._pass_on, name, step, record)
 
     @property
     def lightning(self) -> list[Any]:
@@ -62,15 +68,18 @@ class Loggers:
         self,
         name: str,
         steps_done: Callable[[], int],
+        record: Callable[..., None],
         row: Mapping[str, float],
         step: int | None,
     ) -> None:
-        """Passes a callback's values to one logger, with the step that they belong to. Lightning
+        """Passes a callback's values to `record` and one logger, with the step that they belong to. Lightning
         counts a step only when its validation is over, and adds its epoch, which is always 0.
         """
         done = steps_done()
         values = {key: value for key, value in row.items() if (key, value) != ("epoch", 0)}
         if values:
+            modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_stack(None))
+            record(values, of_lightning=any(name.startswith(CALLBACKS) for name in modules))
             self._call("log", values, done if step in (None, done - 1) else step, only=name)
 
     def _call(self, method: str, *arguments: Any, only: str | None = None) -> None:
@@ -90,7 +99,11 @@ class Loggers:
 
 
 def create_loggers(config: Config, run_dir: Path) -> tuple[Loggers, list[str]]:
-    """Returns (the loggers of a run that can start, messages to its user)."""
+    """Returns (the loggers of a run that can start, messages to its user). Without any, a logger of
+    Lightning that writes nothing passes on what callbacks log.
+    """
+    from lightning.pytorch.loggers.logger import DummyLogger
+
     found, messages = {}, []
     for name, options in as_loggers(config["logger"]).items():
         if name not in CREATE:
@@ -102,4 +115,4 @@ def create_loggers(config: Config, run_dir: Path) -> tuple[Loggers, list[str]]:
             message = f"The logger {name} cannot start ({reason}); the csv files are written."
         if message:
             messages.append(message)
-    return Loggers(found), messages
+    return Loggers(found or {"none": RunLogger(of_run(DummyLogger)())}), messages

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Facts, State
-from tasks.logging.run_logger import RunLogger, flat_config, not_of_validation, of_run
+from tasks.logging.run_logger import RunLogger, flat_config, not_of_steps, of_run
 from tasks.logging.wandb_run import without_password
 from xformer_kit.registry.printable import cell
 
@@ -33,7 +33,7 @@ class MLflowRunLogger(RunLogger):
     def finish(self, summary: State, code: int) -> None:
         numbers = {key: value for key, value in summary.items() if type(value) in (int, float)}
         if numbers:
-            self.log(not_of_validation(numbers), summary["steps"])
+            self.log(not_of_steps(numbers), summary["steps"])
         super().finish(summary, code)
 
 

@@ -71,9 +71,13 @@ class RunLogger:
         self.lightning.end("success" if code == 0 else "failed")
 
 
-def not_of_validation(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the metrics of a result that the last validation has not logged."""
-    return {name: value for name, value in metrics.items() if not name.startswith(PREFIX)}
+def not_of_steps(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the metrics of a result that no step has logged under the same name."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if not name.startswith(PREFIX) and name != "tokens_per_second"
+    }
 
 
 def flat_config(config: Config) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import torch
 
@@ -25,19 +26,8 @@ from xformer_kit.registry.saved_files import RESTORE_FIX, read_object
 from xformer_kit.registry.user_path import user_path
 from xformer_kit.study.report.numbers import compact
 
-SAMPLE_LINES = 8  # lines of a generated text on the page
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # {code, text, step}: how the last process of an unfinished run ended
-# Components that are proposed for another run, and the most overrides that it repeats.
-CHANGES = (
-    ("position=alibi", "ffn=mlp"),
-    ("position=alibi",),
-    ("ffn=mlp",),
-    ("norm=layer",),
-    ("position=rotary",),
-)
-MAX_OVERRIDES = 20
-Again = list[str] | None
 NUMBER, NONE = (int, float), type(None)
 # File -> types of its keys, and its required keys.
 SCHEMAS: dict[str, tuple[State, tuple[str, ...]]] = {
@@ -66,6 +56,7 @@ PACKAGES = (
     *("xformer_kit", "torch", "lightning", "hydra-core", "torchmetrics", "tokenizers", "wandb"),
     "numpy",
 )
+UNSHOWN = ("Cc", "Cn", "Co", "Cs")  # Unicode's control, unassigned, private and surrogate
 MAX_PROMPT = 100  # characters of a prompt in a proposed command
 TITLES = {
     "val/loss": "Validation loss",
@@ -183,12 +174,8 @@ def _read_checked(path: Path, fix: str = RESTORE_FIX) -> State:
     return found
 
 
-def show(
-    summary: State, run_dir: Path, sample: Any, again: Again = None, components: Files = ()
-) -> None:
-    """Print the page at the end of a run. again: the overrides of another run that is proposed.
-    components: files given on the command line.
-    """
+def show(summary: State, run_dir: Path, sample: Any, components: Files = ()) -> None:
+    """Print the page at the end of a run. components: files given on the command line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -206,36 +193,38 @@ def show(
         console.print()
         _print_sample(console, sample)
     console.print()
-    commands = next_commands(summary, run_dir, sample, again, components)
+    commands = next_commands(summary, run_dir, sample, components)
     for command in (*activation_commands(), *commands):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
 
 
 def _print_sample(console: Any, sample: Any) -> None:
-    """Print a continuation after its prompt; or a source, its answer, and the expected answer if
-    that differs.
+    """Print a continuation after the end of its prompt; or a source, its answer, and the expected
+    answer if that differs. Each is one line, which is cut at the width of the console; samples.csv
+    has the whole texts.
     """
     from rich.text import Text
 
-    prompt, generated = printable(sample.prompt), _first_lines(printable(sample.generated))
+    prompt, generated = _one_line(sample.prompt), _one_line(sample.generated)
+    rows = [("Given     ", Text(prompt)), ("It wrote  ", Text(generated))]
     if not sample.expected:
-        text = Text(prompt, style="dim").append(generated, style="not dim")
-        console.print(Text("It wrote  ", style="dim"), text, sep="")
-        return
-    rows = [("Given     ", prompt), ("It wrote  ", generated)]
-    if sample.generated != sample.expected:
-        rows.append(("Right is  ", _first_lines(printable(sample.expected))))
-    for title, line in rows:
-        console.print(Text(title, style="dim"), Text(line), sep="")
+        shown = console.width // 4  # characters of the prompt
+        start = prompt if len(prompt) <= shown else f"…{prompt[-shown:]}"
+        rows = [("It wrote  ", Text(start, style="dim").append(generated, style="not dim"))]
+    elif sample.generated != sample.expected:
+        rows.append(("Right is  ", Text(_one_line(sample.expected))))
+    for title, text in rows:
+        line = Text.assemble((title, "dim"), text)
+        console.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def _first_lines(text: str) -> str:
-    """Returns at most SAMPLE_LINES lines of a text, with one empty line for several; samples.csv
-    has all.
+def _one_line(text: str) -> str:
+    """Returns a text with ↵ in place of line breaks, and U+FFFD in place of characters that no
+    terminal shows: control characters, and code points without a character.
     """
-    lines = re.sub(r"\n\s*\n", "\n\n", text).split("\n")
-    return "\n".join([*lines[:SAMPLE_LINES], *(["..."] if len(lines) > SAMPLE_LINES else [])])
+    line = re.sub(r"\s+", " ", re.sub(r"\s*[\n\r\u2028\u2029]\s*", "↵", text))
+    return "".join("\ufffd" if category(c) in UNSHOWN else c for c in printable(line))
 
 
 def activation_commands() -> list[str]:
@@ -267,14 +256,10 @@ def continue_hint(run: str, components: Iterable[str] = ()) -> str:
 
 
 def next_commands(
-    summary: State,
-    run_dir: Path,
-    sample: Any = None,
-    again: Again = None,
-    components: Files = (),
+    summary: State, run_dir: Path, sample: Any = None, components: Files = ()
 ) -> list[str]:
-    """Returns the commands that are proposed after a run; those that read the run only if it has a
-    checkpoint. again: the overrides of another run.
+    """Returns the commands on a run that are proposed at its end; those that need its weights only
+    if it has a checkpoint.
     """
     task = summary.get("task")
     prompt = {
@@ -285,72 +270,17 @@ def next_commands(
     if task in OBJECTIVES and OBJECTIVES[task].text_use in ("fills", "restores"):
         prompt = "The <mask> of"
     run, commands = _relative_path(run_dir), []
+    xformer = partial(command_lines.xformer, components=components)
     if (run_dir / "checkpoints" / "last.ckpt").exists():
-        xformer = partial(command_lines.xformer, components=components)
         if has_steps_left(summary):
             commands.append(command_lines.resume(run, components))
         if prompt and len(prompt) <= MAX_PROMPT:
             commands.append(xformer("generate", run, "--prompt", prompt))
         commands.append(xformer("evaluate", run))
-    if again:
-        commands.append(command_lines.train(*again, components=components))
+    commands.append(xformer("plot", "curves", run))
+    if any(run_dir.glob("wandb/offline-run-*")):
+        commands.append(f"wandb sync {command_lines.for_shell(str(run))}/wandb/offline-run-*")
     return commands
-
-
-def rerun_overrides(config: Config) -> list[str] | None:
-    """Returns the overrides for a run with another component: those of this run if they are not too
-    many, else those of the kind of model, task and data. None if none of them compose, and for a
-    run from the weights of another, whose components these determine.
-    """
-    if (config.get("init_from") or {}).get("run"):
-        return None
-    from xformer_kit.config import compose
-    from xformer_kit.config.to_overrides import to_overrides
-
-    with suppress(ConfigError):
-        own = to_overrides(config)
-        if len(own) <= MAX_OVERRIDES and (overrides := _with_other_components(own, config)):
-            return overrides
-    kind = _kind(config)
-    with suppress(Exception):  # of a user's component, in a composition that is not the run's
-        return _with_other_components(kind, compose(kind))
-    return None
-
-
-def _with_other_components(own: list[str], config: Config) -> list[str] | None:
-    """Returns the overrides with the first of CHANGES that is valid; None if none is.
-
-    config: what the overrides compose. The changed line is checked without composing it, for which
-    Hydra takes a tenth of a second; options that the line sets are those of the new component too.
-    """
-    from xformer_kit.config import GROUPS, check
-    from xformer_kit.config.unused_options import unused_overrides
-
-    for words in CHANGES:
-        names = dict(word.split("=") for word in words)
-        if any(word in words for word in own):
-            continue
-        kept = [word for word in own if word.partition("=")[0] not in names]
-        paths = [word.partition("=")[0].split(".") for word in kept]
-        nodes = {group: GROUPS[group].defaults(name) for group, name in names.items()}
-        for group, *key in paths:
-            if group in nodes:
-                nodes[group][key[0]] = config[group][key[0]]
-        changed = {**config, **nodes}
-        with suppress(Exception):  # of a user's component, as in `rerun_overrides`
-            unused = unused_overrides(changed, [*map(".".join, paths), *names])
-            if not check(changed) and not any(unused):
-                return [*kept, *words]
-    return None
-
-
-def _kind(config: Config) -> list[str]:
-    """Returns the overrides that select the kind of model, the task and the data."""
-    data, task = config["data"]["name"], config["task"]["name"]
-    stacks = [stack for stack in STACKS if stack in config["model"]]
-    choices = {"model": "_".join(stacks), "task": task, "data": data}
-    defaults = {"model": "decoder", "task": "language_modeling", "data": "pydoc"}
-    return [f"{key}={choice}" for key, choice in choices.items() if choice != defaults[key]]
 
 
 def summary_rows(summary: State) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import Config, Facts, State
-from tasks.logging.run_logger import RunLogger, flat_config, not_of_validation, of_run
+from tasks.logging.run_logger import RunLogger, flat_config, not_of_steps, of_run
 from tasks.logging.summary import final_metrics
 
 
@@ -38,7 +38,7 @@ class TensorBoardRunLogger(RunLogger):
 
     def _write_result(self, metrics: Mapping[str, float], step: int | None) -> None:
         """Writes final metrics as curves, except those of the last validation, which has them."""
-        self.lightning.write(not_of_validation(metrics), step)
+        self.lightning.write(not_of_steps(metrics), step)
 
 
 def create_tensorboard(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger, None]:

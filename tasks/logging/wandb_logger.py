@@ -75,6 +75,7 @@ def create_wandb(node: Facts, config: Config, run_dir: Path) -> tuple[RunLogger,
     run, message = start_wandb_run(
         node,
         run_dir,
+        shown="RUN",  # the next line has the path, and with that of W&B this one would be too long
         name=node["run_name"] or f"{config['name']}/{run_dir.name}",
         id=wandb_id(run_dir),
         resume="allow",

@@ -14,9 +14,11 @@ MAX_JOB_TYPE = 64
 MAX_TAG = 64
 
 
-def start_wandb_run(node: Facts, directory: Path, **options: Any) -> tuple[Any, str | None]:
+def start_wandb_run(
+    node: Facts, directory: Path, *, shown: str = "", **options: Any
+) -> tuple[Any, str | None]:
     """Returns (W&B's run for the node of a `logger`, a message to the user or None, such as how to
-    sync). Its files are written into the directory.
+    sync). Its files are written into the directory, which the message has as `shown`.
     """
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
@@ -42,7 +44,8 @@ def start_wandb_run(node: Facts, directory: Path, **options: Any) -> tuple[Any, 
         run = wandb.init(mode=mode, dir=directory, **options)
         message = f"W&B cannot be reached ({error_line(error)}). "
     if mode == "offline":
-        message += f"W&B logs offline; to sync: wandb sync {Path(run.dir).parent}"
+        path = f"{shown}/wandb/offline-run-*" if shown else Path(run.dir).parent
+        message += f"W&B logs offline; to sync: wandb sync {path}"
     elif mode == "online":
         message = f"W&B: {run.url}"
     return run, message or None

@@ -104,25 +104,20 @@ def make_trainer(
         "max_steps": -1,
         "val_check_interval": val_every if val_every and val_every < total_steps else NEVER,
         "check_val_every_n_epoch": None,
-        "callbacks": callbacks,
-        "logger": logger or _no_logger(config["logger"]),
+        "logger": logger or DummyLogger(),  # callbacks may need one, on all ranks
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_autolog_hparams": False,
         "use_distributed_sampler": False,
     }
     try:
-        return Trainer(**arguments)
+        trainer = Trainer(**arguments)
     except (pl.utilities.exceptions.MisconfigurationException, ValueError, RuntimeError) as error:
         raise config_error("trainer", " ".join(str(error).split())) from error
-
-
-def _no_logger(node: Any) -> DummyLogger | bool:
-    """Returns a logger without effect if the config has one: a callback that needs a logger needs
-    it on all ranks, and also if none could start. Otherwise returns False.
-    """
-    names = {node["name"]} if "name" in node else {*node}
-    return DummyLogger() if names - {"csv", "none"} else False
+    # Lightning's constructor refuses two callbacks of one class that have a state, since its own
+    # checkpoints name states by class.
+    trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
+    return trainer
 
 
 def compiles_blocks(options: Config) -> bool:

@@ -205,7 +205,9 @@ class TrainingProcess:
             self.start_time,
             checkpoint.get("spent", {}),
         )
-        self.logger.follow(lambda: self.task.step, lambda: self.recorder.tokens(self.task))
+        self.logger.follow(
+            lambda: self.task.step, lambda: self.recorder.tokens(self.task), self.recorder.record
+        )
         own_callbacks = user_callbacks.create_callbacks(
             config, self.run_dir, checkpoint.get("callbacks", {})
         )
@@ -298,7 +300,7 @@ class TrainingProcess:
         if self.bar is not None:
             self.bar.close()
         results = self._results()
-        sample = self.task.sample()
+        sample = self.task.sample() if self.config["trainer"].get("sample", True) else None
         results["sample"] = sample and sample.text
         summary.write(results, self.run_dir / summary.SUMMARY)
         (self.run_dir / summary.ENDED).unlink(missing_ok=True)
@@ -310,8 +312,7 @@ class TrainingProcess:
             line = f"job {self.run_dir.name}: validation loss {loss:.4f}{stopped}"
             print(printable(line), flush=True)
         else:
-            again = summary.rerun_overrides(self.config)
-            summary.show(results, self.run_dir, sample, again, self.job.components)
+            summary.show(results, self.run_dir, sample, self.job.components)
 
     def _results(self) -> State:
         """The content of summary.json, without the sample."""
@@ -319,7 +320,7 @@ class TrainingProcess:
         device = self.trainer.strategy.root_device
         spent = self.recorder.spent(task, device)
         return {
-            **{f"val/{name}": value for name, value in task.validation.items()},
+            **self.recorder.last_validation(task),
             **{f"test/{name}": value for name, value in task.test_metrics().items()},
             **decoding_speed(task),
             "task": config["task"]["name"],

@@ -33,6 +33,7 @@ NOT_HASHED = {
         "enable_progress_bar",
         "enable_model_summary",
         "profile",
+        "sample",
     ),
 }
 

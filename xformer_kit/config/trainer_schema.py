@@ -52,6 +52,8 @@ class OwnTrainerOptions:
     compile: bool | Literal["auto"] = "auto"  # compile each block; auto: on CUDA
     # optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off
     profile: int = 0
+    # write a text of the model at each validation, to samples.csv, and print one at the end
+    sample: bool = True
     # tokens that data.batch_size texts are written by at the end, to time decoding; 0: off
     decode_tokens: int = 0
 

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
+from xformer_kit.config.callbacks import only_observes
 from xformer_kit.config.metric_direction import registered_direction
 from xformer_kit.config.result_names import result_names
 from xformer_kit.registry import (
@@ -30,7 +31,7 @@ from xformer_kit.registry import (
     suggestion,
     to_plain,
 )
-from xformer_kit.registry.metric_names import HIGHER, LOWER
+from xformer_kit.registry.metric_names import HIGHER, LOWER, PREFIX
 from xformer_kit.study import space
 from xformer_kit.study.budget import COST_NAMES
 from xformer_kit.study.design import DESIGNS, baseline, circular_conditions, design_variants
@@ -165,11 +166,15 @@ def _metric_faults(node: Node) -> Iterator[Fault]:
 
 
 def result_faults(node: Node, config: Config) -> Iterator[Fault]:
-    """Metrics of a complete node that a run of this config does not have."""
+    """Metrics of a complete node that a run of this config does not have. A callback of the user's
+    own may log a metric of the validation.
+    """
     known = result_names(config)
+    callbacks = {*(config.get("callbacks") or {})} - {"early_stopping"}
+    own = not all(map(only_observes, callbacks))
     for option, names in (("metric", [node["metric"]]), ("also", node["also"] or [])):
         for name in names:
-            if name not in known:
+            if name not in known and not (own and name.startswith(PREFIX)):
                 fix = suggestion(name, known, "It has")
                 yield Fault(f"study.{option}", f"a run has no metric called '{name}'", fix=fix)
 

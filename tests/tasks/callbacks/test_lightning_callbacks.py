@@ -85,6 +85,60 @@ class Values(Callback):
         trainer.logger.log_metrics({"mine/other": 1.0}, 1000)
 
 
+@CALLBACKS.register("many")
+class Many(Callback):
+    # Logs values in every hook, some of them only from a later step on; ends the process once.
+    fails = False
+
+    def __init__(self, *, fails_at: int = 0):
+        self.fails_at = fails_at
+
+    def put(self, trainer, task, hook, **more):
+        values = {hook: task.step + 0.1, "text": "a", "list": [1, 2], "step": -1, **more}
+        trainer.logger.log_metrics(values)
+
+    def on_train_start(self, trainer, task):
+        self.put(trainer, task, "start")
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        self.put(trainer, task, "before")
+        if task.step == self.fails_at and Many.fails:
+            Many.fails = False
+            raise RuntimeError("as if it was killed")
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        self.put(trainer, task, "after", **({"late": 1.0} if task.step % 7 == 0 else {}))
+        self.log("each", task.step * 2.0)
+        if task.step % 3 == 0:
+            task.log("third", task.step * 3.0, on_step=True, on_epoch=True)
+
+    def on_validation_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        task.log("val/mean", batch_idx + task.step)
+
+    def on_validation_end(self, trainer, task):
+        self.put(trainer, task, "validated")
+
+    def on_train_end(self, trainer, task):
+        self.put(trainer, task, "end")
+
+
+@CALLBACKS.register("first")
+@CALLBACKS.register("second")
+class Twice(Callback):
+    def __init__(self, run_dir: Path, *, file: str):
+        self.path, self.count = run_dir / file, 0
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        self.count += 1
+        self.path.write_text(f"{self.count}")
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
 @CALLBACKS.register("tests")
 class Tests(Callback):
     def on_test_end(self, trainer, task):
@@ -279,13 +333,64 @@ def test_a_run_goes_on_if_its_logger_does_not(run, with_logger, monkeypatch, cap
     assert "The logger wandb cannot start (ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["rate", "device"])
-def test_a_callback_that_needs_a_logger_is_refused_without_one(run, capsys, name):
-    code, folder = run(f"callbacks.{name}={{}}")
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert code == 2 and not folder.exists()
-    assert error.startswith(f"callbacks.{name}: Cannot use `")
-    assert error.endswith(" Set logger=wandb, logger=tensorboard or logger=mlflow.")
+def test_lightnings_own_callbacks_log_to_speed_csv(run):
+    code, folder = run("callbacks.rate={}", "callbacks.device={}", "trainer.log_every_n_steps=5")
+    speed = rows(folder / "speed.csv")
+    used = "Device.on_train_batch_end/cpu_percent"
+    assert code == 0 and [row["step"] for row in speed] == ["5", "10", "15", "20", "20"]
+    assert all(row["lr-AdamW/pg1"] and row[used] for row in speed[:4])
+    assert [*rows(folder / "metrics.csv")[0]] == [
+        *("step", "train/loss", "val/loss", "val/perplexity", "val/bits_per_byte"),
+        *("lr", "grad_norm"),
+    ]
+
+
+MANY = ["callbacks.many={}", "trainer.val_every=10", "trainer.log_every_n_steps=2"]
+MANY += ["trainer.checkpoint_every=5", "logger=csv"]
+
+
+def test_metrics_csv_has_what_callbacks_log_at_each_step(run):
+    code, folder = run(*MANY)
+    found = rows(folder / "metrics.csv")
+    steps = {
+        name: [(int(row["step"]), float(row[name])) for row in found if row[name]]
+        for name in found[0]
+    }
+    assert code == 0 and [row["step"] for row in found] == [f"{step}" for step in range(1, 21)]
+    assert steps["before"] == [(step, pytest.approx(step - 0.9)) for step in range(1, 21)]
+    assert steps["after"] == [(step, pytest.approx(step + 0.1)) for step in range(1, 21)]
+    assert steps["late"] == [(7, 1), (14, 1)]
+    assert steps["each"] == [(step, step * 2) for step in range(2, 21, 2)]
+    assert steps["third_step"] == [(step, step * 3) for step in (6, 12, 18)]
+    assert steps["validated"] == [(step, pytest.approx(step + 0.1)) for step in (10, 20)]
+    assert [step for step, _ in steps["val/mean"]] == [10, 20]
+    assert not steps.keys() & {"start", "end", "text", "list", "epoch", "third_epoch"}
+    speed = rows(folder / "speed.csv")
+    assert speed[0]["start"] == "0.1" and speed[-1]["end"] == "20.1" and speed[-1]["third_epoch"]
+    assert not speed[0].keys() & {"before", "after", "each", "late", "val/mean"}
+
+
+def test_the_values_of_callbacks_are_resumed_exactly(run, monkeypatch, with_logger):
+    """Checkpoints are those of every fifth step. A logger changes nothing."""
+    code, whole = run(*MANY[:-1], "logger=wandb")
+    (logged,) = with_logger()
+    assert code == 0 and [int(r["step"]) for r in logged if r["third_step"]] == [6, 12, 18]
+    for fails_at in (0, 8, 19):
+        monkeypatch.setattr(CALLBACKS["many"], "fails", True)
+        failed, folder = run(*MANY, f"callbacks.many.fails_at={fails_at}")
+        assert failed == 1 and resume_run(folder, (run.file,)) == 0
+        assert (folder / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+def test_two_callbacks_of_one_class_each_have_their_state(run, monkeypatch):
+    options = ["callbacks.first.file=a.txt", "callbacks.second.file=b.txt"]
+    monkeypatch.setattr(
+        SignalStop, "_signal_number", lambda self, trainer, task: signal.SIGTERM * (task.step == 8)
+    )
+    code, folder = run(*options)
+    (folder / "a.txt").unlink()
+    assert code == 143 and resume_run(folder, (run.file,)) == 0
+    assert [(folder / name).read_text() for name in ("a.txt", "b.txt")] == ["20", "20"]
 
 
 def test_the_summary_of_modules_is_printed(run, capsys):

@@ -1,12 +1,14 @@
 """Values such as [attn, ffn] are printed unchanged and not interpreted as rich's markup."""
 
 import ast
+import io
 from pathlib import Path
 
 import pytest
 from rich.table import Table
 
 from tasks.cli.command import console
+from tasks.logging.console import create_console
 
 ROOT = Path(__file__).parents[3]
 SOURCES = [
@@ -40,3 +42,13 @@ def test_a_list_is_printed_unchanged(capsys):
     table.add_row("[attn,attn,ffn]")
     console().print(table)
     assert "[attn,attn,ffn]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_character_that_the_output_cannot_encode_is_replaced(encoding):
+    text = "a\ud800é漢↵"
+    console = create_console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    console.print(text)
+    console.file.flush()
+    printed = console.file.buffer.getvalue()
+    assert printed == f"{text}\n".encode(encoding, "replace")

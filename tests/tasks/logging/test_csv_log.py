@@ -12,7 +12,7 @@ def test_rows_after_the_checkpoint_are_removed(tmp_path):
     path = tmp_path / "metrics.csv"
     records = CsvLog(path, ("step", "loss")).open(0)
     for step in range(1, 6):
-        records.add({"step": step, "loss": step / 3})
+        records.add({"step": step, "loss": step / 3} | ({"late": 1} if step > 3 else {}))
     CsvLog(path, ("step", "loss")).open(3)
     assert lines(path) == ["step,loss", "1,0.333333333", "2,0.666666667", "3,1"]
 

@@ -40,6 +40,9 @@ def test_a_run_has_the_names_and_values_of_metrics_csv(begin, runs):
     for name, (steps, values) in metrics.items():
         expected = [(step, pytest.approx(value)) for step, value in zip(steps, values, strict=True)]
         assert points(client, run, name) == expected, name
+    for name in run.data.metrics:
+        steps = [step for step, _ in points(client, run, name)]
+        assert len(steps) == len({*steps}), name
     assert run.data.metrics["params"] > 0
     assert run.data.params["model.dim"] == "16"
     assert run.data.params["ema.decay"] == "null"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tasks import cli
-from tasks.logging import summary, sweep_table
+from tasks.logging import sweep_table
 from tasks.run import train, worker
 from tasks.run.exit_codes import Ended
 from tasks.run.job import Job
@@ -17,7 +17,7 @@ from tasks.run.resume import resume_run
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
 from xformer_kit import ConfigError, load
-from xformer_kit.config import compose, preflight
+from xformer_kit.config import preflight
 
 OWN = '''
 from xformer_kit.ffn import FFNS, MLP
@@ -53,9 +53,8 @@ def proposed_commands(text, program):
 
 def test_commands_proposed_after_a_run_work(trained, capsys):
     _, out = trained
-    *found, another = proposed_commands(out, "xformer")
-    assert another[1] == "train" and preflight(another[2:]).components == (NAME,)
-    assert [words[1] for words in found] == ["generate", "evaluate"]
+    found = proposed_commands(out, "xformer")
+    assert [words[1] for words in found] == ["generate", "evaluate", "plot"]
     for words in found:
         assert words[-2:] == ["--components", NAME]
         assert cli.main(words[1:]) == 0
@@ -82,11 +81,6 @@ def test_the_command_proposed_for_a_stopped_run_resumes_it(
     assert line.components == (NAME,)
     assert "components" not in json.loads((tmp_path / "run" / "ended.json").read_text())["text"]
     assert resume_run(tmp_path / line.resume, line.components) == 0
-
-
-def test_another_run_is_proposed_with_the_components(component_files, tmp_path):
-    [line] = summary.next_commands({}, tmp_path, again=["task=seq2seq"], components=component_files)
-    assert preflight(shlex.split(line)[2:4]).components == (NAME,)
 
 
 def test_all_other_messages_name_the_components(
@@ -166,31 +160,3 @@ def test_a_proposed_command_quotes_the_path_of_a_study(tmp_path, monkeypatch, ca
         capsys.readouterr().err
         == "compare: takes runs; got my study, which is a study. Try: xformer report 'my study'\n"
     )
-
-
-def test_another_run_has_the_overrides_of_this_one_and_another_component():
-    def proposed(*words: str) -> list[str] | None:
-        again = summary.rerun_overrides(compose(list(words)))
-        compose(again)
-        return again
-
-    assert proposed() == ["position=alibi", "ffn=mlp"]
-    assert proposed("model.dim=32") == ["model.dim=32", "position=alibi", "ffn=mlp"]
-    assert proposed("position=alibi") == ["position=alibi", "ffn=mlp"]
-    assert proposed("attn=linear") == ["attn=linear", "ffn=mlp"]  # computes no biases
-    assert proposed("position=alibi", "ffn=mlp", "norm=layer")[-1] == "position=rotary"
-    assert proposed("experiment=induction")[-1] == "norm=layer"  # its blocks have no ffn
-    assert proposed("ffn.expand=2")[-2:] == ["position=alibi", "ffn=mlp"]
-    assert proposed("ffn.clamp=7.0")[-1] == "position=alibi"  # mlp has no such option
-    assert proposed("position.theta=2e4", "ffn=mlp")[-1] == "norm=layer"
-    from_weights = compose(["model.dim=32"]) | {"init_from": {"run": "outputs/run"}}
-    assert summary.rerun_overrides(from_weights) is None  # its components fit these weights
-
-
-def test_a_component_that_does_not_know_another_one_does_not_end_the_run(monkeypatch):
-    def unknown(config):
-        raise KeyError("alibi")
-
-    config = compose(["model.dim=32"])
-    monkeypatch.setattr("xformer_kit.config.check", unknown)
-    assert summary.rerun_overrides(config) is None
