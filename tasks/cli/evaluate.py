@@ -16,8 +16,8 @@ from tasks.cli.command import (
     print_wrapped,
     table,
 )
-from tasks.run.faults import flag, refuse, too_small
-from xformer_kit.registry import config_error
+from tasks.run.faults import collect, flag, refuse, too_small
+from xformer_kit.registry import Fault, Faults
 
 SUMMARY = "loss, perplexity and bits per byte of a run, on its validation text or another one"
 EXAMPLES = """examples:
@@ -44,23 +44,52 @@ ANSWER_OPTIONS = ("reference", "beam", "length_penalty")
 
 
 def run(args: Any) -> int:
-    refuse(too_small(vars(args), batch_size=1))
+    faults = [*too_small(vars(args), batch_size=1)]
+    with collect(faults):
+        _, config = open_run(args.run, args.components, has_checkpoint=True)
+        faults += _option_faults(args, config["task"]["name"])
+    refuse(faults)
     if args.input is None:
         return _evaluate_validation(args)
-    _, config = open_run(args.run, args.components, has_checkpoint=True)
     if config["task"]["name"] == "seq2seq":
         return _evaluate_answers(args)
     return _evaluate_text(args, config)
 
 
+def _option_faults(args: Any, task: str) -> Faults:
+    """Yields the faults of options that have no effect on a run of this task."""
+    from tasks.cli.given_text import is_json_lines
+    from xformer_kit.objective import OBJECTIVES
+
+    answers = [flag(name) for name in ANSWER_OPTIONS if getattr(args, name) is not None]
+    if args.input is None:
+        fix = "Add --input FILE."
+        for name in answers:
+            yield Fault(name, "is for answers to --input", got="no --input", fix=fix)
+        if args.field is not None:
+            yield Fault("--field", "is the field of --input", got="no --input", fix=fix)
+    elif task == "seq2seq":
+        if args.reference is None:
+            rule = "holds the sources of a run of task=seq2seq; the answers are compared with"
+            fix = "Add --reference FILE, or leave it out for the loss of the validation split."
+            yield Fault("--input", f"{rule} --reference", got="no --reference", fix=fix)
+        if args.field is not None:
+            yield Fault("--field", "is for a text in a .jsonl file", fix="Leave it out.")
+    elif "text" not in OBJECTIVES[task].reads:
+        rule = f"is for a text, which a run of task={task} does not read"
+        yield Fault(
+            "--input", rule, fix="Leave it out: the metrics are those of the run's own data."
+        )
+    else:
+        rule = f"is for answers of a run of task=seq2seq; this one has task={task}"
+        yield from (Fault(name, rule, fix="Leave it out.") for name in answers)
+        if args.field is not None and not is_json_lines(args.input):
+            rule = "is the field of a text in a .jsonl file"
+            yield Fault("--field", rule, got=f"--input {args.input}", fix="Leave it out.")
+
+
 def _evaluate_validation(args: Any) -> int:
     """Print the metrics of the run's validation split."""
-    for name in (*ANSWER_OPTIONS, "field"):
-        if getattr(args, name) is not None:
-            is_for = "the field of --input" if name == "field" else "for answers to --input"
-            raise config_error(
-                flag(name), f"is {is_for}", got="no --input", fix="Add --input FILE."
-            )
     run = load_run(args, default="last")
     from tasks.cli.likelihood import validation_likelihood
 
@@ -74,24 +103,6 @@ def _evaluate_validation(args: Any) -> int:
 
 def _evaluate_text(args: Any, config: Config) -> int:
     """Print the likelihood of the text --input."""
-    from tasks.cli.given_text import is_json_lines
-    from xformer_kit.objective import OBJECTIVES
-
-    task = config["task"]["name"]
-    if "text" not in OBJECTIVES[task].reads:
-        raise config_error(
-            "--input",
-            f"is for a text, which a run of task={task} does not read",
-            fix="Leave it out: the metrics are those of the run's own data.",
-        )
-    for name in ANSWER_OPTIONS:
-        if getattr(args, name) is not None:
-            rule = f"is for answers of a run of task=seq2seq; this one has task={task}"
-            raise config_error(flag(name), rule, fix="Leave it out.")
-    records = is_json_lines(args.input)
-    if args.field is not None and not records:
-        rule = "is the field of a text in a .jsonl file"
-        raise config_error("--field", rule, got=f"--input {args.input}", fix="Leave it out.")
     from tasks.cli.likelihood import text_likelihood
 
     run = load_run(args, default="last")
@@ -110,15 +121,6 @@ def _evaluate_answers(args: Any) -> int:
     from tasks.metrics import translation_metrics
     from tasks.run.generation.translation import check_references, read_lines, translate
 
-    if args.reference is None:
-        raise config_error(
-            "--input",
-            "holds the sources of a run of task=seq2seq; the answers are compared with --reference",
-            got="no --reference",
-            fix="Add --reference FILE, or leave it out for the loss of the validation split.",
-        )
-    if args.field is not None:
-        raise config_error("--field", "is for a text in a .jsonl file", fix="Leave it out.")
     sources = read_lines(args.input, "--input")
     references = check_references(sources, read_lines(args.reference, "--reference"))
     run = load_run(args)  # the best checkpoint, as xformer generate

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tasks import Config
 from tasks.cli.command import format_bytes, format_count, import_files, print_result
-from tasks.run.faults import refuse, too_small
+from tasks.run.faults import collect, refuse, too_small
 from xformer_kit.registry import Fault, Faults, command_lines, config_error
 
 SUMMARY = "the largest batch size that fits into memory, and the fastest"
@@ -60,10 +60,12 @@ def run(args: Any) -> int:
     from tasks.run.short_fit import single_device_config
 
     steps, most = args.steps or STEPS, args.max or LARGEST
-    refuse([*too_small(vars(args), max=1, steps=1), *_memory_faults(args.memory)])
-    import_files(args.components)
-    config = single_device_config(args.inputs, "find-batch")
-    refuse(_batch_faults(config))
+    faults = [*too_small(vars(args), max=1, steps=1), *_memory_faults(args.memory)]
+    with collect(faults):
+        import_files(args.components)
+        config = single_device_config(args.inputs, "find-batch")
+        faults += _batch_faults(config)
+    refuse(faults)
     limits = Limits(most, memory_limit(config) if args.memory is None else args.memory * 2**30)
     show = None if args.json else _print_row
     found, limits = measure_sizes(lambda size: measure(config, size, steps), limits, show)

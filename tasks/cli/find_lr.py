@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tasks import Config
 from tasks.cli.command import import_files, print_result
-from tasks.run.faults import faults_at, refuse, too_small
+from tasks.run.faults import collect, faults_at, refuse, too_small
 from xformer_kit.registry import Fault, Faults, command_lines, config_error
 
 SUMMARY = "the learning rate at which the loss falls most steeply, with a picture"
@@ -45,14 +46,17 @@ def run(args: Any) -> int:
 
     low, high = args.min or LOW, args.max or HIGH
     steps = args.steps or STEPS
-    refuse([*_range_faults(args, low, high), *too_small(vars(args), steps=MIN_STEPS)])
-    require_matplotlib()
+    faults = [*_range_faults(args, low, high), *too_small(vars(args), steps=MIN_STEPS)]
     file = Path(args.save or "find_lr.png")
-    check_writable(str(file), "--save")
-    with faults_at("--save"):
+    with collect(faults), faults_at("--save"):
+        check_writable(str(file), "--save")
         picture_format(file)
-    import_files(args.components)
-    result = range_test(args.inputs, low, high, steps)
+    with collect(faults):
+        import_files(args.components)
+        config = config_of(args.inputs)
+    refuse(faults)
+    require_matplotlib()
+    result = range_test(config, low, high, steps)
     plot(result).save(file)
     words = [word for word in args.inputs if word.lstrip("+").partition("=")[0] != "optim.lr"]
     command = None
@@ -70,25 +74,31 @@ def _range_faults(args: Any, low: float, high: float) -> Faults:
     for name, value in (("--min", args.min), ("--max", args.max)):
         if value is not None and not 0 < value < math.inf:
             yield Fault(name, "must be above 0 and finite", got=f"{value:g}")
-            return
+            low = 0.0  # they are not compared
     if (args.steps or STEPS) > MAX_STEPS:
         yield Fault("--steps", f"must be at most {MAX_STEPS:,}", got=f"{args.steps:,}")
     if low >= high:
         yield Fault("--min", "must be below --max", got=f"{low:g} and {high:g}")
 
 
-def range_test(words: list[str], low: float, high: float, steps: int) -> RangeTest:
-    """Trains the config of overrides for `steps` steps, in which the learning rate optim.lr
-    increases geometrically from `low` to `high`. Ends earlier if the loss diverges. Raises
-    ConfigError.
-    """
-    from lightning.pytorch import Callback
-
-    from tasks.run.short_fit import fit, single_device_config
+def config_of(words: list[str]) -> Config:
+    """Returns the config of overrides. Raises ConfigError."""
+    from tasks.run.short_fit import single_device_config
 
     config = single_device_config(words, "find-lr")
     if not config["optim"].get("lr"):
         raise config_error("optim.lr", "must be above 0", got=config["optim"].get("lr"))
+    return config
+
+
+def range_test(config: Config, low: float, high: float, steps: int) -> RangeTest:
+    """Trains a config for `steps` steps, in which the learning rate optim.lr increases
+    geometrically from `low` to `high`. Ends earlier if the loss diverges. Raises ConfigError.
+    """
+    from lightning.pytorch import Callback
+
+    from tasks.run.short_fit import fit
+
     rates = [low * (high / low) ** (step / (steps - 1)) for step in range(steps)]
     losses: list[float] = []
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from tasks import State
 from tasks.cli.command import CHECKPOINT_OPTION, load_run, open_run
-from tasks.run.faults import flag, refuse, too_small
-from xformer_kit.registry import ConfigError, config_error
+from tasks.run.faults import collect, flag, refuse_options, too_small
+from xformer_kit.registry import ConfigError, Fault, Faults, config_error
 from xformer_kit.registry.command_lines import xformer
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.user_path import user_path
@@ -85,16 +85,24 @@ def run(args: Any) -> int:
     from tasks.run.generation.translation import check_writable, read_lines
     from xformer_kit.objective import OBJECTIVES
 
-    _check_numbers(args)
-    lines = None if args.prompt is None else [_read_prompt(args.prompt)]
-    _, config = open_run(args.run, args.components, has_checkpoint=True)
-    task = config["task"]["name"]
-    text_use = OBJECTIVES[task].text_use
-    _check_options(args, text_use, task)
-    if not args.interactive:
-        lines = lines or read_lines(args.input, "--input")
+    faults: list[Fault] = []
+    lines, text_use = [], ""
+    if args.prompt is not None:
+        with collect(faults):
+            lines = [_read_prompt(args.prompt)]
+    with collect(faults):
+        _, config = open_run(args.run, args.components, has_checkpoint=True)
+        task = config["task"]["name"]
+        text_use = OBJECTIVES[task].text_use
+        faults += _option_faults(args, text_use, task)
+    faults += _number_faults(args)
+    if args.input is not None and "--input" not in {fault.path for fault in faults}:
+        with collect(faults):
+            lines = read_lines(args.input, "--input")
     if args.output is not None:
-        check_writable(args.output, "--output")
+        with collect(faults):
+            check_writable(args.output, "--output")
+    refuse_options(faults)
     loaded = load_run(args)
     if not args.interactive:
         _generate(args, text_use, loaded, lines)
@@ -137,33 +145,37 @@ def _typed_lines() -> Iterator[str]:
         print()
 
 
-def _check_numbers(args: Any) -> None:
-    """Raises ConfigError for numbers that no task accepts."""
-    counts = ("num_samples", "beam", "batch_size", "max_new_tokens", "top_k")
-    refuse(too_small(vars(args), **dict.fromkeys(counts, 1)))
+def _number_faults(args: Any) -> Faults:
+    """Yields the faults of numbers that no task accepts."""
+    from xformer_kit.generate.options import RANGES
+
+    yield from too_small(vars(args), batch_size=1)
+    for name, (contains, rule, fix) in RANGES.items():
+        option = RENAMED_OPTIONS.get(name, name)
+        value = getattr(args, option, None)
+        if value is not None and not contains(value):
+            yield Fault(flag(option), f"must be {rule}", got=value, fix=fix)
     if args.seed is not None and not 0 <= args.seed < 2**63:
-        raise config_error("--seed", "must be at least 0 and below 2^63", got=args.seed)
+        yield Fault("--seed", "must be at least 0 and below 2^63", got=args.seed)
 
 
-def _check_options(args: Any, text_use: str, task: str) -> None:
-    """Raises ConfigError for an option that has no effect on a run of this task."""
+def _option_faults(args: Any, text_use: str, task: str) -> Faults:
+    """Yields the faults of options that have no effect on a run of this task."""
     if text_use not in TEXT_USES:
         line = xformer("evaluate", args.run, components=args.components)
-        raise config_error(args.run, f"a run of task={task} generates no text", fix=f"Try: {line}")
+        yield Fault(args.run, f"a run of task={task} generates no text", fix=f"Try: {line}")
+        return
     use = TEXT_USES[text_use]
     if args.interactive and args.output is not None:
-        raise config_error(
-            "--output",
-            "is for --prompt and --input; --interactive writes to the terminal",
-            fix="Leave it out.",
-        )
+        rule = "is for --prompt and --input; --interactive writes to the terminal"
+        yield Fault("--output", rule, fix="Leave it out.")
     for name in ALL_OPTIONS:
         if getattr(args, name) is not None and name not in use.options:
             fix = "Leave it out."
             if name == "input":
                 fix = "Use --prompt TEXT, or --prompt - < FILE for the text of a file."
             rule = f"is not for a run of task={task}, which {use.description}"
-            raise config_error(flag(name), rule, fix=fix)
+            yield Fault(flag(name), rule, fix=fix)
 
 
 def _input_option(args: Any) -> str:

@@ -26,23 +26,27 @@ NUMBER_TYPES = {"N": int, "K": int, "A": float, "P": float, "T": float}
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that reports an error in one sentence and prints descriptions and examples
-    with their line breaks.
+    """An ArgumentParser that reports each error in one sentence, all wrong options at once, and
+    prints descriptions and examples with their line breaks.
     """
 
     def __init__(self, **options: Any):
+        self.faults: list[str] = []  # messages on values that are wrong
         super().__init__(
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
 
     def error(self, message: str) -> Any:
+        messages = [message]
         if found := re.search(r"arguments(?: are required:)? (.*?)(?: is required)?$", message):
             # A misspelled option explains why a required one is missing.
-            unknown = self._first_unknown_option()
-            message = self._unknown_option_message(unknown) if unknown else self._needs(found[1])
+            messages = self._on_unknown_options(self.arguments) or [self._needs(found[1])]
         if found := re.fullmatch(r"argument (?:-\w/)?(--[\w-]+): expected .*", message):
-            message = f"{found[1]}: needs a value. See {self.prog} --help"
-        sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
+            messages = [f"{found[1]}: needs a value. See {self.prog} --help"]
+        self._end([*self.faults, *messages])
+
+    def _end(self, messages: list[str]) -> Any:
+        sys.stderr.writelines(f"{self.prog}: {message.rstrip('.')}.\n" for message in messages)
         raise SystemExit(2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -52,24 +56,28 @@ class Parser(argparse.ArgumentParser):
             )
             hint = NOT_BUILT.get(value) or suggestion(value, action.choices)
             message = f"{kind} is called '{value}'. {hint}"
-            raise argparse.ArgumentError(None, message)
+            if not action.option_strings:
+                raise argparse.ArgumentError(None, message)
+            self.faults.append(message)
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
         try:
             return super()._get_value(action, text)
         except argparse.ArgumentError:
             kind = "a whole number" if action.type is int else "a number"
-            message = f"{action.option_strings[0]}: must be {kind}; got {text!r}"
-            raise argparse.ArgumentError(None, message) from None
+            self.faults.append(f"{action.option_strings[0]}: must be {kind}; got {text!r}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.arguments = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(args, namespace)
+        found, rest = super().parse_known_args(args, namespace)
+        if self.faults:
+            self._end([*self.faults, *self._on_unknown_options(rest)])
+        return found, rest
 
     def reject(self, arguments: list[str]) -> Any:
-        """End with one sentence on arguments that this parser does not have."""
-        if unknown := next((word for word in arguments if word.startswith("-")), None):
-            self.error(self._unknown_option_message(unknown))
+        """End with one sentence on each option that this parser does not have, or on arguments."""
+        if messages := self._on_unknown_options(arguments):
+            self._end(messages)
         has_input = "--input" in self._option_string_actions
         if has_input and len(arguments) == 1 and os.path.isfile(arguments[0]):
             self.error(
@@ -97,17 +105,15 @@ class Parser(argparse.ArgumentParser):
             return f"{needs}. {example_of_run()}"
         return f"{needs}. Try {EXAMPLE_RUN.sub(for_shell(str(run)), example)}"
 
-    def _first_unknown_option(self) -> str | None:
-        """Returns the first option on the command line that this parser does not have."""
-        for word in itertools.takewhile(lambda word: word != "--", self.arguments):
-            name = word.partition("=")[0]
-            if re.match(r"--?[a-zA-Z]", word) and name not in self._option_string_actions:
-                return word
-        return None
+    def _on_unknown_options(self, arguments: list[str]) -> list[str]:
+        """Returns a message for each option that this parser does not have."""
+        words = itertools.takewhile(lambda word: word != "--", arguments)
+        names = (word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word))
+        unknown = dict.fromkeys(n for n in names if n not in self._option_string_actions)
+        return [self._unknown_option_message(name) for name in unknown]
 
-    def _unknown_option_message(self, word: str) -> str:
+    def _unknown_option_message(self, name: str) -> str:
         """Returns the message for an unknown option, with the options that it may mean."""
-        name = word.partition("=")[0]
         argument = name.strip("-").upper()
         *more, last = similar_options(name, self._option_string_actions) or [""]
         hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""

@@ -72,8 +72,9 @@ class Loggers:
         row: Mapping[str, float],
         step: int | None,
     ) -> None:
-        """Passes a callback's values to `record` and one logger, with the step that they belong to. Lightning
-        counts a step only when its validation is over, and adds its epoch, which is always 0.
+        """Passes a callback's values to `record` and one logger, with the step that they belong to.
+        Lightning counts a step only when its validation is over, and adds its epoch, which is
+        always 0.
         """
         done = steps_done()
         values = {key: value for key, value in row.items() if (key, value) != ("epoch", 0)}

@@ -13,6 +13,14 @@ def refuse(faults: Iterable[Fault]) -> None:
         raise ConfigError(found)
 
 
+def refuse_options(faults: Iterable[Fault]) -> None:
+    """Raises ConfigError with the first fault of each option, if there are any."""
+    found: dict[str, Fault] = {}
+    for fault in faults:
+        found.setdefault(fault.path, fault)
+    refuse(found.values())
+
+
 def flag(name: str) -> str:
     """Returns an option as it is typed on a command line: batch_size -> --batch-size."""
     return f"--{name.replace('_', '-')}"
@@ -25,6 +33,15 @@ def too_small(options: Mapping[str, object], **minimums: int) -> Iterator[Fault]
         if isinstance(value, int) and value < minimum:
             fix = "Leave it out to draw from all tokens." if name == "top_k" else ""
             yield Fault(flag(name), f"must be at least {minimum}", got=value, fix=fix)
+
+
+@contextmanager
+def collect(faults: list[Fault]) -> Iterator[None]:
+    """A context that adds the faults of a ConfigError raised in it to a list."""
+    try:
+        yield
+    except ConfigError as error:
+        faults += error.faults
 
 
 @contextmanager

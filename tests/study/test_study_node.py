@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from tests.messages import messages
-from xformer_kit.config import preflight
+from xformer_kit.config import compose, preflight
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import study_node
 from xformer_kit.study.plan import variants
@@ -111,3 +111,15 @@ def test_a_claim_names_variants_of_the_study():
         " 'placement=post'? Known: baseline, placement=post, placement=output, OLMo 2. Or study"
         " without a claim: study.claim=null."
     ]
+
+
+def test_a_metric_of_a_callback_of_ones_own_may_be_that_of_a_study():
+    config = compose(data=False)
+    node = {"metric": "val/mine_loss", "also": ["mine"]}
+
+    def refused(*callbacks):
+        own = config | {"callbacks": {name: {} for name in callbacks}}
+        return [fault.path for fault in study_node.result_faults(node, own)]
+
+    assert refused() == refused("norms", "early_stopping") == ["study.metric", "study.also"]
+    assert refused("norms", "mine") == ["study.also"]

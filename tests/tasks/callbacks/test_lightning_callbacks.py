@@ -12,6 +12,7 @@ from tasks.callbacks import user_callbacks
 from tasks.callbacks.stopping import SignalStop
 from tasks.logging.loggers import CREATE
 from tasks.logging.run_logger import OfRun, RunLogger
+from tasks.logging.summary import final_metrics
 from tasks.run import checkpoints
 from tasks.run.resume import resume_run
 from tasks.run.start import start_run
@@ -364,6 +365,8 @@ def test_metrics_csv_has_what_callbacks_log_at_each_step(run):
     assert steps["third_step"] == [(step, step * 3) for step in (6, 12, 18)]
     assert steps["validated"] == [(step, pytest.approx(step + 0.1)) for step in (10, 20)]
     assert [step for step, _ in steps["val/mean"]] == [10, 20]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["val/mean"] == steps["val/mean"][-1][1] and "val/mean" in final_metrics(summary)
     assert not steps.keys() & {"start", "end", "text", "list", "epoch", "third_epoch"}
     speed = rows(folder / "speed.csv")
     assert speed[0]["start"] == "0.1" and speed[-1]["end"] == "20.1" and speed[-1]["third_epoch"]

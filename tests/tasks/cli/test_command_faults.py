@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.cli import main
-from tests.tasks.command_lines import fault
+from tests.tasks.command_lines import fault, output
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,6 @@ from tests.tasks.command_lines import fault
         (
             ["sweep", "optim.lr=1,2", "--method", "worst"],
             "xformer sweep: --method: no choice is called 'worst'.",
-        ),
-        (
-            ["generate", "x", "--prompt", ""],
-            "--prompt: must hold at least one character; got an empty text.",
         ),
         (
             ["generate", "x", "--prompt", "a", "--max-new-tokens", "b"],
@@ -217,3 +213,48 @@ def test_the_versions_are_printed(capsys):
     printed = capsys.readouterr().out
     assert f"torch {metadata.version('torch')}, lightning" in printed
     assert printed.startswith(f"xformer_kit {metadata.version('xformer_kit')}, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("generate x --prompt a --foo 1 --top 5 --foo=2", "--foo --top"),
+        ("generate x --beam a --top-k b --checkpoint --foo", "--beam --top-k --checkpoint"),
+        ("generate x --foo --beam a --top-k b", "--beam --top-k --foo"),
+        ("generate x --promt a --bar", "--promt --bar"),
+        (
+            "generate x --prompt= --beam 0 --temperature -1 --top-p 2 --seed -1 --batch-size 0"
+            " --output no/file",
+            "--prompt: x: --beam: --temperature: --top-p: --seed: --batch-size: --output:",
+        ),
+        ("evaluate x --batch-size 0", "x: --batch-size:"),
+        ("plot mask --layers 1 --length 0 --prefix -1", "--length: --prefix: --layers:"),
+        (
+            "find-lr --min -1 --max 0 --steps 1 --save no/a.png attn.heads=7 ffn=x --components n",
+            "--min: --max: --steps: --save: components:",
+        ),
+        ("find-lr --min 2 --steps 1 attn.heads=7 ffn.x=1", "--min: --steps: attn.heads: ffn.x:"),
+        ("find-batch --max 0 --memory -1 --steps 0 attn.heads=7", "--max: --memory: --steps: attn"),
+    ],
+)
+def test_all_wrong_options_are_named_at_once(capsys, words, named):
+    code, out, err = output(capsys, *words.split())
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == len(named.split()), err
+    for name in named.split():
+        assert any(name in line for line in lines), (name, err)
+
+
+def test_all_options_that_a_task_does_not_have_are_named_at_once(begin, capsys):
+    _, run = begin("run", "trainer.max_steps=1")
+    for words, named in (
+        ("generate --input a --beam 2 --seed -1 --scores", "--input --beam --seed --scores"),
+        ("evaluate --reference a --beam 2 --field b", "--reference --beam --field"),
+        ("evaluate --input a --reference a --beam 2", "--reference --beam"),
+    ):
+        command, *options = words.split()
+        code, out, err = output(capsys, command, run, *options)
+        assert (code, out) == (2, "")
+        found = [line.partition(":")[0] for line in err.splitlines()]
+        assert sorted(found) == sorted(named.split())
