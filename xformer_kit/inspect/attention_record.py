@@ -18,7 +18,7 @@ from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.inspect.layers import group_equal
 from xformer_kit.kernel import Kernel, Reference
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.model.tokens import Tokens, has_gap
 from xformer_kit.model.uncompiled import uncompiled
 from xformer_kit.registry import ConfigError, Fault, Faults, config_error, suggestion
 
@@ -77,9 +77,18 @@ def attention_weights(
 
     Raises ConfigError for layers and heads that do not exist, and for attentions without weights if
     they are chosen or if there are no others: those that keep a state (linear attention), and those
-    that mix tokens in a fixed way.
+    that mix tokens in a fixed way; and for padding between tokens that a model moves.
     """
     records = record_attention(model, lambda: model(ids, **inputs), layers, heads)
+    for name in ("real", "source_real", "target_real"):
+        real = inputs.get(name)
+        stacks: Any = [model.get_submodule(stack) for stack in model.names]
+        if real is not None and has_gap(real) and any(one.measures_distances for one in stacks):
+            raise config_error(
+                name,
+                "has padding between tokens, which a mask of distances moves after them",
+                fix="Leave it out, with its ids.",
+            )
     return {name: record.weights for name, record in records.items()}
 
 

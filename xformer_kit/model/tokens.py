@@ -278,22 +278,18 @@ def expand_heads(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def table_rows(
-    name: str, rows: Tensor, table: Tensor, offset: int = 0, fix: str = "Give others."
-) -> Tensor:
-    """Rows `rows` + `offset` of a table (n, dim). Raises ConfigError for rows outside of it; on a
-    GPU torch raises its own error, because no value is read.
+def table_rows(name: str, rows: Tensor, table: Tensor, fix: str = "") -> Tensor:
+    """These rows (b, t) of a table (n, dim). Raises ConfigError for rows outside of it; on a GPU
+    torch raises its own error, because no value is read.
     """
     if rows.is_floating_point():
         raise config_error(name, "must be integers", got=rows.dtype)
     try:
-        return F.embedding(rows + offset if offset else rows, table)
+        return F.embedding(rows, table)
     except IndexError:
         least, largest = (int(n) for n in rows.aminmax())
-        last = len(table) - 1 - offset
-        raise config_error(
-            name, f"must be from 0 to {last}", got=least if largest <= last else largest, fix=fix
-        ) from None
+        got = least if least < 0 else largest
+        raise config_error(name, f"must be from 0 to {len(table) - 1}", got=got, fix=fix) from None
 
 
 def checked_ids(name: str, ids: Any, **fields: Any) -> Tensor:

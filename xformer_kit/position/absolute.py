@@ -42,8 +42,8 @@ class LearnedPosition(Position):
         yield from at_least(options, "row", offset=0)
 
     def embed(self, x, tokens):
-        # (b, t) -> (b, t, dim)
-        return x + table_rows("position", tokens.position, self.weight, self.offset, FIX)
+        table = self.weight[self.offset :] if self.offset else self.weight
+        return x + table_rows("position", tokens.position, table, FIX)  # (b, t) -> (b, t, dim)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
