@@ -8,7 +8,7 @@ python train.py resume=outputs/decoder/2026-11-20_12-00-00 trainer.max_steps=200
 
 import sys
 
-from tasks.cli import main
+from tasks.entry import main
 
 if __name__ == "__main__":
     sys.exit(main(["train", *sys.argv[1:]]))

@@ -102,6 +102,7 @@ TASKS_MAY: dict[str, set[str]] = {
         *OF_RUN,
     },
     "study": {"modules", "logging", *OF_RUN},
+    "entry": {"cli", "run.exit_codes"},
     "run.hydra_app": {
         *("study", "logging", "run"),
         *("run.exit_codes", "run.job", "run.processes", "run.ranks"),

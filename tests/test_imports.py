@@ -168,6 +168,18 @@ def test_importing_the_package_imports_no_heavy_package():
     assert out.split("\n")[:2] == ["False", "[]"]
 
 
+def test_signals_are_handled_before_anything_of_size_is_imported():
+    """By `xformer`, and by `python -m xformer_kit`, which imports the package first."""
+    code = (
+        "import sys, xformer_kit, tasks.entry; print({'argparse', 'dataclasses', 'json',"
+        " 'xformer_kit.registry', 'tasks.cli'} & set(sys.modules)); xformer_kit.ConfigError"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert out == "set()\n"
+
+
 def test_launchers_of_runs_import_nothing_that_only_training_needs():
     """Studies, multiruns, joblib's workers and the parent of ranks start runs in other
     processes.

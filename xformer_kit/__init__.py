@@ -7,13 +7,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-from xformer_kit.registry import ConfigError
-
 if TYPE_CHECKING:
     from xformer_kit.model.model import Model
+    from xformer_kit.registry import ConfigError
 
 __all__ = ["ConfigError", "build", "compose", "load"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Imports ConfigError at its first use: `python -m xformer_kit` imports this file before it
+    handles signals.
+    """
+    if name != "ConfigError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from xformer_kit.registry import ConfigError
+
+    return ConfigError
 
 
 def compose(overrides: "list[str] | tuple[str, ...]" = ()) -> dict[str, Any]:

@@ -11,4 +11,4 @@ if __name__ == "__main__":
     if not sys.flags.safe_path:
         # `python -m` puts the current directory first, whose tasks.py would be run.
         sys.path[0] = str(Path(__file__).resolve().parents[1])
-    runpy.run_module("tasks.cli", run_name="__main__", alter_sys=True)
+    runpy.run_module("tasks.entry", run_name="__main__", alter_sys=True)

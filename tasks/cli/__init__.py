@@ -7,6 +7,7 @@ one sentence on stderr, with exit code 2.
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -93,6 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands.choices[args.command].reject(rest)
     if rest:  # overrides after --components, since argparse takes only one contiguous list
         args.inputs += rest
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a command removes temporary files
     return _with_faults(lambda: COMMANDS[args.command].run(args))
 
 
@@ -116,5 +118,5 @@ def _with_faults(run: Callable[[], int]) -> int:
         print(f"{error.filename}: {error.strerror}; give another path.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(file=sys.stderr)
+        print("\nStopped by SIGINT.", file=sys.stderr)
         return 130

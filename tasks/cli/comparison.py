@@ -11,8 +11,6 @@ from typing import Any
 
 from tasks import Config, Facts, State
 from tasks.logging import summary
-from tasks.run.checkpoints import newest
-from tasks.run.exit_codes import NoRun
 from tasks.run.faults import faults_at
 from tasks.study import state
 from xformer_kit.config import read_config
@@ -20,6 +18,7 @@ from xformer_kit.config.difference import as_literal, differing, flat
 from xformer_kit.config.identity import hashed_config
 from xformer_kit.config.run_directories import run_directories
 from xformer_kit.config.saved import saved_components
+from xformer_kit.model.checkpoint import DamagedError, read
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.registry import ConfigError, Fault, config_error, did_you_mean
 from xformer_kit.registry.command_lines import resume, xformer
@@ -285,9 +284,8 @@ def _groups(configs: Mapping[Path, Config], ends: Mapping[Path, state.State]) ->
 
 def _saved_fingerprint(run: Path) -> str | None:
     """Returns the fingerprint of the data in the checkpoint of a run; None if none can be read."""
-    with suppress(NoRun):
-        if found := newest(run / "checkpoints", ("data_fingerprint",)):
-            return found[1]["data_fingerprint"]
+    with suppress(DamagedError):
+        return read(run / "checkpoints" / "last.ckpt", ("data_fingerprint",))["data_fingerprint"]
     return None
 
 

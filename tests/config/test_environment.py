@@ -1,7 +1,6 @@
 """Values from environment variables are resolved into what a run saves, except secrets."""
 
 import pytest
-from omegaconf import OmegaConf
 
 from xformer_kit.config import compose
 from xformer_kit.config.environment import secret_faults
@@ -26,8 +25,9 @@ from xformer_kit.registry import ConfigError
     ],
 )
 def test_names_of_secrets(key, value, secret):
-    config = OmegaConf.create()
-    OmegaConf.update(config, key, value)
+    config = value
+    for part in reversed(key.split(".")):
+        config = {part: config}
     assert [fault.path for fault in secret_faults(config)] == [key] * secret
 
 

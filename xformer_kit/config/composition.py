@@ -134,7 +134,8 @@ def compose_resolved(
     try:
         config = compose_line(session, name or PRIMARY, overrides)
         OmegaConf.set_struct(config, False)
-        if not (secrets := list(secret_faults(config))):
+        unresolved: Any = OmegaConf.to_container(config, resolve=False)
+        if not (secrets := list(secret_faults(unresolved))):
             OmegaConf.resolve(config)
             return config
         fault: Any = secrets

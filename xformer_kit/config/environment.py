@@ -2,10 +2,8 @@
 
 import re
 
-from omegaconf import DictConfig, OmegaConf
-
 from xformer_kit.config.difference import flat
-from xformer_kit.registry import Fault, Faults
+from xformer_kit.registry import Fault, Faults, Node
 
 SECRET = {"key", "keys", "token", "secret", "secrets", "password", "passwd"}
 SECRET |= {"passwords", "credential", "credentials"}
@@ -13,13 +11,13 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 VARIABLE = re.compile(r"\$\{\s*oc\.env\s*:([^,}]*)")
 
 
-def secret_faults(config: DictConfig) -> Faults:
+def secret_faults(config: Node) -> Faults:
     """Yields the fault of each value from the environment whose key or variable has a name like
     that of a secret: the resolved config is written into files and sent to loggers.
 
     config: before its interpolations are resolved.
     """
-    for path, value in flat(OmegaConf.to_container(config, resolve=False)):
+    for path, value in flat(config):
         if isinstance(value, (str, list)) and (names := VARIABLE.findall(str(value))):
             words = {word.lower() for text in (path, *names) for word in WORD.findall(text)}
             if words & SECRET:

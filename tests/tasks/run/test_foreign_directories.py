@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tasks.cli import main
 from tasks.cli.comparison import compare_runs
 from tasks.logging import summary
 from tasks.run import checkpoints, processes
@@ -215,3 +216,25 @@ def test_the_data_of_a_run_without_a_summary_are_those_of_its_checkpoint(run, tm
     last = diverged / "checkpoints" / "last.ckpt"
     torch.save(torch.load(last) | {"data_fingerprint": "0" * 64}, last)
     assert len(compare_runs([run, diverged]).groups) == 2
+
+
+def test_components_that_a_config_file_brings_are_named(tmp_path, monkeypatch, capsys):
+    """The command line names its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tasks.run.start.start_run", lambda *_, **options: 0)
+    (tmp_path / "x.py").touch()
+    (tmp_path / "mine.yaml").write_text("components: [x.py]")
+    words = ["train", "logger=none", "experiment=mine.yaml"]
+    assert main(words) == 0
+    line = "The config file brings components, whose code is run: x.py\n"
+    assert capsys.readouterr().err.replace(f"{tmp_path}/", "") == line
+    assert main([*words, "components=[x.py]"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_command_is_one_sentence(monkeypatch, capsys):
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasks.cli.compare.run", interrupted)
+    assert output(capsys, "compare", "a", "b") == (130, "", "\nStopped by SIGINT.\n")
