@@ -14,8 +14,9 @@ from tasks.run.processes import import_environment
 from tasks.run.prolonged import has_same_rates
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
-from xformer_kit.config.to_overrides import override_value, to_overrides
+from xformer_kit.config.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study.run_key import code_hashes
 
 REPRODUCED = Path("outputs", "reproduced")
@@ -27,8 +28,8 @@ def train_arguments(config: Facts, components: list[str], directory: Path) -> li
     """
     overrides = to_overrides(config)
     compose(overrides, data=False)
-    files = [f"components={override_value(components)}"] if components else []
-    return [*files, *overrides, f"hydra.run.dir={override_value(str(directory))}"]
+    files = [f"components={override_text(components)}"] if components else []
+    return [*files, *overrides, f"hydra.run.dir={override_text(str(directory))}"]
 
 
 def unused_directory(run: Path) -> Path:

@@ -39,6 +39,9 @@ def main(words: list[str]) -> int:
 
         print(train_help(), end="")
         return 0
+    if line.shown is not None:
+        print(line.shown, end="")
+        return 0
     if line.resume is not None:
         from tasks.run.resume import resume_run
 

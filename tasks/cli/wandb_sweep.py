@@ -23,8 +23,9 @@ from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.loggers import as_loggers
 from xformer_kit.config.overrides import expand
-from xformer_kit.config.to_overrides import override_value, to_overrides
+from xformer_kit.config.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError, config_error
+from xformer_kit.registry.command_lines import override_text
 from xformer_kit.study import study_node
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
@@ -64,7 +65,7 @@ def export_sweep(
     Raises ConfigError if no key has several values, if W&B cannot vary a key, or if a combination
     is invalid.
     """
-    files = [f"components={override_value(components)}"] if components else []
+    files = [f"components={override_text(components)}"] if components else []
     parser = OverridesParser.create()
     try:
         overrides = [parser.parse_override(word) for word in expand(arguments)]
@@ -326,7 +327,7 @@ def _choice(values: Iterable[Any]) -> State:
     """Returns W&B's parameter for a list of values, in the form in which Python prints them into
     `key=value`.
     """
-    return {"values": [v if isinstance(v, (int, float)) else override_value(v) for v in values]}
+    return {"values": [v if isinstance(v, (int, float)) else override_text(v) for v in values]}
 
 
 def _method(method: str | None, parameters: Mapping[str, Facts]) -> str:

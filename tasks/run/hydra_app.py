@@ -14,14 +14,16 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from tasks import Files
+from tasks import Config, Files
 from tasks.logging.files import numbered_paths
 from tasks.run import ranks
 from tasks.run.exit_codes import NoRun
 from tasks.run.new_directory import LOCK, check_new_directory
 from tasks.run.processes import end_with_launcher
-from xformer_kit.config import conf_dir, from_hydra
+from xformer_kit.config import conf_dir, from_hydra, to_plain_config
+from xformer_kit.config.config_files import own_keys
 from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
+from xformer_kit.config.overrides import parse_word
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import program
 from xformer_kit.registry.printable import printable
@@ -129,26 +131,30 @@ def _run_job(config: DictConfig) -> float | None:
     from tasks.logging import summary
     from tasks.run.start import start_run  # takes seconds
 
-    directory = Path(hydra_config.runtime.output_dir)
-    paths = config.get("components") or ()
+    # A ${ in these is not an interpolation: Hydra has resolved the directories.
+    runtime: Any = OmegaConf.to_container(hydra_config.runtime)
+    words: Any = OmegaConf.to_container(hydra_config.overrides)
+    directory = Path(runtime["output_dir"])
+    plain = to_plain_config(config)
+    paths = plain.get("components") or ()
     # Relative to the user's directory: hydra.job.chdir may have changed that of this process.
     components = tuple(
-        str(Path(hydra_config.runtime.cwd, user_path(path)))
+        str(Path(runtime["cwd"], user_path(path)))
         for path in ([paths] if isinstance(paths, str) else paths)
     )
-    if not any(word.lstrip("+").startswith("components=") for word in hydra_config.overrides.task):
+    if not any(word.lstrip("+").startswith("components=") for word in words["task"]):
         _note_components(components)
-    if config.get("study") is not None:
-        return _run_job_of_study(config, hydra_config, directory, components)
+    run_config = from_hydra(plain, words["task"], _own_keys(words["task"], runtime))
+    if (study := plain.get("study")) is not None:
+        return _run_job_of_study(run_config, study.get("trial"), directory, components)
     is_named = any(
-        argument.startswith(("hydra.run.dir=", "hydra.sweep."))
-        for argument in hydra_config.overrides.hydra
+        argument.startswith(("hydra.run.dir=", "hydra.sweep.")) for argument in words["hydra"]
     )
     if not is_named and ranks.rank() == 0:
         directory = claim_directory(directory)
-    launcher = hydra_config.runtime.choices.get("hydra/launcher", "basic")
+    launcher = runtime["choices"].get("hydra/launcher", "basic")
     exit_code = start_run(
-        from_hydra(config, hydra_config.overrides.task),
+        run_config,
         directory,
         components,
         in_multirun=in_multirun,
@@ -170,15 +176,23 @@ def _note_components(components: Files) -> None:
         print(f"The config file brings components, whose code is run: {files}", file=sys.stderr)
 
 
+def _own_keys(words: list[str], runtime: Any) -> set[str]:
+    """Returns the config paths that files of the user's own set; words: the job's overrides."""
+    added = [s["path"] for s in runtime["config_sources"] if s["provider"] == "command-line"]
+    overrides = [override for word in words for override in parse_word(word)]
+    return own_keys(overrides, added[0] if added else None, runtime["cwd"])
+
+
 def _run_job_of_study(
-    config: DictConfig, hydra_config: Any, directory: Path, components: Files
+    config: Config, trial: Config | None, directory: Path, components: Files
 ) -> float:
-    """Trains one run of a study; returns its exit code, or 0 if another process trains it."""
+    """Trains one run of a study; returns its exit code, or 0 if another process trains it. trial:
+    see Job.
+    """
     from tasks.run.job import Job
     from tasks.run.start import start_or_resume_study_run
     from tasks.study.state import claim, record_failure
 
-    study: Any = OmegaConf.to_container(config.study)
     job = Job(
         directory,
         components,
@@ -186,12 +200,12 @@ def _run_job_of_study(
         quiet=True,
         silent=True,
         key=directory.name,
-        trial=study.get("trial"),
+        trial=trial,
     )
     with claim(directory) as is_claimed:
         if not is_claimed:
             return 0.0
-        exit_code = start_or_resume_study_run(from_hydra(config, hydra_config.overrides.task), job)
+        exit_code = start_or_resume_study_run(config, job)
         record_failure(directory, exit_code)
         return float(exit_code)
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from xformer_kit import ConfigError
-from xformer_kit.config import preflight
+from xformer_kit.config import compose, config_yaml, preflight
 
 REFUSED = {
     "--resolve": "--resolve: belongs to --cfg. Try --cfg job --resolve.",
@@ -45,3 +45,17 @@ def test_the_fault_is_one_sentence_with_its_fix(line):
 )
 def test_what_is_proposed_is_accepted(line):
     preflight(shlex.split(line))
+
+
+@pytest.mark.parametrize("package", ["", "--package attn", "--package trainer.max_steps"])
+def test_cfg_prints_the_config_that_a_run_saves(package):
+    """With the components' own names, and numbers as they are saved."""
+    words = ["attn.qk_norm=true", "attn=mqa", "position=rope", "trainer.max_steps=1e3"]
+    words += ["model.decoder.pattern=[base,plain]", "optim.lr=1e-3"]
+    words += ["model.decoder.variants.plain.attn.qk_norm=false"]
+    shown = preflight(["--cfg", "job", *package.split(), *words]).shown
+    config = compose(words, data=False)
+    parts = {"": config, "--package attn": config["attn"], "--package trainer.max_steps": 1000}
+    assert shown == config_yaml(parts[package]).removesuffix("...\n")
+    assert config["attn"]["qk_norm"] == "head" and config["trainer"]["max_steps"] == 1000
+    assert config["model"]["decoder"]["variants"]["plain"]["attn"] == {"qk_norm": "none"}

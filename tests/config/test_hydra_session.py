@@ -194,7 +194,7 @@ def test_a_component_that_is_registered_anew_is_composed_anew(default):
 
         FFNS.register("again")(Again)
         try:
-            found.append(resolved(["ffn=again"]).ffn.factor)
+            found.append(resolved(["ffn=again"])["ffn"]["factor"])
         finally:
             FFNS.forget(__name__)
     assert list(map(str, found)) == ["1", str(default)]
@@ -214,7 +214,7 @@ def test_a_file_outside_of_the_directories_is_read_each_time(tmp_path):
     mine = tree(tmp_path / "mine", experiment__e=f"{GLOBAL}defaults: [../../shared/base, _self_]\n")
     for dim in (32, 64):
         tree(tmp_path, shared__base=f"{GLOBAL}model: {{dim: {dim}}}\n")
-        assert resolved(["experiment=e"], mine).model.dim == dim
+        assert resolved(["experiment=e"], mine)["model"]["dim"] == dim
 
 
 def test_so_is_a_directory_that_a_file_or_the_line_adds(tmp_path):
@@ -230,8 +230,8 @@ def test_so_is_a_directory_that_a_file_or_the_line_adds(tmp_path):
     for words in (["+extra=a"], ["extra=a"]):
         with pytest.raises(ConfigError, match=refused):
             resolved(words, own, "mine")
-    assert resolved(["+extra@model=a"], own, "mine").model.x == 1
-    assert resolved([], own, "mine").model == resolved([]).model
+    assert resolved(["+extra@model=a"], own, "mine")["model"]["x"] == 1
+    assert resolved([], own, "mine")["model"] == resolved([])["model"]
 
 
 def test_what_the_environment_says_is_asked_each_time(tmp_path, monkeypatch):
@@ -306,7 +306,7 @@ def test_hydras_store_may_be_put_back_or_changed():
 
 
 def test_a_random_override_is_evaluated_at_each_composition():
-    drawn = {str(resolved(["++x=shuffle([1,2,3,4,5,6,7,8])"]).x) for _ in range(5)}
+    drawn = {str(resolved(["++x=shuffle([1,2,3,4,5,6,7,8])"])["x"]) for _ in range(5)}
     assert len(drawn) > 1
 
 
@@ -334,7 +334,7 @@ def test_the_cache_of_choices_has_a_limit(monkeypatch):
     monkeypatch.setattr(hydra_session, "MAX_CACHED", 2)
     session = HydraSession()
     for name in ("rotary", "alibi", "none", "alibi"):
-        assert compose_resolved(session, parsed([f"position={name}"])).position.name == name
+        assert compose_resolved(session, parsed([f"position={name}"]))["position"]["name"] == name
     assert session.pickled.cache_info().currsize == 2
 
 

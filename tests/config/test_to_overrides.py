@@ -4,8 +4,9 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from xformer_kit.config import compose
-from xformer_kit.config.to_overrides import override_value, to_overrides
+from xformer_kit.config.to_overrides import to_overrides
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import override_text
 
 TEXTS = [
     "x",
@@ -81,7 +82,7 @@ def test_1_and_1_0_are_different_values():
 def test_values_are_read_back_as_they_are():
     parser = OverridesParser.create()
     for value in (*TEXTS, TEXTS, {"a": TEXTS, "b": {"c": None}}, 1, 1.0, 1e-5, True, None, []):
-        read = parser.parse_override(f"x={override_value(value)}").value()
+        read = parser.parse_override(f"x={override_text(value)}").value()
         assert (read, type(read)) == (value, type(value))
 
 

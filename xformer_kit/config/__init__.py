@@ -24,6 +24,7 @@ __all__ = [
 LAZY = {
     "compose": "composition",
     "from_hydra": "composition",
+    "to_plain_config": "composition",
     "conf_dir": "hydra_session",
     "preflight": "command_line",
 }

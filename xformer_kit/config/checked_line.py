@@ -24,4 +24,5 @@ class CommandLine:
     job: Callable[[list[str]], list[str]] = list
     # Seconds of two trials of (config, component files), for the forecast of a dry run.
     trial_seconds: Callable[[dict[str, Any], tuple[str, ...]], tuple[float, float]] | None = None
+    shown: str | None = None  # what --cfg job prints: the config of the run, or a part of it
     help: bool = False  # whether the line has --help; it is not checked further

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -12,6 +13,7 @@ from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked
 from xformer_kit.config.flags import flag_faults, parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
+from xformer_kit.config.identity import config_yaml
 from xformer_kit.config.machine import can_create
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
@@ -81,9 +83,23 @@ def preflight(argv: list[str]) -> CommandLine:
     faults += _job_faults(jobs, overrides, [found for _, found in composed], twice)
     if not faults:
         faults += _equal_jobs(jobs, overrides, [str(config) for config, _ in composed])
+    if flags.cfg == "job" and not faults:
+        line.shown = _shown(composed[0][0], flags.package, faults)
     _raise(faults)
     line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
     return line
+
+
+def _shown(config: Any, package: str | None, faults: list[Fault]) -> str:
+    """Returns the YAML text of the config that a run saves, or of the part at the path `package`;
+    appends the fault of a path that it lacks.
+    """
+    for key in package.split(".") if package not in (None, "_global_") else ():
+        if not isinstance(config, dict) or key not in config:
+            faults.append(Fault("--package", "the config has no such key", got=package))
+            return ""
+        config = config[key]
+    return config_yaml(config).removesuffix("...\n")  # of a single value
 
 
 def _raise(faults: list[Fault]) -> None:

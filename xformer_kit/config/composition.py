@@ -1,7 +1,7 @@
 """Composition: from overrides to a resolved and validated config, as plain data."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from omegaconf.errors import (
 
 from xformer_kit.config.canonical import canonical_config, named_over
 from xformer_kit.config.check import GROUPS, MAPPING_GROUPS, check
+from xformer_kit.config.config_files import own_keys
 from xformer_kit.config.environment import secret_faults
+from xformer_kit.config.exclusive_options import without_replaced
 from xformer_kit.config.hydra_errors import fault_of_message
 from xformer_kit.config.hydra_session import (
     PRIMARY,
@@ -43,7 +45,7 @@ from xformer_kit.config.task_defaults import with_file_hint
 from xformer_kit.config.unknown_choices import unknown_component
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, Fault, complete_mapping, config_error
+from xformer_kit.registry import ConfigError, Fault, Node, complete_mapping, config_error
 from xformer_kit.registry.command_lines import program
 
 
@@ -118,26 +120,24 @@ def compose_overrides(
     """
     try:
         config = compose_resolved(session, overrides, name)
-    except ConfigError as error:
-        return {}, list(error.faults)
-    try:
-        return from_hydra(config, [hydra_word(session, override) for override in overrides]), []
+        words = [hydra_word(session, override) for override in overrides]
+        return from_hydra(config, words, own_keys(overrides, session.config_dir)), []
     except ConfigError as error:
         return {}, list(error.faults)
 
 
 def compose_resolved(
     session: HydraSession, overrides: Sequence[Override], name: str | None = None
-) -> DictConfig:
-    """Returns the config that Hydra composes, resolved. Raises ConfigError if it cannot."""
+) -> dict[str, Any]:
+    """Returns the config that Hydra composes, resolved once: a ${ that a resolved value has is no
+    interpolation. Raises ConfigError if it cannot.
+    """
     config = None
     try:
         config = compose_line(session, name or PRIMARY, overrides)
-        OmegaConf.set_struct(config, False)
         unresolved: Any = OmegaConf.to_container(config, resolve=False)
         if not (secrets := list(secret_faults(unresolved))):
-            OmegaConf.resolve(config)
-            return config
+            return to_plain_config(config)
         fault: Any = secrets
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -231,18 +231,24 @@ def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str,
             yield from _unresolved(node[key], at)
 
 
-def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
-    """Returns Hydra's composed config as a plain dict: resolved, with the components' own names,
+def to_plain_config(config: DictConfig) -> dict[str, Any]:
+    """Returns Hydra's composed config as plain data, resolved."""
+    OmegaConf.set_struct(config, False)
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return {str(key): value for key, value in plain.items()}
+
+
+def from_hydra(config: Node, words: Iterable[str], own: Collection[str] = ()) -> dict[str, Any]:
+    """Returns the plain config that Hydra composed, with the components' own names,
     without instructions of the command line and without stacks that are null.
 
     words: the overrides of the command line. A component that they choose replaces that of an
-    experiment, including its options.
+    experiment, including its options. own: the config paths that files of the user's own set.
 
     Raises ConfigError for an option that contradicts the name of its component, and for a name that
     is set over the options of another component.
     """
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
+    plain = {key: value for key, value in config.items() if key not in ("hydra", *INSTRUCTIONS)}
     plain, faults = canonical_config(plain)
     for name, registry in MAPPING_GROUPS.items():
         if plain.get(name) is not None:
@@ -262,7 +268,7 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
         node = {"name": node} if isinstance(node, str) else node  # attn: linear
         if isinstance(node, dict) and node.get("name") in registry:
             plain[group] = registry.defaults(node["name"]) | node
-    return plain
+    return without_replaced(plain, keys | set(own))
 
 
 def _replaced_options(config: dict[str, Any], keys: set[str]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,8 +13,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import KeyValidationError, OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
+from xformer_kit.config.difference import flat
 from xformer_kit.registry import Fault, Faults, did_you_mean, format_value
-from xformer_kit.registry.command_lines import value
+from xformer_kit.registry.command_lines import unescaped, value
 from xformer_kit.registry.messages import first_line
 
 FILE_GROUPS = ("experiment", "study")
@@ -76,6 +78,25 @@ def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:
     return None
 
 
+def own_keys(
+    overrides: Iterable[Override], config_dir: str | None, directory: str = ""
+) -> set[str]:
+    """Returns the config paths that the user's own files set: those of the line, relative to
+    `directory`, and those of `config_dir`. Files that cannot be read have faults of their own.
+    """
+    keys = set[str]()
+    for override in overrides:
+        for name in _names(override):
+            is_file = name.endswith(ENDINGS)
+            if not is_file and not config_dir:
+                continue
+            folder = Path(directory) if is_file else Path(str(config_dir), override.key_or_group)
+            with suppress(OSError, ValueError, yaml.YAMLError):
+                text = (folder / (name if is_file else f"{name}.yaml")).read_text(encoding="utf-8")
+                keys |= {path for path, _ in flat(yaml.safe_load(text))}
+    return keys
+
+
 def config_files(override: Override) -> list[str]:
     """Returns the files that an override names as its choices."""
     return [name for name in _names(override) if name.endswith(ENDINGS)]
@@ -91,7 +112,7 @@ def _names(override: Override) -> list[str]:
     else:
         values = [override.value()]
     each = [name for value in values for name in (value if isinstance(value, list) else [value])]
-    return [name for name in each if isinstance(name, str)]
+    return [unescaped(name) for name in each if isinstance(name, str)]
 
 
 def _read(group: str, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,15 @@ import yaml
 from xformer_kit.config.callbacks import only_observes
 from xformer_kit.registry import Node
 
+# A float of YAML 1.2, as on the command line: 1e-3 is one, which is a text in YAML 1.1.
+FLOAT = (
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)"
+        r"|[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|\.(?:inf|nan))$"
+    ),
+    list("-+0123456789."),
+)
 # Node -> options that are not hashed: paths, intervals and which checkpoints are kept, which do not
 # change what is computed.
 NOT_HASHED = {
@@ -72,6 +82,21 @@ def hashed_config(config: Node) -> dict[str, Any]:
     return kept
 
 
-def config_yaml(config: Node) -> str:
-    """Returns the config as YAML, with its keys in their order."""
-    return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=120)
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper of which `read_config` reads the same values: texts such as 1e-3 are quoted, and
+    those with a line break of Unicode are written with escapes.
+    """
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_implicit_resolver(*FLOAT)
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def config_yaml(config: Any) -> str:
+    """Returns the config, or a part of it, as YAML, with its keys in their order."""
+    config = dict(config) if isinstance(config, Mapping) else config
+    return yaml.dump(config, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

@@ -28,7 +28,7 @@ from xformer_kit.registry import (
     Faults,
     contradictions,
 )
-from xformer_kit.registry.command_lines import for_shell
+from xformer_kit.registry.command_lines import for_shell, unescaped
 
 # Keys that only the command line has; a saved config holds none of them.
 INSTRUCTIONS = ("components", "resume", "study")
@@ -282,7 +282,7 @@ def choice_fault(
 def _values(override: Override) -> list[Any]:
     """Returns the values of an override: one, or each of a sweep."""
     if not override.is_sweep_override():
-        return [override.value()]
+        return [_literal(override.value())]
     texts = (text.strip("'\"") for text in override.sweep_string_iterator())
     values = zip(override.sweep_iterator(), texts, strict=True)
     return [value if isinstance(value, list) else text for value, text in values]
@@ -320,7 +320,14 @@ def component_files(components: Any) -> list[Any]:
 def instructions(overrides: list[Override]) -> dict[str, Any]:
     """Returns {key: value} of the instructions of a command line, see INSTRUCTIONS."""
     single = (o for o in overrides if not o.is_sweep_override())
-    return {o.key_or_group: o.value() for o in single if o.key_or_group in INSTRUCTIONS}
+    return {o.key_or_group: _literal(o.value()) for o in single if o.key_or_group in INSTRUCTIONS}
+
+
+def _literal(value: Any) -> Any:
+    """Returns a text, or a list of texts, with ${ for \\${."""
+    if isinstance(value, list):
+        return list(map(_literal, value))
+    return unescaped(value) if isinstance(value, str) else value
 
 
 def overridden_keys(overrides: Iterable[Override]) -> list[str]:

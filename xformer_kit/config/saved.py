@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from xformer_kit.config.difference import differing, flat
-from xformer_kit.config.identity import hashed_config
+from xformer_kit.config.identity import FLOAT, hashed_config
 from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Node, config_error, format_value
@@ -53,14 +53,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)"
-        r"|[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|\.(?:inf|nan))$"
-    ),
-    list("-+0123456789."),
-)
+_Loader.add_implicit_resolver(*FLOAT)
 
 
 def read_config(run: str | Path) -> dict[str, Any]:

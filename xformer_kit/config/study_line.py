@@ -6,7 +6,6 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import OmegaConf
 
 from xformer_kit.config.checked_line import CommandLine
 from xformer_kit.config.composition import compose_checked, compose_resolved
@@ -14,6 +13,7 @@ from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.overrides import choice_fault, expand, runs_here
 from xformer_kit.config.unknown_choices import some_of
 from xformer_kit.registry import ConfigError, Fault, Faults
+from xformer_kit.registry.command_lines import unescaped
 
 # Maps of a study's file that a line replaces: Hydra would merge the two.
 REPLACED = tuple(f"study.{key}" for key in ("factors", "baseline", "only", "labels", "tune"))
@@ -86,8 +86,7 @@ def _study_node(
     except ConfigError as error:
         faults += error.faults
         return None
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    if (node := plain.get("study")) is None:
+    if (node := config.get("study")) is None:
         return None
     if chosen is None:
         key = next(key for key in keys if key.startswith("study."))
@@ -100,7 +99,7 @@ def _study_node(
             )
         )
         return None
-    return node | {"name": node.get("name") or PurePath(str(chosen.value())).stem}
+    return node | {"name": node.get("name") or PurePath(unescaped(str(chosen.value()))).stem}
 
 
 def _study_faults(overrides: list[Override], node: dict[str, Any]) -> Faults:

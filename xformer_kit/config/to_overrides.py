@@ -5,12 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException
-
 from xformer_kit.config.check import GROUPS
 from xformer_kit.config.composition import compose, compose_overrides
-from xformer_kit.config.overrides import expand, parse, parse_word
+from xformer_kit.config.overrides import expand, parse
 from xformer_kit.config.saved import read_config
 from xformer_kit.config.unused_options import unused_overrides
 from xformer_kit.plan import KINDS, STACKS
@@ -47,6 +44,8 @@ def to_overrides(config: Facts) -> list[str]:
     overrides += _difference(base, config)
     unused = {fault.path for fault in unused_overrides(config, list(map(_path, overrides)))}
     overrides = _without(overrides, unused)
+    # Of options that exclude each other, one that is set replaces the default of the other.
+    overrides += _without(_difference(_compose(overrides), config), unused)
     if different := _without(_difference(_compose(overrides), config), unused):
         raise config_error(
             "config",
@@ -131,28 +130,6 @@ def _composed(overrides: tuple[str, ...], config_dir: str | None, version: int) 
     return config  # which no caller changes
 
 
-def override_value(value: Any) -> str:
-    """Returns a value in Hydra's override grammar; a text that Hydra would parse as another type is
-    quoted.
-    """
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{override_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(override_value, value)) + "]"
-    plain = override_text(value)
-    if _parses_as(plain, value):
-        return plain
-    return QuotedString(str(value), Quote.single).with_quotes()
-
-
-def _parses_as(plain: str, value: Any) -> bool:
-    """Whether Hydra parses a text as this value."""
-    try:
-        return _equal(parse_word(f"x={plain}")[0].value(), value)
-    except HydraException:
-        return False
-
-
 def choices_of(config: Facts) -> dict[str, str]:
     """Config group -> the name that the config selects in it."""
     model = "_".join(stack for stack in STACKS if stack in config.get("model", {}))
@@ -162,7 +139,7 @@ def choices_of(config: Facts) -> dict[str, str]:
         if isinstance(config.get(group), Mapping)
     }
     if (logger := config.get("logger")) and "name" not in logger:
-        components["logger"] = override_value([*logger])
+        components["logger"] = override_text([*logger])
     return {"model": model, **components}
 
 
@@ -173,7 +150,7 @@ def _difference(base: Facts, config: Facts, prefix: str = "") -> Iterator[str]:
         if key in base and isinstance(item, Mapping) and isinstance(base[key], Mapping):
             yield from _difference(base[key], item, f"{path}.")
         elif key not in base or not _equal(base[key], item):
-            yield f"{path}={override_value(item)}"
+            yield f"{path}={override_text(item)}"
     yield from (f"~{prefix}{key}" for key in base if key not in config)
 
 

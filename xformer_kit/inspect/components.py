@@ -88,10 +88,13 @@ def as_yaml(value: Any) -> str:
 
 def aliases(registry: Registry, name: str) -> list[str]:
     """Returns the other names of a component that a config may use, each with the options that it
-    implies: mqa (kv_heads=1).
+    implies: mqa (kv_heads=1); also the boolean that chooses it.
     """
     registry.options(name)  # imports its file
-    return [
+    booleans = [
+        str(as_literal(i > 0)) for i, one in enumerate(registry.switch or ()) if one == name
+    ]
+    return booleans + [
         f"{other}{_implied(alias.implied)}"
         for other, alias in registry.aliases.items()
         if alias.name == name

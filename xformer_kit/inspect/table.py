@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.extra import EXTRAS
-from xformer_kit.inspect.components import as_yaml, summary
+from xformer_kit.inspect.components import aliases, as_yaml, summary
 from xformer_kit.registry import REQUIRED, Option, Registry
 
 BEGIN, END = "<!-- table: begin (python -m xformer_kit.inspect.table) -->", "<!-- table: end -->"
@@ -28,14 +28,16 @@ def kinds_table() -> str:
 
 
 def components_table() -> str:
-    """Returns one row per component: kind, name, options with defaults, and the first sentence of
-    its docstring.
+    """Returns one row per component: kind, name, options with defaults, the first sentence of its
+    docstring, and its other names.
     """
     rows = ["| kind | component | options | what it is |", "| --- | --- | --- | --- |"]
     for kind, registry in KINDS.items():
         for name in sorted(registry):
             options = ", ".join(_option(key, o) for key, o in registry.options(name).items())
             text = summary(registry[name]).replace("|", "\\|")
+            if also := aliases(registry, name):
+                text += f"; also called {', '.join(f'`{word}`' for word in also)}"
             rows.append(f"| {kind} | `{name}` | {options or 'none'} | {text} |")
     return "\n".join(rows)
 

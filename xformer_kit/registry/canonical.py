@@ -10,10 +10,13 @@ from xformer_kit.registry.registry import Registry
 
 def canonical_node(registry: Registry, node: Any, path: str, faults: list[Fault]) -> Any:
     """Returns a component's node, complete or a difference, in which it and the components nested
-    in it have their own names, with the options that an other name implies. A name stays a name.
+    in it have their own names, with the options that an other name implies. A name stays a name,
+    and a boolean becomes the name that it chooses.
 
     Appends to `faults` each option that is set to another value than a name implies.
     """
+    if registry.switch and isinstance(node, bool):
+        return registry.switch[node]
     if isinstance(node, str):
         alias = registry.alias(node)
         if alias is None:

@@ -17,7 +17,6 @@ from xformer_kit.registry.fault import format_value
 from xformer_kit.registry.user_path import user_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-UNQUOTED = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
 PLAIN = re.compile(r"[\w./+-][\w./:+-]*", re.ASCII)  # needs no quotes in Hydra's grammar
 
 
@@ -54,28 +53,36 @@ def xformer(command: str, *words: str | Path, components: Iterable[str | Path] =
     return " ".join([_xformer(), *map(for_shell, (command, *map(str, words), *files))])
 
 
-def value(path: str) -> str:
-    """Returns a path in Hydra's grammar: in quotes if it would be parsed as something else."""
-    return path if PLAIN.fullmatch(path) and not _is_constant(path) else quoted(path)
+def value(text: str) -> str:
+    """Returns a text in Hydra's grammar: in quotes if it would be parsed as something else, and
+    with \\${ for ${, which would be an interpolation.
+    """
+    return text if PLAIN.fullmatch(text) and not _is_constant(text) else quoted(text)
 
 
 def quoted(text: str) -> str:
-    """Returns a text in Hydra's quotes."""
-    # Hydra treats backslashes as escapes only in front of a quote.
+    """Returns a text in Hydra's quotes; see `value`."""
+    # Backslashes are escapes only in front of ${, of a quote and of the last quote.
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return "'" + re.sub(r"(\\*)(')", r"\1\1\\\2", re.sub(r"(\\+)$", r"\1\1", text)) + "'"
 
 
-def override_text(value: Any) -> str:
-    """Returns a value in Hydra's override grammar."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{override_text(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(override_text, value)) + "]"
-    if value is None or isinstance(value, bool):
-        return format_value(value)
-    if isinstance(value, str) and not UNQUOTED.fullmatch(value):
-        return quoted(value)
-    return str(value)
+def unescaped(text: str) -> str:
+    """Returns a text of Hydra's parser with ${ for \\${, as OmegaConf resolves it; interpolations
+    stay.
+    """
+    return re.sub(r"(?<!\\)((?:\\\\)*)\\\$\{", lambda found: found[1][::2] + "${", text)
+
+
+def override_text(item: Any) -> str:
+    """Returns a value in Hydra's override grammar; see `value`."""
+    if isinstance(item, Mapping):
+        return "{" + ",".join(f"{key}:{override_text(v)}" for key, v in item.items()) + "}"
+    if isinstance(item, (list, tuple)):
+        return "[" + ",".join(map(override_text, item)) + "]"
+    if item is None or isinstance(item, bool):
+        return format_value(item)
+    return value(item) if isinstance(item, str) else str(item)
 
 
 def _is_constant(path: str) -> bool:

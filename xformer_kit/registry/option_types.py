@@ -91,8 +91,12 @@ def fitting(annotation: Any) -> frozenset[type]:
 
 def whole_number(annotation: Any, value: Any) -> Any:
     """Returns a whole number that is written as a float, such as 1e3, as an integer if the type has
-    integers and no floats; other values unchanged.
+    integers and no floats, also in a list; other values unchanged.
     """
+    if isinstance(value, list):
+        all_kinds = (annotation, *get_args(annotation))
+        kinds = [kind for kind in all_kinds if get_origin(kind) in (list, tuple)]
+        return [whole_number(get_args(kinds[0])[0], item) for item in value] if kinds else value
     if type(value) is not float or not value.is_integer() or int not in fitting(annotation):
         return value
     kinds = get_args(annotation) or (annotation,)
