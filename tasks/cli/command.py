@@ -90,19 +90,15 @@ def open_run(
 
     has_checkpoint: whether the command has the option --checkpoint, for the message.
 
-    Raises ConfigError if it is not a run, or if the run was started with components that are
-    missing here.
+    Raises ConfigError if it is not a run, if its config has faults, or if the run was started with
+    components that are missing here.
     """
-    from xformer_kit.config import read_config
-    from xformer_kit.config.saved import check_components
+    from xformer_kit.config.saved_run import read_run
 
     path = user_path(run)
     if not path.is_dir():
         raise config_error(run, "is no directory", fix=_run_of_file(path, has_checkpoint))
-    config = read_config(path)
-    check_components(path, components)
-    import_files(components)
-    return path, config
+    return path, read_run(path, components)
 
 
 def _run_of_file(path: Path, has_checkpoint: bool) -> str:
@@ -140,7 +136,7 @@ def load_run(args: Any, default: str = "best") -> "LoadedRun":
     if sentence := summary.diverged(path):
         step = f"{state['global_step']:,}"
         print(f"{path}: {sentence} The weights are those of step {step}.", file=sys.stderr)
-    model = restore_model(path, config, args.components, state)
+    model = restore_model(path, config, state)
     objective = objective_of(config)
     objective.tokenizer = model.tokenizer
     objective.source_tokenizer = model.source_tokenizer
@@ -204,7 +200,7 @@ def resolve_config(
     """Returns (config, run's directory or None): composed from overrides, or read from the run's
     directory that is the only argument. Raises ConfigError for both at once.
     """
-    from xformer_kit.config import checked_plan, compose
+    from xformer_kit.config import compose
 
     runs = [word for word in arguments if not is_override(word)]
     if not runs:
@@ -218,7 +214,6 @@ def resolve_config(
             fix="Leave one of them out.",
         )
     path, config = open_run(runs[0], components)
-    checked_plan(config, data=False)
     return config, path
 
 

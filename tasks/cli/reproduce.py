@@ -29,7 +29,6 @@ OPTIONS = {
 def run(args: Any) -> int:
     from tasks.cli import reproduction
     from tasks.logging import summary
-    from xformer_kit.config import checked_plan
 
     path, config = open_run(args.path, args.components)
     if (facts := summary.read(path)) is None:
@@ -39,7 +38,6 @@ def run(args: Any) -> int:
     if missing := [name for name in REQUIRED_FACTS if name not in facts]:
         rule = f"has no {', '.join(missing)}"
         raise config_error(path / "summary.json", rule, fix="Bring a copy of it back.")
-    checked_plan(config, data=False)
     directory = reproduction.unused_directory(path)
     arguments = reproduction.train_arguments(config, args.components, directory)
     result: State = {

@@ -15,6 +15,7 @@ from tasks.logging.files import replace_text
 from tasks.logging.summary import diverged
 from xformer_kit.config import config_hash, read_config
 from xformer_kit.config.init_from import source_faults, source_of
+from xformer_kit.config.saved_run import check_saved
 from xformer_kit.config.to_overrides import to_same_architecture
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
@@ -39,6 +40,8 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
         raise ConfigError(faults)
     run, file = source_of(node["run"])
     assert file is not None
+    saved_config = read_config(run)
+    check_saved(run, saved_config)
     try:
         state = read(file)
     except DamagedError as error:
@@ -46,9 +49,9 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
         raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
     weights = {**state["state_dict"], **(state.get("average") or {})}
     allow = list(node.get("allow") or ())
-    if rank := (saved := read_config(run).get("lora") or {}).get("rank"):
-        weights = merged_state(weights, (saved["alpha"] or rank) / rank)
-    tokens = _tokens(run, objective)
+    if rank := (saved := saved_config.get("lora") or {}).get("rank"):
+        weights = merged_state(weights, (saved.get("alpha") or rank) / rank)
+    tokens = _tokens(run, saved_config, objective)
     rows = {
         name: _rows(tokens[_side(name, model)], min(size, len(weights.get(name, ()))))
         for name, size in _vocabulary_tensors(config, model).items()
@@ -59,6 +62,11 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _provenance(run, file, state, weights, transfer, rows)
+    entry["new_rows"] = {
+        name: _new_rows(pairs, len(tokens[_side(name, model)][0]))
+        for name, pairs in rows.items()
+        if name in transfer.copied
+    }
     if run_dir is not None:
         _check_or_write(run_dir / INIT_FROM, entry)
     model.load_state_dict(transfer.copied, strict=False)
@@ -81,9 +89,11 @@ def provenance(run_dir: Path) -> State | None:
         return None
 
 
-def _tokens(run: Path, objective: Any) -> dict[str, tuple[list[Any], list[Any]]]:
-    """Returns {"tokenizer" or "source_tokenizer": (own tokens, tokens of the run)}."""
-    specials = objective_of(read_config(run)).specials
+def _tokens(run: Path, saved: Config, objective: Any) -> dict[str, tuple[list[Any], list[Any]]]:
+    """Returns {"tokenizer" or "source_tokenizer": (own tokens, tokens of the run)}; saved: its
+    config.
+    """
+    specials = objective_of(saved).specials
     found = {}
     for side in ("tokenizer", "source_tokenizer"):
         file = run / f"{side}.json"
@@ -100,6 +110,13 @@ def _rows(tokens: tuple[list[Any], list[Any]], size: int) -> list[tuple[int, int
     """
     own, others = tokens
     return [(at, at) for at in range(size)] if own == others else rows_of_tokens(own, others)
+
+
+def _new_rows(pairs: Sequence[tuple[int, int]], count: int) -> tuple[int, int]:
+    """Returns (tokens without a row of the run, tokens) of a tensor of a vocabulary of `count`
+    tokens; pairs: the rows that are copied.
+    """
+    return count - sum(own < count for own, _ in pairs), count
 
 
 def _vocabulary_tensors(config: Config, model: Any) -> dict[str, int]:
@@ -199,6 +216,11 @@ def _check_or_write(path: Path, entry: State) -> None:
 def _line(entry: State) -> str:
     lists = {name: len(entry[name]) for name in ("missing", "unused", "reshaped")}
     other = "".join(f", {count:,} {name}" for name, count in lists.items() if count)
+    names = {counts: name for name, counts in reversed(entry["new_rows"].items()) if counts[0]}
+    other += "".join(
+        f", {new:,} of {count:,} rows of {name} are new"
+        for (new, count), name in reversed(names.items())
+    )
     return (
         f"Starting from {entry['run']} ({entry['checkpoint']}, step {entry['step']:,}):"
         f" {entry['copied']:,} tensors copied{other}. {diverged(entry['run'])}"

@@ -10,10 +10,11 @@ from tasks.run.exit_codes import Ended, NoRun
 from tasks.run.job import Job
 from tasks.run.start import COMPONENTS_ARGUMENT, train_in_processes
 from tasks.run.train import report_end
-from xformer_kit.config import GROUPS, check, config_hash, import_components, read_config
+from xformer_kit.config import check, config_hash, read_config
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.run_directories import example_of_run
-from xformer_kit.config.saved import check_components, check_unchanged
+from xformer_kit.config.saved import check_unchanged
+from xformer_kit.config.saved_run import read_run
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
 from xformer_kit.study.run_key import run_key
@@ -28,8 +29,7 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
     try:
         if not (run_dir / "config.yaml").is_file():
             raise NoRun(_no_run(run_dir))
-        saved = read_config(run_dir)
-        check_components(run_dir, components, COMPONENTS_ARGUMENT)
+        saved = read_run(run_dir, components, COMPONENTS_ARGUMENT)
         results = summary.read(run_dir)
         if max_steps is None:
             max_steps = prolonged.unwritten_length(run_dir, saved)
@@ -38,7 +38,6 @@ def resume_run(run_dir: Path, components: Files = (), max_steps: int | None = No
             _check_config(run_dir, config, results)
             print(_finished(run_dir, config, results, components))
             return 0
-        import_components(components, GROUPS.values())
         if faults := check(config) or [*run_faults(config)]:
             raise ConfigError(fault.under(run_dir) for fault in faults)
         if max_steps is not None and config is not saved:

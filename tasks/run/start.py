@@ -21,7 +21,8 @@ from tasks.run.new_directory import check_new_directory
 from tasks.run.prolonged import PROLONGED
 from tasks.run.train import config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.config.saved import COMPONENTS, check_components, component_hashes
+from xformer_kit.config.saved import COMPONENTS, component_hashes
+from xformer_kit.config.saved_run import read_run
 from xformer_kit.registry import ConfigError, config_error
 
 COMPONENTS_ARGUMENT = "components=[FILE]"  # the argument for the user's component files
@@ -94,8 +95,7 @@ def start_or_resume_study_run(config: Config, job: Job) -> int:
         if has_saved_state:
             # Options that do not identify the run, such as the logger, are those of the saved
             # config.
-            config = read_config(job.run_dir)
-            check_components(job.run_dir, job.components, COMPONENTS_ARGUMENT)
+            config = read_run(job.run_dir, job.components, COMPONENTS_ARGUMENT)
         if summary.read(job.run_dir) is not None:  # the run is finished
             return 0
         if not has_saved_state:

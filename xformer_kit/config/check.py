@@ -178,6 +178,8 @@ def _node_faults(config: Node, data: bool) -> Faults:
         yield from faults_with_settings("tokenizer", TOKENIZERS, config["tokenizer"], context)
     if data or isinstance(config.get("data"), Mapping):
         yield from faults_with_settings("data", CORPORA, config.get("data"), context, data)
+    elif "data" in config:
+        yield Fault("data", "must be a mapping of options", format_value(config["data"]))
     model = config.get("model")
     yield from _settings_faults("model", model, "model", context, STACKS, elsewhere)
     for key in ("ema", "checkpoints", "init_from", "lora"):

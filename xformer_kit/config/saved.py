@@ -35,12 +35,13 @@ MODEL_NODES = (
     "tokenizer",
     "lora",
 )  # nodes that the weights of a model depend on
+NEEDED = ("model", "task", "data", "trainer")  # nodes that every config has
 MAX_CHANGES = 8  # in a message
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader with the floats of YAML 1.2: 1e-3 is a number, as on the command line. A repeated
-    key of a mapping is an error.
+    """YAML loader with the floats of YAML 1.2: 1e-3 is a number, as on the command line. A key of a
+    mapping that is repeated, or no text, is an error.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -48,6 +49,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if (tagged := (key.tag, str(key.value))) in keys:
                 problem = f"the key {key.value} is given more than once; keep one of them"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            if key.tag.rpartition(":")[2] not in ("str", "merge"):
+                problem = f"the key {key.value} is no text; put it in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             keys.add(tagged)
         return super().construct_mapping(node, deep)
@@ -92,6 +96,11 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
         raise config_error(place, f"cannot be read as YAML: {reason}") from None
     if not isinstance(config, dict):
         raise config_error(place, "must hold a mapping", got=type(config).__name__)
+    for key in NEEDED:
+        if not isinstance(config.get(key), dict):
+            got = format_value(config[key]) if key in config else "no such key"
+            fix = "It is not what a run saved."
+            raise config_error(place, f"must have the mapping {key}", got=got, fix=fix)
     if not in_limit:
         raise config_error(
             place,

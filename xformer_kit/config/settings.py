@@ -116,8 +116,7 @@ class DataSettings:
     # of a text: tokens of an example of validation, up to model.max_len; null is seq_len
     valid_len: int | None = None
     batch_size: int = 8  # sequences per optimizer step, all devices and accumulation together
-    # of pairs: rows x longest side per optimizer step; batch_size is then not used, and a batch_size
-    # that is set replaces a default of this
+    # of pairs: rows x longest side per optimizer step; batch_size is then not used
     batch_tokens: int | None = None
     # what happens to pairs beyond seq_len; null is error
     too_long: Literal["error", "drop", "truncate"] | None = None

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import xformer_kit.model.checkpoint as checkpoints
-from xformer_kit.config import GROUPS, checked_plan, import_components, read_config
-from xformer_kit.config.saved import MODEL_NODES, check_components, check_unchanged
+from xformer_kit.config import GROUPS, checked_plan
+from xformer_kit.config.saved import MODEL_NODES, check_unchanged
+from xformer_kit.config.saved_run import read_run
 from xformer_kit.config.size import memory_faults
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
@@ -84,8 +85,7 @@ def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int 
     Raises ConfigError if the run or its checkpoint cannot be loaded.
     """
     components = [components] if isinstance(components, str) else list(components)
-    config = read_config(run)
-    check_components(run, components, "load(run, components=[FILE])")
+    config = read_run(run, components, "load(run, components=[FILE])")
     file = _checkpoint(run, components, checkpoint)
     try:
         state = checkpoints.read(file)
@@ -95,21 +95,17 @@ def load(run: str | Path, components: Iterable[str] = (), checkpoint: str | int 
             f"cannot be read as a checkpoint: {error}",
             fix="Load another one of the run.",
         ) from None
-    return restore_model(run, config, components, state)
+    return restore_model(run, config, state)
 
 
-def restore_model(
-    run: str | Path, config: Mapping[str, Any], components: Iterable[str], state: Mapping[str, Any]
-) -> Model:
-    """`load`, with the config and the state of the checkpoint already read."""
+def restore_model(run: str | Path, config: Mapping[str, Any], state: Mapping[str, Any]) -> Model:
+    """`load`, with the valid config and the state of the checkpoint already read."""
     if "config" in state:
         check_unchanged(run, config, state, MODEL_NODES)
-    import_components(components, GROUPS.values())
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials
     source = _source_tokenizer(Path(run), tokenizer)
     size = config["model"].get("vocab_size") or tokenizer.size
-    checked_plan(config, data=False)
     if fault := next(memory_faults(config, training=False), None):
         raise ConfigError(fault.under(run))
     model = _build_checked(config, size, None if source is tokenizer else source.size)

@@ -134,11 +134,11 @@ def suggestion(word: object, known: Iterable[str], of: str = "Known") -> str:
     return f"{did_you_mean(str(word), known)}{of}: {', '.join(map(str, known)) or 'none'}."
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def did_you_mean(word: object, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns the sentence "Did you mean ...? ", or "" if no known word is similar. A synonym takes
     precedence over a similar spelling.
     """
-    known = list(known)
+    word, known = str(word), list(known)
     synonym = SYNONYMS.get(word.lower())
     spellings = (word, word.lower())  # SiLU
     matches = (get_close_matches(spelling, known, n=1, cutoff=cutoff) for spelling in spellings)

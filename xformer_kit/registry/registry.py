@@ -161,10 +161,10 @@ class Registry(Node):
 
     def _load(self, name: str) -> None:
         """Imports a component of the zoo. Raises ConfigError for an unknown name."""
+        if name not in self:  # a name that is no text, too
+            raise ConfigError(self.unknown(name).at(self.group))
         if name in self._components:
             return
-        if name not in self.zoo:
-            raise ConfigError(self.unknown(name).at(self.group))
         importlib.import_module(self.zoo[name])
         if name not in self._components:
             raise ImportError(f"{self.zoo[name]} registers no {self.kind} '{name}'.")
