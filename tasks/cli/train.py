@@ -24,11 +24,14 @@ def main(words: list[str]) -> int:
     end_at_signals()
     os.environ.update(import_environment())  # for the processes that this one starts
     startup.show("Importing PyTorch", plain=False)
+    from tasks.run.early_checks import check_sources
     from xformer_kit.config import preflight
 
     startup.show("Checking the config", plain=False)
     try:
         line = preflight(words)
+        if line.shown is None:
+            check_sources(line.configs)
     except ConfigError as error:
         startup.clear()
         print(*error.faults, sep="\n", file=sys.stderr)

@@ -35,30 +35,15 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
     init_from.json into `run_dir`. Raises ConfigError if they do not fit, or are not those with
     which the run began.
     """
-    node = config["init_from"]
-    if faults := list(source_faults(config)):
-        raise ConfigError(faults)
-    run, file = source_of(node["run"])
-    assert file is not None
-    saved_config = read_config(run)
-    check_saved(run, saved_config)
-    try:
-        state = read(file)
-    except DamagedError as error:
-        fix = "Name another checkpoint of the run."
-        raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
-    weights = {**state["state_dict"], **(state.get("average") or {})}
-    allow = list(node.get("allow") or ())
-    if rank := (saved := saved_config.get("lora") or {}).get("rank"):
-        weights = merged_state(weights, (saved.get("alpha") or rank) / rank)
-    tokens = _tokens(run, saved_config, objective)
+    allow = list(config["init_from"].get("allow") or ())
+    run, file, saved, state, weights = _source(config)
+    tokens = _tokens(run, saved, objective)
     rows = {
         name: _rows(tokens[_side(name, model)], min(size, len(weights.get(name, ()))))
         for name, size in _vocabulary_tensors(config, model).items()
     }
-    added = [name for name in model.state_dict() if name.rpartition(".")[2] in ADAPTERS]
-    transfer = plan_transfer(model, weights, rows, allow, added)
-    unfit = _vocabulary_faults(node["run"], tokens, rows, weights, allow, model)
+    transfer = plan_transfer(model, weights, rows, allow, _adapters(model))
+    unfit = _vocabulary_faults(config["init_from"]["run"], tokens, rows, weights, allow, model)
     if faults := [*unfit, *transfer.faults]:
         raise ConfigError(_with_architecture(faults, config, str(run)))
     entry = _provenance(run, file, state, weights, transfer, rows)
@@ -71,6 +56,50 @@ def start_from(config: Config, model: Any, objective: Any, run_dir: Path | None 
         _check_or_write(run_dir / INIT_FROM, entry)
     model.load_state_dict(transfer.copied, strict=False)
     return _line(entry)
+
+
+def check_shapes(config: Config) -> None:
+    """Raises ConfigError if the tensors of init_from.run do not fit the model of a config, as far
+    as that is known before the data are read: with any vocabulary.
+    """
+    run, _, _, _, weights = _source(config)
+    size = config["model"].get("vocab_size") or load_tokenizer(run / "tokenizer.json").size
+    with torch.device("meta"):
+        model = build_model(config, size, None if config["tokenizer"]["shared"] else size)
+    rows = {
+        name: [(at, at) for at in range(min(size, len(weights.get(name, ()))))]
+        for name, size in _vocabulary_tensors(config, model).items()
+    }
+    allow = list(config["init_from"].get("allow") or ())
+    found = {name: weight.to("meta") for name, weight in weights.items()}
+    # A pattern may be of a tensor that depends on the vocabularies of the data.
+    faults = plan_transfer(model, found, rows, allow, _adapters(model)).faults
+    if faults := [fault for fault in faults if fault.path == PATH]:
+        raise ConfigError(_with_architecture(faults, config, str(run)))
+
+
+def _source(config: Config) -> tuple[Path, Path, Config, State, dict[str, Tensor]]:
+    """Returns (run, checkpoint file, config of the run, state, weights) of init_from. Raises
+    ConfigError.
+    """
+    if faults := list(source_faults(config)):
+        raise ConfigError(faults)
+    run, file = source_of(config["init_from"]["run"])
+    assert file is not None
+    check_saved(run, saved := read_config(run))
+    try:
+        state = read(file)
+    except DamagedError as error:
+        fix = "Name another checkpoint of the run."
+        raise config_error("init_from.run", f"{file} is damaged ({error})", fix=fix) from None
+    weights = {**state["state_dict"], **(state.get("average") or {})}
+    if rank := (lora := saved.get("lora") or {}).get("rank"):
+        weights = merged_state(weights, (lora.get("alpha") or rank) / rank)
+    return run, file, saved, state, weights
+
+
+def _adapters(model: Any) -> list[str]:
+    return [name for name in model.state_dict() if name.rpartition(".")[2] in ADAPTERS]
 
 
 def _with_architecture(faults: Sequence[Fault], config: Config, run: str) -> Faults:

@@ -1,7 +1,7 @@
 """The result of checking a command line."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from xformer_kit.registry import Fault
@@ -17,6 +17,7 @@ class CommandLine:
     resume: str | None = None
     max_steps: int | None = None  # of the run to resume; None: as in its config
     jobs: int = 1
+    configs: list[dict[str, Any]] = field(default_factory=list)  # of the jobs, but for a study
     study: dict[str, Any] | None = None  # the node of a study
     # Composes a variant of the study: (config, faults) of the line followed by these words.
     compose: Callable[[list[str]], tuple[dict[str, Any], list[Fault]]] | None = None

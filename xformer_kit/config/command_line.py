@@ -86,6 +86,7 @@ def preflight(argv: list[str]) -> CommandLine:
     if flags.cfg == "job" and not faults:
         line.shown = _shown(composed[0][0], flags.package, faults)
     _raise(faults)
+    line.configs = [config for config, _ in composed]
     line.argv = _hydra_argv(argv, flags.overrides, session, overrides)
     return line
 

@@ -41,6 +41,7 @@ from xformer_kit.config.overrides import (
     single_values,
     sweep_faults,
 )
+from xformer_kit.config.result_names import unknown_metric_faults
 from xformer_kit.config.task_defaults import with_file_hint
 from xformer_kit.config.unknown_choices import unknown_component
 from xformer_kit.config.unused_options import unused_overrides
@@ -107,6 +108,7 @@ def compose_checked(
     faults = list(unused_overrides(config, overridden_keys(overrides)))
     return config, faults if here is None else [
         *faults,
+        *unknown_metric_faults(config),
         *source_faults(config),
         *run_faults(config, here),
     ]

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from xformer_kit.config.callbacks import monitored_metrics, only_observes
 from xformer_kit.config.data_faults import form_of
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES, PER_TOKEN
 from xformer_kit.plan import as_node
-from xformer_kit.registry import Node
+from xformer_kit.registry import Fault, Faults, Node, suggestion
+from xformer_kit.registry.metric_names import PREFIX, TRAIN_LOSS
 
 COSTS = (
     *("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes", "seconds", "steps"),
@@ -14,6 +16,7 @@ COSTS = (
 )
 ANSWERS = ("exact_match", "bleu", "chrf", "rougeL")  # the last three if targets have several words
 LABELLED = ("accuracy", "sequence_accuracy")
+STOPPING = "early_stopping"  # the callback of the package that does more than observe
 _WRITERS = ", ".join(name for name, task in OBJECTIVES.items() if "texts" in task.outputs)
 # Metrics that no option chooses, whose names a metric of one's own cannot have; and what has them.
 RESERVED = {
@@ -47,6 +50,19 @@ def result_names(config: Node) -> list[str]:
     names += [f"test/{name}" for name in _of_test_sets(corpus.splits, predicted)]
     decoding = ["decoding_tokens_per_second"] if config["trainer"].get("decode_tokens") else []
     return list(dict.fromkeys([*names, *COSTS, *decoding]))
+
+
+def unknown_metric_faults(config: Node) -> Faults:
+    """Yields the faults of options of a valid config that name a metric which its run does not
+    have. A callback of the user's own may log others.
+    """
+    if any(not only_observes(name) for name in config.get("callbacks") or {} if name != STOPPING):
+        return
+    known = [name for name in result_names(config) if name.startswith(PREFIX)]
+    for path, metric in monitored_metrics(config).items():
+        if metric not in (TRAIN_LOSS, *known):
+            fix = suggestion(metric, [TRAIN_LOSS, *known])
+            yield Fault(path, f"the run has no metric '{metric}'", fix=fix)
 
 
 def _of_test_sets(splits: tuple[str, ...], metrics: list[str]) -> Iterator[str]:

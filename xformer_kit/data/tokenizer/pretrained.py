@@ -51,7 +51,7 @@ class Pretrained(LibraryTokenizer):
         # as 'openai-community/gpt2'
         path: str,
     ):
-        text = _read(path)
+        text = read(path)
         self.file_hash = hashlib.sha256(text.encode()).hexdigest()
         self.adopt(parse_tokenizer(text, "tokenizer.path", path))
 
@@ -118,7 +118,7 @@ def _path_fault(path: str) -> Fault | None:
     return None
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
     """Returns the text of the file that a path names. Raises ConfigError if there is none or it
     cannot be downloaded.
     """

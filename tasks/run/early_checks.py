@@ -1,0 +1,26 @@
+"""Checks of a valid config against files and the hub that need neither Lightning nor the data."""
+
+from collections.abc import Iterable
+
+from tasks import Config
+from xformer_kit.data.tokenizer import pretrained
+from xformer_kit.registry import ConfigError
+
+
+def check_sources(configs: Iterable[Config]) -> None:
+    """Raises ConfigError if the run that a config starts from has other tensors than its model, or
+    if its pretrained tokenizer cannot be read: one on the hub is downloaded into the hub's cache.
+    """
+    faults = []
+    for config in configs:
+        try:
+            if config["tokenizer"]["name"] == "pretrained":
+                pretrained.read(config["tokenizer"]["path"])
+            if config["init_from"].get("run") is not None:
+                from tasks.run.init_from import check_shapes  # takes seconds
+
+                check_shapes(config)
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
