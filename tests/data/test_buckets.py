@@ -43,6 +43,19 @@ def test_max_rows_has_the_expected_values():
     assert step_rows({"batch_size": 5, "batch_tokens": 400, "seq_len": 16}) == 24
 
 
+@given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=40), tokens=st.integers(4, 40))
+@settings(deadline=None)
+def test_every_batch_is_full_and_no_further_one_fits(lengths, tokens):
+    descending = sorted(lengths, reverse=True)
+    bounds = batch_bounds(np.array(descending), tokens).tolist()
+    rows = [max_rows(tokens, descending[start]) for start in bounds[:-1]]
+    assert bounds == [0, *np.cumsum(rows)]
+    left = descending[bounds[-1] :]
+    assert not left or len(left) < max_rows(tokens, left[0])
+    for batch in batches_by_length(np.array(lengths), tokens)[:-1]:  # of validation
+        assert (len(batch) + 1) * lengths[batch[0]] > tokens
+
+
 @given(
     sides=SIDES,
     seed=st.integers(0, 2**63 - 1),

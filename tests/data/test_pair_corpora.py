@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.util
+import itertools
 import json
 import os
 from pathlib import Path
@@ -106,6 +107,21 @@ def test_the_split_is_by_source_and_the_test_set_stays(tmp_path):
     some = CORPORA.create(write(tmp_path, "tsv", twice[:300]) | {"test": 0.1})
     assert set(some.pairs("test")) <= set(components[0].pairs("test"))  # whatever else there is
     assert CORPORA.create(node).splits == ("train", "valid")
+
+
+def test_shares_are_accepted_if_and_only_if_each_split_has_a_part(tmp_path, monkeypatch):
+    """The shares of the interval of hashes, [0, 1): first of the test set, then of validation."""
+    node = write(tmp_path, "tsv", [(str(at / 16), "") for at in range(16)])
+    monkeypatch.setattr("xformer_kit.data.corpus.hash_split.hash_fraction", float)
+    for valid, test in itertools.product([-0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25], repeat=2):
+        legal = 0 < valid < 1 and 0 <= test < 1 and valid + test < 1
+        assert (faults(node | {"valid": valid, "test": test}) == []) == legal, (valid, test)
+        if legal:
+            corpus = CORPORA.create(node | {"valid": valid, "test": test})
+            names = ["test"] * int(16 * test) + ["valid"] * int(16 * valid) + ["train"] * 16
+            for split in ("train", "valid", "test"):
+                found = [float(source) * 16 for source, _ in corpus.pairs(split)]
+                assert found == [at for at in range(16) if names[at] == split]
 
 
 @pytest.mark.parametrize("kind", ["pairs", "tsv", "jsonl", "parquet"])
@@ -299,8 +315,8 @@ def test_faults_of_files_have_the_expected_sentences(tmp_path):
         " 'train.en'? Give a text file."
     )
     assert (
-        sentence(tsv | {"valid": 0.6, "test": 0.5}, tmp_path)
-        == "data.valid: must leave something for training, with data.test; got 0.6 and 0.5."
+        sentence(tsv | {"valid": 0.5, "test": 0.5}, tmp_path)
+        == "data.valid: must leave something for training, with data.test; got 0.5 and 0.5."
     )
     assert (
         sentence(tsv | {"valid": 0.1, "valid_path": bad("other.tsv", "a\tb\n")}, tmp_path)

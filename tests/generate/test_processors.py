@@ -1,5 +1,6 @@
 """Processors equal those of `transformers` on the same scores, and small cases by eye."""
 
+import itertools
 import os
 
 import pytest
@@ -63,10 +64,16 @@ def test_warpers_keep_excluded_tokens_excluded(warper):
     assert shaped.isfinite().any(-1).all()
 
 
-def test_no_bigram_occurs_twice_by_eye():
-    text = torch.tensor([[1, 2, 1, 3, 1], [1, 1, 1, 1, 1]])
-    shaped = ours.NoRepeatNgram(2)(torch.zeros(2, 5), text)
-    assert (shaped == 0).int().tolist() == [[1, 1, 0, 0, 1], [1, 0, 1, 1, 1]]
+@pytest.mark.parametrize("n", range(1, 7))
+@pytest.mark.parametrize("length", range(1, 7))
+def test_a_token_is_excluded_if_and_only_if_it_would_repeat_a_sequence(n, length):
+    """All texts of two tokens; the third one of the vocabulary is never excluded."""
+    texts = torch.tensor([*itertools.product(range(2), repeat=length)])
+    kept = ours.NoRepeatNgram(n)(torch.zeros(len(texts), 3), texts) == 0
+    for text, row in zip(texts.tolist(), kept.tolist(), strict=True):
+        given = [text[at : at + n] for at in range(length - n + 1)]
+        repeats = [[*text, token][-n:] in given for token in range(3)]
+        assert [not each for each in repeats] == row
 
 
 def test_a_row_in_which_all_tokens_would_be_excluded_is_unchanged():

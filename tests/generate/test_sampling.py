@@ -30,12 +30,25 @@ def test_greedy_is_the_argmax_of_the_uncached_model(model):
         assert out[:, t].tolist() == model(out[:, :t])[:, -1].argmax(-1).tolist()
 
 
-def test_a_left_padded_prompt_continues_like_the_unpadded_one(model):
-    ids = torch.tensor([[0, 0, 3, 1, 4], [2, 7, 1, 8, 2]])
-    real = torch.tensor([[False, False, True, True, True], [True] * 5])
-    padded = generate(model, ids, max_new_tokens=6, temperature=0.0, real=real)
-    bare = generate(model, ids[:1, 2:], max_new_tokens=6, temperature=0.0)
-    assert padded[0, 5:].tolist() == bare[0, 3:].tolist()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.0, "repetition_penalty": 1.5},
+        {"temperature": 0.0, "no_repeat_ngram": 2},
+        {"beam": 3, "no_repeat_ngram": 2},
+        {"top_k": 4, "penalty_alpha": 0.6},
+        {"top_k": 4, "penalty_alpha": 0.6, "no_repeat_ngram": 1, "repetition_penalty": 1.3},
+    ],
+    ids=str,
+)
+def test_a_left_padded_prompt_continues_like_the_unpadded_one(model, options):
+    """With each id of the vocabulary at its padding."""
+    ids = torch.tensor([[at, at, 3, 1, 4] for at in range(17)])
+    real = torch.tensor([[False, False, True, True, True]]).expand(17, -1)
+    padded = generate(model, ids, max_new_tokens=6, real=real, **options)
+    bare = generate(model, ids[:1, 2:], max_new_tokens=6, **options)
+    assert padded[:, 5:].tolist() == bare[:, 3:].tolist() * 17
 
 
 def test_one_seed_gives_one_text_and_the_stream_is_the_text(model):

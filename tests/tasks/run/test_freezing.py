@@ -53,6 +53,43 @@ def test_a_shared_weight_is_frozen_by_each_of_its_names(words, pattern, expected
     assert {name for name, p in model.named_parameters() if not p.requires_grad} == expected
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("until", [None, 1, 2, 4])
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_parameters_have_a_gradient_from_unfreeze_at_on(in_graph, until, start):
+    """Also in a run that resumes at step `start`; the optimizer has them if they are trained at
+    all.
+    """
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    freezing = Freezing(model, ["0"], until)
+    freezing.prepare()
+    assert model[0].weight.requires_grad == (until is not None)
+    freezing.in_graph = in_graph
+    freezing.set_step(start)
+    for step in range(start, 5):
+        if freezing.changes_at(step):
+            freezing.set_step(step)
+        trained = until is not None and step >= until
+        of_ddp = in_graph and until is not None  # its messages have them from the first step on
+        assert model[0].weight.requires_grad == (trained or of_ddp)
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        freezing.after_backward(step)
+        assert [p.grad is not None for p in model.parameters()] == [trained] * 2 + [True] * 2
+
+
+def test_a_run_trains_them_from_that_step_on(begin):
+    code, run = begin(
+        "run", FREEZE, "model.unfreeze_at=1", "trainer.max_steps=3", "trainer.val_every=null"
+    )
+    assert code == 0
+    optimizer = state(run)["optimizer"]
+    names = [name for group in optimizer["param_groups"] for name in group["param_names"]]
+    assert any(map(frozen, names))
+    for at, name in enumerate(names):
+        assert optimizer["state"][at]["step"] == (2 if frozen(name) else 3), name
+
+
 @pytest.mark.extended
 def test_a_run_resumed_before_at_or_after_unfreeze_at_ends_the_same(
     begin,

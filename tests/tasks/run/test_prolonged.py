@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 
 from tasks.cli import main
 from tasks.cli.reproduction import differences
@@ -190,6 +191,27 @@ def test_epochs_are_no_limit_of_a_run_that_is_prolonged(begin):
     steps = state(run)["global_step"]
     assert resume_run(run, max_steps=steps + 3) == 0
     assert state(run)["global_step"] == steps + 3
+
+
+@pytest.mark.parametrize("taken", [None, 1, 10])
+def test_the_new_length_is_above_the_steps_taken(config, tmp_path, capsys, taken):
+    """taken: None for a run that was killed before its first checkpoint."""
+    run, saved = tmp_path / "run", config()
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.yaml").write_text(config_yaml(saved))
+    if taken is not None:
+        torch.save(
+            {"global_step": taken, "config": config_yaml(saved)}, run / "checkpoints" / "last.ckpt"
+        )
+    before = contents(run)
+    for steps in range(1, (taken or 0) + 1):
+        assert resume_run(run, max_steps=steps) == 2
+        assert (
+            f"trainer.max_steps: must be above the {taken} steps that the run in {run} has taken;"
+            f" got {steps}.\n"
+        ) in capsys.readouterr().err
+    prolonged.check_length(run, saved, (taken or 0) + 1)
+    assert contents(run) == before
 
 
 @pytest.mark.extended
