@@ -252,7 +252,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ),
         (
             {"repetition_penalty": 0.0},
-            "repetition_penalty: must be above 0; got 0.0. Above 1 repeats less",
+            "repetition_penalty: must be at least 0.001 and at most 1,000; got 0.0. Above 1",
         ),
         ({"no_repeat_ngram": 0}, "no_repeat_ngram: must be at least 1; got 0."),
         ({"min_new_tokens": 2}, "min_new_tokens: puts off `end`, and there is none. Give end"),

@@ -13,7 +13,7 @@ from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections, is_plain
-from xformer_kit.model.tokens import AttentionContext, Tokens
+from xformer_kit.model.tokens import AttentionContext, Tokens, scaled_products
 from xformer_kit.registry import Fault, above, at_least, in_range
 
 
@@ -226,7 +226,7 @@ class Latent(Attention):
         """
         scale, scores = self.scale * context.gain, None
         if context.scored:
-            content = q @ k.mT * scale  # k has one head, or as many as q
+            content = scaled_products(q, k, scale)  # k has one head, or as many as q
             scores = content + context.position.scores(self, rope_q, kv.rope_key, context)
         return self.kernel(q, k, v, context, scale, self.dropout if self.training else 0.0, scores)
 

@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import (
     Context,
     Fault,
@@ -69,9 +69,8 @@ class Direction(nn.Module):
         self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.groups == 1:
-            return F.normalize(x, dim=-1)
-        return F.normalize(x.unflatten(-1, (self.groups, -1)), dim=-1).flatten(-2)
+        groups = x if self.groups == 1 else x.unflatten(-1, (self.groups, -1))
+        return scaled_to_unit(groups).to(x.dtype).reshape(x.shape)
 
 
 class ScaledDirection(Direction):

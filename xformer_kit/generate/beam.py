@@ -13,7 +13,7 @@ from xformer_kit.generate.options import Decoding
 from xformer_kit.generate.processors import AllowedNext, constraints
 from xformer_kit.generate.prompt import CachedModel, Prompt, generating, prompt_of
 
-NEVER = -1.0e9  # below the score of every text, but finite, so that it can be added
+NEVER = -1.0e30  # below the score of every text, but finite, so that it can be added
 
 
 class Beams(NamedTuple):
@@ -168,6 +168,7 @@ class BeamSearch:
         """
         beam = self.decoding.beam
         score, parent, token, ends = (field[:, :beam] for field in (score, parent, token, ends))
+        ends = ends & (score > NEVER)  # else a copy of another text
         value = score / length**self._penalty + ~ends * NEVER
         new = self._texts(now.text, parent, token)[..., self.prompt_ids.shape[1] :]
         new = nn.functional.pad(new, (0, self.decoding.max_new_tokens - length), value=self.fill)
@@ -188,7 +189,7 @@ class BeamSearch:
             length = self.decoding.max_new_tokens
         possible = now.score[:, 0] / length**self._penalty
         worst = now.value.amin(1)
-        done = ended.all(1) & (possible <= worst) | ~(possible > NEVER)
+        done = ended.all(1) & (possible <= worst) | ~(now.score[:, 0] > NEVER)
         return done | ended.all(1) if self.early_stopping is True else done
 
     def _finish(self, now: Running, done: Tensor) -> Running:

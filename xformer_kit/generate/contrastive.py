@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from xformer_kit.generate.processors import NEVER
 from xformer_kit.generate.prompt import CachedModel, Prompt, generating
 from xformer_kit.generate.token_sampler import TokenSampler
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.model.tokens import Tokens, scaled_to_unit
 
 
 @torch.inference_mode()
@@ -60,17 +60,17 @@ class Directions:
 
     def __init__(self, hidden: Tensor, real: Tensor | None, new: int):
         self.length = hidden.shape[1]
-        self.unit_states = F.pad(F.normalize(hidden, dim=-1), (0, 0, 0, new))
+        self.unit_states = F.pad(scaled_to_unit(hidden), (0, 0, 0, new))
         self.padding = None if real is None else F.pad(~real, (0, new))
 
     def nearest(self, hidden: Tensor) -> Tensor:
         """The largest cosine of each candidate (b, k, dim) with any of them, (b, k)."""
-        cosine = F.normalize(hidden, dim=-1) @ self.unit_states[:, : self.length].mT  # (b, k, t)
+        cosine = scaled_to_unit(hidden) @ self.unit_states[:, : self.length].mT  # (b, k, t)
         if self.padding is not None:
             cosine = cosine.masked_fill(self.padding[:, None, : self.length], NEVER)
         return cosine.amax(-1)
 
     def append(self, hidden: Tensor) -> None:
         """Appends one per row, (b, dim)."""
-        self.unit_states[:, self.length] = F.normalize(hidden, dim=-1)
+        self.unit_states[:, self.length] = scaled_to_unit(hidden)
         self.length += 1

@@ -20,7 +20,7 @@ from xformer_kit.registry import (
 
 # (prompt's row, its ids so far (t,)) -> ids that may follow
 Allowed = Callable[[int, Tensor], Sequence[int]]
-MAX_BEAMS = 1000
+MAX_BEAMS, MOST = 1000, 1_000_000
 # options of sampling, without effect in beam search
 SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 BEAM_OPTIONS = ("length_penalty", "early_stopping")
@@ -42,10 +42,13 @@ class OptionRule(NamedTuple):
 
 POSITIVE = OptionRule(lambda value: value >= 1, "at least 1")
 RANGES = {
-    "max_new_tokens": POSITIVE,
+    **dict.fromkeys(
+        ("max_new_tokens", "num_return"),
+        OptionRule(lambda value: 1 <= value <= MOST, f"at least 1 and at most {MOST:,}"),
+    ),
     "temperature": OptionRule(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
     "top_k": POSITIVE._replace(fix="Leave it out to draw from all tokens."),
-    **dict.fromkeys(("no_repeat_ngram", "beam", "num_return", "ahead"), POSITIVE),
+    **dict.fromkeys(("no_repeat_ngram", "beam", "ahead"), POSITIVE),
     "top_p": OptionRule(lambda p: 0 < p <= 1, "above 0 and at most 1"),
     "min_p": OptionRule(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
     "typical_p": OptionRule(lambda p: 0 < p < 1, "above 0 and below 1"),
@@ -53,7 +56,14 @@ RANGES = {
         lambda alpha: 0 <= alpha <= 1, "at least 0 and at most 1", "Try 0.6 with top_k=4."
     ),
     "repetition_penalty": OptionRule(
-        lambda penalty: penalty > 0, "above 0", "Above 1 repeats less, 1 changes nothing."
+        lambda penalty: 1e-3 <= penalty <= 1e3,
+        "at least 0.001 and at most 1,000",
+        "Above 1 repeats less, 1 changes nothing.",
+    ),
+    "length_penalty": OptionRule(
+        lambda penalty: -5 <= penalty <= 5,
+        "at least -5 and at most 5",
+        "Above 0 prefers long texts, below 0 short ones.",
     ),
 }
 

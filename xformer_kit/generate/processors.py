@@ -22,12 +22,16 @@ NEVER = -float("inf")
 
 @dataclass(frozen=True)
 class Temperature:
-    """Scores divided by a temperature above 0."""
+    """Scores, relative to the largest, divided by a temperature above 0, or by the nearest number
+    of their dtype.
+    """
 
     temperature: float
 
     def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
-        return scores / self.temperature
+        limits = torch.finfo(scores.dtype)
+        temperature = min(max(self.temperature, limits.tiny), limits.max)
+        return (scores - scores.amax(-1, keepdim=True)) / temperature
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class TypicalPFilter:
 def _until(p: float, scores: Tensor, order: Tensor, probability: Tensor) -> Tensor:
     """Keeps the scores of the first tokens in an order whose probabilities (b, vocab) sum to p."""
     excluded = probability.cumsum(-1) - probability >= p
+    excluded[:, 0] = False  # p may be 0 in the dtype
     return scores.masked_fill(torch.zeros_like(excluded).scatter(-1, order, excluded), NEVER)
 
 
@@ -169,6 +174,7 @@ class AllowedNext:
     end: int | None
     prompt: int  # tokens of the prompt
     rows: Sequence[int]
+    min_new: int = 0  # new tokens before `end` may occur
 
     def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
         vocab, kept = scores.shape[-1], torch.full_like(scores, NEVER)
@@ -177,10 +183,13 @@ class AllowedNext:
                 kept[i] = scores[i]
                 continue
             listed = list(map(int, self.allowed(row, text[text < vocab])))
-            if not listed or min(listed) < 0 or max(listed) >= vocab:
+            early = len(text) - self.prompt < self.min_new
+            usable = {*listed} - {self.end if early else None}
+            if not usable or min(listed) < 0 or max(listed) >= vocab:
                 raise config_error(
                     "allowed",
-                    f"must return at least one id, and ids from 0 to {vocab - 1}",
+                    f"must return at least one id{' besides end' * early}, and ids from 0 to"
+                    f" {vocab - 1}",
                     got=f"{listed} for row {row} after {len(text)} tokens",
                 )
             kept[i, listed] = scores[i, listed]
@@ -193,7 +202,9 @@ def constraints(decoding: Decoding, prompt: int, rows: Sequence[int]) -> list[Pr
     if decoding.repetition_penalty is not None:
         processors.append(RepetitionPenalty(decoding.repetition_penalty))
     if callable(decoding.allowed):
-        processors.append(AllowedNext(decoding.allowed, decoding.end, prompt, rows))
+        processors.append(
+            AllowedNext(decoding.allowed, decoding.end, prompt, rows, decoding.min_new_tokens)
+        )
     elif decoding.allowed is not None:
         processors.append(AllowedIds(tuple({*decoding.allowed, decoding.end} - {None})))
     if decoding.min_new_tokens:

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel.base import KERNELS, Kernel, KernelExplanation, bias
 from xformer_kit.kernel.recurrence import steps
-from xformer_kit.model.tokens import expand_heads
+from xformer_kit.model.tokens import expand_heads, scaled_products
 
 
 @KERNELS.register("reference", also_called=("eager", "math", "naive"))
@@ -41,8 +41,7 @@ class Reference(Kernel):
         """
         seen, added = context.prepared
         if scores is None:
-            # (b, h, t, d) x (b, h, d, s) -> (b, h, t, s)
-            scores = q @ expand_heads(k, q.shape[1]).mT * scale
+            scores = scaled_products(q, k, scale)
         if added is not None:
             scores = scores + added
         if score_fn is not None:

@@ -278,6 +278,20 @@ def expand_heads(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
+def scaled_products(q: Tensor, k: Tensor, scale: float | Tensor) -> Tensor:
+    """q k^T * scale: (b, h, t, d) and (b, kv, s, d) -> (b, h, t, s). Queries are scaled before the
+    product, which may overflow in fp16 where the result does not.
+    """
+    return q * scale @ expand_heads(k, q.shape[1]).mT
+
+
+def scaled_to_unit(x: Tensor, eps: float = 1e-12) -> Tensor:
+    """x / max(|x|, eps) over the last axis, in fp32 or better."""
+    # In fp16 a large |x| overflows, and eps is 0.
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).clamp(min=eps)
+
+
 def table_rows(name: str, rows: Tensor, table: Tensor, fix: str = "") -> Tensor:
     """These rows (b, t) of a table (n, dim). Raises ConfigError for rows outside of it; on a GPU
     torch raises its own error, because no value is read.

@@ -5,7 +5,6 @@ from xformer_kit.norm.norms import (
     PointwiseNorm,
     RMSNorm,
     _RMSNormFunction,
-    scaled_to_unit,
 )
 
 __all__ = [
@@ -13,5 +12,4 @@ __all__ = [
     "PointwiseNorm",
     "RMSNorm",
     "_RMSNormFunction",
-    "scaled_to_unit",
 ]

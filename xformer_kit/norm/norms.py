@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, Registry, above, at_least
 
 NORMS = Registry("norm", caller_arguments=("dim",))
@@ -183,14 +184,6 @@ class NoNorm(nn.Identity):
 
     def __init__(self):
         super().__init__()
-
-
-def scaled_to_unit(x: Tensor, eps: float) -> Tensor:
-    """x / max(|x|, eps), with the length in fp32 or better."""
-    # Squares of large channels overflow in fp16.
-    dtype = torch.float32 if x.dtype in HALF else None
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
-    return x / length.clamp(min=eps)
 
 
 @NORMS.register("l2", also_called=("l2_norm", "l2norm", "normalize", "unit"))

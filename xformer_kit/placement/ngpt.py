@@ -3,15 +3,14 @@
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.placement.base import PLACEMENTS, Placement
 from xformer_kit.registry import above
 
 
 def unit(x: Tensor) -> Tensor:
     """x / |x| over channels, with the length in fp32 or better; 0 stays 0."""
-    dtype = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else None
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
-    return (x / length.clamp(min=1e-6)).to(x.dtype)
+    return scaled_to_unit(x, 1e-6).to(x.dtype)
 
 
 class Step(nn.Module):

@@ -1,6 +1,6 @@
 """Position encodings. A position acts at one or several of four places; see `position/base.py`."""
 
-from xformer_kit.model.tokens import expand_heads
+from xformer_kit.model.tokens import scaled_products
 from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
 from xformer_kit.position.base import (
     POSITIONS,
@@ -33,10 +33,10 @@ __all__ = [
     "Sinusoidal",
     "TransformerXL",
     "at_least_fp32",
-    "expand_heads",
     "gather_columns",
     "odd_channel_fault",
     "positions_are_slots",
     "rotate_nothing",
+    "scaled_products",
     "token_distances",
 ]

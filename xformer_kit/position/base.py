@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import AttentionContext, Tokens, expand_heads
+from xformer_kit.model.tokens import AttentionContext, Tokens, scaled_products
 from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import PositionTraits
 
@@ -89,7 +89,7 @@ class Position(nn.Module):
         """Returns scaled scores (b, h, q, k) that replace q k^T * scale; may use the attention's
         projections. By default q k^T * scale plus what `read` returned.
         """
-        content = q @ expand_heads(k, q.shape[1]).mT * attn.scale
+        content = scaled_products(q, k, attn.scale)
         return content + context.added_scores.to(content.dtype)
 
     def read(self, x: Tensor, context: AttentionContext, cache: Any) -> Tensor:

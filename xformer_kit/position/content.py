@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.tokens import AttentionContext, expand_heads
+from xformer_kit.model.tokens import AttentionContext, expand_heads, scaled_products
 from xformer_kit.position.base import POSITIONS, Position, SinusoidPosition, positions_are_slots
 from xformer_kit.registry import Fault, at_least
 
@@ -51,8 +51,8 @@ class Shaw(Position):
 
     def scores(self, attn, q, k, context):
         index = (-token_distances(context)).clamp(-self.span, self.span) + self.span
-        content = q @ expand_heads(k, q.shape[1]).mT
-        return (content + gather_columns(q @ self.weight.T, index)) * attn.scale
+        q = q * attn.scale  # before the products, which may overflow in fp16
+        return q @ expand_heads(k, q.shape[1]).mT + gather_columns(q @ self.weight.T, index)
 
 
 @POSITIONS.register("transformer_xl", also_called=("xl",), similar=("xlnet", "relative_sinusoidal"))
@@ -79,10 +79,10 @@ class TransformerXL(SinusoidPosition):
 
     def scores(self, attn, q, k, context):
         u, v = self.u[:, None], self.v[:, None]
-        content = (q + u) @ expand_heads(k, q.shape[1]).mT
+        content = scaled_products(q + u, k, attn.scale)
         by_slots = not context.cross and all(map(positions_are_slots, context[:2]))
         of_distance = self._by_table if by_slots else self._by_angles
-        return (content + of_distance(q + v, context)) * attn.scale
+        return content + of_distance((q + v) * attn.scale, context)
 
     def _by_table(self, q: Tensor, context: AttentionContext) -> Tensor:
         """q_i (W R[i - j])^T with one row of W R per distance; the numbers of tokens bound the
@@ -175,13 +175,16 @@ class Disentangled(Position):
     def scores(self, attn, q, k, context):
         heads, table = q.shape[1], self.norm(self.weight)[None]
         k, row = expand_heads(k, heads), self.row(token_distances(context))  # (b, 1, q, k)
+        terms = 1 + self.content_to_position + self.position_to_content
+        scale = attn.scale / math.sqrt(terms)  # before the products, which may overflow in fp16
+        q = q * scale
         total = q @ k.mT
         if self.content_to_position:
             total = total + gather_columns(q @ expand_heads(attn.keys_of(table), heads).mT, row)
         if self.position_to_content:
-            total = total + gather_columns(k @ attn.queries_of(table).mT, row.mT).mT
-        terms = 1 + self.content_to_position + self.position_to_content
-        return total * (attn.scale / math.sqrt(terms))
+            queries = attn.queries_of(table) * scale
+            total = total + gather_columns(k @ queries.mT, row.mT).mT
+        return total
 
     def row(self, distance: Tensor) -> Tensor:
         """Maps query - key, in tokens, to a row of the table, of the same shape."""

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xformer_kit.attention import (
     ATTENTIONS,
@@ -16,6 +15,7 @@ from xformer_kit.attention import (
     WeightOptions,
 )
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, above
 
 
@@ -28,7 +28,8 @@ class CosineScale(nn.Module):
         self.largest = largest
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(x, dim=-1) * self.log_factor.exp().clamp(max=self.largest)[:, None, None]
+        factor = self.log_factor.exp().clamp(max=self.largest)[:, None, None]
+        return (scaled_to_unit(x) * factor).to(x.dtype)
 
 
 @ATTENTIONS.register(

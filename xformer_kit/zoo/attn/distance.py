@@ -20,14 +20,16 @@ from xformer_kit.attention import (
 from xformer_kit.kernel import Kernel, expand_heads
 from xformer_kit.registry import Fault
 
+LARGEST = 2.0**15  # about the largest number in fp16
+
 
 @ATTENTIONS.register("distance", also_called=("l2_distance", "l2_attention", "euclidean"))
 class Distance(MultiHead):
     """softmax(mask(-|q - k|^2 * scale)) v in each head (L2 self-attention: Kim et al., 2021,
     arXiv:2006.04710).
 
-    It is the product of [2 q, -|q|^2, 1] and [k, 1, -|k|^2], which every kernel can compute; a
-    position with its own scores replaces q k^T.
+    It is the product of [2 q, -s |q|^2, 1 / s] and [k, 1 / s, -s |k|^2], s the scale, which every
+    kernel can compute; a position with its own scores replaces q k^T.
     """
 
     # Paper: one projection for queries and keys, which gives a Lipschitz bound.   Here: two
@@ -88,10 +90,13 @@ class Distance(MultiHead):
     def kernel_inputs(
         self, q: Tensor, k: Tensor, scores: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        of_q, of_k = q.square().sum(-1, keepdim=True), k.square().sum(-1, keepdim=True)
+        # Squares are scaled before they are summed: the sum may overflow in fp16.
+        unit = min(1 / self.factor, LARGEST)
+        scale = 1 / unit if scores is None else self.scale
+        of_q, of_k = ((x * scale * x).sum(-1, keepdim=True) for x in (q, k))
         if scores is not None:
-            return q, k, 2 * scores - (of_q + expand_heads(of_k, q.shape[1]).mT) * self.scale
-        q = torch.cat([2 * q, -of_q, torch.ones_like(of_q)], -1)
-        k = torch.cat([k, torch.ones_like(of_k), -of_k], -1)
+            return q, k, 2 * scores - (of_q + expand_heads(of_k, q.shape[1]).mT)
+        q = torch.cat([2 * q, -of_q, torch.full_like(of_q, unit)], -1)
+        k = torch.cat([k, torch.full_like(of_k, unit), -of_k], -1)
         zeros = 0, channels(self.head_dim, 2) - 2
         return F.pad(q, zeros), F.pad(k, zeros), None

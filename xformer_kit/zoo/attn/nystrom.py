@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import ATTENTIONS, no_autocast, to_fp32
-from xformer_kit.kernel import Kernel
+from xformer_kit.kernel import Kernel, scaled_products
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.zoo.attn._landmarks import LandmarkAttention
 from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
@@ -74,7 +74,7 @@ class Nystrom(LandmarkAttention):
         q_marks, k_marks, has_token = self._means(q, k, length)
         pair_context = all_pairs_context(context, self.kernel, q_marks, k, None, real)
         read = self.kernel(q_marks, k, v, pair_context, self.scale)  # (rows, h, landmarks, d)
-        scores = q_marks @ k_marks.mT * self.scale
+        scores = scaled_products(q_marks, k_marks, self.scale)
         if has_token is None:
             between = scores.softmax(-1)
         else:

@@ -2,10 +2,10 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS
+from xformer_kit.attention import ATTENTIONS, to_fp32
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault
 from xformer_kit.zoo.attn._landmarks import LandmarkAttention
 from xformer_kit.zoo.attn._whole_text import BREAKS, all_pairs_context
@@ -71,8 +71,8 @@ class Orthoformer(LandmarkAttention):
         """The tokens whose queries are prototypes, (rows, h, m), and where rows differ, how many of
         them a text has: which of the m there are, (rows, m).
         """
-        unit, padding = F.normalize(q, dim=-1), None if real is None else ~real[:, None]
-        length = q.norm(dim=-1)
+        unit, padding = scaled_to_unit(q), None if real is None else ~real[:, None]
+        length = to_fp32(q).norm(dim=-1)
         nearest = torch.zeros_like(length)  # largest |cos| of each query with those chosen
         if padding is not None:
             length = length.masked_fill(padding, -1.0)

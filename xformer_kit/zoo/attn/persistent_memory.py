@@ -20,7 +20,7 @@ from xformer_kit.attention import (
     WeightOptions,
     channels,
 )
-from xformer_kit.kernel import Kernel, Reference, expand_heads
+from xformer_kit.kernel import Kernel, Reference, scaled_products
 from xformer_kit.registry import Fault, at_least
 
 BETWEEN_TOKENS = ("inverted", "selective")  # scores that are undefined for keys without a token
@@ -107,8 +107,8 @@ class PersistentMemory(MultiHead):
         return replace(traits, across=across)
 
     def query(self, q, context):
-        """Queries; if they are rotated, with products of the unrotated ones and the learned keys
-        as more channels.
+        """Queries; if they are rotated, with scaled products of the unrotated ones and the
+        learned keys as more channels.
         """
         q = self.q_norm(q) if self.norm_before_rotation else q
         rotated = context.position.rotate(q, context.query)
@@ -117,7 +117,7 @@ class PersistentMemory(MultiHead):
             plain, rotated = self.q_norm(q), rotated if rotated is q else self.q_norm(rotated)
         if rotated is q:
             return plain
-        products = plain @ expand_heads(self.keys(q.dtype)[None], q.shape[1]).mT
+        products = scaled_products(plain, self.keys(q.dtype)[None], self.factor)
         return torch.cat([rotated, F.pad(products, (0, self.wide - products.shape[-1]))], -1)
 
     def keys(self, dtype: torch.dtype) -> Tensor:
@@ -129,10 +129,10 @@ class PersistentMemory(MultiHead):
         keys = self.keys(k.dtype)
         count = keys.shape[1]
         if scores is not None:
-            products = q @ expand_heads(keys[None], q.shape[1]).mT * self.factor
+            products = scaled_products(q, keys[None], self.factor)
             scores = torch.cat([products, scores], -1)
         elif q.shape[-1] > k.shape[-1]:  # learned key j reads channel d + j of a query
-            eye = torch.eye(count, self.wide, dtype=k.dtype, device=k.device)
+            eye = torch.eye(count, self.wide, dtype=k.dtype, device=k.device) / self.factor
             keys = torch.cat([torch.zeros_like(keys), eye.expand(len(keys), -1, -1)], -1)
             k = F.pad(k, (0, self.wide))
         k, v = before(keys, k), before(self.memory.v.to(v.dtype), v)

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.norm import NORMS, scaled_to_unit
+from xformer_kit.model.tokens import scaled_to_unit
+from xformer_kit.norm import NORMS
 from xformer_kit.registry import above
 
 

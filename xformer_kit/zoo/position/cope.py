@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from xformer_kit.position import POSITIONS, Position, expand_heads
+from xformer_kit.position import POSITIONS, Position, scaled_products
 from xformer_kit.registry import at_least
 
 
@@ -35,11 +35,11 @@ class CoPE(Position):
         yield from at_least(options, "counts", longest=2)
 
     def scores(self, attn, q, k, context):
-        content = q @ expand_heads(k, q.shape[1]).mT * attn.scale
+        content = scaled_products(q, k, attn.scale)
         gates, visible = content.sigmoid(), context.visible(q.shape[1])
         gates = gates if visible is None else gates.masked_fill(~visible, 0)
         place = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.longest - 1)
-        products, floor = q @ self.weight.T * attn.scale, place.detach().floor()
+        products, floor = q * attn.scale @ self.weight.T, place.detach().floor()
         ceiling = (floor + 1).clamp(max=self.longest - 1)
         low, high = (products.gather(-1, count.long()) for count in (floor, ceiling))
         return content + low + (high - low) * (place - floor)

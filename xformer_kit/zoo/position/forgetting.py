@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import KeyValueCache
-from xformer_kit.position import POSITIONS, Position, at_least_fp32
+from xformer_kit.position import POSITIONS, Position, at_least_fp32, scaled_products
 from xformer_kit.registry import Fault, at_least
 
 
@@ -100,7 +100,7 @@ class Forgetting(Position):
         keys = keys if cache is None else cache.append(keys)[0]
         gates = keys.mT  # (b, gates, 1 or t, s)
         if queries is not None:
-            gates = at_least_fp32(queries @ gates) * keys.shape[-1] ** -0.5
+            gates = at_least_fp32(scaled_products(queries, keys, keys.shape[-1] ** -0.5))
         logs = F.logsigmoid(gates)
         if context.key.real is not None:
             logs = logs.masked_fill(~context.key.real[:, None, None], 0)

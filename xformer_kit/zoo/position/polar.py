@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position import POSITIONS, Position, at_least_fp32, expand_heads
+from xformer_kit.position import POSITIONS, Position, at_least_fp32, scaled_products
 from xformer_kit.registry import above
 
 
@@ -49,7 +49,7 @@ class Polar(Position):
         d = at_least_fp32(self.angle).clamp(-2 * math.pi, 0)[:, None]
         queries = self._rotated(q, context.query.position, -d)
         keys = self._rotated(k, context.key.position)
-        return queries @ expand_heads(keys, q.shape[1]).mT * attn.scale
+        return scaled_products(queries, keys, attn.scale)
 
     def _rotated(self, x: Tensor, position: Tensor, offset: Tensor | float = 0.0) -> Tensor:
         """(b, h, t, d) -> (b, h, t, 2 d): softplus(x) times the cosine and the sine of its

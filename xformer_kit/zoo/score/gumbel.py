@@ -37,5 +37,7 @@ class Gumbel(Score):
         if self.training:
             noise = torch.empty_like(to_fp32(scores)).exponential_().log()
             scores = scores - noise.to(scores.dtype)
-        soft = (scores / self.temperature).softmax(-1)
+        # Relative to the largest, or a low temperature would make several of them infinite.
+        top = scores.detach().amax(-1, keepdim=True)
+        soft = ((scores - top) / self.temperature).softmax(-1)
         return straight_through(scores, soft) if self.hard else soft

@@ -11,4 +11,5 @@ class ReLU2(Score):
     """
 
     def weights(self, scores):
-        return scores.relu().square() / count_keys(scores)
+        high = scores.relu()
+        return high * (high / count_keys(scores))  # the square may overflow in fp16

@@ -99,7 +99,7 @@ class Selective(Score):
                 past = torch.zeros_like(total[:, 0])
             past = F.pad(past, (0, s - past.shape[-1]))
             cache.subtracted, before = total[:, -1] + past, before + past[:, None]
-        return super().forward(scores - before[:, None].to(scores.dtype), seen)
+        return super().forward(to_fp32(scores) - before[:, None], seen).to(scores.dtype)
 
     def weights(self, scores):
         return scores.softmax(-1)
