@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+
+from xformer_kit.registry.messages import nearest
 
 # Option of another library or program -> ours, of which a command proposes the first that it has.
 OTHER_OPTIONS = {
@@ -64,4 +65,4 @@ def similar_options(word: str, options: Iterable[str]) -> list[str]:
         return [max(shorter, key=len)]
     # Without the dashes, which all have: --step and --help are not similar.
     names = {option.strip("-"): option for option in options}
-    return [names[found] for found in get_close_matches(name, names, n=1, cutoff=0.65)]
+    return [names[found] for found in [nearest(name, names)] if found]

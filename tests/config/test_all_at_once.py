@@ -130,10 +130,9 @@ UNKNOWN = {
         " name, norm, optim, placement, position, schedule, seed, task, tokenizer, trainer."
     ),
     "model=encoder task=mlmm": (
-        "task: no objective is called 'mlmm'. Known: classification, denoising, "
-        "language_modeling, masked_language_modeling, mixture_of_denoisers, "
-        "prefix_language_modeling, regression, seq2seq, text_infilling. "
-        "One of your own needs its file: components=[my_task.py]."
+        "task: no objective is called 'mlmm'. Did you mean 'mlm'? Known: classification,"
+        " denoising, language_modeling, masked_language_modeling, mixture_of_denoisers,"
+        " prefix_language_modeling, regression, seq2seq, text_infilling."
     ),
 }
 SWEEP = "several values are a sweep; got {}. Compose one after the other, or quote a text."

@@ -287,9 +287,9 @@ def test_a_component_of_ones_own_is_a_choice_like_any_other(mine):
     assert config["attn"] == {"name": "mine", "heads": 8, "knob": 3}
     assert build(config, vocab_size=5).decoder.blocks[0].attn.knob == 3
     with pytest.raises(
-        ConfigError, match=r"^attn\.nob: attn 'mine' has no option 'nob'\. Did you mean 'knob'\?"
+        ConfigError, match=r"^attn\.knb: attn 'mine' has no option 'knb'\. Did you mean 'knob'\?"
     ):
-        compose([f"components=[{mine}]", "attn=mine", "attn.nob=3"])
+        compose([f"components=[{mine}]", "attn=mine", "attn.knb=3"])
 
 
 def test_a_component_that_changed_is_imported_anew(mine, monkeypatch):

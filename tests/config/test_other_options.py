@@ -92,6 +92,7 @@ def test_options_that_are_named_exist():
             "mask=sliding_window",
             "mask.window=8",
             "extra.embedding_noise={}",
+            "attn.score.softcap=30",
             "trainer.deterministic=true",
             "trainer.limit_val_batches=1",
             "trainer.enable_progress_bar=true",

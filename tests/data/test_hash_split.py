@@ -1,11 +1,15 @@
-"""A split that is empty because equal sources go to the same split is an error with its cause."""
+"""Shares of splits by a hash; a split that is empty because equal sources go to the same split is
+an error with its cause.
+"""
 
+import itertools
 import json
 
 import pytest
 
 from xformer_kit.data import prepare
-from xformer_kit.registry import ConfigError
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.registry import ConfigError, Context
 
 TEXT, PAIRS = {"name": "jsonl", "text": "text"}, {"name": "jsonl"}
 
@@ -74,3 +78,21 @@ def test_a_short_text_has_no_such_explanation(tmp_path):
         == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
         " them (data.valid)."
     )
+
+
+def test_shares_are_accepted_if_and_only_if_each_split_has_a_part(tmp_path, monkeypatch):
+    """The shares of the interval of hashes, [0, 1): first of the test set, then of validation."""
+    (tmp_path / "pairs.tsv").write_text("".join(f"{at / 16}\tx\n" for at in range(16)))
+    node = {"name": "tsv", "path": str(tmp_path / "pairs.tsv")}
+    monkeypatch.setattr("xformer_kit.data.corpus.hash_split.hash_fraction", float)
+    for valid, test in itertools.product([-0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25], repeat=2):
+        legal = 0 < valid < 1 and 0 <= test < 1 and valid + test < 1
+        assert (
+            not [*CORPORA.faults(node | {"valid": valid, "test": test}, "data", Context())]
+        ) == legal, (valid, test)
+        if legal:
+            corpus = CORPORA.create(node | {"valid": valid, "test": test})
+            names = ["test"] * int(16 * test) + ["valid"] * int(16 * valid) + ["train"] * 16
+            for split in ("train", "valid", "test"):
+                found = [float(source) * 16 for source, _ in corpus.pairs(split)]
+                assert found == [at for at in range(16) if names[at] == split]

@@ -86,6 +86,7 @@ SOFTMAX = WeightOptions()
         "multi_query": {"kv_heads": 1},
         "single_head": {"heads": 1},
     },
+    similar=("self", "self_attention", "vanilla", "standard", "scaled_dot_product"),
 )
 class MultiHead(Attention):
     """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et

@@ -128,7 +128,7 @@ def _read(group: str, path: str) -> Any:
         node = OmegaConf.create(text) if isinstance(plain, dict) else None
     except OSError:
         file = Path(path)
-        similar = did_you_mean(file.name, (one.name for one in file.parent.glob("*.yaml")), 0.8)
+        similar = did_you_mean(file.name, (one.name for one in file.parent.glob("*.yaml")))
         fix = similar.strip() or "A path is relative to the current directory."
         return Fault(group, "there is no such file", got=path, fix=fix)
     except UnicodeDecodeError:

@@ -266,8 +266,9 @@ def choice_fault(
     if group.startswith("hydra") or not session.is_group(group):
         return None
     if override.is_delete():
-        needed = group in REQUIRED_GROUPS
-        return Fault(group, "a run needs one; it cannot be taken out") if needed else None
+        fix = f"Try {group}=none." if "none" in session.choices(group) else ""
+        rule = "a run needs one; it cannot be taken out"
+        return Fault(group, rule, fix=fix) if group in REQUIRED_GROUPS else None
     names, values = [*session.choices(group), *config_files(override)], _values(override)
     if group in REQUIRED_GROUPS and (fault := _not_one_name(group, names, values)):
         return fault

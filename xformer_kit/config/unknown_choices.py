@@ -38,7 +38,8 @@ def unknown_choice(
     rule = f"no {GROUPS[group].kind if group in GROUPS else group} is called '{name}'"
     if hint := config_hint(group, name):
         return Fault(group, rule, fix=hint)
-    if group == "model" and PUBLISHED.match(name):
+    is_published = group in ("model", "experiment") and PUBLISHED.match(name)
+    if is_published and not did_you_mean(name, names):
         rule += f"; {PUBLISHED_PAGE} has the lines of published architectures"
         return Fault(group, rule, fix=f"Try {OTHER_CHOICES.get(f'model={name}', 'model=decoder')}.")
     if ours := OTHER_CHOICES.get(f"{group}={name}"):

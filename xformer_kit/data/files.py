@@ -109,7 +109,7 @@ def _similar_name(path: str) -> str:
     """Returns a hint at a similar name in the same directory; "" if there is none."""
     folder, name = os.path.split(path)
     try:
-        return did_you_mean(name, os.listdir(folder or "."), 0.8)
+        return did_you_mean(name, os.listdir(folder or "."))
     except (OSError, ValueError):
         return ""
 

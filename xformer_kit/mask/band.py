@@ -34,7 +34,9 @@ class Causal(Mask):
         return INF, 0
 
 
-@MASKS.register("sliding_window", also_called=("swa", "sliding", "window"), similar=("local",))
+@MASKS.register(
+    "sliding_window", also_called=("swa", "sliding", "window"), similar=("local", "banded")
+)
 @dataclass(frozen=True)
 class SlidingWindow(Mask):
     """Each token attends to itself and the `window - 1` tokens before it, or on each side of it

@@ -38,7 +38,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     return [group for group in groups if group["params"]]
 
 
-@OPTIMIZERS.register("adamw", also_called=("adam_w", "torch.optim.AdamW"))
+@OPTIMIZERS.register("adamw", also_called=("adam_w", "torch.optim.AdamW"), similar=("adam",))
 class AdamW(torch.optim.AdamW):
     """Adam with decoupled weight decay, which applies only to matrices.
 

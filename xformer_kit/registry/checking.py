@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xformer_kit.registry.command_lines import override_text
 from xformer_kit.registry.context import Context
-from xformer_kit.registry.fault import Fault, Faults, format_value
+from xformer_kit.registry.fault import ConfigError, Fault, Faults, format_value
 from xformer_kit.registry.messages import Options, UnknownValueError
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import REQUIRED, mismatch, to_plain
@@ -50,7 +50,7 @@ def node_faults(
         if key != "name" and key not in options:
             places = dict(elsewhere()) if elsewhere else _enclosing_options(context, path)
             places |= _other_components(registry, name, path)
-            places |= _nested_option(registry, name, path, key)
+            places |= _nested_options(registry, node, path)
             own = [*options, *other_keys]
             yield unknown_option(path, registry.kind, name, key, own, places, node[key])
             # The most similar option may have been intended.
@@ -103,13 +103,21 @@ def with_default(fault: Fault, default: Any) -> Fault:
     return dataclasses.replace(fault, fix=f"Try {text}.")
 
 
-def _nested_option(registry: "Registry", name: str, path: str, key: str) -> dict[str, list[str]]:
-    """Returns {key: paths} of the nested component's option that a key such as gate_rank names."""
-    for option, inner in registry.inner(name).items():
-        for word in (word for component in inner for word in inner.options(component)):
-            if key == f"{inner.kind}_{word}":
-                return {key: [f"{path}.{option}.{word}"]}
-    return {}
+def _nested_options(registry: "Registry", node: Node, path: str) -> dict[str, list[str]]:
+    """Returns {option: paths} of the components nested in a node: those of the chosen ones by their
+    own names, softcap, and those of all with their kind before it, gate_rank.
+    """
+    name = node["name"]
+    found = {
+        f"{inner.kind}_{word}": [f"{path}.{option}.{word}"]
+        for option, inner in registry.inner(name).items()
+        for component in inner
+        for word in inner.options(component)
+    }
+    with suppress(ConfigError):  # a nested component that is unknown has its own fault
+        for option, inner, inside in registry.nested(registry.complete(node)):
+            found |= {word: [f"{path}.{option}.{word}"] for word in inner.options(inside["name"])}
+    return found
 
 
 def _enclosing_options(context: Context, path: str) -> dict[str, list[str]]:

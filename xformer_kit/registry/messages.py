@@ -1,8 +1,9 @@
 """Range checks of options and phrases for fault messages, shared by all components."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from functools import wraps
 from math import isqrt
 from types import SimpleNamespace
@@ -128,22 +129,54 @@ SYNONYMS = {
 }
 
 
+# Similar words: share of equal letters, and of those with this many equal letters at the start.
+MIN_SHARE = 0.7
+MIN_START, MIN_SHARE_OF_START = 3, 0.5
+
+
 def suggestion(word: object, known: Iterable[str], of: str = "Known") -> str:
     """Returns the fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
     known = list(known)
     return f"{did_you_mean(str(word), known)}{of}: {', '.join(map(str, known)) or 'none'}."
 
 
-def did_you_mean(word: object, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Returns the sentence "Did you mean ...? ", or "" if no known word is similar. A synonym takes
-    precedence over a similar spelling.
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Returns the sentence "Did you mean ...? ", or "" if no known word is similar."""
+    close = nearest(str(word), known)
+    return f"Did you mean '{close}'? " if close else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Returns the known word that a user most probably means, or None. A synonym takes precedence.
+
+    Similar words start with the same letters (`eps`, epsilon), or are equal in most letters and
+    begin with the same one or have the same words (kv_heads, `num_kv_heads`). Words that only share
+    letters, such as gpt and ngpt, are not similar.
     """
-    word, known = str(word), list(known)
-    synonym = SYNONYMS.get(word.lower())
-    spellings = (word, word.lower())  # SiLU
-    matches = (get_close_matches(spelling, known, n=1, cutoff=cutoff) for spelling in spellings)
-    close = [synonym] if synonym in known else next(filter(None, matches), [])
-    return f"Did you mean '{close[0]}'? " if close else ""
+    known = list(known)
+    if (synonym := SYNONYMS.get(word.lower())) in known:
+        return synonym
+    found = {name: _similarity(word, name) for name in known}
+    best = max(known, key=found.__getitem__, default=None)
+    return best if best is not None and found[best] else None
+
+
+def _similarity(word: str, name: str) -> float:
+    """Returns the share of equal letters of two words that are similar, else 0."""
+    words, names = ([w for w in re.split("[^a-z0-9]", text.lower()) if w] for text in (word, name))
+    typed, letters = "".join(words), "".join(names)
+    if not typed or not letters:
+        return float(word == name)
+    share = SequenceMatcher(None, typed, letters).ratio()
+    few, many = sorted((words, names), key=len)
+    is_similar = (
+        (typed[:MIN_START] == letters[:MIN_START] and share > MIN_SHARE_OF_START)
+        or (
+            typed[0] == letters[0] and (share >= MIN_SHARE or {*typed} == {*letters})
+        )  # swapped, doubled letters
+        or (share >= MIN_SHARE and {*few} <= {*many})
+    )
+    return share if is_similar else 0.0
 
 
 def alternatives(values: Iterable[Any]) -> str:

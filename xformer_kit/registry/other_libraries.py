@@ -13,6 +13,7 @@ OTHER_OPTIONS = {
     "attention_bias": "attn.bias",
     "attention_dropout": "attn.dropout",
     "attention_probs_dropout_prob": "attn.dropout",
+    "attn_logit_softcapping": "attn.score.softcap",
     "attn_pdrop": "attn.dropout",
     "auto_find_batch_size": "trainer.accumulate=auto",
     "base": "position.theta",
@@ -25,6 +26,7 @@ OTHER_OPTIONS = {
     "ckpt_path": "resume",
     "clip_grad_norm": "trainer.gradient_clip_val",
     "context_length": "data.seq_len",
+    "checkpoints.save_best": "checkpoints.keep_best=3",
     "checkpoints.every": "trainer.checkpoint_every",
     "d_ff": "ffn.width",
     "d_model": "model.dim",
@@ -47,6 +49,7 @@ OTHER_OPTIONS = {
     "ema.beta": "ema.decay",
     "ema.rate": "ema.decay",
     "ffn_dim": "ffn.width",
+    "final_logit_softcapping": "model.logit_softcap",
     "fp16": "trainer.precision=16-mixed",
     "full_determinism": "trainer.deterministic",
     "global_batch_size": "data.batch_size",
@@ -116,6 +119,7 @@ OTHER_OPTIONS = {
     "optimizer": "optim",
     "out_dir": "hydra.run.dir",
     "output_dir": "hydra.run.dir",
+    "partial_rotary_factor": "position.fraction",
     "per_device_eval_batch_size": "data.batch_size",
     "per_device_train_batch_size": "data.batch_size",
     "r": "lora.rank",
@@ -124,6 +128,8 @@ OTHER_OPTIONS = {
     "resume_from_checkpoint": "resume",
     "rms_norm_eps": "norm.eps",
     "rope_theta": "position.theta",
+    "rope_scaling": "position.scaling",
+    "rotary_pct": "position.fraction",
     "rotary_emb_base": "position.theta",
     "save_every": "trainer.checkpoint_every",
     "save_interval": "trainer.checkpoint_every",
@@ -153,6 +159,7 @@ OTHER_OPTIONS = {
     "window_size": "mask.window",
     "act": "ffn.activation",
     "callbacks.early_stopping.monitor": "callbacks.early_stopping.metric",
+    "attn.logit_softcap": "attn.score.softcap",
     "attn.window": "mask.window",
     "attn.flash": "kernel=sdpa",
     "attn_implementation": "kernel=sdpa",
@@ -239,7 +246,13 @@ PUBLISHED = re.compile(
     r"(llama|gpt|pythia|mi[sx]tral|qwen|gemma|phi|olmo|opt|falcon|deepseek|bert|roberta)", re.I
 )
 PUBLISHED_PAGE = "docs/guide/architectures.md"
-CORPUS_OF_SUFFIX = {"jsonl": "jsonl", "json": "jsonl", "parquet": "parquet", "tsv": "tsv"}
+CORPUS_OF_SUFFIX = {
+    "csv": "csv",
+    "jsonl": "jsonl",
+    "json": "jsonl",
+    "parquet": "parquet",
+    "tsv": "tsv",
+}
 # Options of other libraries without one of ours: (rule, fix).
 RECOMPUTED = (
     "activations are kept, not computed again",
@@ -249,6 +262,10 @@ _EVALUATED = ("a run trains and validates", "Leave it out; xformer evaluate RUN 
 _TOKENS = (
     "the length of a run is a number of steps",
     "Divide by data.batch_size * data.seq_len and set trainer.max_steps.",
+)
+_NO_MINIMUM = (
+    "a run has no least length",
+    "Leave it out; trainer.max_steps and trainer.max_epochs end it.",
 )
 _OFFLINE = (
     "is set by an environment variable",
@@ -290,6 +307,8 @@ WITHOUT_OPTION = {
         "Set trainer.checkpoint_every=200, or trainer.enable_checkpointing=false for none.",
     ),
     "max_tokens": _TOKENS,
+    "min_epochs": _NO_MINIMUM,
+    "min_steps": _NO_MINIMUM,
     "train_tokens": _TOKENS,
     "overwrite_output_dir": ("each run has a directory of its own", "Leave it out."),
     "push_to_hub": ("a run stays in its directory, nothing is uploaded", "Leave it out."),

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, cast
 
 from xformer_kit.registry.command_lines import for_shell, override_text
 from xformer_kit.registry.fault import Fault, format_value
-from xformer_kit.registry.messages import SYNONYMS, alternatives, did_you_mean
+from xformer_kit.registry.messages import SYNONYMS, alternatives, did_you_mean, nearest
 from xformer_kit.registry.metric_names import our_name
 from xformer_kit.registry.other_libraries import (
     CORPUS_OF_SUFFIX,
@@ -92,9 +91,9 @@ def _similar(
         return f"{has if in_node else ''} Try {alternatives(known)}.".strip()
     if hint := did_you_mean(key, options):
         return f"{hint}{has}"
-    if close := get_close_matches(word if word in elsewhere else key, elsewhere, 1, 0.75):
-        there = alternatives(elsewhere[close[0]])
-        found = there if settings else f"'{close[0]}' of {there}"
+    if close := nearest(word if word in elsewhere else key, elsewhere):
+        there = alternatives(elsewhere[close])
+        found = there if settings else f"'{close}' of {there}"
         return f"Did you mean {found}? {has}"
     return f"{has} Leave it out."
 
@@ -164,8 +163,7 @@ def _choice(group: str, text: str, choices: Choices | None) -> str:
     names = (choices or {}).get(group, [])
     if not names or not text or text in names:
         return text
-    close = get_close_matches(text.lower().rpartition(".")[2], names, n=1, cutoff=0.5)
-    return close[0] if close else alternatives(names)
+    return nearest(text.rpartition(".")[2], names) or alternatives(names)
 
 
 def _inside(

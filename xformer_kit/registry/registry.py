@@ -21,7 +21,7 @@ from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.entries import Broken, InnerNode, Option
 from xformer_kit.registry.fault import ConfigError, Fault, Faults, config_error, format_value
-from xformer_kit.registry.messages import Options, did_you_mean, suggestion
+from xformer_kit.registry.messages import Options, nearest
 from xformer_kit.registry.node import Node
 from xformer_kit.registry.option_types import (
     NESTED,
@@ -337,24 +337,27 @@ class Registry(Node):
         own = self.find_name(name)
         if own is not None and name in self.aliases:
             return Fault("", f"'{name}' is called '{own}' here")
-        own = own or self._name_of_first_words(str(name))
-        known = f"Did you mean '{own}'? Known: {', '.join(sorted(self))}."
-        fix = known if own else suggestion(name, sorted(self))
+        meant = f"Did you mean '{near}'? " if (near := own or self._similar(str(name))) else ""
+        fix = f"{meant}Known: {', '.join(sorted(self))}."
         return Fault("", f"no {self.kind} is called {format_value(name)}", fix=fix)
 
     def has_similar(self, name: object) -> bool:
         """Whether `unknown` has more than the list of all names."""
         if name in self.refused_names or self.find_name(name) is not None:
             return True
-        return bool(self._name_of_first_words(str(name)) or did_you_mean(str(name), sorted(self)))
+        return self._similar(str(name)) is not None
 
-    def _name_of_first_words(self, name: str) -> str | None:
-        """Returns the component that the first words of a longer name mean: rotary_embedding,
-        RotaryEmbedding.
+    def _similar(self, name: str) -> str | None:
+        """Returns the name that a config may use, a component's own or another one of it, that is
+        most similar to an unknown name; first that of the first words of a longer name:
+        rotary_embedding, RotaryEmbedding.
         """
         words = _letters(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).split("_")
         shorter = ("_".join(words[:count]) for count in range(len(words) - 1, 0, -1))
-        return next(filter(None, map(self.find_name, shorter)), None)
+        if first := next(filter(None, map(self.find_name, shorter)), None):
+            return first
+        found = nearest(name, [*sorted(self), *self.also_called])
+        return found if found in self or found in self.aliases else self.also_called.get(found)
 
     def find_name(self, name: object) -> str | None:
         """Returns the component with this name or other name, in any spelling: MultiHead,

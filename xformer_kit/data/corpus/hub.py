@@ -84,7 +84,7 @@ class Hub(Records):
 
     def entries(self, split: str) -> Iterator[Entry]:
         data = self._splits[split]
-        data = data.select_columns(self.columns(data.column_names))
+        data = data.select_columns(self.columns(data.column_names, self.dataset))
         rows = (
             row
             for batch in data.iter(ENTRIES_PER_BATCH)

@@ -76,7 +76,7 @@ class Parallel(HashSplitFiles):
         )
 
 
-@CORPORA.register("tsv", also_called=("tab", "tabs"), similar=("csv",))
+@CORPORA.register("tsv", also_called=("tab", "tabs"))
 @dataclass(kw_only=True, eq=False)
 class TabSeparated(HashSplitFiles):
     """Text files in utf-8 with a pair in each line, in columns separated by tabs, without quotes or
@@ -120,7 +120,8 @@ class TabSeparated(HashSplitFiles):
         for file in self.files[split]:
             lines = enumerate(files.lines(file, self.option_path(option)), 1)
             if isinstance(self.columns[0], str):
-                indices = [*self._column_indices(file, next(lines)[1].split("\t"))]
+                _, names = next(lines, (1, ""))
+                indices = [*self._column_indices(file, names.split("\t"))]
             else:
                 indices = [int(column) - 1 for column in self.columns]
             *sources, target = indices
@@ -148,4 +149,7 @@ class TabSeparated(HashSplitFiles):
                     f"no column of '{file}' is called '{column}'",
                     fix=f"{suggestion(column, names, 'It has')} A number from 1 also names one.",
                 )
+            if names.count(str(column)) > 1:
+                rule = f"must name one column, and '{file}' has several called '{column}'"
+                raise self.config_error("columns", rule, fix="Use numbers from 1.")
             yield names.index(str(column))

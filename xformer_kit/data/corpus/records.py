@@ -1,9 +1,11 @@
-"""Corpora whose entries have named fields: lines of JSON, parquet tables.
+"""Corpora whose entries have named fields: JSON, tables in CSV and in parquet.
 
 Two fields are a pair; one field is a text. A dot selects a nested field: `translation.en`.
 """
 
+import csv
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from xformer_kit.registry import ConfigError, Fault, config_error, suggestion
 from xformer_kit.registry.messages import one_line
 
 ENTRIES_PER_BATCH = 1024  # entries that are read at once
+JSON_RULE = "must hold one JSON object in each line, or one array of them"
 Entry = tuple[Any, str]  # a mapping of fields, and its position, for messages
 
 
@@ -76,11 +79,16 @@ class Records(HashSplitCorpus):
         """Yields the entries of a given split, with at least those of `fields` that exist."""
         raise NotImplementedError
 
-    def columns(self, available: list[str]) -> list[str]:
+    def columns(self, available: list[str], where: object) -> list[str]:
         """Returns the columns of a table that hold the fields. If one is missing, all columns,
-        which a message then lists.
+        which a message then lists. Raises ConfigError for a field that two columns have.
         """
         names = [name if name in available else name.partition(".")[0] for _, name in self.fields]
+        for (option, _), name in zip(self.fields, names, strict=True):
+            if available.count(name) > 1:
+                rule = "must name one column"
+                got = f"'{name}', which {available.count(name)} columns of '{where}' are called"
+                raise self.config_error(option, rule, got, "Give them different names.")
         return list(dict.fromkeys(names)) if set(names) <= set(available) else available
 
     def rows(self, split: str) -> TextPairs:
@@ -112,11 +120,12 @@ class Records(HashSplitCorpus):
             value = fields[key]
         if value is None:
             return ""  # counted as empty
-        if option == "target" and type(value) in (int, float):  # a class, or a number to predict
+        is_number = type(value) in (int, float) and math.isfinite(value)
+        if option == "target" and is_number:  # a class, or a number to predict
             return str(value)
         if not isinstance(value, str):
             got = f"{str(value)[:40]} as '{name}' in {where}"
-            rule = "must be a text" + " or a number" * (option == "target")
+            rule = "must be a text" + " or a finite number" * (option == "target")
             raise self.config_error(option, rule, got, "Name another field.")
         try:
             value.encode()
@@ -144,7 +153,9 @@ class RecordFiles(Records, HashSplitFiles):
 
 @CORPORA.register("jsonl", also_called=("json_lines", "ndjson"), similar=("json",))
 class JSONLines(RecordFiles):
-    """Text files in utf-8 with one JSON object in each line: *.jsonl, *.jsonl.gz, *.jsonl.zst.
+    """Text files in utf-8 with one JSON object in each line: *.jsonl, *.jsonl.gz, *.jsonl.zst. A
+    file that begins with [ is an array of objects, and is read as a whole.
+
     Empty lines, and fields that are null, count as empty.
     """
 
@@ -152,26 +163,108 @@ class JSONLines(RecordFiles):
 
     def entries(self, split: str) -> Iterator[Entry]:
         (option,) = self.split_options[split]
+        empty = dict.fromkeys(name for _, name in self.fields)
         for file in self.files[split]:
+            if next(files.read(file, self.option_path(option)), "").lstrip().startswith("["):
+                yield from self._array(file, option)
+                continue
             for number, line in enumerate(files.lines(file, self.option_path(option)), 1):
                 where = f"line {number:,} of '{file}'"
-                empty = dict.fromkeys(name for _, name in self.fields)
-                yield self._object(line, option, where) if line.strip() else empty, where
+                if line.strip():
+                    yield self._object(self._parsed(line, option, where), option, where), where
+                else:
+                    yield empty, where
 
-    def _object(self, line: str, option: str, where: str) -> Plain:
-        """Returns the object of a line. Raises ConfigError for another line."""
-        rule = "must hold one JSON object in each line"
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise self.config_error(
-                option,
-                f"{rule}; {where} cannot be read ({' '.join(str(error).split())})",
-                fix="A file that was cut off ends so; write it again.",
-            ) from None
+    def _array(self, file: Path, option: str) -> Iterator[Entry]:
+        """Yields the objects of a file that is one array."""
+        text = "".join(files.read(file, self.option_path(option)))
+        for number, entry in enumerate(self._parsed(text, option, f"'{file}'"), 1):
+            where = f"object {number:,} of '{file}'"
+            yield self._object(entry, option, where), where
+
+    def _object(self, entry: Any, option: str, where: str) -> Plain:
         if not isinstance(entry, dict):
-            raise self.config_error(option, rule, f"{line[:40]} in {where}", "Use {...}.")
+            got = f"{json.dumps(entry)[:40]} in {where}"
+            raise self.config_error(option, JSON_RULE, got, "Use {...}.")
         return entry
+
+    def _parsed(self, text: str, option: str, where: str) -> Any:
+        """Returns the value of a JSON text. Raises ConfigError if it is none."""
+        try:
+            return json.loads(text, object_pairs_hook=_different_keys)
+        except (ValueError, RecursionError) as error:
+            reason, fix = one_line(error).partition("; use sys.")[0], "Mend it."
+            at_end = isinstance(error, json.JSONDecodeError) and not text[error.pos :].strip()
+            if text.strip() == "{":
+                fix = (
+                    "Write each object in one line, or all of them in [ and ] with commas between."
+                )
+            elif at_end or reason.startswith("Unterminated"):
+                fix = "A file that was cut off ends so; write it again."
+            rule = f"{JSON_RULE}; {where} cannot be read ({reason})"
+            raise self.config_error(option, rule, fix=fix) from None
+
+
+def _different_keys(pairs: list[tuple[str, Any]]) -> Plain:
+    """Returns an object of JSON. Raises ValueError if it has a key twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [key for key, _ in pairs]
+        raise ValueError(f"the key '{max(names, key=names.count)}' is there twice")
+    return found
+
+
+@CORPORA.register("csv", also_called=("comma_separated",))
+@dataclass(kw_only=True, eq=False)
+class CSV(RecordFiles):
+    """Tables in text files in utf-8, with the names of the columns in the first line and quotes
+    around a field that holds a delimiter, a quote (doubled) or a line end: *.csv, *.csv.gz,
+    *.csv.zst. Empty lines count as empty.
+    """
+
+    suffixes = (".csv", ".csv.gz", ".csv.zst")
+
+    delimiter: str = ","  # one character between two fields, such as ; or tab
+
+    @classmethod
+    def check(cls, options, context):
+        given = options.delimiter
+        if given != "tab" and (len(given) != 1 or given in '"\r\n \0'):
+            rule = "must be one character other than a quote, a space or a line end"
+            yield Fault("delimiter", rule, f"{given!r}", "Try ',', ';' or tab.")
+        yield from super().check(options, context)
+
+    def entries(self, split: str) -> Iterator[Entry]:
+        (option,) = self.split_options[split]
+        csv.field_size_limit(files.MAX_LINE)
+        delimiter = "\t" if self.delimiter == "tab" else self.delimiter
+        empty = dict.fromkeys(name for _, name in self.fields)
+        for file in self.files[split]:
+            lines = (f"{line}\n" for line in files.lines(file, self.option_path(option)))
+            rows = csv.reader(lines, delimiter=delimiter, strict=True)
+            try:
+                names = next(filter(None, rows), [])
+                self._check_names(names, file)
+                for row in rows:
+                    where = f"line {rows.line_num:,} of '{file}'"
+                    if row and len(row) != len(names):
+                        rule, got = f"must have {len(names)} columns", f"{len(row)} in {where}"
+                        raise self.config_error(option, rule, got, "Mend the line.")
+                    yield dict(zip(names, row, strict=True)) if row else empty, where
+            except csv.Error as error:
+                rule = f"must be a table; line {rows.line_num:,} of '{file}' cannot be read"
+                fix = 'A field with a quote or a line end is in quotes, and has "" for each quote.'
+                raise self.config_error(option, f"{rule} ({one_line(error)})", fix=fix) from None
+
+    def _check_names(self, names: list[str], file: Path) -> None:
+        """Raises ConfigError for a first line with another delimiter or a name twice."""
+        self.columns(names, file)
+        others = [mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]]
+        if others:
+            mark = others[0].replace("\t", "tab")
+            got = f"{self.delimiter!r}, and '{names[0][:40]}' is the first line of '{file}'"
+            fix = f"Try {self.option_path('delimiter')}='{mark}'."
+            raise self.config_error("delimiter", "must be that of the file", got, fix)
 
 
 @CORPORA.register("parquet", similar=("arrow", "pyarrow"))
@@ -205,7 +298,7 @@ class Parquet(RecordFiles):
         for file in self.files[split]:
             number = 0
             with _table(file, self.option_path(*self.split_options[split]), position) as table:
-                columns = self.columns(table.schema_arrow.names)
+                columns = self.columns(table.schema_arrow.names, file)
                 batches = table.iter_batches(ENTRIES_PER_BATCH, columns=columns)
                 rows = (row for batch in batches for row in batch.to_pylist())
                 for number, row in enumerate(rows, 1):
