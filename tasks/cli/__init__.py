@@ -27,12 +27,13 @@ from tasks.cli import (
     plot,
     report,
     reproduce,
+    runs,
     score,
     status,
     sweep,
     train,
 )
-from tasks.cli.parser import Parser, Version, add_options
+from tasks.cli.parser import Parser, Version, add_options, run_name
 from tasks.logging.streams import discard, open_missing_streams, output_without_reader
 from tasks.run.processes import import_environment
 
@@ -48,6 +49,7 @@ COMMANDS = {
     "generate": generate,
     "score": score,
     "check": check,
+    "runs": runs,
     "status": status,
     "report": report,
     "compare": compare,
@@ -93,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest and (not hasattr(args, "inputs") or any(word.startswith("-") for word in rest)):
         commands.choices[args.command].reject(rest)
     if rest:  # overrides after --components, since argparse takes only one contiguous list
-        args.inputs += rest
+        args.inputs += map(run_name, rest)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a command removes temporary files
     return _with_faults(lambda: COMMANDS[args.command].run(args))
 

@@ -2,6 +2,7 @@
 components, or one component.
 """
 
+import re
 from typing import Any
 
 from tasks.cli.command import (
@@ -21,7 +22,7 @@ SUMMARY = "list the components that a config can name, with their options"
 EXAMPLES = """examples:
   xformer components                        every kind with its components
   xformer components attn                   every attention with its options, formula and paper
-  xformer components attn multi_head        one component
+  xformer components attn multi_head        one component, also attn.multi_head
   xformer components --json                 {kind: {name: {option: {"type": ..., "default": ...}}}}
   xformer components attn --components my_components.py"""
 OPTIONS = {
@@ -34,9 +35,13 @@ OPTIONS = {
 def run(args: Any) -> int:
     from xformer_kit.config import GROUPS, MAPPING_GROUPS, NESTED_GROUPS
     from xformer_kit.inspect import components
+    from xformer_kit.inspect.components import in_order
 
     import_files(args.components)
     groups = GROUPS | NESTED_GROUPS | MAPPING_GROUPS
+    inside = re.match(r"(.+)[.=](\w+)$", args.kind or "")  # attn.multi_head
+    if inside and args.kind not in groups and inside[1] in groups and not args.name:
+        args.kind, args.name = inside[1], inside[2]
     registries = [components.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name and args.name not in registries[0]:
         raise ConfigError(_unknown(registries[0], args.name))
@@ -48,7 +53,7 @@ def run(args: Any) -> int:
             }
         )
     elif args.kind:
-        _print_kind(registries[0], [args.name] if args.name else list(registries[0]))
+        _print_kind(registries[0], [args.name] if args.name else in_order(registries[0]))
     else:
         _print_all_kinds(registries)
     return 0
@@ -69,13 +74,14 @@ def _print_all_kinds(registries: list[Any]) -> None:
     from rich.text import Text
 
     from xformer_kit.inspect import components
+    from xformer_kit.inspect.components import in_order
 
     output = console()
     crop = has_width(output)
     kind_width = max(len(registry.group) for registry in registries)
     name_width = max(len(name) for registry in registries for name in registry)
     for registry in registries:
-        for i, name in enumerate(registry):
+        for i, name in enumerate(in_order(registry)):
             line = Text().append(f"{'' if i else registry.group:{kind_width}}  ", "bold cyan")
             line.append(f"{name:{name_width}}  ", "bold").append(components.summary(registry[name]))
             output.print(line, no_wrap=True, overflow="ellipsis" if crop else "ignore", crop=crop)

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.registry import config_error
+from xformer_kit.registry.command_lines import for_shell
+from xformer_kit.registry.user_path import user_path
 
 SUMMARY = "write a small project of your own: conf/, a component, a test"
 EXAMPLES = """examples:
   xformer new my_project
+  xformer new path/to/my_project
   cd my_project && ./train.sh"""
-OPTIONS = {"project PROJECT": "name of the new directory: letters, digits, _ and -"}
+OPTIONS = {"project PROJECT": "the new directory; its name has letters, digits, _ and -"}
 NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 TEMPLATE = Path(__file__).with_name("project")
 PLACEHOLDER = "PROJECT"  # in the files, for the name
@@ -20,20 +23,20 @@ PLACEHOLDER = "PROJECT"  # in the files, for the name
 
 def run(args: Any) -> int:
     """Writes the project. Raises ConfigError for a name that is no name or exists."""
-    name = args.project
+    directory = user_path(args.project)
+    name = directory.name
     if not NAME.fullmatch(name):
         rule = "must be a name of letters, digits, _ and - that begins with a letter"
-        raise config_error("project", rule, got=repr(name), fix="Try my_project.")
-    directory = Path(name)
+        raise config_error("project", rule, got=repr(args.project), fix="Try my_project.")
     try:
-        directory.mkdir()
+        directory.mkdir(parents=True)
     except FileExistsError:
         raise config_error(
-            "project", "exists already", got=name, fix="Take another name."
+            "project", "exists already", got=str(directory), fix="Take another name."
         ) from None
     except OSError as error:
-        rule = f"cannot be made ({error.strerror})"
-        raise config_error("project", rule, got=name, fix="Go to another directory.") from None
+        rule, fix = f"cannot be made ({error.strerror})", "Take another directory."
+        raise config_error("project", rule, got=str(directory), fix=fix) from None
     files = sorted(path for path in TEMPLATE.rglob("*.*") if path.suffix != ".pyc")
     for source in files:
         target = directory / source.relative_to(TEMPLATE)
@@ -42,5 +45,5 @@ def run(args: Any) -> int:
         target.write_text(text, encoding="utf-8")
         print(target)
     (directory / "train.sh").chmod(0o755)
-    print(f"\n  $ cd {name} && ./train.sh")
+    print(f"\n  $ cd {for_shell(str(directory))} && ./train.sh")
     return 0

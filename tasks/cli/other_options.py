@@ -1,10 +1,26 @@
-"""The options that a command proposes for an unknown one."""
+"""The commands and options that are proposed for an unknown one."""
 
 import re
 from collections.abc import Iterable
 
 from xformer_kit.registry.messages import nearest
 
+# Command of another program, or an earlier one -> what to type here.
+OTHER_COMMANDS = {
+    **dict.fromkeys(("parts", "modules", "models"), "components"),
+    **dict.fromkeys(("list", "ls", "history"), "runs, or xformer components"),
+    **dict.fromkeys(("latest", "last"), "runs; latest names the newest run in every command"),
+    **dict.fromkeys(("resume", "continue"), "train resume=RUN"),
+    **dict.fromkeys(("finetune", "fine-tune"), "train init_from=RUN"),
+    **dict.fromkeys(("fit", "run", "pretrain"), "train"),
+    **dict.fromkeys(("study", "search", "tune"), "train study=NAME"),
+    **dict.fromkeys(("sample", "predict", "infer", "chat", "translate"), "generate RUN"),
+    **dict.fromkeys(("eval", "test", "validate", "perplexity"), "evaluate RUN"),
+    **dict.fromkeys(("show", "info", "summary", "params"), "describe"),
+    **dict.fromkeys(("init", "create", "startproject"), "new NAME"),
+    **dict.fromkeys(("lr", "lr-find"), "find-lr"),
+    **dict.fromkeys(("logs", "progress"), "status STUDY, or xformer runs"),
+}
 # Option of another library or program -> ours, of which a command proposes the first that it has.
 OTHER_OPTIONS = {
     "beam-size": ("--beam",),
@@ -32,6 +48,7 @@ OTHER_OPTIONS = {
     "out": ("--output", "--out", "--save"),
     "output": ("--output", "--out", "--save"),
     "output-file": ("--output", "--out", "--save"),
+    "prompt": ("--prompt", "--input"),
     "prompt-file": ("--input",),
     "prompts": ("--prompt", "--input"),
     "resume": ("--checkpoint",),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from tasks.cli.other_options import similar_options
+from tasks.cli.other_options import OTHER_COMMANDS, similar_options
 from xformer_kit.registry import suggestion
 from xformer_kit.registry.command_lines import for_shell
 from xformer_kit.registry.printable import printable
@@ -54,7 +54,9 @@ class Parser(argparse.ArgumentParser):
             kind = (
                 f"{action.option_strings[0]}: no choice" if action.option_strings else "no command"
             )
-            hint = NOT_BUILT.get(value) or suggestion(value, action.choices)
+            ours = OTHER_COMMANDS.get(value.lower().replace("_", "-"))
+            hint = f"Try: {self.prog} {ours}" if ours and not action.option_strings else ""
+            hint = hint or NOT_BUILT.get(value) or suggestion(value, action.choices)
             message = f"{kind} is called '{value}'. {hint}"
             if not action.option_strings:
                 raise argparse.ArgumentError(None, message)
@@ -89,7 +91,7 @@ class Parser(argparse.ArgumentParser):
         """Returns the message for arguments that are missing, with the first example of the
         command, in which the run is the one on the command line, or else the newest one.
         """
-        from xformer_kit.config.run_directories import CONFIG, example_of_run, newest_run
+        from xformer_kit.config.run_directories import CONFIG, example_of_run, named_run, newest_run
         from xformer_kit.registry.user_path import user_path
 
         names = missing.replace(",", "").split()
@@ -98,7 +100,7 @@ class Parser(argparse.ArgumentParser):
         given = next((word for word in self.arguments[:1] if word[0] != "-"), None)
         needs = f"needs {of_these}"
         takes_run = [action.metavar for action in self._get_positional_actions()][:1] == ["RUN"]
-        if given and takes_run and not (user_path(given) / CONFIG).is_file():
+        if given and takes_run and not (user_path(named_run(given)) / CONFIG).is_file():
             needs, given = f"got {printable(given)}, which is no run, and {needs}", None
         run = given or newest_run()
         if EXAMPLE_RUN.search(example) and run is None:
@@ -120,6 +122,13 @@ class Parser(argparse.ArgumentParser):
         if argument in [action.metavar for action in self._get_positional_actions()]:
             hint = f" {argument} is given without a name before it."
         return f"no option is called {name}.{hint} See {self.prog} --help"
+
+
+def run_name(word: str) -> str:
+    """Returns the directory of the run that an argument names; an override unchanged."""
+    from xformer_kit.config.run_directories import named_run
+
+    return named_run(word)
 
 
 class Version(argparse.Action):
@@ -149,7 +158,8 @@ def add_options(parser: Any, options: Mapping[str, str]) -> None:
         exclusive = parser.add_mutually_exclusive_group(required=True)
     for key, text in options.items():
         name, suffix, metavar = re.match(r"([\w-]+)([?*+!]?) ?(.*)", key).groups()
-        settings: dict[str, Any] = {"metavar": metavar, "type": NUMBER_TYPES.get(metavar, str)}
+        to_value = run_name if "RUN" in metavar else NUMBER_TYPES.get(metavar, str)
+        settings: dict[str, Any] = {"metavar": metavar, "type": to_value}
         if not metavar:
             settings = {"action": "store_true", "default": None}
         elif re.fullmatch(r"[a-z\d_|]+\|[a-z\d_]+", metavar):

@@ -1,7 +1,8 @@
-"""Print the command line that trains a run again from the start, and list what has changed since:
-config, data, the code of its components, versions, device. With --run it is trained again, in a
-directory of its own, and the metrics of both runs are compared. Exit code 0: nothing has changed,
-and with --run all metrics are equal to the last digit; 1: something has.
+"""Print the command line that trains a run again from the start, with one more for each time that
+it was prolonged, and list what has changed since: config, data, the code of its components,
+versions, device. With --run it is trained again, in a directory of its own, and the metrics of both
+runs are compared. Exit code 0: nothing has changed, and with --run all metrics are equal to the
+last digit; 1: something has.
 """
 
 from typing import Any
@@ -39,18 +40,20 @@ def run(args: Any) -> int:
         rule = f"has no {', '.join(missing)}"
         raise config_error(path / "summary.json", rule, fix="Bring a copy of it back.")
     directory = reproduction.unused_directory(path)
-    arguments = reproduction.train_arguments(config, args.components, directory)
+    lines = reproduction.train_lines(config, facts, args.components, directory)
     result: State = {
-        "command": train(*arguments),
+        "command": " && ".join(train(*arguments) for arguments in lines),
         "differences": list(reproduction.differences(config, facts, args.components)),
+        "notes": list(reproduction.notes(config, facts)),
     }
     if not args.run:
         print_result(args, result, _print_differences, result)
         return int(bool(result["differences"]))
     if not args.json:
         _print_differences(result)
-    if code := reproduction.train(arguments, args.json):
-        return code
+    for arguments in lines:
+        if code := reproduction.train(arguments, args.json):
+            return code
     then = reproduction.compared_values(facts)
     now = reproduction.compared_values(summary.read(directory) or {"steps": None})
     result |= {
@@ -67,6 +70,8 @@ def _print_differences(result: State) -> None:
         print_line((sentence, "yellow"))
     if not result["differences"]:
         print_line("Config, data, code of the components, versions and device are unchanged.")
+    for sentence in result["notes"]:
+        print_line((sentence, "dim"))
 
 
 def _print_metrics(result: State) -> None:

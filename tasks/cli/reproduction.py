@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
-from tasks import Config, Facts, Metrics
+from tasks import Config, Facts, Metrics, State
 from tasks.logging import summary
 from tasks.logging.files import numbered_paths
 from tasks.run.processes import import_environment
-from tasks.run.prolonged import has_same_rates
+from tasks.run.prolonged import has_same_rates, with_length
 from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import component_hashes
 from xformer_kit.config.to_overrides import to_overrides
@@ -22,14 +23,29 @@ from xformer_kit.study.run_key import code_hashes
 REPRODUCED = Path("outputs", "reproduced")
 
 
-def train_arguments(config: Facts, components: list[str], directory: Path) -> list[str]:
-    """Returns the arguments of `xformer train` that train a config again in a directory. Raises
-    ConfigError if no command line of this version composes it, or if this version rejects it.
+def train_lines(
+    config: Config, facts: Facts, components: list[str], directory: Path
+) -> list[list[str]]:
+    """Returns the arguments of each `xformer train` that trains a config again in a directory: one,
+    and one more for each time that the run was prolonged at its end. Raises ConfigError if no
+    command line of this version composes it, or if this version rejects it.
     """
-    overrides = to_overrides(config)
+    changes = _repeatable(facts)
+    overrides = to_overrides(with_length(config, changes[0]["before"]) if changes else config)
     compose(overrides, data=False)
     files = [f"components={override_text(components)}"] if components else []
-    return [*files, *overrides, f"hydra.run.dir={override_text(str(directory))}"]
+    place = override_text(str(directory))
+    longer = [f"trainer.max_steps={change['max_steps']}" for change in changes]
+    return [
+        [*files, *overrides, f"hydra.run.dir={place}"],
+        *([*files, f"resume={place}", length] for length in longer),
+    ]
+
+
+def _repeatable(facts: Facts) -> list[State]:
+    """Returns the last changes of a run's length that each were made at its end."""
+    changes = reversed(facts.get("prolonged", ()))
+    return [*takewhile(lambda change: change["step"] == change["before"], changes)][::-1]
 
 
 def unused_directory(run: Path) -> Path:
@@ -54,12 +70,20 @@ def differences(config: Config, facts: Facts, components: list[str]) -> Iterator
         if installed.get(name) != then:
             yield f"versions.{name}: was {then}, and is {installed.get(name, 'not installed')}."
     yield from _device_differences(config, facts["devices"]["kind"].partition(":")[0])
-    for change in facts.get("prolonged", ()):
-        if not has_same_rates(config, change["step"], change["before"], change["max_steps"]):
+
+
+def notes(config: Config, facts: Facts) -> Iterator[str]:
+    """Yields a sentence on what no command line repeats: a run that was prolonged before its last
+    step, or that ended before it.
+    """
+    changes = facts.get("prolonged", ())
+    for change in changes[: len(changes) - len(_repeatable(facts))]:
+        step, before, after = change["step"], change["before"], change["max_steps"]
+        if not has_same_rates(config, step, before, after):
             yield (
-                f"trainer.max_steps: was changed from {change['before']:,} to"
-                f" {change['max_steps']:,} at step {change['step']:,}; with this schedule, the"
-                " steps before it have other learning rates in a run that is not prolonged."
+                f"trainer.max_steps: was changed from {before:,} to {after:,} at step {step:,};"
+                " with this schedule, the steps before it have other learning rates in a run that"
+                " is not prolonged."
             )
     stopped = facts.get("stopped")
     if stopped and "callbacks.early_stopping" not in stopped:  # which stops at the same step again

@@ -40,7 +40,11 @@ def main(words: list[str]) -> int:
     if line.help:
         from tasks.cli.train_help import train_help
 
-        print(train_help(), end="")
+        try:
+            print(train_help([word for word in line.argv if not word.startswith("-")]), end="")
+        except ConfigError as error:
+            print(*error.messages, sep="\n", file=sys.stderr)
+            return 2
         return 0
     if line.shown is not None:
         print(line.shown, end="")

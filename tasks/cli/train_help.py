@@ -2,8 +2,9 @@
 YAML files.
 """
 
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tasks import Facts
@@ -11,8 +12,11 @@ from xformer_kit.config import GROUPS, compose, conf_dir
 from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.trainer_schema import OPTIONS
-from xformer_kit.inspect.components import as_yaml, summary
-from xformer_kit.registry.command_lines import program
+from xformer_kit.inspect.components import as_yaml, in_order, summary
+from xformer_kit.registry import config_error, suggestion
+from xformer_kit.registry.command_lines import program, xformer
+
+Choices = dict[str, dict[str, str]]  # group -> {choice: one line on it}
 
 HEAD = """Train a transformer that is composed of components.
 
@@ -22,8 +26,8 @@ HEAD = """Train a transformer that is composed of components.
 """
 TAIL = """
 Instructions
-  resume=RUN            a run's directory (outputs/NAME/TIME); it keeps its config, except for
-                        trainer.max_steps=N, its new number of steps
+  resume=RUN            a run's directory (outputs/NAME/TIME), or latest; it keeps its config,
+                        except for trainer.max_steps=N, its new number of steps
   init_from=RUN         a new run from the weights of a run
   lora.rank=8           with init_from: train adapters of this rank, and no other weights
   callbacks.early_stopping.patience=5  end after 5 validations without a better val/loss
@@ -32,7 +36,7 @@ Instructions
   hydra.run.dir=DIR     where the run is written
   -m, --multirun        run every combination of the values that are separated by commas
   --cfg job             print the config, and run nothing
-  --help                this page
+  --help                this page; --help attn: that part of it
 
 Examples
   xformer train attn.heads=4 attn.kv_heads=2 position=alibi norm=layer placement=post
@@ -58,39 +62,66 @@ GROUP_ORDER = (
 )
 
 
-def train_help(width: int | None = None) -> str:
-    """Returns the page of `xformer train --help`; lists are cut at `width` columns, by default
-    those of the terminal.
+def train_help(words: Sequence[str] = (), width: int | None = None) -> str:
+    """Returns the page of `xformer train --help`; with words such as attn or model, the choices and
+    values of these groups. Lists are cut at `width` columns, by default those of the terminal.
+    Raises ConfigError for a word without choices and values.
     """
     width = width or shutil.get_terminal_size((120, 24)).columns
     config = compose(data=False)  # the default run
+    choices, values = _choices(), dict(_values(config))
+    if words:
+        return _part(choices, values, [re.split(r"[.=]", word)[0] for word in words], config, width)
+    lines = [HEAD, "Groups and their choices (* is the default)"]
+    lines += _choice_lines(choices, config, width)
+    lines += ["", "Values that most runs set (--cfg job prints all)"]
+    lines += _value_lines(values, width)
+    page = "\n".join(lines) + "\n" + TAIL
+    return page.replace("xformer train", program())
+
+
+def _part(
+    choices: Choices, values: Mapping[str, str], groups: Sequence[str], config: Facts, width: int
+) -> str:
+    """Returns the lines of some groups."""
+    nodes = [value.rpartition(".")[0] for value in values]
+    if unknown := [group for group in groups if group not in (*choices, *nodes)]:
+        rule, fix = "no group has this name", suggestion(unknown[0], choices)
+        raise config_error("--help", rule, unknown[0], fix)
+    shown = {group: choices[group] for group in groups if group in choices}
+    lines = [*_choice_lines(shown, config, width)] if shown else []
+    of_nodes = {v: text for v, text in values.items() if v.rpartition(".")[0] in groups}
+    lines += [*_value_lines(of_nodes, width)] if of_nodes else []
+    more = [xformer("components", group) for group in shown if group in GROUPS]
+    lines += [f"\nTheir options: {' and '.join(more)}"] if more else []
+    return "\n".join(lines) + "\n"
+
+
+def _choice_lines(choices: Choices, config: Facts, width: int) -> Iterator[str]:
     defaults = _default_choices() | {group: config[group]["name"] for group in GROUPS}
-    choices = _choices()
     names = [*(g for g in GROUP_ORDER if g in choices), *sorted(choices.keys() - set(GROUP_ORDER))]
     name_width = max(map(len, names))
-    lines = [HEAD, "Groups and their choices (* is the default)"]
     for group in names:
         choice_width = max(map(len, choices[group])) + 1
         for i, (name, text) in enumerate(choices[group].items()):
             mark = "*" if defaults.get(group) == name else " "
             label = f"{'' if i else group:{name_width}}"
-            lines.append(_cut(f"  {label}  {mark}{name:{choice_width}} {text}", width))
-    lines += ["", "Values that most runs set (--cfg job prints all)"]
-    values = dict(_values(config))
+            yield _cut(f"  {label}  {mark}{name:{choice_width}} {text}", width)
+
+
+def _value_lines(values: Mapping[str, str], width: int) -> Iterator[str]:
     value_width = max(map(len, values))
-    lines += [_cut(f"  {value:{value_width}}  {text}", width) for value, text in values.items()]
-    page = "\n".join(lines) + "\n" + TAIL
-    return page.replace("xformer train", program())
+    return (_cut(f"  {value:{value_width}}  {text}", width) for value, text in values.items())
 
 
 def _cut(line: str, width: int) -> str:
     return line.rstrip() if len(line) <= width else line[: width - 3].rstrip() + "..."
 
 
-def _choices() -> dict[str, dict[str, str]]:
-    """Returns {group: {choice: one line on it}}: registered components, then YAML files."""
-    found: dict[str, dict[str, str]] = {
-        group: {name: summary(component) for name, component in registry.items()}
+def _choices() -> Choices:
+    """Returns the choices of all groups: registered components, then YAML files."""
+    found: Choices = {
+        group: {name: summary(registry[name]) for name in in_order(registry)}
         for group, registry in GROUPS.items()
     }
     conf = Path(conf_dir())

@@ -19,6 +19,7 @@ from xformer_kit.config.glob_choices import listed
 from xformer_kit.config.hydra_session import SWEEPS, HydraSession, conf_dir, open_session
 from xformer_kit.config.loggers import LOGGERS
 from xformer_kit.config.repeated_keys import repeated_keys
+from xformer_kit.config.run_directories import named_run
 from xformer_kit.config.spaced_words import joined_words
 from xformer_kit.config.task_defaults import task_defaults
 from xformer_kit.config.unknown_choices import NOT_REGISTERED, UNREAD, unknown_choice
@@ -37,6 +38,7 @@ NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
 PLAIN = re.compile(
     r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*"
 )  # Hydra parses it as this text
+RUN = rf"(resume|init_from\.run)=({PLAIN.pattern})"
 
 
 def expand(words: Iterable[str]) -> list[str]:
@@ -46,11 +48,13 @@ def expand(words: Iterable[str]) -> list[str]:
     `position=rotary position.theta=1e6`, and `attn.name=linear` becomes `attn=linear`. A component
     of a component, or of a stack, that is given together with its options, `attn.gate=head
     attn.gate.of=both`, becomes `attn.gate.name=head`: Hydra would replace the name by the options.
-    `init_from=RUN` becomes `init_from.run=RUN`.
+    `init_from=RUN` becomes `init_from.run=RUN`, and another name of a run is its directory.
     """
     parser, expanded = OverridesParser.create(), []
     for word in words:
         word = re.sub(r"^init_from=(?!\{)", "init_from.run=", word)
+        if found := re.fullmatch(RUN, word):
+            word = f"{found[1]}={value_text(named_run(found[2]))}"
         expanded += _expand_mapping(parser, re.sub(NAME_OF_GROUP, r"\1=", word))
     keys = [word.lstrip("+").partition("=")[0] for word in expanded]
     with_options = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from xformer_kit.registry.command_lines import program
-from xformer_kit.registry.user_path import user_path
+from xformer_kit.registry.user_path import is_override, user_path
 
 CONFIG = "config.yaml"  # a directory that has it is a run's
+LATEST = "latest"  # names the newest run
 OUTPUTS = "outputs"  # under the current directory, where runs are saved by default
 LEVELS = ("*", "*/*", "*/*/*")  # below it: a run, one of a task, one of a task's sweep
 
@@ -27,13 +28,32 @@ def runs_below(path: Path) -> list[Path]:
     return sorted(runs, key=lambda run: (not run.name.isdecimal(), len(run.name), run.name))
 
 
-def newest_run() -> Path | None:
-    """Returns the newest run below ./outputs that has a checkpoint, else the newest run, else
-    None. Only the levels at which runs are saved are searched.
+def named_run(word: str) -> str:
+    """Returns the directory of a run that a user names `latest`, for the newest run, or by its path
+    below ./outputs; any other word unchanged.
+    """
+    below = Path(OUTPUTS, word)
+    if is_override(word) or not word or user_path(word).exists():
+        return word
+    if word == LATEST and (newest := newest_run()):
+        return str(newest)
+    return str(below) if below.exists() else word
+
+
+def saved_runs() -> list[Path]:
+    """Returns the runs below ./outputs, the newest last. Only the levels at which runs are saved
+    are searched.
     """
     files = [file for level in LEVELS for file in Path(OUTPUTS).glob(f"{level}/{CONFIG}")]
     runs = [file.parent for file in files if _is_visible(file, Path(OUTPUTS))]
-    return max(runs, key=_age_key, default=None)
+    return sorted(runs, key=lambda run: _age_key(run)[1])
+
+
+def newest_run() -> Path | None:
+    """Returns the newest run below ./outputs that has a checkpoint, else the newest run, else
+    None.
+    """
+    return max(saved_runs(), key=_age_key, default=None)
 
 
 def example_of_run(

@@ -32,7 +32,7 @@ def unknown_choice(
             fix=f"Sweep {group}.OPTION=..., or make them levels of a study's factor.",
         )
     if group in GROUPS and (
-        name in GROUPS[group].refused_names or GROUPS[group].find_name(name) is not None
+        GROUPS[group].refusal(name) is not None or GROUPS[group].find_name(name) is not None
     ):
         return GROUPS[group].unknown(name).at(group)
     rule = f"no {GROUPS[group].kind if group in GROUPS else group} is called '{name}'"

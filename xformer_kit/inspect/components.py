@@ -21,6 +21,23 @@ from xformer_kit.registry.command_lines import xformer
 Table = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 
+# Kind -> the components that lists begin with: the default of a run, then those that most models of
+# the field have. The others follow in the order of their registry.
+FIRST = {
+    "attn": ("multi_head", "linear", "latent"),
+    "mask": ("causal", "full", "sliding_window", "prefix"),
+    "position": ("rotary", "learned", "sinusoidal", "alibi", "t5", "none"),
+    "norm": ("rms", "layer"),
+    "placement": ("pre", "post", "sandwich"),
+    "ffn": ("glu", "mlp", "moe"),
+    "kernel": ("auto", "sdpa", "flex", "varlen"),
+    "task": ("language_modeling", "masked_language_modeling", "seq2seq", "classification"),
+    "data": ("pydoc", "text", "jsonl", "csv", "parquet", "hub", "pairs", "tsv"),
+    "tokenizer": ("bpe", "byte", "char", "pretrained"),
+    "schedule": ("cosine", "linear", "constant"),
+}
+
+
 class OptionRow(NamedTuple):
     """One option, formatted for users."""
 
@@ -40,10 +57,15 @@ def table(registries: Iterable[Registry]) -> Table:
                 option: {"type": type_name(o.type), "default": to_plain(o.default)}
                 for option, o in registry.options(name).items()
             }
-            for name in registry
+            for name in in_order(registry)
         }
         for registry in registries
     }
+
+
+def in_order(registry: Registry) -> list[str]:
+    """Returns the names of a kind's components in the order of lists, see FIRST."""
+    return list(dict.fromkeys([*FIRST.get(registry.group, ()), *registry]))
 
 
 def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:

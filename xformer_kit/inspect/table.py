@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xformer_kit.config import GROUPS, NESTED_GROUPS
 from xformer_kit.extra import EXTRAS
-from xformer_kit.inspect.components import aliases, as_yaml, summary
+from xformer_kit.inspect.components import aliases, as_yaml, in_order, summary
 from xformer_kit.registry import REQUIRED, Option, Registry
 
 BEGIN, END = "<!-- table: begin (python -m xformer_kit.inspect.table) -->", "<!-- table: end -->"
@@ -22,7 +22,7 @@ def kinds_table() -> str:
     rows = ["| kind | components | for example |", "| --- | ---: | --- |"]
     for kind, registry in KINDS.items():
         if kind in GROUPS or kind == "extra":
-            names = ", ".join(f"`{name}`" for name in list(registry)[:EXAMPLES])
+            names = ", ".join(f"`{name}`" for name in in_order(registry)[:EXAMPLES])
             rows.append(f"| {kind} | {len(registry)} | {names} |")
     return "\n".join(rows)
 

@@ -20,9 +20,9 @@ NORMS.refused_names |= {
         fix="Try layer or rms.",
     )
     for name in (
-        *("batch", "batchnorm", "batch_norm", "BatchNorm", "bn"),
-        *("group", "groupnorm", "group_norm", "GroupNorm", "gn"),
-        *("instance", "instancenorm", "instance_norm", "InstanceNorm"),
+        *("batch", "batchnorm", "batch_norm", "bn"),
+        *("group", "groupnorm", "group_norm", "gn"),
+        *("instance", "instancenorm", "instance_norm"),
     )
 }
 

@@ -40,7 +40,7 @@ def mapping_faults(
         return
     for name, options in node.items():
         if (component := registry.find_name(name)) != name:
-            more = "" if name in registry.refused_names else hint
+            more = "" if registry.refusal(name) else hint
             yield registry.unknown(name).at(f"{path}.{name}").with_fix(more)
         if component is not None and not isinstance(options, Mapping):
             yield Fault(

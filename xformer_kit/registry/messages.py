@@ -163,7 +163,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def _similarity(word: str, name: str) -> float:
     """Returns the share of equal letters of two words that are similar, else 0."""
-    words, names = ([w for w in re.split("[^a-z0-9]", text.lower()) if w] for text in (word, name))
+    words, names = ([w for w in re.split(r"[\W_]", text.lower()) if w] for text in (word, name))
     typed, letters = "".join(words), "".join(names)
     if not typed or not letters:
         return float(word == name)

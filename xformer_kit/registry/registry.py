@@ -332,7 +332,7 @@ class Registry(Node):
 
     def unknown(self, name: object) -> Fault:
         """Returns the fault of an unknown name; its path is that of the node."""
-        if (fault := self.refused_names.get(str(name))) is not None:
+        if (fault := self.refusal(name)) is not None:
             return fault
         own = self.find_name(name)
         if own is not None and name in self.aliases:
@@ -343,9 +343,13 @@ class Registry(Node):
 
     def has_similar(self, name: object) -> bool:
         """Whether `unknown` has more than the list of all names."""
-        if name in self.refused_names or self.find_name(name) is not None:
-            return True
-        return self._similar(str(name)) is not None
+        known = self.refusal(name) or self.find_name(name) or self._similar(str(name))
+        return known is not None
+
+    def refusal(self, name: object) -> Fault | None:
+        """Returns the fault of one of `refused_names`, in any spelling; None for another name."""
+        faults = {_letters(refused): fault for refused, fault in self.refused_names.items()}
+        return faults.get(_letters(str(name)))
 
     def _similar(self, name: str) -> str | None:
         """Returns the name that a config may use, a component's own or another one of it, that is

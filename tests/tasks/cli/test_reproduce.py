@@ -15,7 +15,7 @@ from tasks.cli.reproduction import compare_values, unused_directory
 from tasks.run.start import start_run
 from tests.tasks.command_lines import output
 from xformer_kit import compose
-from xformer_kit.config import preflight
+from xformer_kit.config import config_hash, preflight
 
 pytestmark = pytest.mark.extended
 
@@ -92,8 +92,12 @@ def test_every_difference_is_a_sentence(capfd, run, text):
         config_hash="0",
     )
     code, out, _ = output(capfd, "reproduce", run, "--json")
-    found = json.loads(out)["differences"]
+    found, notes = (json.loads(out)[key] for key in ("differences", "notes"))
     assert code == 1
+    assert notes == [
+        "trainer: the run ended before its last step, by trainer.max_time; another run may end at"
+        " another step."
+    ]
     assert [sentence.split(":")[0] for sentence in found] == [
         "config",
         "data",
@@ -101,7 +105,6 @@ def test_every_difference_is_a_sentence(capfd, run, text):
         "versions.torch",
         "versions.gone",
         "device",
-        "trainer",
     ]
     assert found[2] == f"code: {component} was changed since the run."
     assert found[3] == f"versions.torch: was 0.1, and is {facts['versions']['torch']}."
@@ -113,6 +116,37 @@ def test_every_difference_is_a_sentence(capfd, run, text):
         "nowhere.txt" in sentence
         for sentence in json.loads(output(capfd, "reproduce", run, "--json")[1])["differences"]
     )
+
+
+CHANGES = [  # (changes of length, steps of each command line, number of notes)
+    ([], [3], 0),
+    ([(2, 2, 3)], [2, 3], 0),
+    ([(1, 1, 2), (2, 2, 3)], [1, 2, 3], 0),
+    ([(1, 2, 3)], [3], 1),
+    ([(1, 2, 3), (3, 3, 4)], [3, 4], 1),
+    ([(2, 2, 3), (2, 3, 4)], [4], 2),
+]
+
+
+@pytest.mark.parametrize(("lengths", "steps", "count"), CHANGES)
+def test_a_run_prolonged_at_its_end_has_a_command_line_for_each_length(
+    capfd, run, lengths, steps, count
+):
+    """And a change within a length is a note, which no command line repeats."""
+    prolonged = [dict(zip(("step", "before", "max_steps"), each, strict=True)) for each in lengths]
+    change(run, "summary.json", prolonged=prolonged)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["trainer"]["max_steps"] = steps[-1]
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    change(run, "summary.json", config_hash=config_hash(config))
+    code, out, _ = output(capfd, "reproduce", run, "--json")
+    found = json.loads(out)
+    assert (code, found["differences"], len(found["notes"])) == (0, [], count)
+    first, *more = (shlex.split(line)[2:] for line in found["command"].split(" && "))
+    assert compose(first[:-1])["trainer"]["max_steps"] == steps[0]
+    assert first[-1] == "hydra.run.dir=outputs/reproduced/run"
+    resumed = "resume=outputs/reproduced/run"
+    assert more == [[resumed, f"trainer.max_steps={each}"] for each in steps[1:]]
 
 
 def test_a_missing_record_of_the_code_is_a_difference(capfd, run):

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from tasks.cli import main
-from tasks.cli.reproduction import differences
+from tasks.cli.reproduction import compared_values, differences, notes, train_lines
 from tasks.logging import summary
 from tasks.module import Task
 from tasks.run import prolonged
 from tasks.run.checkpoints import newest
 from tasks.run.exit_codes import Ended
 from tasks.run.resume import resume_run
+from tasks.run.start import start_run
 from tests.tasks.conftest import TINY
 from tests.tasks.run.test_saved_runs import contents
 from tests.test_resume import same, state
@@ -127,7 +128,7 @@ def test_the_average_of_checkpoints_is_that_of_the_long_run(begin):
 
 @pytest.mark.extended
 def test_steps_so_far_keep_their_learning_rates_and_later_ones_have_those_of_the_long_run(
-    begin, capsys
+    begin, capsys, tmp_path
 ):
     _, long = begin("long", "trainer.max_steps=30")
     _, run = begin("run")
@@ -135,8 +136,12 @@ def test_steps_so_far_keep_their_learning_rates_and_later_ones_have_those_of_the
     assert resume_run(run, max_steps=30) == 0
     assert "the 20 steps so far keep their learning rates" in capsys.readouterr().err
     assert learning_rates(run) == before + learning_rates(long)[20:]
-    sentences = list(differences(prolonged.read_config(run), summary.read(run), []))
-    assert [text.partition(":")[0] for text in sentences] == ["trainer.max_steps"]
+    config, facts = prolonged.read_config(run), summary.read(run)
+    assert not [*differences(config, facts, []), *notes(config, facts)]
+    first, then = train_lines(config, facts, [], again := tmp_path / "again")
+    assert then == [f"resume={again}", "trainer.max_steps=30"]
+    assert start_run(compose(first[:-1]), again) == 0 == resume_run(again, max_steps=30)
+    assert compared_values(summary.read(again)) == compared_values(facts)
 
 
 @pytest.mark.extended

@@ -14,24 +14,50 @@ from xformer_kit.registry.user_path import user_path
 # Names of known data sets -> the options of data=hub that read them.
 DATA_SETS = {
     "c4": "allenai/c4 data.subset=en data.text=text data.valid_split=validation",
+    "fineweb": "HuggingFaceFW/fineweb data.subset=sample-10BT data.text=text data.valid=0.001",
+    "fineweb_edu": (
+        "HuggingFaceFW/fineweb-edu data.subset=sample-10BT data.text=text data.valid=0.001"
+    ),
     "openwebtext": "Skylion007/openwebtext data.text=text data.valid=0.001",
     "tinystories": "roneneldan/TinyStories data.text=text data.valid_split=validation",
-    "wikitext": (
+    **dict.fromkeys(
+        ("wikitext", "wikitext2", "wikitext_2"),
         "Salesforce/wikitext data.subset=wikitext-2-raw-v1 data.text=text"
-        " data.valid_split=validation"
+        " data.valid_split=validation",
     ),
-    "wikitext103": (
+    **dict.fromkeys(
+        ("wikitext103", "wikitext_103"),
         "Salesforce/wikitext data.subset=wikitext-103-raw-v1 data.text=text"
-        " data.valid_split=validation"
+        " data.valid_split=validation",
     ),
 }
+# Names of known text files -> where they are.
+SHAKESPEARE = (
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+)
+TEXT_FILES = {
+    "shakespeare": SHAKESPEARE,
+    "tinyshakespeare": SHAKESPEARE,
+    "tiny_shakespeare": SHAKESPEARE,
+    "shakespeare_char": SHAKESPEARE,
+    "enwik8": "https://mattmahoney.net/dc/enwik8.zip (unpack it)",
+    "text8": "https://mattmahoney.net/dc/text8.zip (unpack it)",
+}
 CORPORA.refused_names |= {
-    name: Fault("", f"'{name}' is a data set of the hub", fix=f"Try data=hub data.dataset={words}.")
+    name: Fault(
+        "",
+        f"'{name}' is a data set of the hub, which the library datasets downloads",
+        fix=f"Try data=hub data.dataset={words}.",
+    )
     for name, words in DATA_SETS.items()
 }
 CORPORA.refused_names |= {
-    name: Fault("", f"'{name}' is a text file", fix="Try data=text data.path=FILE.")
-    for name in ("shakespeare", "tinyshakespeare", "tiny_shakespeare", "shakespeare_char")
+    name: Fault(
+        "",
+        f"'{name}' is a text file, which no command here downloads",
+        fix=f"Get {place}, and give it as data=text data.path=FILE.",
+    )
+    for name, place in TEXT_FILES.items()
 }
 
 

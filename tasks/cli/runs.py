@@ -1,0 +1,102 @@
+"""List the runs below outputs/ by the time at which they began, the newest last: directory, task,
+validation loss, steps and state. A run of a study has its variant and seed next to it. Each
+directory, also without outputs/ before it, and `latest` are names of a run in all commands.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tasks import State
+from tasks.cli.command import console, print_json, print_line, styled, table
+
+SHOWN = 20  # runs, without --all
+SUMMARY = "the runs below outputs/: directory, task, loss, steps, state"
+EXAMPLES = """examples:
+  xformer runs
+  xformer runs --all --json
+  xformer describe latest"""
+OPTIONS = {"--all": f"all runs, not only the newest {SHOWN}", "--json": "print plain data"}
+STYLES = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow"}
+
+
+def run(args: Any) -> int:
+    from xformer_kit.config.run_directories import OUTPUTS, example_of_run, newest_run, saved_runs
+
+    paths = saved_runs()
+    shown = paths if args.all else paths[-SHOWN:]
+    of_studies = _study_runs(Path(OUTPUTS, "studies")) if shown else {}
+    rows = [_facts(path) | {"study": of_studies.get(path.resolve())} for path in shown]
+    if args.json:
+        print_json(rows)
+        return 0
+    if not rows:
+        print_line(example_of_run())
+        return 0
+    _print(rows)
+    if len(shown) < len(paths):
+        print_line((f"{len(paths) - len(shown)} older runs: xformer runs --all", "dim"))
+    print_line((f"latest is {newest_run()}", "dim"))
+    return 0
+
+
+def _facts(path: Path) -> State:
+    """Returns what the table has of a run; None for what is not known."""
+    from tasks.study import state
+    from xformer_kit.config import read_config
+    from xformer_kit.registry import ConfigError
+
+    end = state.of(path)
+    facts = end.facts
+    try:
+        config = {} if facts else read_config(path)
+        task, steps = config["task"]["name"], config["trainer"]["max_steps"]
+    except (ConfigError, KeyError, TypeError):  # finished, or a damaged config
+        task, steps = facts.get("task"), facts.get("steps")
+    return {
+        "run": str(path),
+        "task": task,
+        "loss": facts.get("val/loss"),
+        "step": end.step,
+        "steps": steps,
+        "state": end.status,
+    }
+
+
+def _study_runs(studies: Path) -> dict[Path, str]:
+    """Returns {directory: study, variant and seed} of the runs of studies."""
+    from tasks.study.resolve import PLAN
+    from tasks.study.saved_plan import read_plan
+    from xformer_kit.registry import ConfigError
+    from xformer_kit.study.results import title
+
+    found = {}
+    for file in studies.glob(f"**/{PLAN}"):
+        try:
+            plan = read_plan(file.parent)
+        except ConfigError:  # reported by xformer status
+            continue
+        for one in plan["runs"]:
+            name, variant = file.parent.relative_to(studies), plan["variants"][one["variant"]]
+            directory = (file.parent / plan["pool"] / one["key"]).resolve()
+            found[directory] = f"{name}: {title(variant)}, seed {one['seed']}"
+    return found
+
+
+def _print(rows: list[State]) -> None:
+    headings = ("run", "task", "loss", "steps", "state")
+    of_study = any(row["study"] for row in rows)
+    page = table(_cells(rows), (*headings, *(["study"] * of_study)), right=(2, 3), no_wrap=(0,))
+    console().print(page)
+
+
+def _cells(rows: list[State]) -> Iterator[tuple[Any, ...]]:
+    from xformer_kit.study.results import STATUS_NAMES
+
+    for row in rows:
+        step, steps, status = row["step"], row["steps"], row["state"]
+        count = "" if step is None else f"{step:,}"
+        count += f" of {steps:,}" if steps and step != steps else ""
+        loss = "" if row["loss"] is None else f"{row['loss']:.4f}"
+        name = styled(STATUS_NAMES.get(status, status), STYLES.get(status, ""))
+        yield row["run"], row["task"] or "", loss, count.strip(), name, row["study"] or ""
