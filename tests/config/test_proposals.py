@@ -122,3 +122,20 @@ def test_one_wrong_letter_after_the_first_still_proposes_the_name(name, data):
     )
     assert nearest(typed, [name]) == name
     assert nearest(name[: 1 + 2 * len(name) // 3], [name]) == name
+
+
+def test_a_number_of_5000_digits_is_one_sentence_in_a_line_and_in_a_file(tmp_path):
+    number = 5000 * "1"
+    for word in (f"seed={number}", f"model={{dim: {number}}}", f"optim.betas=[{number},1]"):
+        assert faults_of(word) == (
+            f"{word[:40]}...: holds a number of more than 4,300 digits, which cannot be read. Give"
+            " a shorter one."
+        )
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment" / "mine.yaml"
+    file.write_text(f"# @package _global_\nseed: {number}\n")
+    for words in ([f"experiment={file}"], ["--config-dir", str(tmp_path), "experiment=mine"]):
+        assert faults_of(*words) == (
+            f"{file}: cannot be read: Exceeds the limit (4300 digits) for integer string"
+            " conversion: value has 5000 digits. Mend it."
+        )

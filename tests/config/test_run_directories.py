@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from xformer_kit.config import preflight
-from xformer_kit.config.run_directories import example_of_run, newest_run, run_directories
+from xformer_kit.config.overrides import expand
+from xformer_kit.config.run_directories import (
+    example_of_run,
+    named_run,
+    newest_run,
+    run_directories,
+    saved_runs,
+)
 from xformer_kit.registry import ConfigError
 
 
@@ -46,6 +53,31 @@ def test_the_newest_run_is_one_to_three_levels_below_outputs(write):
         assert newest_run() != write(name, time=time) == newest_run()
     write("outputs/task/begun", time=9, checkpoint=False)
     assert newest_run() == Path("outputs/task/sweep/0")
+
+
+def test_latest_and_a_path_below_outputs_name_a_run_unless_a_path_of_the_name_exists(write):
+    assert named_run("latest") == "latest"
+    old, new = write("outputs/a/1", time=1), write("outputs/a/2", time=2)
+    assert saved_runs() == [old, new]
+    words = ("latest", "a/1", "./a/1", "a", str(old), "none", "seed=1", "")
+    assert [named_run(word) for word in words] == [
+        str(new),
+        str(old),
+        str(old),
+        "outputs/a",
+        str(old),
+        "none",
+        "seed=1",
+        "",
+    ]
+    assert expand(["resume=latest", "init_from=a/1", "name=latest", "resume='a/1'"]) == [
+        f"resume={new}",
+        f"init_from.run={old}",
+        "name=latest",
+        "resume='a/1'",
+    ]
+    write("latest")
+    assert named_run("latest") == "latest"
 
 
 def test_a_message_names_a_run_that_exists_or_how_one_begins(write):

@@ -118,6 +118,26 @@ def test_status_of_unfinished_runs(capsys, home, pool):
     assert data(capsys, "status", "norm_placement")["counts"]["open"] == 1
 
 
+def test_runs_are_listed_by_time_with_their_place_in_a_study(capsys, home, pool):
+    newest, _, stopped, _ = pool.values()
+    for time, run in enumerate(reversed(pool.values()), 1):
+        os.utime(run / "config.yaml", (time, time))
+    (stopped / "summary.json").unlink()
+    found = data(capsys, "runs")
+    assert [row["run"] for row in found] == [str(run) for run in reversed(pool.values())]
+    assert [row["study"] for row in found] == [
+        f"norm_placement: {variant}, seed {seed}" for variant, seed in reversed(pool.keys())
+    ]
+    steps, states = [row["step"] for row in found], [row["state"] for row in found]
+    assert (steps, states) == ([5] * 4, ["finished", "stopped", "finished", "finished"])
+    assert all((row["loss"] is None) == (row["state"] == "stopped") for row in found)
+    _, page, _ = output(capsys, "runs")
+    assert f"{stopped}  language_modeling " in page and " interrupted  norm_placement: " in page
+    assert page.endswith(f"\nlatest is {newest}\n")
+    shutil.rmtree("outputs")
+    assert output(capsys, "runs")[1] == "There is no run below outputs: xformer train begins one.\n"
+
+
 def test_the_proposed_command_continues_the_same_study(capsys, home, pool):
     (pool["baseline", 0] / "summary.json").unlink()
     typed = shlex.split(data(capsys, "status", "norm_placement")["go_on"])

@@ -16,7 +16,7 @@ from xformer_kit.config.check import GROUPS
 from xformer_kit.config.difference import flat
 from xformer_kit.registry import Fault, Faults, did_you_mean, format_value
 from xformer_kit.registry.command_lines import unescaped, value
-from xformer_kit.registry.messages import first_line
+from xformer_kit.registry.messages import first_line, one_line
 
 FILE_GROUPS = ("experiment", "study")
 OTHER_GROUPS = ("model", "trainer", "task_defaults", "debug")  # of the default run, with GROUPS
@@ -67,6 +67,8 @@ def _chosen_fault(override: Override, config_dir: str | None) -> Fault | None:
                 plain = yaml.safe_load(text)
             except (OSError, UnicodeDecodeError, yaml.MarkedYAMLError):
                 return None  # reported when it is composed
+            except ValueError as error:  # a number of 5,000 digits, a date of month 13
+                return Fault(str(path), f"cannot be read: {one_line(error)}", fix="Mend it.")
             if not isinstance(plain, dict):
                 return None
             if isinstance(node := _read(group, str(path)), Fault):
@@ -141,6 +143,8 @@ def _read(group: str, path: str) -> Any:
         return Fault(str(error.full_key), "must have texts as keys", error.key, "Put it in quotes.")
     except OmegaConfBaseException as error:
         return Fault(path, f"is no config: {first_line(str(error)).rstrip('.')}", fix="Mend it.")
+    except ValueError as error:
+        return Fault(path, f"cannot be read: {one_line(error)}", fix="Mend it.")
     if not isinstance(plain, dict):
         return Fault(path, "must be a mapping of config keys", fix="Try attn: {heads: 8}.")
     if group == "study" and "study" not in plain:

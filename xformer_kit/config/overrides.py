@@ -27,6 +27,7 @@ from xformer_kit.registry import (
     ConfigError,
     Fault,
     Faults,
+    config_error,
     contradictions,
 )
 from xformer_kit.registry.command_lines import for_shell, unescaped
@@ -38,6 +39,7 @@ NAME_OF_GROUP = rf"^\+*({'|'.join(GROUPS)})\.name="
 PLAIN = re.compile(
     r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*"
 )  # Hydra parses it as this text
+LONG_NUMBER = r"\d{4301}"
 RUN = rf"(resume|init_from\.run)=({PLAIN.pattern})"
 
 
@@ -52,6 +54,9 @@ def expand(words: Iterable[str]) -> list[str]:
     """
     parser, expanded = OverridesParser.create(), []
     for word in words:
+        if re.search(LONG_NUMBER, word):
+            rule = "holds a number of more than 4,300 digits, which cannot be read"
+            raise config_error(f"{word[:40]}...", rule, fix="Give a shorter one.")
         word = re.sub(r"^init_from=(?!\{)", "init_from.run=", word)
         if found := re.fullmatch(RUN, word):
             word = f"{found[1]}={value_text(named_run(found[2]))}"

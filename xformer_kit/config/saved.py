@@ -19,6 +19,7 @@ from xformer_kit.config.identity import FLOAT, hashed_config
 from xformer_kit.config.run_directories import example_of_run
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import Node, config_error, format_value
+from xformer_kit.registry.messages import one_line
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.registry.user_path import user_path
 
@@ -92,8 +93,7 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
         config = deepcopy(_parsed(text))  # a caller may change it
         in_limit = isinstance(config, dict) and _count_values(config, {}) <= MAX_VALUES
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
-        reason = " ".join(str(error).split())
-        raise config_error(place, f"cannot be read as YAML: {reason}") from None
+        raise config_error(place, f"cannot be read as YAML: {one_line(error, 1000)}") from None
     if not isinstance(config, dict):
         raise config_error(place, "must hold a mapping", got=type(config).__name__)
     for key in NEEDED:

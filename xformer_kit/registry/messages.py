@@ -202,8 +202,11 @@ def first_line(text: str) -> str:
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:
-    """Returns the text of an error on one line, or the name of its type if it has none."""
-    return " ".join(str(error).split())[:limit].rstrip(".") or type(error).__name__
+    """Returns the text of an error on one line, or the name of its type if it has none. That on a
+    number of thousands of digits is without its advice to programmers.
+    """
+    text = str(error).partition("; use sys.set_int_max_str_digits()")[0]
+    return " ".join(text.split())[:limit].rstrip(".") or type(error).__name__
 
 
 def type_phrase(name: str) -> str:

@@ -192,4 +192,5 @@ def _row(line: bytes) -> list[str] | None:
 def _reason(error: Exception) -> str:
     """Returns the first line of an error's text; of an OSError its strerror."""
     text = getattr(error, "strerror", None) or str(error)
+    text = text.partition("; use sys.set_int_max_str_digits()")[0]
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -20,6 +20,16 @@ from tests.tasks.command_lines import fault, output
             ["components", "atn"],
             "components: no kind is called 'atn'. Did you mean 'attn'? Known: attn, mask,",
         ),
+        (["parts"], "xformer: no command is called 'parts'. Try: xformer components."),
+        (["resume", "x"], "xformer: no command is called 'resume'. Try: xformer train resume=RUN."),
+        (["list"], "xformer: no command is called 'list'. Try: xformer runs, or xformer"),
+        (["latest"], "xformer: no command is called 'latest'. Try: xformer runs; latest names"),
+        (["lr_find"], "xformer: no command is called 'lr_find'. Try: xformer find-lr."),
+        (
+            ["score", "x", "--prompt", "a"],
+            "xformer score: no option is called --prompt. Did you mean --input? See",
+        ),
+        (["components", "attn.gqaa"], "attn: no attn is called 'gqaa'. Did you mean 'gqa'? Known"),
         (["components", "attn", "mha"], "attn: 'mha' is called 'multi_head' here."),
         (
             ["components", "--components", "none.py"],

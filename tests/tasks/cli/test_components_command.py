@@ -48,6 +48,7 @@ COMMANDS_WITH_HELP = [
     "check",
     "compare",
     "reproduce",
+    "runs",
     "status",
     "report",
     "sweep",
@@ -83,7 +84,8 @@ def test_components_of_a_kind_lists_options_papers_and_synonyms(capsys, wide):
     assert "also called mha, gqa (with kv_heads set), mqa (kv_heads=1)" in out
     row = next(line for line in out.splitlines() if "attn.kv_heads" in line)
     assert (
-        " ".join(row.split()) == "attn.kv_heads int | null null key and value heads; null is heads"
+        " ".join(row.split())
+        == "attn.kv_heads int | null null key and value heads, such as 2; null is heads"
     )
 
 
@@ -116,7 +118,9 @@ def test_components_are_listed_by_their_command_line_names(capsys, wide):
     assert "position.scaling.factor" in output(capsys, "components", "position.scaling", "yarn")[1]
 
 
-@pytest.mark.parametrize("words", [["task"], ["objective"], ["task", "language_modeling"]])
+@pytest.mark.parametrize(
+    "words", [["task"], ["objective"], ["task", "language_modeling"], ["task.language_modeling"]]
+)
 def test_a_kind_is_found_by_both_of_its_names(capsys, words):
     assert "task=language_modeling" in output(capsys, "components", *words)[1]
 

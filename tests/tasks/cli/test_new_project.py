@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -98,12 +99,21 @@ def test_without_the_script_messages_name_the_files_of_the_project(project):
         assert str(error.value).endswith(answer)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", "1e5", "-a", ".a", "ü", "a\n"])
+@pytest.mark.parametrize("name", ["", "a b", "..", "x/1e5", "/", "-a", ".a", "ü", "a\n"])
 def test_a_bad_name_is_refused(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
     message = fault(capsys, "new", "--", name)
     assert "must be a name of letters, digits, _ and -" in message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_part_of_a_path_is_the_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = output(capsys, "new", "some dir/my_project")
+    assert (code, err) == (0, "")
+    assert out.endswith("\n  $ cd 'some dir/my_project' && ./train.sh\n")
+    config = Path("some dir/my_project/conf/experiment/first.yaml")
+    assert yaml.safe_load(config.read_text())["name"] == "my_project"
 
 
 def test_an_existing_directory_is_refused(tmp_path, monkeypatch, capsys):
@@ -114,7 +124,7 @@ def test_an_existing_directory_is_refused(tmp_path, monkeypatch, capsys):
         assert fault(capsys, "new", name) == (
             f"project: exists already; got {name}. Take another name."
         )
-    monkeypatch.setattr(Path, "mkdir", lambda path: (_ for _ in ()).throw(OSError(28, "No space")))
+    monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=OSError(28, "No space")))
     assert fault(capsys, "new", "other").startswith(
         "project: cannot be made (No space); got other."
     )

@@ -4,9 +4,14 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tasks.cli.train_help import _choices, train_help
 from xformer_kit import compose
+from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import choices
+from xformer_kit.inspect.components import FIRST, in_order
+from xformer_kit.registry import ConfigError
 
 
 def test_every_group_and_choice_has_its_line():
@@ -58,3 +63,24 @@ def test_help_imports_no_lightning():
     script = "import sys; from tasks.cli.train_help import train_help; train_help()\n"
     script += "assert not {'lightning', 'wandb'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_a_part_of_the_page_has_the_groups_of_its_words():
+    page = train_help(["norm", "attn.heads=2", "trainer"], width=100)
+    lines = [line.split()[0] for line in page.splitlines() if line[2:3].strip()]
+    assert lines[:3] == ["attn", "norm", "trainer"]
+    assert all(line.startswith("trainer.") for line in lines[3:-1]) and len(lines) > 10
+    assert page.startswith("  attn     *multi_head ") and "\n  norm     *rms " in page
+    assert page.endswith("\nTheir options: xformer components norm and xformer components attn\n")
+    with pytest.raises(ConfigError, match=r"^--help: no group has this name; got atn\. Did"):
+        train_help(["atn"])
+
+
+def test_lists_begin_with_the_default_and_what_most_models_have():
+    config = compose([])
+    for group, first in FIRST.items():
+        assert in_order(GROUPS[group])[: len(first)] == [*first], group
+        assert set(first) <= {*GROUPS[group]} and sorted(in_order(GROUPS[group])) == sorted(
+            GROUPS[group]
+        )
+        assert first[0] == config[group]["name"]

@@ -193,7 +193,7 @@ class JSONLines(RecordFiles):
         try:
             return json.loads(text, object_pairs_hook=_different_keys)
         except (ValueError, RecursionError) as error:
-            reason, fix = one_line(error).partition("; use sys.")[0], "Mend it."
+            reason, fix = one_line(error), "Mend it."
             at_end = isinstance(error, json.JSONDecodeError) and not text[error.pos :].strip()
             if text.strip() == "{":
                 fix = (
