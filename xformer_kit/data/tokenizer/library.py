@@ -120,13 +120,21 @@ class LibraryTokenizer(Tokenizer):
         spans of characters of the library.
         """
         ids = np.array([i for run in runs for i in run.ids], dtype=self.dtype)
-        later = encoder is not self._first
-        if self.rule is not None and self.to_bytes(ids, later) == utf8(text):
-            lengths = self._lengths[ids]
-            if excess := lengths.sum() - len(utf8(text)):  # the space that decoding omits
-                lengths[(lengths > 0).argmax()] -= excess
-            return Encoding.of_lengths(text, ids, lengths)
+        if spelled := self._spelled(text, ids, encoder):
+            return spelled
         return Encoding.of_spans(text, ids, np.array([span for run in runs for span in run.spans]))
+
+    def _spelled(self, text: str, ids: np.ndarray, encoder: Any) -> Encoding | None:
+        """Returns the encoding of a text that the bytes of its tokens spell; None if they do
+        not.
+        """
+        data = utf8(text)
+        if self.rule is None or self.to_bytes(ids, encoder is not self._first) != data:
+            return None
+        lengths = self._lengths[ids]
+        if excess := lengths.sum() - len(data):  # the space that decoding omits
+            lengths[(lengths > 0).argmax()] -= excess
+        return Encoding.of_lengths(text, ids, lengths)
 
     def _with_surrogates(self, text: str | bytes) -> str:
         """Returns the text with a lone surrogate for each byte that is not utf-8. Raises
@@ -184,13 +192,19 @@ class LibraryTokenizer(Tokenizer):
         ):
             yield from (self._encoding(text, encoder) for text in texts)
             return
+        # the fast method has no spans, which texts that are spelled by bytes do not need
+        fast = self.bytes is not None
+        encode = encoder.encode_batch_fast if fast else encoder.encode_batch
         try:
-            encodings = encoder.encode_batch(texts, add_special_tokens=False)
+            encodings = encode(texts, add_special_tokens=False)
         except Exception as error:
             raise self._encoding_error(texts, error) from None
         for text, encoding in zip(texts, encodings, strict=True):
-            runs = [Run(encoding.ids, 0, encoding)] if text else []
-            yield self._with_sizes(text, runs, encoder)
+            if fast and text:
+                ids = np.array(encoding.ids, dtype=self.dtype)
+                yield self._spelled(text, ids, encoder) or self._encoding(text, encoder)
+            else:
+                yield self._with_sizes(text, [Run(encoding.ids, 0, encoding)] * bool(text), encoder)
 
     def pieces(self) -> list[bytes]:
         return [self._token_bytes(i) for i in range(self.vocab_size)]
@@ -316,7 +330,9 @@ def parse_tokenizer(text: str, config_path: str, file: object) -> Any:
     """
     try:
         return tokenizers_library().Tokenizer.from_str(text)
-    except Exception as error:  # the library raises nothing more specific
+    except BaseException as error:  # the library raises nothing more specific, and may panic
+        if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
+            raise
         other = _other_file(text)
         raise config_error(
             config_path,
