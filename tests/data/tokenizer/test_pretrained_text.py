@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.tokenizer.tokenizer_forms import BYTES, FORMS, PROSE, SPELLED, built
+from xformer_kit.data.tokenizer import Pretrained
 from xformer_kit.data.tokenizer.decoding_rule import decoding_rule
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",))) | st.text(" ab.\n")
@@ -32,6 +34,29 @@ def test_ids_and_text_are_those_of_the_library(pretrained, tokenizer_files, form
     )  # without the space that the encoder put in front
     assert ours.vocab_size == max(theirs.get_vocab().values()) + 1
     assert ours.to_bytes(ids) == ours.decode(ids).encode()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_without_a_decoder_is_decoded_as_its_other_parts_state(pretrained, form):
+    data = json.loads(pretrained[form].library.to_str())
+    one = Pretrained.read(json.dumps(data | {"decoder": None}), Path())
+    ids = one.encode(PROSE)
+    assert one.decodes and one.decode(ids) == pretrained[form].decode(ids)
+    if form == "suffix":
+        data["model"]["end_of_word_suffix"] = None
+        assert not Pretrained.read(json.dumps(data | {"decoder": None}), Path()).decodes
+
+
+def test_bytes_that_a_file_marks_as_special_are_text(pretrained):
+    data = json.loads(pretrained["llama"].library.to_str())
+    names = data["model"]["vocab"]
+    data["added_tokens"] += [
+        data["added_tokens"][0] | {"id": names[name], "content": name}
+        for name in ("<0xC3>", "<0xA9>")
+    ]
+    one = Pretrained.read(json.dumps(data), Path())
+    text = "café <0xC3> <s> é"
+    assert one.decode(one.encode(text)) == text and names["<s>"] not in one.encode(text)
 
 
 @pytest.mark.parametrize("form", FORMS)
