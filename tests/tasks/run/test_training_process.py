@@ -9,7 +9,7 @@ import pytest
 
 from tasks.evaluation import Sample
 from tasks.logging import summary
-from tasks.run.checks import mask_notes
+from tasks.run.checks import data_notes, mask_notes
 from tasks.run.start import start_run
 from tests.user_components import forget_user_components
 from xformer_kit import load
@@ -210,3 +210,23 @@ def test_an_exception_in_the_constructor_of_an_own_component_is_one_sentence(
         f" exists\". See line 10 of '{file}'."
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_tokenizer_drops_and_cannot_decode_is_printed(tmp_path):
+    text = "Is there a café? " * 40
+    letters = {name: i for i, name in enumerate(sorted({*text} - {*" é"}))}
+    model = {"type": "BPE", "vocab": letters, "merges": []}
+    file = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    file |= {"version": "1.0", "added_tokens": [], "model": model}
+    file["pre_tokenizer"] = {"type": "WhitespaceSplit"}
+    (tmp_path / "mine.json").write_text(json.dumps(file))
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    data = {"name": "text", "path": str(tmp_path / "text.txt"), "cache": str(tmp_path / "cache")}
+    tokenizer = {"name": "pretrained", "path": str(tmp_path / "mine.json")}
+    config = {"data": data | {"seq_len": 8, "valid": 0.25}, "tokenizer": tokenizer}
+    assert list(data_notes(config, prepare(config)))[:2] == [
+        "tokenizer.path: the file cannot be decoded: it has no decoder, and its pre-tokenizer"
+        " removes what separates the words. Texts are shown as tokens with spaces between them.",
+        "tokenizer: it drops characters that it has no token for: 30 of train, 10 of valid. The"
+        " model does not read them; bits per byte count them.",
+    ]
