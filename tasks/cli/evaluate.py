@@ -27,7 +27,7 @@ EXAMPLES = """examples:
   xformer evaluate RUN --input documents.jsonl --field body
   xformer evaluate RUN --input test.en --reference test.de --beam 5"""
 OPTIONS = {
-    "run RUN": "a run's directory",
+    "run RUN": "a run's directory, or latest",
     "--checkpoint best|last|STEP": "which weights (last; another if that one is damaged)",
     "--batch-size N": "sequences at a time (as in the run)",
     "--input FILE": (

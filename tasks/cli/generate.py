@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   xformer generate RUN --prompt "Good morning" --beam 5 --num-samples 3 --scores
   xformer generate RUN --prompt "The <mask> of a function" --top-k 5"""
 OPTIONS = {
-    "run RUN": "a run's directory",
+    "run RUN": "a run's directory, or latest",
     "--prompt! TEXT": (
         "the text to continue or to label, the source, or a text with <mask>; - reads it from stdin"
     ),

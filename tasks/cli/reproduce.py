@@ -21,7 +21,7 @@ EXAMPLES = """examples:
   xformer reproduce outputs/runs/2f84664c4dc75a26 --run
   xformer reproduce outputs/decoder/2026-11-20_12-00-00 --components my_components.py --json"""
 OPTIONS = {
-    "path RUN": "a run's directory, also one of a study",
+    "path RUN": "a run's directory, also one of a study, or latest",
     "--run": "train it again and compare the metrics",
     "--json": "print plain data",
 }

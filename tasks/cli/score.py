@@ -14,7 +14,7 @@ EXAMPLES = """examples:
   xformer score outputs/decoder/2026-11-20_12-00-00 --input texts.txt
   xformer score RUN --input test.en --reference test.de --json"""
 OPTIONS = {
-    "run RUN": "a run's directory",
+    "run RUN": "a run's directory, or latest",
     "--input! FILE": "texts, or sources, one per line; - reads stdin",
     "--reference FILE": "the answers to score, one per line (task=seq2seq)",
     **CHECKPOINT_OPTION,

@@ -10,10 +10,23 @@ from xformer_kit.config.check import GROUPS, OWN_FILE
 from xformer_kit.config.project_files import component_hint, config_hint
 from xformer_kit.registry import Fault, alternatives, did_you_mean, suggestion
 from xformer_kit.registry.command_lines import for_shell, program
-from xformer_kit.registry.other_libraries import OTHER_CHOICES, PUBLISHED, PUBLISHED_PAGE
+from xformer_kit.registry.other_libraries import (
+    NORMS_OF_BATCHES,
+    OTHER_CHOICES,
+    PUBLISHED,
+    PUBLISHED_PAGE,
+)
 from xformer_kit.registry.other_options import corpus_of
 
 MAX_NAMES = 10  # in a message
+GROUPS["norm"].refused_names |= {
+    name: Fault(
+        "",
+        f"'{name}' uses other tokens, and the norms here only the channels of one token",
+        fix="Try layer or rms.",
+    )
+    for name in NORMS_OF_BATCHES
+}
 UNREAD = "It may be one of components, which could not be read."
 NOT_REGISTERED = "The files in components register none of this name."
 

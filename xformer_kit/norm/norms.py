@@ -13,18 +13,6 @@ from xformer_kit.model.tokens import scaled_to_unit
 from xformer_kit.registry import Fault, Registry, above, at_least
 
 NORMS = Registry("norm", caller_arguments=("dim",))
-NORMS.refused_names |= {
-    name: Fault(
-        "",
-        f"'{name}' uses other tokens, and the norms here only the channels of one token",
-        fix="Try layer or rms.",
-    )
-    for name in (
-        *("batch", "batchnorm", "batch_norm", "bn"),
-        *("group", "groupnorm", "group_norm", "gn"),
-        *("instance", "instancenorm", "instance_norm"),
-    )
-}
 
 
 HALF = (torch.bfloat16, torch.float16)

@@ -241,6 +241,11 @@ OTHER_CHOICES = {
     "model=t5": "task=seq2seq data=dates",
     "model=transformer": "model=decoder",
 }
+NORMS_OF_BATCHES = (
+    *("batch", "batchnorm", "batch_norm", "bn"),
+    *("group", "groupnorm", "group_norm", "gn"),
+    *("instance", "instancenorm", "instance_norm"),
+)
 # Names of published models start with one of these; the page has the lines of their architectures.
 PUBLISHED = re.compile(
     r"(llama|gpt|pythia|mi[sx]tral|qwen|gemma|phi|olmo|opt|falcon|deepseek|bert|roberta)", re.I
