@@ -203,20 +203,22 @@ class Model(nn.Module):
         """Returns logits (b, t, vocab) for ids (b, t); with two stacks for source (b, s) and target
         (b, t).
 
-        real, source_real, target_real: False on padding.
-        document: number of the document in a packed row.
+        real, source_real, target_real: False on padding, which may be anywhere in a row.
+        document: number of the document in a packed row; a number that returns after another one is
+        another document.
         segment: token type.
         prefix: True on the tokens of a prefix, which attend to each other under mask=prefix.
         position: overrides the positions.
         cache: keys and values of earlier tokens; those of these tokens are appended.
 
-        Each field is (b, t). Raises IndexError for an id outside the vocabulary (on a GPU: outside
-        the embedding, whose rows are rounded up), and ConfigError for arguments that do not fit the
-        model's stacks, ids that are not integers (b, t), and fields of another shape.
+        Each field is (b, t). Raises IndexError for an id outside the vocabulary, and ConfigError
+        for arguments that do not fit the model's stacks, ids that are not integers (b, t), fields
+        of another shape or type, and positions or token types outside of their tables. On a GPU
+        values are not read: torch raises its own error for rows outside of a table.
         """
         ids, real = self._target_ids(ids, source, target, real, target_real)
         fields = {
-            "real": real,
+            "real" if target is None else "target_real": real,
             "document": document,
             "segment": segment,
             "prefix": prefix,
@@ -227,6 +229,9 @@ class Model(nn.Module):
         if isinstance(source, Tensor):
             source = checked_ids("source", source, source_real=source_real)
             self._check_ids("source", source, self.source_vocab_size)
+            if len(source) not in (1, len(ids)):
+                got = f"{len(source)} and {len(ids)} rows"
+                raise config_error("source", "must have a row for each target", got=got)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         tokens = Tokens(ids, None, position, document, segment, prefix, real)
         hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]
